@@ -1,0 +1,48 @@
+"""symcircuits: the algebra of transformer circuits, derived, verified and evaluated.
+
+Every name is loaded when it is first used, so that ``import symcircuits`` stays fast and imports neither
+SymPy nor NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "attention_only": "architecture",
+    "Architecture": "architecture",
+    "Head": "architecture",
+    "IllTyped": "algebra",
+    "Word": "algebra",
+    "Expansion": "expansion",
+    "Term": "expansion",
+    "expand": "expansion",
+    "logits": "expansion",
+    "scores": "expansion",
+    "stream": "expansion",
+    "Model": "model",
+    "Run": "model",
+    "random_model": "model",
+    "change_basis": "model",
+    "load": "loaders",
+    "from_arrays": "loaders",
+    "evaluate": "evaluate",
+    "verify": "verify",
+    "derive": "derivation",
+    "explain": "explain",
+}
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'symcircuits' has no attribute {name!r}")
+    # Not stored in the module: a function may carry its module's name (verify, evaluate), which import sets.
+    return getattr(import_module(f"symcircuits.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

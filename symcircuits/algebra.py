@@ -1,0 +1,337 @@
+"""Spaces, indices, matrix symbols and words: the types that refuse wrong formulas.
+
+Conventions (row convention): a residual stream is ``X: [n_context, d_model]``, one row a token; a head acts
+as ``A X W_OV^T``; its scores are ``X W_QK X^T``. Every matrix knows its row and its column index. An index
+is a space and a side: what the stream holds is a *vector*, what reads the stream is a *reader* (a dual
+vector). Three rules, of our own derivation from the definition of the transformer:
+
+1. products: two indices contract when they belong to the same space and one is a vector, the other a reader;
+   context and model indices also carry the point of the stream, and a reader at point r reads only what was
+   written at a point s <= r (a head of layer l reads at l - 1 and writes at l);
+2. words: a finished word is ``L X R``; read outward from X, the branches named on the left and on the right
+   are the same, in the same order;
+3. scores: rule 2 on the query side and on the key side, one W_QK, not transposed, between them, one scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "Factor", "IllTyped", "Index", "Space", "Symbol", "Word", "check_finished", "fuse", "product", "score_sides", "unfuse",
+]  # fmt: skip
+
+
+class IllTyped(ValueError):
+    """A product or word that the types refuse.
+
+    ``rule`` is the rule broken (1 product, 2 word, 3 score); ``left`` and ``right`` are what met, as text.
+    """
+
+    def __init__(self, message: str, rule: int, left: str = "", right: str = "") -> None:
+        super().__init__(message)
+        self.rule, self.left, self.right = rule, left, right
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A vector space: its kind, and its owner where every head (or layer) has one of its own.
+
+    >>> str(Space("qk", "L0H1"))
+    'query/key space of L0H1'
+    """
+
+    kind: str
+    owner: str = ""
+
+    def __str__(self) -> str:
+        return _SPACES[self.kind] + (f" of {self.owner}" if self.owner else "")
+
+    def readable_by(self, reader: Space) -> bool:
+        """Whether a reader of space ``reader`` accepts a vector of this space."""
+        return self == reader or (self.kind, reader.kind) in _ALSO_READS
+
+
+_SPACES = {
+    "context": "context",
+    "vocab_in": "input vocabulary",
+    "vocab_out": "output vocabulary",
+    "model": "model space",
+    "attention_input": "query/key input",
+    "qk": "query/key space",
+    "ov": "value space",
+    "one": "one-dimensional space",
+}
+# In a shortformer layer queries and keys read the stream plus the position; values read the stream alone.
+_ALSO_READS = {("model", "attention_input")}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One side of a matrix: a space, vector or reader, and the point of the stream where that matters."""
+
+    space: Space
+    reader: bool = False
+    point: int | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.point is None else (" that reads at" if self.reader else " written at")
+        point = "" if self.point is None else f" point {self.point}"
+        return f"a {'reader' if self.reader else 'vector'} of the {self.space}{where}{point}"
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A named matrix, e.g. ``W_OV[L0H1]``: glyph, label, row and column index.
+
+    ``branch`` is the branch it names in a word (rule 2), if any; ``parts`` the product it abbreviates.
+    """
+
+    glyph: str
+    label: str
+    row: Index
+    col: Index
+    branch: str = ""
+    parts: tuple[Factor, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The name in text notation: ``W_OV[L0H1]``."""
+        return f"{self.glyph}[{self.label}]" if self.label else self.glyph
+
+    @property
+    def argument(self) -> str:
+        """The name as a Python identifier, used for keyword arguments: ``W_OV_L0H1``."""
+        return f"{self.glyph}_{self.label}" if self.label else self.glyph
+
+    @property
+    def T(self) -> Factor:
+        """The transposed factor."""
+        return Factor(self, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A symbol, transposed or not, as it stands in a word."""
+
+    symbol: Symbol
+    transposed: bool = False
+
+    @property
+    def row(self) -> Index:
+        """The index to the left."""
+        return self.symbol.col if self.transposed else self.symbol.row
+
+    @property
+    def col(self) -> Index:
+        """The index to the right."""
+        return self.symbol.row if self.transposed else self.symbol.col
+
+    @property
+    def text(self) -> str:
+        """Text notation: ``W_OV[L0H1].T``."""
+        return self.symbol.text + (".T" if self.transposed else "")
+
+    @property
+    def T(self) -> Factor:
+        """The transpose."""
+        return Factor(self.symbol, not self.transposed)
+
+
+def transpose(factors: Iterable[Factor]) -> tuple[Factor, ...]:
+    """The factors of the transposed product: reversed, each transposed."""
+    return tuple(f.T for f in reversed(tuple(factors)))
+
+
+def _contraction_fault(left: Index, right: Index) -> str:
+    """Why two indices do not contract; empty where they do (rule 1)."""
+    vector, reader = (right, left) if left.reader else (left, right)
+    if left.reader == right.reader:
+        kind = "readers" if left.reader else "vectors"
+        return f"both are {kind}; a product needs one vector and one reader (is a transpose missing or extra?)"
+    if not vector.space.readable_by(reader.space):
+        return f"a reader of the {reader.space} cannot read a vector of the {vector.space}"
+    if vector.point is not None and reader.point is not None and vector.point > reader.point:
+        return (
+            f"what reads at point {reader.point} of the stream cannot read what is written at point "
+            f"{vector.point} (are the layers in reverse, or of one layer?)"
+        )
+    return ""
+
+
+def product(factors: Sequence[Factor]) -> tuple[Factor, ...]:
+    """The factors, checked: every neighbouring pair contracts (rule 1), else :class:`IllTyped`."""
+    for left, right in zip(factors, factors[1:], strict=False):
+        fault = _contraction_fault(left.col, right.row)
+        if fault:
+            raise IllTyped(
+                f"{left.text} @ {right.text} cannot be multiplied: {left.text} offers {left.col}, "
+                f"{right.text} offers {right.row}; {fault}. Rule 1 (products): same space, one vector and "
+                "one reader, and nothing is read before it is written.",
+                1, left.text, right.text,
+            )  # fmt: skip
+    return tuple(factors)
+
+
+def unfuse(factors: Iterable[Factor]) -> tuple[Factor, ...]:
+    """Abbreviations written out: ``W_OV`` as ``W_O @ W_V``, ``W_QK`` as ``W_Q.T @ W_K``, ``X0`` as ``t @ W_E.T``."""
+    out: list[Factor] = []
+    for f in factors:
+        parts = f.symbol.parts
+        out.extend((transpose(parts) if f.transposed else parts) if parts else (f,))
+    return tuple(out)
+
+
+def fuse(factors: Iterable[Factor]) -> tuple[Factor, ...]:
+    """The inverse of :func:`unfuse`: neighbouring factors that have an abbreviation are replaced by it."""
+    out: list[Factor] = []
+    for f in unfuse(factors):
+        pair = _abbreviation(out[-1], f) if out else None
+        if pair is None:
+            out.append(f)
+        else:
+            out[-1] = pair
+    return tuple(out)
+
+
+def _abbreviation(a: Factor, b: Factor) -> Factor | None:
+    glyphs = (a.symbol.glyph, a.transposed, b.symbol.glyph, b.transposed)
+    if glyphs == ("t", False, "W_E", True):
+        return Factor(Symbol("X0", "", a.row, b.col, parts=(a, b)))
+    if glyphs == ("W_E", False, "t", True):
+        return Factor(Symbol("X0", "", b.col, a.row, parts=(b.T, a.T)), True)
+    if glyphs == ("W_V", True, "W_O", True) and a.symbol.row.space == b.symbol.col.space:
+        return Factor(ov_symbol(b.symbol, a.symbol), True)
+    if glyphs == ("W_O", False, "W_V", False) and a.symbol.col.space == b.symbol.row.space:
+        return Factor(ov_symbol(a.symbol, b.symbol))
+    if glyphs == ("W_Q", True, "W_K", False) and a.symbol.row.space == b.symbol.row.space:
+        return Factor(Symbol("W_QK", a.symbol.label, a.row, b.col, parts=(a, b)))
+    if glyphs == ("W_K", True, "W_Q", False) and a.symbol.row.space == b.symbol.row.space:
+        return Factor(Symbol("W_QK", b.symbol.label, b.symbol.col, a.symbol.col, parts=(b.T, a.T)), True)
+    return None
+
+
+def ov_symbol(w_o: Symbol, w_v: Symbol) -> Symbol:
+    """``W_OV = W_O W_V`` of a head, ``[d_model, d_model]``."""
+    return Symbol("W_OV", w_o.label, w_o.row, w_v.col, branch=w_o.branch, parts=(Factor(w_o), Factor(w_v)))
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A product of factors in order, with the score scales (labels of heads) that stand before it.
+
+    The constructor checks rule 1. Equality is of what is multiplied: ``W_OV`` and ``W_O @ W_V`` are the same.
+    """
+
+    factors: tuple[Factor, ...]
+    scales: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.factors:
+            raise IllTyped("a word needs at least one factor", 1)
+        object.__setattr__(self, "factors", product(unfuse(self.factors)))
+
+    @property
+    def row(self) -> Index:
+        """The index to the left of the whole product."""
+        return self.factors[0].row
+
+    @property
+    def col(self) -> Index:
+        """The index to the right of the whole product."""
+        return self.factors[-1].col
+
+    @property
+    def fused(self) -> tuple[Factor, ...]:
+        """The factors with ``X0``, ``W_OV`` and ``W_QK`` abbreviated."""
+        return fuse(self.factors)
+
+    @property
+    def text(self) -> str:
+        """Text notation, e.g. ``A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T``."""
+        return "".join(f"scale[{s}] * " for s in self.scales) + " @ ".join(f.text for f in self.fused)
+
+    @property
+    def T(self) -> Word:
+        """The transposed word."""
+        return Word(transpose(self.factors), self.scales)
+
+
+def _names(factors: Iterable[Factor]) -> list[tuple[str, str]]:
+    return [(f.symbol.branch, f.text) for f in factors if f.symbol.branch]
+
+
+def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
+    """Rule 2 on ``L X R``: the branches named left and right of X agree, read outward from X."""
+    where = f" on the {side} side" if side else ""
+    core = next((i for i, f in enumerate(factors) if f.col.space.kind != "context"), len(factors))
+    if factors[0].row.space.kind != "context" or factors[0].row.reader or core == len(factors):
+        raise IllTyped(
+            f"{' @ '.join(f.text for f in factors)} is no finished word{where}: it must start at the context "
+            f"(from patterns or a source), but {factors[0].text} offers {factors[0].row}. "
+            "Rule 2 (words): L X R with X a source.", 2, factors[0].text,
+        )  # fmt: skip
+    left, right = _names(reversed(factors[:core])), _names(factors[core:])
+    for i in range(max(len(left), len(right))):
+        a, b = left[i] if i < len(left) else ("", ""), right[i] if i < len(right) else ("", "")
+        if a[0] == b[0]:
+            continue
+        seen = (
+            f"{a[1]} on the left meets {b[1]} on the right" if a[0] and b[0]
+            else f"{(a[1] or b[1])} on the {'left' if a[0] else 'right'} has no partner on the other side"
+        )  # fmt: skip
+        raise IllTyped(
+            f"the two sides of {factors[core].text} do not belong together{where}: {seen} "
+            f"(number {i + 1} read outward from {factors[core].text}). Rule 2 (words): the branches named on "
+            "the left (patterns) and on the right (W_OV or W_O) are the same, in the same order.",
+            2, a[1], b[1],
+        )  # fmt: skip
+
+
+def score_sides(word: Word) -> tuple[Word, Word]:
+    """Split a score word at its one ``W_QK`` into the query side and the (transposed) key side (rule 3).
+
+    Both end in the head's query/key space: ``... W_Q.T`` or ``1 b_Q.T``, and ``... W_K.T`` or ``1 b_K.T``.
+    """
+    joints = [i for i, (a, b) in enumerate(zip(word.factors, word.factors[1:], strict=False)) if a.col.space.kind == "qk"]
+    if len(joints) != 1:
+        raise IllTyped(
+            f"{word.text} has {len(joints)} places where a query meets a key; a score has exactly one W_QK "
+            "(or W_Q.T @ W_K, or a query or key bias in its place). Rule 3 (scores).", 3,
+        )  # fmt: skip
+    cut = joints[0] + 1
+    query, key = word.factors[cut - 1], word.factors[cut]
+    if query.col.reader:
+        raise IllTyped(
+            f"query and key are swapped: {query.text} stands left of {key.text}, which makes W_QK transposed. "
+            "Rule 3 (scores): the query side stands on the left, the key side on the right.",
+            3, query.text, key.text,
+        )  # fmt: skip
+    return Word(word.factors[:cut]), Word(transpose(word.factors[cut:]))
+
+
+def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
+    """Return the word if it is a finished term (rules 2 and 3), else raise :class:`IllTyped`.
+
+    ``scaled`` says whether the architecture has a score scale (None: either way is taken).
+    """
+    is_score = any(f.col.space.kind == "qk" for f in word.factors[:-1])
+    if not is_score:
+        _check_sides(word.factors)
+        if word.scales:
+            raise IllTyped(f"{word.text}: a score scale stands before a word that is no score. Rule 3 (scores).", 3)
+        return word
+    query, key = score_sides(word)
+    _check_sides(query.factors, "query")
+    _check_sides(key.factors, "key")
+    owner = query.col.space.owner
+    wanted = None if scaled is None else ((owner,) if scaled else ())
+    if word.scales not in (((), (owner,)) if wanted is None else (wanted,)):
+        seen = " * ".join(f"scale[{s}]" for s in word.scales) or "no scale"
+        expected = "once, scale[" + owner + "]" if scaled or scaled is None else "nowhere (this architecture has none)"
+        raise IllTyped(
+            f"{word.text} carries {seen}; the score scale of {owner} stands {expected}. "
+            "Rule 3 (scores): one scalar scale a head, applied once.", 3, seen,
+        )  # fmt: skip
+    return word

@@ -1,0 +1,411 @@
+"""Expansions: the lazy, ordered, exactly counted sequence of all terms of a readout, and its selections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, overload
+
+from symcircuits.algebra import Word, transpose
+from symcircuits.architecture import Architecture, Head, Readout, Source, attention_only, readout
+from symcircuits.paths import Path, Paths, path_factors
+from symcircuits.walk import Mark
+
+if TYPE_CHECKING:
+    from symcircuits.export import TermFunction
+
+__all__ = ["Expansion", "Term", "composition_of", "expand", "logits", "scores", "stream"]
+
+SIDES = ("query", "key")
+MAX_LISTED = 10_000_000
+
+
+def composition_of(orders: tuple[int, ...]) -> str:
+    """The composition type from the number of heads (per side): ``none``, ``V``; ``none``, ``Q``, ``K``, ``QK``.
+
+    >>> composition_of((2,)), composition_of((1, 0)), composition_of((0, 0))
+    ('V', 'Q', 'none')
+    """
+    if len(orders) == 1:
+        return "V" if orders[0] >= 2 else "none"
+    return ("Q" if orders[0] else "") + ("K" if orders[1] else "") or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of an expansion: a path to the logits or stream, or a pair of paths (query, key) to a score.
+
+    >>> term = scores(attention_only((3, 3)), "L1H0")[1]
+    >>> term.label, term.composition, term.order, term.orders
+    ('embed | embed -> L0H0', 'K', 1, (0, 1))
+    >>> print(term.text)
+    scale[L1H0] * X0 @ W_QK[L1H0] @ W_OV[L0H0] @ X0.T @ A[L0H0].T
+    """
+
+    readout: Readout
+    paths: tuple[Path, ...]
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """Number of heads of each path: ``(order,)``, or ``(query, key)``."""
+        return tuple(p.order for p in self.paths)
+
+    @property
+    def order(self) -> int:
+        """Number of heads, of both sides together."""
+        return sum(self.orders)
+
+    @property
+    def composition(self) -> str:
+        """``none`` or ``V`` for logits and stream; ``none``, ``Q``, ``K`` or ``QK`` for scores."""
+        return composition_of(self.orders)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The name of each path's source."""
+        return tuple(p.source.name for p in self.paths)
+
+    @property
+    def heads(self) -> tuple[tuple[Head, ...], ...]:
+        """The heads of each path, earliest first."""
+        return tuple(p.heads for p in self.paths)
+
+    @property
+    def label(self) -> str:
+        """``embed -> L0H1 -> L1H0``; for scores ``query path | key path``."""
+        return " | ".join(p.label for p in self.paths)
+
+    @property
+    def softmax_invisible(self) -> bool:
+        """Whether it is constant along the keys, so that softmax does not see it.
+
+        So it is where the key side starts from a bias: ``b_K``, and ``b_O``, ``b_V`` because the rows of the
+        patterns they go through sum to one.
+        """
+        return len(self.paths) == 2 and self.paths[1].source.is_bias
+
+    @property
+    def word(self) -> Word:
+        """The term as a checked product of matrix symbols."""
+        sides = [path_factors(program, p) for program, p in zip(self.readout.sides, self.paths, strict=True)]
+        scales = (self.readout.scale,) if self.readout.scale else ()
+        return Word(sides[0] + (transpose(sides[1]) if len(sides) == 2 else ()), scales)
+
+    @property
+    def text(self) -> str:
+        """Text notation, e.g. ``A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T``."""
+        return self.word.text
+
+    def latex(self) -> str:
+        """The term as LaTeX (math mode, no delimiters)."""
+        from symcircuits.notation import word_latex
+
+        return word_latex(self.word)
+
+    @property
+    def expr(self) -> Any:
+        """The term as a SymPy matrix expression: ``MatrixSymbol``s with symbolic sizes."""
+        from symcircuits.export import word_expr
+
+        return word_expr(self.word)
+
+    def lambdify(self) -> TermFunction:
+        """The term as a NumPy function of named arrays (``.arguments`` lists them), right on batches too."""
+        from symcircuits.export import lambdify_word
+
+        return lambdify_word(self.word)
+
+    def _repr_latex_(self) -> str:
+        return f"$\\displaystyle {self.latex()}$"
+
+    def __repr__(self) -> str:
+        return f"<Term {self.label} ({self.composition}): {self.text}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One condition of a selection; a term is in the selection when it meets all of them."""
+
+    kind: str  # "order", "composition", "through" or "from_source"
+    values: frozenset[Any]
+    side: str = "either"
+
+    def on(self, side: int) -> bool:
+        """Whether it looks at that side."""
+        return self.side in ("either", SIDES[side])
+
+
+class Expansion:
+    """All terms of a readout, lazily: exactly counted, indexed by arithmetic, iterated in O(1) memory.
+
+    Order of terms, stable across versions: by order, then heads as (layer, index), then source; for scores
+    query side major, key side minor. Selections are Expansions again. Source: paper, "Path Expansion".
+
+    >>> e = logits(attention_only((12, 12)))
+    >>> e.count, e.counts_by_order(), e.through("L1H3").order(2).count
+    (169, {0: 1, 1: 24, 2: 144}, 12)
+    >>> e[168].label, e.index(e[168])
+    ('embed -> L0H11 -> L1H11', 168)
+    """
+
+    def __init__(self, target: Readout, clauses: tuple[Clause, ...] = ()) -> None:
+        self.readout, self.clauses = target, clauses
+        self._features = [c for c in clauses if c.kind in ("through", "from_source")]
+
+    @property
+    def architecture(self) -> Architecture:
+        """The architecture that is expanded."""
+        return self.readout.architecture
+
+    @property
+    def target(self) -> str:
+        """``logits``, ``stream`` or ``scores:L1H0``."""
+        return self.readout.target
+
+    # ------------------------------------------------------------------------------------- sides and marks
+    @cached_property
+    def sides(self) -> tuple[Paths, ...]:
+        """The paths of each side, marked by the conditions of the selection."""
+        return tuple(self._side(i) for i in range(len(self.readout.sides)))
+
+    def _side(self, side: int) -> Paths:
+        heads: dict[Head, int] = {}
+        names: dict[str, int] = {}
+        for i, clause in enumerate(self._features):
+            if clause.on(side):
+                for value in clause.values:
+                    if isinstance(value, Head):
+                        heads[value] = heads.get(value, 0) | 1 << i
+                    else:
+                        names[value] = names.get(value, 0) | 1 << i
+        return Paths(self.readout.sides[side], heads, lambda s: names.get(s.name, 0))
+
+    def accepts(self, marks: tuple[Mark, ...]) -> bool:
+        """Whether terms with these marks (one a side) are in the selection."""
+        orders, bits = tuple(m.order for m in marks), 0
+        for m in marks:
+            bits |= m.bits
+        if bits != (1 << len(self._features)) - 1:
+            return False
+        return all(
+            (c.kind != "order" or sum(orders) in c.values)
+            and (c.kind != "composition" or composition_of(orders) in c.values)
+            for c in self.clauses
+        )
+
+    def marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
+        """The marks of the selection's terms, each with its number of terms."""
+        if len(self.sides) == 1:
+            yield from (((m,), n) for m, n in self.sides[0].counts.items() if self.accepts((m,)))
+            return
+        for q, n in self.sides[0].counts.items():
+            for k, m in self.sides[1].counts.items():
+                if self.accepts((q, k)):
+                    yield (q, k), n * m
+
+    def _key_weights(self, query: Mark) -> dict[Mark, int]:
+        return {k: 1 for k in self.sides[1].counts if self.accepts((query, k))}
+
+    @cached_property
+    def _weights(self) -> dict[Mark, int]:
+        """Number of terms behind a first-side path of each mark."""
+        weights: dict[Mark, int] = {}
+        counts = self.sides[-1].counts
+        for marks, _ in self.marks():
+            weights[marks[0]] = weights.get(marks[0], 0) + (counts[marks[1]] if len(marks) == 2 else 1)
+        return weights
+
+    # --------------------------------------------------------------------------------------------- counting
+    @cached_property
+    def count(self) -> int:
+        """Exact number of terms."""
+        return sum(n for _, n in self.marks())
+
+    def counts_by_order(self) -> dict[int, int]:
+        """Number of terms of each order that occurs."""
+        return self._counts_by(lambda orders: sum(orders))
+
+    def counts_by_composition(self) -> dict[str, int]:
+        """Number of terms of each composition type that occurs."""
+        found = self._counts_by(composition_of)
+        return {c: found[c] for c in ("none", "V", "Q", "K", "QK") if c in found}
+
+    def counts_by_orders(self) -> dict[tuple[int, ...], int]:
+        """Number of terms by the order of each side, e.g. by (query, key)."""
+        return self._counts_by(lambda orders: orders)
+
+    def _counts_by(self, key: Any) -> dict[Any, int]:
+        found: dict[Any, int] = {}
+        for marks, n in self.marks():
+            k = key(tuple(m.order for m in marks))
+            found[k] = found.get(k, 0) + n
+        return dict(sorted(found.items()))
+
+    def __len__(self) -> int:
+        if self.count > MAX_LISTED:
+            raise OverflowError(
+                f"{self.count:,} terms are too many to list: use .count for the number, e[i], a selection "
+                "such as .order(2), iteration with a limit, or evaluate(...).total() for sums"
+            )
+        return self.count
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    # ------------------------------------------------------------------------------------ terms and numbers
+    @overload
+    def __getitem__(self, index: int) -> Term: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Term]: ...
+    def __getitem__(self, index: int | slice) -> Term | list[Term]:
+        if isinstance(index, slice):
+            chosen = range(self.count)[index]
+            if chosen and (chosen[-1] - chosen[0]) // chosen.step >= MAX_LISTED:
+                raise OverflowError("this slice has too many terms to list; iterate, or select first")
+            return [self[i] for i in chosen]
+        try:
+            i = index.__index__()
+        except AttributeError:
+            raise TypeError(f"terms are numbered by whole numbers, not {index!r}") from None
+        if not -self.count <= i < self.count:
+            raise IndexError(f"term {i} does not exist: this expansion has {self.count:,} term(s), counted from 0")
+        first, rest = self.sides[0].unrank(i % self.count, self._weights)
+        if len(self.sides) == 1:
+            return Term(self.readout, (first,))
+        second, _ = self.sides[1].unrank(rest, self._key_weights(self.sides[0].mark(first)))
+        return Term(self.readout, (first, second))
+
+    def index(self, term: Term) -> int:
+        """The number of a term; ValueError when it is not in this expansion."""
+        if not isinstance(term, Term) or term.readout != self.readout:
+            raise ValueError(f"{term!r} is not a term of this expansion ({self.target} of {self.architecture})")
+        number = self.sides[0].rank(term.paths[0], self._weights)
+        if len(self.sides) == 1:
+            return number
+        return number + self.sides[1].rank(term.paths[1], self._key_weights(self.sides[0].mark(term.paths[0])))
+
+    def __contains__(self, term: object) -> bool:
+        try:
+            self.index(term)  # type: ignore[arg-type]
+        except ValueError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[Term]:
+        for first in self.sides[0].iterate(self._weights):
+            if len(self.sides) == 1:
+                yield Term(self.readout, (first,))
+                continue
+            for second in self.sides[1].iterate(self._key_weights(self.sides[0].mark(first))):
+                yield Term(self.readout, (first, second))
+
+    def head(self, n: int = 10) -> list[Term]:
+        """The first n terms."""
+        return list(islice(self, n))
+
+    # ------------------------------------------------------------------------------------------- selections
+    def _with(self, clause: Clause) -> Expansion:
+        return Expansion(self.readout, (*self.clauses, clause))
+
+    def order(self, *orders: int) -> Expansion:
+        """The terms of the given order (or orders): so many heads, both sides together."""
+        for k in orders:
+            if isinstance(k, bool) or not hasattr(k, "__index__") or k < 0:
+                raise ValueError(f"an order is a whole number of heads, 0 or more, not {k!r}")
+        return self._with(Clause("order", frozenset(int(k) for k in orders)))
+
+    def where(self, composition: str | Iterable[str]) -> Expansion:
+        """The terms of the given composition type (or types)."""
+        wanted = [composition] if isinstance(composition, str) else list(composition)
+        possible = ("none", "Q", "K", "QK") if self.readout.bilinear else ("none", "V")
+        for c in wanted:
+            if c not in possible:
+                raise ValueError(f"{c!r} is no composition type of {self.target}; they are {', '.join(possible)}")
+        return self._with(Clause("composition", frozenset(wanted)))
+
+    def through(self, head: str | tuple[int, int], side: str = "either") -> Expansion:
+        """The terms that go through a head; for scores on the query side, the key side or either."""
+        return self._with(Clause("through", frozenset([self.architecture.head(head)]), self._check_side(side)))
+
+    def from_source(self, source: str | Iterable[str], side: str = "either") -> Expansion:
+        """The terms that start from a source: ``"embed"``, ``"b_V[L0H1]"``, or a whole kind, ``"b_V"``."""
+        names: set[str] = set()
+        for wanted in [source] if isinstance(source, str) else source:
+            found = {s.name for s in self.sources if wanted in (s.name, s.kind)}
+            if not found:
+                known = ", ".join(s.name for s in self.sources)
+                raise ValueError(f"there is no source {wanted!r} in {self.target}; the sources are {known}")
+            names |= found
+        return self._with(Clause("from_source", frozenset(names), self._check_side(side)))
+
+    def _check_side(self, side: str) -> str:
+        if side not in ("either", *(SIDES if self.readout.bilinear else ())):
+            known = '"query", "key" or "either"' if self.readout.bilinear else '"either": only scores have sides'
+            raise ValueError(f"side {side!r} of {self.target} does not exist; side is {known}")
+        return side
+
+    def softmax_invisible(self) -> Expansion:
+        """The score terms that softmax does not see: the key side starts from a bias."""
+        if not self.readout.bilinear:
+            raise ValueError(f"only score terms meet a softmax, those of {self.target} do not")
+        names = {s.name for s in self._side_sources(1) if s.is_bias}
+        return self._with(Clause("from_source", frozenset(names), "key"))
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of all sides, in program order."""
+        found = {s.name: s for i in range(len(self.readout.sides)) for s in self._side_sources(i)}
+        return tuple(found.values())
+
+    def _side_sources(self, side: int) -> list[Source]:
+        return [s for layer in self.readout.sides[side] for s in layer.sources]
+
+    # ------------------------------------------------------------------------------------------------ shown
+    def __repr__(self) -> str:
+        chosen = f", {len(self.clauses)} condition(s)" if self.clauses else ""
+        return f"<Expansion of {self.target}: {self.count:,} terms ({self.architecture}{chosen})>"
+
+    def _repr_latex_(self) -> str:
+        from symcircuits.render.latex import expansion_display
+
+        return expansion_display(self)
+
+
+def expand(architecture: Architecture, target: str) -> Expansion:
+    """The expansion of a target by name: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``.
+
+    >>> expand(attention_only((3, 5)), "scores:L1H4").count
+    16
+    """
+    if not isinstance(architecture, Architecture):
+        raise TypeError(f"expected an architecture (see attention_only), or model.architecture, not {architecture!r}")
+    return Expansion(readout(architecture, target))
+
+
+def logits(architecture: Architecture) -> Expansion:
+    """The logits ``X_L W_U^T (+ 1 b_U^T)`` as a sum over paths; ``prod_l (1 + H_l)`` terms for one source.
+
+    >>> logits(attention_only((3, 3))).count
+    16
+    """
+    return expand(architecture, "logits")
+
+
+def scores(architecture: Architecture, head: str | tuple[int, int]) -> Expansion:
+    """The scores of a head, ``s (X W_Q^T + 1 b_Q^T)(X W_K^T + 1 b_K^T)^T``, as a sum over pairs of paths.
+
+    >>> scores(attention_only((3, 3)), "L1H0").counts_by_composition()
+    {'none': 1, 'Q': 3, 'K': 3, 'QK': 9}
+    """
+    return expand(architecture, f"scores:{architecture.head(head)}")
+
+
+def stream(architecture: Architecture) -> Expansion:
+    """The residual stream ``X_L`` after the last layer as a sum over paths.
+
+    >>> stream(attention_only((3, 3), unembed=False)).counts_by_order()
+    {0: 1, 1: 6, 2: 9}
+    """
+    return expand(architecture, "stream")

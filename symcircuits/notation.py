@@ -1,0 +1,47 @@
+"""How symbols and words are written: one table of glyphs for text and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from symcircuits.algebra import Factor, Symbol, Word
+
+__all__ = ["factor_latex", "latex_label", "symbol_latex", "word_latex"]
+
+_GLYPHS = {
+    "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0",
+    "W_E": "W_E", "W_U": "W_U", "W_Q": "W_Q", "W_K": "W_K", "W_V": "W_V", "W_O": "W_O",
+    "W_OV": "W_{OV}", "W_QK": "W_{QK}",
+    "b_V": "b_V", "b_O": "b_O", "b_Q": "b_Q", "b_K": "b_K", "b_U": "b_U",
+}  # fmt: skip
+
+
+def latex_label(label: str) -> str:
+    """A head or layer label in LaTeX: ``\\mathrm{L0H1}``."""
+    return rf"\mathrm{{{label}}}"
+
+
+def symbol_latex(symbol: Symbol, transposed: bool = False) -> str:
+    """A symbol in LaTeX, e.g. ``W_{OV}^{\\mathrm{L0H1}\\,\\mathsf{T}}``: label and transpose share one superscript."""
+    scripts = ([latex_label(symbol.label)] if symbol.label else []) + ([r"\mathsf{T}"] if transposed else [])
+    return _GLYPHS[symbol.glyph] + ("^{" + r"\,".join(scripts) + "}" if scripts else "")
+
+
+def factor_latex(factor: Factor) -> str:
+    """A factor in LaTeX."""
+    return symbol_latex(factor.symbol, factor.transposed)
+
+
+def scale_latex(label: str) -> str:
+    """The score scale of a head in LaTeX: ``s^{\\mathrm{L1H0}}``."""
+    return rf"s^{{{latex_label(label)}}}"
+
+
+def product_latex(factors: Iterable[Factor]) -> str:
+    """A product in LaTeX."""
+    return r"\,".join(factor_latex(f) for f in factors)
+
+
+def word_latex(word: Word) -> str:
+    """A word in LaTeX, abbreviations used, the scale in front."""
+    return r"\,".join([scale_latex(s) for s in word.scales] + [product_latex(word.fused)])

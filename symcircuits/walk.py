@@ -1,0 +1,175 @@
+"""One walk over a program, in any algebra of values.
+
+``value_l = skip * value_{l-1} + sum_b b(value_{l-1}) + sources``: what the walk gives depends on the algebra
+only. Integers count terms, polynomials count them by order, matrices run the frozen forward pass, marked
+values split any of these by order and by which chosen heads and sources a path goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from symcircuits.algebra import Factor
+from symcircuits.architecture import Branch, Head, Program, Source
+
+__all__ = ["Algebra", "Counts", "Mark", "Marked", "Matrices", "walk"]
+
+V = TypeVar("V")
+
+
+class Algebra(Protocol[V]):
+    """What values of a walk can do: start from a source, go through a branch, be added."""
+
+    def source(self, source: Source) -> V:
+        """The value that a source writes."""
+
+    def branch(self, branch: Branch, value: V) -> V:
+        """``left value right``."""
+
+    def add(self, values: Sequence[V]) -> V:
+        """The sum of one or more values."""
+
+
+def walk(program: Program, algebra: Algebra[V]) -> V | None:
+    """Walk a program; None is the empty sum (a program in which nothing is written).
+
+    >>> from symcircuits.architecture import attention_only, readout
+    >>> walk(readout(attention_only((3, 3)), "logits").sides[0], Counts())
+    16
+    """
+    value: V | None = None
+    for layer in program:
+        summands: list[V] = []
+        if value is not None:
+            summands += [value] if layer.skip else []
+            summands += [algebra.branch(b, value) for b in layer.branches]
+        summands += [algebra.source(s) for s in layer.sources]
+        value = algebra.add(summands) if summands else None
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Integers: the number of terms."""
+
+    def source(self, source: Source) -> int:
+        """One term."""
+        return 1
+
+    def branch(self, branch: Branch, value: int) -> int:
+        """As many terms as go in."""
+        return value
+
+    def add(self, values: Sequence[int]) -> int:
+        """Their sum."""
+        return sum(values)
+
+
+class Mark(NamedTuple):
+    """What is remembered of a path: its order (number of heads) and a bit for each feature it has."""
+
+    order: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Values split by :class:`Mark`: a formal sum ``sum_mark value_mark``, over any other algebra.
+
+    ``heads`` and ``source_bits`` say which bits a path gets from the heads it goes through and from its source.
+    """
+
+    base: Any
+    heads: Mapping[Head, int]
+    source_bits: Callable[[Source], int]
+
+    def source(self, source: Source) -> dict[Mark, Any]:
+        """The source's value under its mark."""
+        bits, order = self.source_bits(source), 0
+        if source.head is not None:
+            bits, order = bits | self.heads.get(source.head, 0), 1
+        return {Mark(order, bits): self.base.source(source)}
+
+    def branch(self, branch: Branch, value: dict[Mark, Any]) -> dict[Mark, Any]:
+        """Every part goes through the branch and is marked by its head."""
+        step, bits = (0, 0) if branch.head is None else (1, self.heads.get(branch.head, 0))
+        parts: dict[Mark, list[Any]] = {}
+        for mark, part in value.items():
+            key = Mark(mark.order + step, mark.bits | bits)
+            parts.setdefault(key, []).append(part)
+        # Parts that come to share a mark are added before the branch: it is linear, and this is cheaper.
+        return {mark: self.base.branch(branch, self._sum(same)) for mark, same in parts.items()}
+
+    def add(self, values: Sequence[dict[Mark, Any]]) -> dict[Mark, Any]:
+        """Mark by mark."""
+        parts: dict[Mark, list[Any]] = {}
+        for value in values:
+            for mark, part in value.items():
+                parts.setdefault(mark, []).append(part)
+        return {mark: self._sum(same) for mark, same in parts.items()}
+
+    def _sum(self, values: list[Any]) -> Any:
+        return values[0] if len(values) == 1 else self.base.add(values)
+
+
+class MatrixRing(Protocol):
+    """The part of a ring of matrices that the walk uses (see :mod:`symcircuits.rings`)."""
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """Matrix product, over leading axes too."""
+
+    def add(self, a: Any, b: Any) -> Any:
+        """Sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """Matrices over a ring: the walk is the frozen forward pass, exact where the ring is.
+
+    ``matrices`` maps argument names (``W_V_L0H1``, ``A_L0H1``, ...) to arrays; biases are columns ``[d, 1]``.
+    ``known`` holds values of sources that need no multiplying, by name (an embedding is a look-up of rows).
+    """
+
+    matrices: Mapping[str, Any]
+    ring: MatrixRing
+    known: Mapping[str, Any] = field(default_factory=dict)
+
+    def factor(self, factor: Factor) -> Any:
+        """The array of a factor."""
+        matrix = self.matrices[factor.symbol.argument]
+        return matrix.swapaxes(-1, -2) if factor.transposed else matrix
+
+    def source(self, source: Source) -> Any:
+        """The product of the source's factors."""
+        return self.known[source.name] if source.name in self.known else self.chain(source.factors)
+
+    def chain(self, factors: Sequence[Factor], value: Any = None) -> Any:
+        """``value @ f1 @ f2 ...``."""
+        for f in factors:
+            value = self.factor(f) if value is None else self.ring.matmul(value, self.factor(f))
+        return value
+
+    def branch(self, branch: Branch, value: Any) -> Any:
+        """``left value right``, the pattern applied in the narrow head space."""
+        value = self.chain(branch.right[:1], value)
+        for f in reversed(branch.left):
+            value = self.ring.matmul(self.factor(f), value)
+        return self.chain(branch.right[1:], value)
+
+    def add(self, values: Sequence[Any]) -> Any:
+        """Their sum, in order."""
+        total = values[0]
+        for v in values[1:]:
+            total = self.ring.add(total, v)
+        return total
+
+
+_EMPTY: Final[dict[Mark, Any]] = {}
+
+
+def walk_marked(program: Program, algebra: Marked) -> dict[Mark, Any]:
+    """:func:`walk` in a marked algebra; the empty sum is the empty dict."""
+    found = walk(program, algebra)
+    return _EMPTY if found is None else found
