@@ -8,10 +8,11 @@ enumerating, evaluating, the SymPy recursion) walks this list. A new kind of sou
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from symcircuits.algebra import Factor, Index, Space, Symbol
 
@@ -24,19 +25,19 @@ SOURCE_ORDER = ("embed", "pos", *BIAS_KINDS)
 
 
 class Head(NamedTuple):
-    """A head by layer and index, counted from 0; sorts as (layer, index).
+    """A head by layer and number in its layer, counted from 0; sorts as (layer, number).
 
     >>> str(Head(0, 3)), Head(0, 10) > Head(0, 2)
     ('L0H3', True)
     """
 
     layer: int
-    index: int
+    number: int
 
     @property
     def label(self) -> str:
         """The name: ``L0H3`` is the fourth head of the first layer."""
-        return f"L{self.layer}H{self.index}"
+        return f"L{self.layer}H{self.number}"
 
     def __str__(self) -> str:
         return self.label
@@ -136,6 +137,10 @@ class Architecture:
     """An attention-only transformer, as far as its algebra goes; made by :func:`attention_only`.
 
     ``biases`` holds the names of the bias sources that are there.
+
+    >>> arch = attention_only((2, 3), positions="shortformer")
+    >>> arch.n_layers, str(arch.head("1.2")), str(arch)
+    (2, 'L1H2', 'attention-only, heads 2,3, positions shortformer')
     """
 
     heads: tuple[int, ...]
@@ -164,7 +169,7 @@ class Architecture:
         found = as_head(head)
         if found.layer >= self.n_layers:
             raise ValueError(f"there is no head {found}: the model has {_layers(self.n_layers)}, counted from 0")
-        if found.index >= self.heads[found.layer]:
+        if found.number >= self.heads[found.layer]:
             count = self.heads[found.layer]
             raise ValueError(f"there is no head {found}: layer {found.layer} has {count} head(s), counted from 0")
         return found
@@ -220,14 +225,21 @@ def attention_only(
     return Architecture(counts, positions, _biases(biases, bias_names(counts, unembed)), scale, causal, unembed)
 
 
-def _head_counts(heads: Iterable[int]) -> tuple[int, ...]:
-    if isinstance(heads, (str, bytes)) or not isinstance(heads, Iterable):
-        raise ValueError(f"heads must list the number of heads of each layer, e.g. (3, 3), not {heads!r}")
-    counts: list[int] = []
-    for layer, n in enumerate(heads):
+def _listed(values: Any, what: str) -> tuple[Any, ...]:
+    if not isinstance(values, (str, bytes)):
         try:
-            count = n.__index__()
-        except AttributeError:
+            return tuple(values)
+        except TypeError:
+            pass
+    raise ValueError(f"{what}, not {values!r}")
+
+
+def _head_counts(heads: Iterable[int]) -> tuple[int, ...]:
+    counts: list[int] = []
+    for layer, n in enumerate(_listed(heads, "heads must list the number of heads of each layer, e.g. (3, 3)")):
+        try:
+            count = operator.index(n)
+        except TypeError:
             count = -1
         if count < 0 or isinstance(n, bool):
             raise ValueError(f"the number of heads of layer {layer} must be a whole number, 0 or more, not {n!r}")
@@ -239,7 +251,8 @@ def _biases(biases: bool | Iterable[str], possible: tuple[str, ...]) -> frozense
     if isinstance(biases, bool):
         return frozenset(possible if biases else ())
     names: set[str] = set()
-    for name in [biases] if isinstance(biases, str) else biases:
+    what = "biases must be True, False or the names of those that are there, e.g. b_V or b_V[L0H1]"
+    for name in [biases] if isinstance(biases, str) else _listed(biases, what):
         found = {p for p in possible if name in (p, p.partition("[")[0])}
         if not found and name not in BIAS_KINDS:
             raise ValueError(f"there is no bias {name!r} here; the kinds are {', '.join(BIAS_KINDS)}, e.g. b_V[L0H1]")
@@ -334,7 +347,7 @@ def readout(arch: Architecture, target: str) -> Readout:
     >>> len(readout(attention_only((3, 3)), "scores:L1H0").sides)
     2
     """
-    kind, _, which = target.partition(":")
+    kind, _, which = target.partition(":") if isinstance(target, str) else ("", "", "")
     if target == "stream":
         return Readout(arch, target, (stream_program(arch, arch.n_layers),))
     if target == "logits":

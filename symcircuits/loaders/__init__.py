@@ -1,0 +1,85 @@
+"""Loading models. One file per weight layout; a new one is added to ``LAYOUTS``.
+
+>>> [layout.name for layout in LAYOUTS]
+['TransformerLens']
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symcircuits.loaders.files import Stored, read_model_files
+from symcircuits.loaders.layout import Layout, Unsupported
+from symcircuits.loaders.transformerlens import TRANSFORMERLENS
+from symcircuits.model import Model
+from symcircuits.rings import Array
+
+__all__ = ["LAYOUTS", "Layout", "Unsupported", "from_arrays", "load"]
+
+LAYOUTS: tuple[Layout, ...] = (TRANSFORMERLENS,)
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """Load a model from a folder, or from its weight file with ``config.json`` beside it.
+
+    The folder holds ``config.json`` and one of ``model.safetensors`` and ``model.npz``, with the names, shapes and
+    config keys of TransformerLens. Raises ValueError that names the file and what is wrong (missing, truncated or
+    foreign files, weights that are missing, unknown, of the wrong shape or not finite, a config that contradicts
+    the weights), and its subclass :class:`Unsupported` for a model that needs what is not built, by name.
+
+    >>> load("no/such/model")
+    Traceback (most recent call last):
+    ValueError: no/such/model: there is no such file or folder
+    """
+    place = Path(path)
+    stored, config = read_model_files(place)
+    own_name = place.stem if place.is_file() and place.stem != "model" else ""
+    name = own_name or (place.parent if place.is_file() else place).resolve().name
+    try:
+        return _read(stored, config, name)
+    except Unsupported as error:
+        raise Unsupported(f"{place}: {error}", error.features) from error
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str = "model") -> Model:
+    """Make a model from named arrays (or tensors) and a config, as :func:`load` does from files.
+
+    >>> import numpy as np
+    >>> weights = {"embed.W_E": np.ones((5, 2)), "unembed.W_U": np.ones((2, 5))}
+    >>> from_arrays(weights, {"n_layers": 0, "d_model": 2}).run([4]).logits.tolist()
+    [[2.0, 2.0, 2.0, 2.0, 2.0]]
+    """
+    if not isinstance(config, Mapping):
+        raise ValueError(f"a config maps keys such as n_layers to values; this is a {type(config).__name__}")
+    arrays: dict[str, Array] = {}
+    dtypes: dict[str, str] = {}
+    for key, value in weights.items():
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{key} cannot be read as an array ({error})") from error
+        dtypes[key] = array.dtype.name
+        arrays[key] = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return _read(Stored(arrays, dtypes), config, name)
+
+
+def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
+    for layout in LAYOUTS:
+        if layout.recognises(stored.weights):
+            return layout.read(stored, config, name)
+    raise ValueError(
+        f"the weights have no layout that is known ({', '.join(layout.name for layout in LAYOUTS)}); "
+        f"{_seen(stored.weights)}"
+    )
+
+
+def _seen(names: Iterable[str]) -> str:
+    listed = list(names)
+    return f"the first names are {', '.join(listed[:4])}" if listed else "there are no weights at all"

@@ -1,0 +1,213 @@
+"""The config of TransformerLens: what its keys say, and which of them need what is not built.
+
+Every key that is not listed here as harmless, or read, is refused: it might change what the model computes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from symcircuits.loaders.layout import Unsupported
+
+__all__ = ["Config", "refuse_unsupported"]
+
+_READ = {
+    "n_layers", "n_heads", "d_model", "d_head", "d_vocab", "d_vocab_out", "n_ctx", "attention_dir", "use_attn_scale",
+    "attn_scale", "positional_embedding_type", "normalization_type", "attn_only", "n_key_value_heads",
+    "attn_scores_soft_cap", "output_logits_soft_cap", "use_local_attn", "window_size", "attn_types",
+}  # fmt: skip
+
+# Keys that need what is not built when they are set (true, or a number or list), and what that is.
+_FEATURE_KEYS = {
+    "use_local_attn": "local (windowed) attention",
+    "use_qk_norm": "normalized queries and keys",
+    "scale_attn_by_inverse_layer_idx": "a score scale by layer",
+    "use_normalization_before_and_after": "normalization after each block",
+    "post_embedding_ln": "normalization after the embedding",
+    "uses_rms_norm": "RMS normalization",
+    "final_rms": "RMS normalization at the end",
+    "parallel_attn_mlp": "an MLP beside attention",
+    "num_experts": "a mixture of experts",
+    "experts_per_token": "a mixture of experts",
+    "load_in_4bit": "4-bit weights",
+    "scale_embedding": "a scaled embedding",
+    "per_layer_head_dim": "a head size by layer",
+    "per_layer_num_key_value_heads": "grouped keys and values",
+    "use_attention_sinks": "attention sinks",
+    "attention_sinks": "attention sinks",
+    "relative_attention_max_distance": "relative positions",
+    "relative_attention_num_buckets": "relative positions",
+    "decoder_start_token_id": "an encoder and a decoder",
+    "is_stateful": "a state",
+    "is_audio_model": "audio input",
+    "is_visual_model": "image input",
+    "is_multimodal": "image input",
+}
+
+# Keys that change nothing in an attention-only model without norm, rotation or MLP.
+_HARMLESS = {
+    "act_fn", "architecture", "attn_implementation", "checkpoint_index", "checkpoint_label_type", "checkpoint_value",
+    "comment", "d_mlp", "default_prepend_bos", "description", "device", "dtype", "eps", "eps_attr",
+    "from_checkpoint", "gated_mlp", "init_mode", "init_weights", "initializer_range", "license", "model_name", "name",
+    "notes", "n_devices", "n_params", "original_architecture", "rmsnorm_uses_offset", "rotary_adjacent_pairs",
+    "rotary_base", "rotary_base_local", "rotary_dim", "rotary_scaling_factor", "rotary_scaling_type", "seed", "source",
+    "tie_word_embeddings", "tokenizer_name", "tokenizer_prepends_bos", "trust_remote_code",
+    "ungroup_grouped_query_attention", "use_NTK_by_parts_rope", "NTK_by_parts_low_freq_factor",
+    "NTK_by_parts_high_freq_factor", "NTK_by_parts_factor", "NTK_original_ctx_len", "use_attn_in", "use_attn_result",
+    "use_hook_mlp_in", "use_hook_tokens", "use_split_qkv_input", "weight_init_mode",
+}  # fmt: skip
+
+# Weights that need what is not built, by a part of their names.
+_FEATURE_WEIGHTS = {
+    r"(^|\.)ln(\d|_|\.)|(^|\.)norm": "normalization",
+    r"\.mlp\.": "an MLP",
+    r"\._[Wb]_[KV]$": "grouped keys and values",
+    r"rotary": "rotary positions",
+    r"\.[qk]_norm": "normalized queries and keys",
+    r"rel_pos|alibi": "relative positions",
+    r"sink": "attention sinks",
+    r"token_type": "token types",
+    r"^(encoder|decoder)\.|cross_attn": "an encoder and a decoder",
+}
+
+_POSITIONS = {
+    "rotary": "rotary positions",
+    "alibi": "ALiBi positions",
+    "relative_positional_bias": "relative positions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A config, read key by key; ValueError names the key, what is allowed and what was seen."""
+
+    values: Mapping[str, Any]
+
+    def shown(self, key: str) -> str:
+        """The value of a key as it stands in JSON, or "not given"."""
+        return json.dumps(self.values[key], default=str) if key in self.values else "not given"
+
+    def size(self, key: str, least: int) -> int | None:
+        """A whole number; None where it is absent, null or -1 (TransformerLens's "not set")."""
+        value = self.values.get(key)
+        if value is None or value == -1:
+            return None
+        if type(value) is not int or value < least:
+            raise ValueError(f"{key} in the config must be a whole number, {least} or more, not {self.shown(key)}")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false; the default where it is absent or null."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise ValueError(f"{key} in the config must be true or false, not {self.shown(key)}")
+        return default if value is None else value
+
+    def head_counts(self, n_layers: int) -> tuple[int, ...] | None:
+        """Heads of each layer, from one number or a list with one for each; None where it is not given."""
+        value = self.values.get("n_heads")
+        if not isinstance(value, (list, tuple)):
+            size = self.size("n_heads", 0)
+            return None if size is None else (size,) * n_layers
+        if len(value) != n_layers or not all(type(n) is int and n >= 0 for n in value):
+            wanted = f"one whole number for each of the {n_layers} layers"
+            raise ValueError(f"n_heads in the config must be a whole number, or {wanted}, not {self.shown('n_heads')}")
+        return tuple(value)
+
+    @property
+    def positions(self) -> str | None:
+        """``standard``, ``shortformer`` or None."""
+        value = self.values.get("positional_embedding_type")
+        if value not in (None, "standard", "shortformer"):
+            seen = self.shown("positional_embedding_type")
+            raise ValueError(f'positional_embedding_type must be null, "standard" or "shortformer", not {seen}')
+        return value
+
+    @property
+    def causal(self) -> bool:
+        """Whether attention is causal (the default) or bidirectional."""
+        value = self.values.get("attention_dir")
+        if value not in (None, "causal", "bidirectional"):
+            raise ValueError(f'attention_dir must be "causal" or "bidirectional", not {self.shown("attention_dir")}')
+        return value != "bidirectional"
+
+    @property
+    def divisor(self) -> float | None:
+        """What scores are divided by; None for sqrt(d_head) (absent, null or -1)."""
+        value = self.values.get("attn_scale")
+        if value is None or value == -1:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            seen = self.shown("attn_scale")
+            raise ValueError(f"attn_scale, which scores are divided by, must be a positive number, not {seen}")
+        return float(value)
+
+    def cap(self, key: str) -> bool:
+        """Whether a soft cap is on: a positive number (TransformerLens has -1 for none)."""
+        value = self.values.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ValueError(f"{key} in the config must be a number, not {self.shown(key)}")
+        return value is not None and value > 0
+
+
+def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
+    """Raise :class:`Unsupported` with every feature that the config or the weights need and that is not built.
+
+    ValueError on a key of the config that is not known.
+    """
+    names = list(weights)
+    needs: dict[str, list[str]] = {}
+    for feature, evidence in (*_from_config(config, names), *_from_weights(names)):
+        needs.setdefault(feature, []).append(evidence)
+    if needs:
+        seen = "; ".join(f"{feature} ({', '.join(where[:2])})" for feature, where in needs.items())
+        raise Unsupported(f"this model needs what is not built yet, so it is not run: {seen}", tuple(needs))
+    unknown = [
+        k for k, v in config.values.items()
+        if k not in _READ | _HARMLESS | _FEATURE_KEYS.keys() and v is not None and v is not False
+    ]  # fmt: skip
+    if unknown:
+        listed = ", ".join(f"{k} = {config.shown(k)}" for k in unknown)
+        raise ValueError(
+            f"the config has keys that are not known here and may change what the model computes: {listed}; "
+            "remove them if they do not"
+        )
+
+
+def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
+    values, found = config.values, []
+
+    def said(key: str) -> str:
+        return f"{key} is {config.shown(key)}"
+
+    if values.get("normalization_type") is not None:
+        found.append(("normalization", said("normalization_type")))
+    position = values.get("positional_embedding_type")
+    if isinstance(position, str) and position not in ("standard", "shortformer"):
+        found.append((_POSITIONS.get(position, "another kind of position"), said("positional_embedding_type")))
+    if not config.flag("attn_only", True):
+        found.append(("an MLP", said("attn_only")))
+    groups, heads = values.get("n_key_value_heads"), values.get("n_heads")
+    each = heads if isinstance(heads, (list, tuple)) else [heads]
+    if groups is not None and heads is not None and any(groups != n for n in each):
+        found.append(("grouped keys and values", f"{said('n_key_value_heads')}, n_heads {config.shown('n_heads')}"))
+    for key, what in (("attn_scores_soft_cap", "scores"), ("output_logits_soft_cap", "logits")):
+        if config.cap(key):
+            found.append((f"a soft cap on {what}", said(key)))
+    if values.get("use_local_attn") is None:
+        found += [(_FEATURE_KEYS["use_local_attn"], said(k)) for k in ("window_size", "attn_types") if values.get(k)]
+    found += [(feature, said(key)) for key, feature in _FEATURE_KEYS.items() if values.get(key)]
+    if values.get("tie_word_embeddings") and "unembed.W_U" not in names:
+        found.append(("an unembedding tied to the embedding", said("tie_word_embeddings") + " without unembed.W_U"))
+    return found
+
+
+def _from_weights(names: list[str]) -> list[tuple[str, str]]:
+    return [
+        (feature, name) for pattern, feature in _FEATURE_WEIGHTS.items() for name in names if re.search(pattern, name)
+    ]

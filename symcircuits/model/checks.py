@@ -1,0 +1,109 @@
+"""Checks of weights, with errors that name the weight, what was expected and what was seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["check_names", "check_shapes", "check_values"]
+
+# An axis is written "d_head" or, where it is the size of one owner only, "d_head of W_Q_L0H1": the first word is shown.
+Axes = tuple[str, ...]
+
+
+def check_names(expected: Iterable[str], found: Iterable[str], where: str = "the model") -> None:
+    """Every expected name is there and nothing else, or a ValueError that lists what is missing or unknown."""
+    wanted, seen = list(expected), list(found)
+    missing = [n for n in wanted if n not in set(seen)]
+    unknown = [n for n in seen if n not in set(wanted)]
+    if missing:
+        also = f"; it has these, which are unknown: {_listed(unknown)}" if unknown else ""
+        raise ValueError(f"{where} lacks {_count(missing)}: {_listed(missing)}{also}")
+    if unknown:
+        raise ValueError(f"{where} has {_count(unknown)} that nothing reads: {_listed(unknown)}")
+
+
+def _count(names: list[str]) -> str:
+    return "1 weight" if len(names) == 1 else f"{len(names)} weights"
+
+
+def _listed(names: list[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def check_values(name: str, array: npt.NDArray[Any]) -> None:
+    """A weight holds finite floating-point numbers in the byte order of this machine, or ValueError."""
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        raise ValueError(f"{name} holds {array.dtype}; a weight must hold float16, float32 or float64 numbers")
+    if not array.dtype.isnative:
+        raise ValueError(
+            f"{name} is stored in the other byte order ({array.dtype.str}); "
+            f"convert it with .astype({array.dtype.name!r})"
+        )
+    if 0 in array.shape:
+        raise ValueError(f"{name} is empty: its shape is {list(array.shape)}")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        place = [int(i) for i in np.argwhere(bad)[0]]
+        others = int(bad.sum()) - 1
+        more = f" and {others} more such entries" if others else ""
+        raise ValueError(f"{name} holds {array[tuple(place)]} at {place}{more}; weights must be finite")
+
+
+def check_shapes(
+    axes: Mapping[str, Axes], weights: Mapping[str, npt.NDArray[Any]], given: Mapping[str, int], said: str = ""
+) -> dict[str, int]:
+    """Sizes of all axes, or a ValueError naming the first weight whose shape does not fit.
+
+    ``axes``: for every weight the names of its axes; ``given``: sizes that ``said`` (the config) tells, by the name
+    of the axis or its first word. A size that is not given is that of the first weight that has it, ``d_model`` that of
+    most weights.
+    """
+    sizes: dict[str, int] = dict(given)
+    if "d_model" not in sizes and (size := _most_common("d_model", axes, weights)) is not None:
+        sizes["d_model"] = size
+    for name, names in axes.items():
+        shape = weights[name].shape
+        expected = [sizes.get(axis, given.get(_word(axis))) for axis in names]
+        if not _fits(shape, expected):
+            raise ValueError(_misfit(name, shape, names, expected, given, said))
+        sizes.update(zip(names, shape, strict=True))
+    return sizes
+
+
+def _word(axis: str) -> str:
+    return axis.partition(" ")[0]
+
+
+def _most_common(axis: str, axes: Mapping[str, Axes], weights: Mapping[str, npt.NDArray[Any]]) -> int | None:
+    votes = Counter(
+        weights[name].shape[names.index(axis)]
+        for name, names in axes.items()
+        if axis in names and weights[name].ndim == len(names)
+    )
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _fits(shape: tuple[int, ...], expected: list[int | None]) -> bool:
+    return len(shape) == len(expected) and all(e in (None, n) for n, e in zip(shape, expected, strict=True))
+
+
+def _misfit(
+    name: str, shape: tuple[int, ...], axes: Axes, expected: list[int | None], given: Mapping[str, int], said: str
+) -> str:
+    words = [_word(a) for a in axes]
+    sizes = ", ".join("any" if n is None else str(n) for n in expected)
+    text = f"{name} has shape {list(shape)}; expected [{', '.join(words)}] = [{sizes}]"
+    told = [given.get(axis, given.get(_word(axis))) for axis in axes]
+    seen = shape if len(shape) == len(axes) else (-1,) * len(axes)
+    blamed = [f"{w} = {n}" for w, n, m in zip(words, told, seen, strict=True) if n not in (None, m)]
+    if said and blamed:
+        text += f", where {said} says {', '.join(blamed)}"
+    if len(shape) >= 2 and _fits((*shape[:-2], shape[-1], shape[-2]), expected):
+        text += "; its transpose would fit" + ("" if len(shape) == 2 else " (the last two axes swapped)")
+    return text

@@ -1,0 +1,126 @@
+"""Models made rather than loaded: random ones, and a model after a change of basis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from symcircuits.architecture import Architecture, Head
+from symcircuits.model.transformer import Model, weight_axes
+from symcircuits.rings import Array
+
+__all__ = ["change_basis", "random_model"]
+
+
+def random_model(
+    architecture: Architecture,
+    *,
+    d_vocab: int = 11,
+    d_model: int = 16,
+    d_head: int = 4,
+    d_vocab_out: int | None = None,
+    n_context: int = 32,
+    seed: int = 0,
+    weight_scale: float = 1.0,
+    score_scale: float | None = None,
+) -> Model:
+    """A float64 model with independent normal weights, such that streams, scores and logits are of order 1.
+
+    Embeddings, positions and biases have variance 1, other weights 1 / (number of inputs), and W_O also
+    1 / (number of heads of the model); standard deviations are multiplied by ``weight_scale``. ``score_scale`` is
+    one number for all heads, 1 / sqrt(d_head) when None. The same arguments give the same model, another ``seed``
+    another one.
+    Raises ValueError on a size below 1.
+
+    >>> from symcircuits.architecture import attention_only
+    >>> random_model(attention_only((2, 0), biases=True), d_model=3, d_head=5)
+    <Model random, seed 0: attention-only, heads 2,0, biases, d_model 3, d_vocab 11, float64>
+    """
+    out = d_vocab if d_vocab_out is None else d_vocab_out
+    sizes = {"d_vocab": d_vocab, "d_model": d_model, "d_head": d_head, "d_vocab_out": out, "n_ctx": n_context}
+    for word, size in sizes.items():
+        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+            raise ValueError(f"{word} must be a whole number, 1 or more, not {size!r}")
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for name, axes in weight_axes(architecture).items():
+        shape = tuple(sizes[axis.partition(" ")[0]] for axis in axes)
+        weights[name] = weight_scale * _deviation(architecture, name, sizes) * rng.standard_normal(shape)
+    scale = 1 / math.sqrt(d_head) if score_scale is None else score_scale
+    scales = {str(head): scale for head in architecture.all_heads} if architecture.scale else {}
+    return Model(architecture, weights, scales, name=f"random, seed {seed}")
+
+
+def _deviation(architecture: Architecture, name: str, sizes: Mapping[str, int]) -> float:
+    """The standard deviation of a weight that keeps what it writes of order 1."""
+    if name in ("W_E", "W_pos") or name.startswith("b_"):
+        return 1.0
+    if name.startswith("W_O_"):
+        return 1 / math.sqrt(sizes["d_head"] * sum(architecture.heads))
+    return 1 / math.sqrt(sizes["d_model"])
+
+
+def change_basis(
+    model: Model, T: Any | None = None, head_bases: Mapping[str, tuple[Any | None, Any | None]] | None = None
+) -> Model:
+    """The same model in another basis of the stream and of the head spaces.
+
+    ``T [d_model, d_model]`` takes a stream vector x to ``T x``: ``W_E, P, W_O, b_O`` write ``T`` times what they
+    wrote, and ``W_Q, W_K, W_V, W_U`` read ``W T^-1``. ``head_bases`` holds by head label ``(R, S)``: ``W_Q, b_Q``
+    become ``R W_Q, R b_Q``, ``W_K, b_K`` become ``R^-T W_K, R^-T b_K``; ``W_V, b_V`` become ``S W_V, S b_V`` and
+    ``W_O`` becomes ``W_O S^-1``. None is the identity. Any invertible matrices leave logits, scores and every
+    end-to-end term unchanged. Computed in float64. Raises ValueError on a wrong shape, a matrix that is not
+    invertible, or a head that is not there. Source: the paper, "Residual Stream" (no privileged basis).
+
+    >>> from symcircuits.architecture import attention_only
+    >>> model = random_model(attention_only((1,)), d_model=2)
+    >>> moved = change_basis(model, T=[[2.0, 1.0], [0.0, 1.0]])
+    >>> bool(np.allclose(model.run([0, 1]).logits, moved.run([0, 1]).logits))
+    True
+    """
+    weights = {name: np.asarray(w, dtype=np.float64) for name, w in model.weights.items()}
+    if T is not None:
+        _change_stream(weights, *_invertible(T, model.d_model, "T"))
+    for label, (r, s) in (head_bases or {}).items():
+        _change_head(weights, model.architecture.head(label), r, s)
+    note = "the basis was changed"
+    return Model(model.architecture, weights, model.score_scale, model.name, (*model.notes, note))
+
+
+def _change_stream(weights: dict[str, Array], t: Array, inverse: Array) -> None:
+    for name, w in weights.items():
+        if name == "W_E" or name.startswith(("W_O_", "b_O_")):
+            weights[name] = t @ w
+        elif name == "W_pos":
+            weights[name] = w @ t.T
+        elif name.startswith("W_"):
+            weights[name] = w @ inverse
+
+
+def _change_head(weights: dict[str, Array], head: Head, r: Any | None, s: Any | None) -> None:
+    names = (f"W_Q_{head}", f"b_Q_{head}"), (f"W_K_{head}", f"b_K_{head}"), (f"W_V_{head}", f"b_V_{head}")
+    if r is not None:
+        change, inverse = _invertible(r, len(weights[f"W_Q_{head}"]), f"R of {head}")
+        _multiply(weights, names[0], change)
+        _multiply(weights, names[1], inverse.T)
+    if s is not None:
+        change, inverse = _invertible(s, len(weights[f"W_V_{head}"]), f"S of {head}")
+        _multiply(weights, names[2], change)
+        weights[f"W_O_{head}"] = weights[f"W_O_{head}"] @ inverse
+
+
+def _multiply(weights: dict[str, Array], names: tuple[str, ...], change: Array) -> None:
+    weights.update({name: change @ weights[name] for name in names if name in weights})
+
+
+def _invertible(matrix: Any, size: int, what: str) -> tuple[Array, Array]:
+    """The matrix and its inverse, or a ValueError."""
+    array = np.asarray(matrix, dtype=np.float64)
+    if array.shape != (size, size):
+        raise ValueError(f"{what} must be an invertible matrix of shape [{size}, {size}], not {list(array.shape)}")
+    if not np.isfinite(array).all() or np.linalg.matrix_rank(array) < size:
+        raise ValueError(f"{what} is not invertible, so it is no change of basis")
+    return array, np.linalg.inv(array)

@@ -1,0 +1,127 @@
+"""The forward pass with patterns given, over any ring: sums and products of matrices, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from symcircuits.architecture import Architecture, Head
+from symcircuits.model.transformer import Run, weight_axes
+from symcircuits.rings import Array, Ring, transpose
+
+__all__ = ["Frozen", "frozen", "matrices_of", "matrix_names"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frozen:
+    """What :func:`frozen` gives: streams at points 0 to n_layers, logits (or None), scores and results by head."""
+
+    streams: tuple[Array, ...]
+    logits: Array | None
+    scores: Mapping[str, Array]
+    results: Mapping[str, Array]
+
+
+def matrix_names(architecture: Architecture) -> tuple[str, ...]:
+    """The names of all that :func:`frozen` reads; those that start with ``scale_`` are scalars.
+
+    >>> from symcircuits.architecture import attention_only
+    >>> matrix_names(attention_only((1,)))
+    ('t', 'W_E', 'W_Q_L0H0', 'W_K_L0H0', 'W_V_L0H0', 'W_O_L0H0', 'W_U', 'A_L0H0', 'scale_L0H0')
+    """
+    weights = ["P" if name == "W_pos" else name for name in weight_axes(architecture)]
+    labels = [str(head) for head in architecture.all_heads]
+    patterns = [f"A_{label}" for label in labels]
+    scales = [f"scale_{label}" for label in labels] if architecture.scale else []
+    return ("t", *weights, *patterns, *scales, *(["ones"] if architecture.biases else []))
+
+
+def matrices_of(run: Run) -> dict[str, Array]:
+    """What :func:`frozen` needs to repeat a run with its own patterns: its arrays, biases as columns ``[d, 1]``.
+
+    >>> import numpy as np
+    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> from symcircuits.rings import Floats
+    >>> run = random_model(attention_only((2, 2), biases=True)).run([3, 1, 4])
+    >>> bool(np.allclose(frozen(run.model.architecture, matrices_of(run), Floats()).logits, run.logits))
+    True
+    """
+    names = matrix_names(run.model.architecture)
+    return {name: run.arrays[name][:, None] if name.startswith("b_") else run.arrays[name] for name in names}
+
+
+def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) -> Frozen:
+    """The forward pass of the definition with its attention patterns held fixed, over a ring.
+
+    ``X_0 = t W_E^T (+ P)``; scores ``scale (X W_Q^T + 1 b_Q^T)(X W_K^T + 1 b_K^T)^T``, of ``X + P`` in their two
+    factors where positions is "shortformer", neither masked nor put through a softmax; a head adds
+    ``A (X W_V^T + 1 b_V^T) W_O^T``, a layer ``1 b_O^T`` too; logits ``X W_U^T + 1 b_U^T``.
+
+    ``matrices``, by argument name: ``t [n, d_vocab]``, ``W_E [d_model, d_vocab]``, ``P [n, d_model]``, ``A_L0H1
+    [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, scalars ``scale_L0H1``, ``ones [n, 1]``, and the
+    biases as columns, ``b_V_L0H1 [d_head, 1]``. Shapes are not looked at beyond what a product needs: every matrix
+    may as well be k by k. A bias is read only where ``architecture.biases`` has it. Raises ValueError when a
+    matrix is missing.
+
+    >>> import numpy as np
+    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.rings import PrimeField
+    >>> field, rng = PrimeField(), np.random.default_rng(0)
+    >>> x = {name: field.random((2, 2), rng) for name in ("t", "W_E", "W_U")}
+    >>> logits = frozen(attention_only(()), x, field).logits
+    >>> field.equal(logits, field.asarray(x["t"].astype(object) @ x["W_E"].T @ x["W_U"].T))
+    True
+    """
+    pass_ = _Pass(architecture, matrices, ring)
+    stream = pass_.through(pass_.at("t"), "W_E")
+    if architecture.positions == "standard":
+        stream = ring.add(stream, pass_.at("P"))
+    streams, scores, results = [stream], {}, {}
+    for layer in range(architecture.n_layers):
+        read = ring.add(stream, pass_.at("P")) if architecture.positions == "shortformer" else stream
+        after = stream
+        for head in architecture.layer_heads(layer):
+            scores[str(head)] = pass_.scores(head, read)
+            results[str(head)] = pass_.result(head, stream)
+            after = ring.add(after, results[str(head)])
+        if f"b_O[L{layer}]" in architecture.biases:
+            after = ring.add(after, pass_.through(pass_.at("ones"), f"b_O_L{layer}"))
+        stream = after
+        streams.append(stream)
+    logits = pass_.affine(stream, "W_U", "b_U", "b_U") if architecture.unembed else None
+    return Frozen(tuple(streams), logits, scores, results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    architecture: Architecture
+    matrices: Mapping[str, Any]
+    ring: Ring
+
+    def at(self, name: str) -> Array:
+        if name not in self.matrices:
+            raise ValueError(f"the frozen forward pass needs {name}, which is not among the matrices")
+        return self.ring.asarray(self.matrices[name])
+
+    def through(self, x: Array, name: str) -> Array:
+        """``x M^T``."""
+        return self.ring.matmul(x, transpose(self.at(name)))
+
+    def affine(self, x: Array, weight: str, bias: str, source: str) -> Array:
+        """``x W^T + 1 b^T``, the second where the architecture has that bias."""
+        product = self.through(x, weight)
+        if source not in self.architecture.biases:
+            return product
+        return self.ring.add(product, self.through(self.at("ones"), bias))
+
+    def scores(self, head: Head, read: Array) -> Array:
+        queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}", f"b_Q[{head}]")
+        keys = self.affine(read, f"W_K_{head}", f"b_K_{head}", f"b_K[{head}]")
+        raw = self.ring.matmul(queries, transpose(keys))
+        return self.ring.times(self.at(f"scale_{head}"), raw) if self.architecture.scale else raw
+
+    def result(self, head: Head, stream: Array) -> Array:
+        values = self.affine(stream, f"W_V_{head}", f"b_V_{head}", f"b_V[{head}]")
+        return self.through(self.ring.matmul(self.at(f"A_{head}"), values), f"W_O_{head}")
