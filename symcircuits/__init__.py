@@ -29,10 +29,10 @@ _HOME = {
     "change_basis": "model",
     "load": "loaders",
     "from_arrays": "loaders",
-    "evaluate": "evaluate",
-    "verify": "verify",
+    "evaluate": "evaluation",
+    "verify": "verification",
     "derive": "derivation",
-    "explain": "explain",
+    "explain": "explanation",
 }
 __all__ = ["__version__", *_HOME]
 
@@ -40,8 +40,9 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'symcircuits' has no attribute {name!r}")
-    # Not stored in the module: a function may carry its module's name (verify, evaluate), which import sets.
-    return getattr(import_module(f"symcircuits.{_HOME[name]}"), name)
+    value = getattr(import_module(f"symcircuits.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = [
-    "Factor", "IllTyped", "Index", "Space", "Symbol", "Word", "check_finished", "fuse", "product", "score_sides", "unfuse",
+    "Factor", "IllTyped", "Index", "Space", "Symbol", "Word",
+    "check_finished", "fuse", "product", "score_sides", "unfuse",
 ]  # fmt: skip
 
 
@@ -27,6 +29,14 @@ class IllTyped(ValueError):
     """A product or word that the types refuse.
 
     ``rule`` is the rule broken (1 product, 2 word, 3 score); ``left`` and ``right`` are what met, as text.
+
+    >>> from symcircuits.architecture import Head, attention_only, pattern
+    >>> earlier, later = Factor(pattern(Head(0, 1))), Factor(pattern(Head(1, 0)))
+    >>> try:
+    ...     Word((earlier, later))
+    ... except IllTyped as fault:
+    ...     print(fault.rule, "|", fault.left, "|", fault.right)
+    1 | A[L0H1] | A[L1H0]
     """
 
     def __init__(self, message: str, rule: int, left: str = "", right: str = "") -> None:
@@ -65,6 +75,8 @@ _SPACES = {
 }
 # In a shortformer layer queries and keys read the stream plus the position; values read the stream alone.
 _ALSO_READS = {("model", "attention_input")}
+# Where a finished word that is no score ends.
+_ENDS = ("model", "vocab_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,7 @@ class Index:
         return f"a {'reader' if self.reader else 'vector'} of the {self.space}{where}{point}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Symbol:
     """A named matrix, e.g. ``W_OV[L0H1]``: glyph, label, row and column index.
 
@@ -94,6 +106,9 @@ class Symbol:
     col: Index
     branch: str = ""
     parts: tuple[Factor, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Symbol {self.text}>"
 
     @property
     def text(self) -> str:
@@ -111,12 +126,15 @@ class Symbol:
         return Factor(self, True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Factor:
     """A symbol, transposed or not, as it stands in a word."""
 
     symbol: Symbol
     transposed: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Factor {self.text}>"
 
     @property
     def row(self) -> Index:
@@ -162,7 +180,7 @@ def _contraction_fault(left: Index, right: Index) -> str:
 
 def product(factors: Sequence[Factor]) -> tuple[Factor, ...]:
     """The factors, checked: every neighbouring pair contracts (rule 1), else :class:`IllTyped`."""
-    for left, right in zip(factors, factors[1:], strict=False):
+    for left, right in pairwise(factors):
         fault = _contraction_fault(left.col, right.row)
         if fault:
             raise IllTyped(
@@ -217,11 +235,15 @@ def ov_symbol(w_o: Symbol, w_v: Symbol) -> Symbol:
     return Symbol("W_OV", w_o.label, w_o.row, w_v.col, branch=w_o.branch, parts=(Factor(w_o), Factor(w_v)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Word:
     """A product of factors in order, with the score scales (labels of heads) that stand before it.
 
     The constructor checks rule 1. Equality is of what is multiplied: ``W_OV`` and ``W_O @ W_V`` are the same.
+
+    >>> from symcircuits.architecture import Head, embedding, pattern
+    >>> Word((Factor(pattern(Head(0, 1))), *embedding())).text
+    'A[L0H1] @ X0'
     """
 
     factors: tuple[Factor, ...]
@@ -230,7 +252,15 @@ class Word:
     def __post_init__(self) -> None:
         if not self.factors:
             raise IllTyped("a word needs at least one factor", 1)
-        object.__setattr__(self, "factors", product(unfuse(self.factors)))
+        try:
+            factors = product(unfuse(self.factors))
+        except IllTyped:
+            product(self.factors)  # the fault in the factors as they were written, where it is there to be seen
+            raise
+        object.__setattr__(self, "factors", factors)
+
+    def __repr__(self) -> str:
+        return f"<Word {self.text}>"
 
     @property
     def row(self) -> Index:
@@ -266,10 +296,15 @@ def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
     """Rule 2 on ``L X R``: the branches named left and right of X agree, read outward from X."""
     where = f" on the {side} side" if side else ""
     core = next((i for i, f in enumerate(factors) if f.col.space.kind != "context"), len(factors))
-    if factors[0].row.space.kind != "context" or factors[0].row.reader or core == len(factors):
+    if factors[0].row.space.kind != "context" or factors[0].row.reader:
         raise IllTyped(
             f"{' @ '.join(f.text for f in factors)} is no finished word{where}: it must start at the context "
             f"(from patterns or a source), but {factors[0].text} offers {factors[0].row}. "
+            "Rule 2 (words): L X R with X a source.", 2, factors[0].text,
+        )  # fmt: skip
+    if core == len(factors):
+        raise IllTyped(
+            f"{' @ '.join(f.text for f in factors)} is no finished word{where}: it holds patterns only. "
             "Rule 2 (words): L X R with X a source.", 2, factors[0].text,
         )  # fmt: skip
     left, right = _names(reversed(factors[:core])), _names(factors[core:])
@@ -294,7 +329,7 @@ def score_sides(word: Word) -> tuple[Word, Word]:
 
     Both end in the head's query/key space: ``... W_Q.T`` or ``1 b_Q.T``, and ``... W_K.T`` or ``1 b_K.T``.
     """
-    joints = [i for i, (a, b) in enumerate(zip(word.factors, word.factors[1:], strict=False)) if a.col.space.kind == "qk"]
+    joints = [i for i, f in enumerate(word.factors[:-1]) if f.col.space.kind == "qk"]
     if len(joints) != 1:
         raise IllTyped(
             f"{word.text} has {len(joints)} places where a query meets a key; a score has exactly one W_QK "
@@ -319,6 +354,12 @@ def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
     is_score = any(f.col.space.kind == "qk" for f in word.factors[:-1])
     if not is_score:
         _check_sides(word.factors)
+        if word.col.space.kind not in _ENDS:
+            raise IllTyped(
+                f"{word.text} is no finished word: it must end in the model space (the stream) or the output "
+                f"vocabulary (the logits), but {word.fused[-1].text} offers {word.col}. Rule 2 (words): L X R.",
+                2, "", word.fused[-1].text,
+            )  # fmt: skip
         if word.scales:
             raise IllTyped(f"{word.text}: a score scale stands before a word that is no score. Rule 3 (scores).", 3)
         return word

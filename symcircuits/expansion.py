@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from symcircuits.algebra import Word, transpose
-from symcircuits.architecture import Architecture, Head, Readout, Source, attention_only, readout
+from symcircuits.architecture import Architecture, Head, Readout, Source, readout
 from symcircuits.paths import Path, Paths, path_factors
 from symcircuits.walk import Mark
 
@@ -37,6 +37,7 @@ def composition_of(orders: tuple[int, ...]) -> str:
 class Term:
     """One term of an expansion: a path to the logits or stream, or a pair of paths (query, key) to a score.
 
+    >>> from symcircuits.architecture import attention_only
     >>> term = scores(attention_only((3, 3)), "L1H0")[1]
     >>> term.label, term.composition, term.order, term.orders
     ('embed | embed -> L0H0', 'K', 1, (0, 1))
@@ -143,6 +144,7 @@ class Expansion:
     Order of terms, stable across versions: by order, then heads as (layer, index), then source; for scores
     query side major, key side minor. Selections are Expansions again. Source: paper, "Path Expansion".
 
+    >>> from symcircuits.architecture import attention_only
     >>> e = logits(attention_only((12, 12)))
     >>> e.count, e.counts_by_order(), e.through("L1H3").order(2).count
     (169, {0: 1, 1: 24, 2: 144}, 12)
@@ -376,6 +378,7 @@ class Expansion:
 def expand(architecture: Architecture, target: str) -> Expansion:
     """The expansion of a target by name: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``.
 
+    >>> from symcircuits.architecture import attention_only
     >>> expand(attention_only((3, 5)), "scores:L1H4").count
     16
     """
@@ -387,6 +390,7 @@ def expand(architecture: Architecture, target: str) -> Expansion:
 def logits(architecture: Architecture) -> Expansion:
     """The logits ``X_L W_U^T (+ 1 b_U^T)`` as a sum over paths; ``prod_l (1 + H_l)`` terms for one source.
 
+    >>> from symcircuits.architecture import attention_only
     >>> logits(attention_only((3, 3))).count
     16
     """
@@ -396,6 +400,7 @@ def logits(architecture: Architecture) -> Expansion:
 def scores(architecture: Architecture, head: str | tuple[int, int]) -> Expansion:
     """The scores of a head, ``s (X W_Q^T + 1 b_Q^T)(X W_K^T + 1 b_K^T)^T``, as a sum over pairs of paths.
 
+    >>> from symcircuits.architecture import attention_only
     >>> scores(attention_only((3, 3)), "L1H0").counts_by_composition()
     {'none': 1, 'Q': 3, 'K': 3, 'QK': 9}
     """
@@ -405,6 +410,7 @@ def scores(architecture: Architecture, head: str | tuple[int, int]) -> Expansion
 def stream(architecture: Architecture) -> Expansion:
     """The residual stream ``X_L`` after the last layer as a sum over paths.
 
+    >>> from symcircuits.architecture import attention_only
     >>> stream(attention_only((3, 3), unembed=False)).counts_by_order()
     {0: 1, 1: 6, 2: 9}
     """

@@ -17,14 +17,22 @@ _GLYPHS = {
 
 
 def latex_label(label: str) -> str:
-    """A head or layer label in LaTeX: ``\\mathrm{L0H1}``."""
+    """A head or layer label in LaTeX: ``\\mathrm{L0H1}``; a generic head, ``h_1`` or ``h``, in italics."""
+    if label[:1].islower():
+        letter, _, number = label.partition("_")
+        return letter + (f"_{{{number}}}" if number else "")
     return rf"\mathrm{{{label}}}"
+
+
+def glyph_latex(glyph: str) -> str:
+    """A glyph in LaTeX; ``X1``, ``X2``, ... are the streams after so many layers."""
+    return f"X_{{{glyph[1:]}}}" if glyph[0] == "X" and glyph not in _GLYPHS else _GLYPHS[glyph]
 
 
 def symbol_latex(symbol: Symbol, transposed: bool = False) -> str:
     """A symbol in LaTeX, e.g. ``W_{OV}^{\\mathrm{L0H1}\\,\\mathsf{T}}``: label and transpose share one superscript."""
     scripts = ([latex_label(symbol.label)] if symbol.label else []) + ([r"\mathsf{T}"] if transposed else [])
-    return _GLYPHS[symbol.glyph] + ("^{" + r"\,".join(scripts) + "}" if scripts else "")
+    return glyph_latex(symbol.glyph) + ("^{" + r"\,".join(scripts) + "}" if scripts else "")
 
 
 def factor_latex(factor: Factor) -> str:

@@ -15,7 +15,7 @@ from symcircuits.algebra import Factor
 from symcircuits.architecture import SOURCE_ORDER, Branch, Head, Program, Source
 from symcircuits.walk import Counts, Mark, Marked, walk_marked
 
-__all__ = ["Path", "Paths", "path_factors"]
+__all__ = ["Path", "Paths", "path_branches", "path_factors"]
 
 T = TypeVar("T")
 Weights = Mapping[Mark, int]
@@ -208,14 +208,18 @@ class Paths:
 
 def path_factors(program: Program, path: Path) -> tuple[Factor, ...]:
     """The factors of a path's word: ``L X R``."""
-    entry = next(i for i, layer in enumerate(program) if path.source in layer.sources)
-    rest = path.heads if path.source.head is None else path.heads[1:]
-    factors, chosen = path.source.factors, set(rest)
-    for layer in program[entry + 1 :]:
-        branch = _taken(layer.branches, chosen)
-        if branch is not None:
-            factors = branch.left + factors + branch.right
+    factors = path.source.factors
+    for branch in path_branches(program, path):
+        factors = branch.left + factors + branch.right
     return factors
+
+
+def path_branches(program: Program, path: Path) -> list[Branch]:
+    """The branches that a path takes after its source, in order."""
+    entry = next(i for i, layer in enumerate(program) if path.source in layer.sources)
+    chosen = set(path.heads if path.source.head is None else path.heads[1:])
+    taken = (_taken(layer.branches, chosen) for layer in program[entry + 1 :])
+    return [branch for branch in taken if branch is not None]
 
 
 def _taken(branches: tuple[Branch, ...], chosen: set[Head]) -> Branch | None:

@@ -143,7 +143,11 @@ def test_imports_run_downward_only() -> None:
         ("render/__init__.py", "from ..cli import main", "render imports cli, which stands above it"),
         ("algebra.py", "from symcircuits import rings", "algebra must not see rings"),
         ("expansion.py", "from symcircuits.render import latex", "expansion imports render, which stands above it"),
-        ("model.py", "def f():\n    from symcircuits.render import latex", "model imports render, which stands above it"),
+        (
+            "model.py",
+            "def f():\n    from symcircuits.render import latex",
+            "model imports render, which stands above it",
+        ),
         ("symbolic.py", "from symcircuits.expansion import Path", "symbolic must not see expansion"),
         ("symbolic.py", "from symcircuits import paths", "symbolic must not see paths"),
         ("symbolic.py", "from symcircuits import export", "symbolic must not see export"),

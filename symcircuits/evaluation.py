@@ -1,0 +1,309 @@
+"""Values of terms on a run: streamed by the head-space tree, summed by the walk, never by a list.
+
+``evaluate(expansion, run)`` iterates over one array a term; its sums (total, by order, by composition, by any
+selection) come from the walk in the algebra of marked matrices, at any depth. ``closure`` sets the sum against
+what the model itself computed, with the bound that rounding allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.expansion import Expansion, Term, composition_of
+from symcircuits.paths import path_branches
+from symcircuits.rings import Floats
+from symcircuits.tree import HeadTree
+from symcircuits.walk import Mark, Matrices
+
+if TYPE_CHECKING:
+    from symcircuits.model import Run
+
+__all__ = ["Closure", "PairwiseSum", "Values", "closure", "compare", "evaluate", "reference", "rounding_scale"]
+
+Array = npt.NDArray[Any]
+_KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, else made again for each query path
+LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
+
+
+class _Columns(Mapping[str, Any]):
+    """A run's arrays with biases as columns, as products need them."""
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._arrays = arrays
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            array = self._arrays[name]
+            self._made[name] = array[:, None] if array.ndim == 1 else array
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+@final
+class Values:
+    """The values of an expansion's terms on a run; iterate for one array a term, in order.
+
+    Arrays are ``[..., n_context, d_vocab_out]`` for logits, ``[..., n_context, d_model]`` for the stream and
+    ``[..., n_context, n_context]`` for scores (scaled, before the mask), batch axes of the tokens leading.
+    """
+
+    def __init__(self, expansion: Expansion, run: Run) -> None:
+        self.expansion, self.run = expansion, run
+        known = {"embed": run.arrays["X0"]}
+        self._matrices = Matrices(_Columns(run.arrays), Floats(run.dtype), known)
+        self._batch = tuple(np.shape(run.tokens)[:-1])
+
+    def __len__(self) -> int:
+        return len(self.expansion)
+
+    def __iter__(self) -> Iterator[Array]:
+        for _, values in self.blocks():
+            yield from values
+
+    def blocks(self) -> Iterator[tuple[list[Term], Array]]:
+        """Neighbouring terms and their values, ``[terms, ..., n_context, width]``; a few megabytes at a time."""
+        target = self.expansion.readout
+        first = self._tree(0).blocks(self.expansion._weights)
+        if not target.bilinear:
+            for paths, values in first:
+                yield [Term(target, (p,)) for p in paths], values
+            return
+        keys = _Keys(self.expansion, self._tree(1))
+        for queries, values in first:
+            for query, value in zip(queries, values, strict=True):
+                value = value * self._scale
+                for paths, key in keys.of(self.expansion.sides[0].mark(query)):
+                    yield [Term(target, (query, p)) for p in paths], value @ key.swapaxes(-1, -2)
+
+    def value(self, term: Term) -> Array:
+        """The value of one term, computed by itself; ValueError when it is a term of another readout."""
+        if term.readout != self.expansion.readout:
+            raise ValueError(f"{term!r} is no term of {self.expansion.target} of [{self.expansion.architecture}]")
+        sides = []
+        for program, path in zip(term.readout.sides, term.paths, strict=True):
+            value = self._matrices.source(path.source)
+            for branch in path_branches(program, path):
+                value = self._matrices.branch(branch, value)
+            sides.append(value)
+        found = sides[0] if len(sides) == 1 else (sides[0] * self._scale) @ sides[1].swapaxes(-1, -2)
+        return np.broadcast_to(found, self._batch + found.shape[-2:])
+
+    def _tree(self, side: int) -> HeadTree:
+        return HeadTree(self.expansion.sides[side], self._matrices, self._batch)
+
+    @property
+    def _scale(self) -> Any:
+        label = self.expansion.readout.scale
+        return self._matrices.matrices[f"scale_{label}"] if label else self._matrices.ring.asarray(1)  # type: ignore[attr-defined]
+
+    # --------------------------------------------------------------------------------- sums, by the walk
+    def classes(self) -> Iterator[tuple[tuple[int, ...], Array]]:
+        """The sums of the terms of equal orders (one a side) and conditions, by the walk: (orders, sum)."""
+        sides = [p.marked(self._matrices) for p in self.expansion.sides]
+        for marks, _ in self.expansion.marks():
+            parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
+            value = parts[0] if len(parts) == 1 else (parts[0] * self._scale) @ parts[1].swapaxes(-1, -2)
+            yield tuple(m.order for m in marks), np.broadcast_to(value, self._batch + value.shape[-2:])
+
+    def total(self) -> Array:
+        """The sum of all terms, by the walk (at any depth; nothing is listed)."""
+        total = PairwiseSum()
+        for _, value in self.classes():
+            total.add(value)
+        return total.value if total.count else self._zero()
+
+    def by_order(self) -> dict[int, Array]:
+        """The sum of the terms of each order."""
+        return dict(sorted(self._sums(sum).items()))
+
+    def by_composition(self) -> dict[str, Array]:
+        """The sum of the terms of each composition type."""
+        sums = self._sums(composition_of)
+        return {c: sums[c] for c in self.expansion.counts_by_composition()}
+
+    def _sums(self, key: Any) -> dict[Any, Array]:
+        sums: dict[Any, PairwiseSum] = {}
+        for orders, value in self.classes():
+            sums.setdefault(key(orders), PairwiseSum()).add(value)
+        return {k: s.value for k, s in sums.items()}
+
+    def _zero(self) -> Array:
+        n = np.shape(self.run.tokens)[-1]
+        model = self.run.model
+        width = {"logits": model.d_vocab_out, "stream": model.d_model}.get(self.expansion.target, n)
+        return np.zeros((*self._batch, n, width or 0), dtype=self.run.dtype)
+
+
+class _Keys:
+    """The key vectors of all key paths that a query path of a given mark meets, in blocks."""
+
+    def __init__(self, expansion: Expansion, tree: HeadTree) -> None:
+        self.expansion, self.tree = expansion, tree
+        self._held: dict[Mark, list[tuple[list[Any], Array]]] = {}
+        self._bytes = 0
+
+    def of(self, query: Mark) -> Iterator[tuple[list[Any], Array]]:
+        """Blocks of key paths and their vectors ``[paths, ..., n_context, d_head]``."""
+        if query in self._held:
+            yield from self._held[query]
+            return
+        held: list[tuple[list[Any], Array]] | None = []
+        for paths, values in self.tree.blocks(self.expansion._key_weights(query)):
+            self._bytes += values.nbytes
+            if held is not None and self._bytes <= _KEY_BYTES:
+                held.append((paths, values))
+            else:
+                held = None
+            yield paths, values
+        if held is not None:
+            self._held[query] = held
+
+
+def evaluate(expansion: Expansion, run: Run) -> Values:
+    """The values of the terms of an expansion on a run; ``.total()`` sums them without a list.
+
+    Raises ValueError when the expansion belongs to another architecture than the run's model.
+
+    >>> import symcircuits as sc
+    >>> arch = sc.attention_only((2, 2))
+    >>> run = sc.random_model(arch, seed=1).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.logits(arch), run)
+    >>> len(list(values)), bool(abs(values.total() - run.logits).max() < 1e-12)
+    (9, True)
+    """
+    if expansion.architecture != run.model.architecture:
+        raise ValueError(
+            f"this expansion is of [{expansion.architecture}], but the run is of a model that is "
+            f"[{run.model.architecture}]; expand model.architecture"
+        )
+    return Values(expansion, run)
+
+
+# ---------------------------------------------------------------------------------------------- closure
+class PairwiseSum:
+    """A running sum of arrays, added in pairs like a binary tree, so that rounding grows with log2 only."""
+
+    def __init__(self) -> None:
+        self._levels: list[Array | None] = []
+        self.count = 0
+
+    def add(self, array: Array) -> None:
+        """Take up one more array."""
+        self.count += 1
+        level = 0
+        while level < len(self._levels) and self._levels[level] is not None:
+            array = self._levels[level] + array
+            self._levels[level] = None
+            level += 1
+        if level == len(self._levels):
+            self._levels.append(None)
+        self._levels[level] = array
+
+    @property
+    def value(self) -> Array:
+        """The sum so far."""
+        left = [a for a in self._levels if a is not None]
+        total = left[0]
+        for a in left[1:]:
+            total = a + total
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """|sum of terms - model| against the bound that rounding allows, at the entry with the largest ratio.
+
+    ``bound = 16 u (sum of |summands| + f)``, u the unit roundoff; f is ``|x_i||w_u|`` for logits,
+    ``scale |q_i||k_j|`` for scores, ``|x_i|`` for the stream. The constant is empirical, not proved.
+    """
+
+    target: str
+    error: float
+    bound: float
+    passed: bool
+    summands: int
+    listed: bool
+
+
+def reference(target: str, run: Run) -> Array:
+    """What the model itself computed for a target: logits, the stream, or a head's masked scores."""
+    if target == "logits":
+        return run.logits  # type: ignore[return-value]
+    return run.streams[-1] if target == "stream" else run.scores[target.partition(":")[2]]
+
+
+def rounding_scale(target: str, run: Run) -> Array:
+    """The f of the bound: the size of the factors whose product the model itself rounds."""
+    stream = run.streams[-1]
+    if target == "stream":
+        return np.asarray(np.linalg.norm(stream, axis=-1, keepdims=True))
+    if target == "logits":
+        return np.asarray(np.linalg.norm(stream, axis=-1)[..., None] * np.linalg.norm(run.arrays["W_U"], axis=1))
+    label = target.partition(":")[2]
+    arrays, arch = run.arrays, run.model.architecture
+    read = run.streams[arch.head(label).layer]
+    if arch.positions == "shortformer":
+        read = read + arrays["P"]
+    q, k = (read @ arrays[f"W_{s}_{label}"].T + arrays.get(f"b_{s}_{label}", 0) for s in "QK")
+    scale = abs(arrays[f"scale_{label}"]) if arch.scale else 1.0
+    return scale * np.linalg.norm(q, axis=-1)[..., :, None] * np.linalg.norm(k, axis=-1)[..., None, :]  # type: ignore[no-any-return]
+
+
+def compare(target: str, run: Run, summands: Iterator[Array], listed: bool) -> Closure:
+    """Add the summands pairwise and set the sum against the model's own value, entry by entry.
+
+    Nothing is taken on trust: no summand at all, an entry that is no finite number and a bound that is none fail.
+    """
+    model = np.asarray(reference(target, run))
+    total, size = PairwiseSum(), PairwiseSum()
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite fails below
+        for value in summands:
+            total.add(value)
+            size.add(np.abs(value))
+        zero = np.zeros(model.shape, dtype=run.dtype)
+        summed, absolute = (total.value, size.value) if total.count else (zero, zero)
+        unit = np.finfo(run.dtype).eps / 2
+        bound = np.broadcast_to(16 * unit * (absolute + rounding_scale(target, run)), model.shape)
+        allowed = _allowed(target, run, model)
+        error, bound = np.abs(summed - model)[allowed], bound[allowed]
+    if not error.size:
+        return Closure(target, 0.0, 0.0, False, total.count, listed)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(error == 0, 0.0, error / bound)
+    known = np.isfinite(error) & np.isfinite(bound)
+    worst = int(np.argmax(np.where(known, ratio, np.inf)))
+    passed = bool(total.count and np.all(known & (error <= bound)))
+    return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed)
+
+
+def _allowed(target: str, run: Run, model: Array) -> Array:
+    """The entries that are compared: all, but of scores only those that the mask leaves."""
+    every = np.ones(model.shape, bool)
+    return np.tril(every) if target.startswith("scores") and run.model.architecture.causal else every
+
+
+def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
+    """Whether the terms of a whole expansion add up to what the model computed, within rounding.
+
+    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums by order are added.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> closure(sc.scores(run.model.architecture, "L1H0"), run).passed
+    True
+    """
+    values = evaluate(expansion, run)
+    if expansion.count <= listed:
+        return compare(expansion.target, run, iter(values), True)
+    return compare(expansion.target, run, (value for _, value in values.classes()), False)

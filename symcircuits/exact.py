@@ -1,0 +1,203 @@
+"""Exact instances: every matrix of an architecture a random k x k matrix over a prime field.
+
+Two formulas in noncommuting letters that agree on such an instance are the same formula, except with a
+probability that the Schwartz-Zippel lemma bounds: (degree / p) for each independent trial. k must exceed half the
+length of the longest word, since products of smaller matrices obey polynomial identities (Amitsur and Levitzki).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.algebra import Factor, Index, Symbol, Word
+from symcircuits.architecture import Architecture, Branch, Program, Readout, Source, readout
+from symcircuits.model import matrix_names
+from symcircuits.rings import PrimeField, transpose
+from symcircuits.walk import Matrices, walk
+
+__all__ = [
+    "Instance", "change_of_basis", "degree", "instance", "longest", "size_for", "symbols", "walked", "word_values",
+]  # fmt: skip
+
+Array = npt.NDArray[Any]
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Longest:
+    """The (max, +) algebra: the number of letters of the longest word."""
+
+    def source(self, source: Source) -> int:
+        return len(source.factors)
+
+    def branch(self, branch: Branch, value: int) -> int:
+        return len(branch.left) + value + len(branch.right)
+
+    def add(self, values: Sequence[int]) -> int:
+        return max(values)
+
+
+def longest(target: Readout) -> int:
+    """The number of letters of the longest word of a readout, ``W_OV`` and ``W_QK`` written out."""
+    return sum(walk(side, _Longest()) or 0 for side in target.sides)
+
+
+def degree(target: Readout) -> int:
+    """The degree of a readout as a polynomial in the entries: letters of the longest word, and the scale."""
+    return longest(target) + bool(target.scale)
+
+
+def size_for(target: Readout) -> int:
+    """The size k at which no polynomial identity of k x k matrices can hide a difference."""
+    return longest(target) // 2 + 1
+
+
+def symbols(program: Program) -> dict[str, Symbol]:
+    """All matrix symbols of a program, by argument name."""
+    factors: list[Factor] = []
+    for layer in program:
+        factors += [f for b in layer.branches for f in b.left + b.right]
+        factors += [f for s in layer.sources for f in s.factors]
+    return {f.symbol.argument: f.symbol for f in factors}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Random matrices over a ring for every symbol of some readouts, and a random scalar for every scale.
+
+    ``basis`` is the new basis of the stream, after a :func:`change_of_basis`.
+    """
+
+    ring: PrimeField
+    k: int
+    symbols: Mapping[str, Symbol]
+    matrices: Mapping[str, Array]
+    basis: Array | None = None
+
+
+@lru_cache(maxsize=8)
+def _all_symbols(architecture: Architecture) -> dict[str, Symbol]:
+    found: dict[str, Symbol] = {}
+    targets = ["logits" if architecture.unembed else "stream", *(f"scores:{h}" for h in architecture.all_heads)]
+    for target in targets:
+        for side in readout(architecture, target).sides:
+            found |= symbols(side)
+    return found
+
+
+def instance(architecture: Architecture, k: int, seed: int, ring: PrimeField | None = None) -> Instance:
+    """Draw an instance for every matrix of an architecture, and a scalar for every score scale.
+
+    Every matrix: those that its programs name, and those that the model reads, though no program may name them.
+    """
+    ring, rng = ring or PrimeField(), np.random.default_rng(seed)
+    found = _all_symbols(architecture)
+    names = {*found, *(n for n in matrix_names(architecture) if not n.startswith("scale_"))}
+    matrices = {name: ring.random((k, k), rng) for name in sorted(names)}
+    if architecture.scale:
+        matrices |= {f"scale_{head}": ring.random((), rng) for head in architecture.all_heads}
+    return Instance(ring, k, found, matrices)
+
+
+def walked(target: Readout, at: Instance) -> Array:
+    """The walk of a readout on an instance."""
+    algebra = Matrices(at.matrices, at.ring)
+    sides = [walk(side, algebra) for side in target.sides]
+    zero = at.ring.zeros((at.k, at.k))
+    values = [zero if s is None else s for s in sides]
+    value: Array = values[0] if len(values) == 1 else at.ring.matmul(values[0], transpose(values[1]))
+    return at.ring.times(at.matrices[f"scale_{target.scale}"], value) if target.scale else value
+
+
+def word_values(words: Iterable[Word], at: Instance) -> Iterator[Array]:
+    """The values of words, multiplied out letter by letter: ``[words, k, k]``, a few thousand at a time."""
+    table: dict[str, int] = {}
+    letters: list[Array] = []
+    for name in at.symbols:
+        for key, matrix in ((name, at.matrices[name]), (name + ".T", transpose(at.matrices[name]))):
+            table[key] = len(letters)
+            letters.append(matrix)
+    stack = np.stack(letters) if letters else np.zeros((0, at.k, at.k), np.int64)
+    rest = iter(words)
+    while chunk := list(islice(rest, _CHUNK)):
+        values = np.empty((len(chunk), at.k, at.k), np.int64)
+        lengths: dict[int, list[int]] = {}
+        for i, word in enumerate(chunk):
+            lengths.setdefault(len(word.factors), []).append(i)
+        for where in lengths.values():
+            spelled = np.array([[_letter(f, table) for f in chunk[i].factors] for i in where])
+            value = stack[spelled[:, 0]]
+            for column in spelled.T[1:]:
+                value = at.ring.matmul(value, stack[column])
+            values[where] = value
+        for i, word in enumerate(chunk):
+            for s in word.scales:
+                values[i] = at.ring.times(at.matrices[f"scale_{s}"], values[i])
+        yield values
+
+
+def _letter(factor: Factor, table: Mapping[str, int]) -> int:
+    return table[factor.symbol.argument + (".T" if factor.transposed else "")]
+
+
+def change_of_basis(at: Instance, seed: int) -> Instance:
+    """The instance after a random invertible change of basis of the stream and of every head space.
+
+    By type: a vector index is multiplied with the basis, a reader with its inverse. The query/key input of a
+    shortformer layer changes with the stream; context and vocabularies, which have a basis of their own, do not.
+    So logits and scores stay as they are, and a value ``X`` of the stream becomes ``X basis^T``.
+    """
+    rng = np.random.default_rng(seed)
+    bases: dict[str, tuple[Array, Array]] = {}
+
+    def acts(index: Index) -> Array | None:
+        kind, owner = index.space.kind, index.space.owner
+        if kind not in ("model", "attention_input", "qk", "ov"):
+            return None
+        name = f"{kind} {owner}" if owner else "stream"
+        if name not in bases:
+            bases[name] = _invertible(at, rng)
+        basis, inverse = bases[name]
+        return transpose(inverse) if index.reader else basis
+
+    matrices = dict(at.matrices)
+    for name, symbol in at.symbols.items():
+        left, right = acts(symbol.row), acts(symbol.col)
+        if left is not None:
+            matrices[name] = at.ring.matmul(left, matrices[name])
+        if right is not None:
+            matrices[name] = at.ring.matmul(matrices[name], transpose(right))
+    return Instance(at.ring, at.k, at.symbols, matrices, bases["stream"][0])
+
+
+def _invertible(at: Instance, rng: np.random.Generator) -> tuple[Array, Array]:
+    while True:
+        matrix = at.ring.random((at.k, at.k), rng)
+        inverse = _inverse(matrix, at.ring.p)
+        if inverse is not None:
+            return matrix, inverse
+
+
+def _inverse(matrix: Array, p: int) -> Array | None:
+    """The inverse modulo p by elimination in Python integers; None when there is none."""
+    k = len(matrix)
+    rows = [[int(v) for v in row] + [int(i == j) for j in range(k)] for i, row in enumerate(matrix)]
+    for col in range(k):
+        pivot = next((r for r in range(col, k) if rows[r][col]), None)
+        if pivot is None:
+            return None
+        rows[col], rows[pivot] = rows[pivot], rows[col]
+        factor = pow(rows[col][col], -1, p)
+        rows[col] = [v * factor % p for v in rows[col]]
+        for r in range(k):
+            if r != col and rows[r][col]:
+                by = rows[r][col]
+                rows[r] = [(v - by * w) % p for v, w in zip(rows[r], rows[col], strict=True)]
+    return np.array([row[k:] for row in rows], dtype=np.int64)

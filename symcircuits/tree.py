@@ -1,0 +1,139 @@
+"""Values of paths by the head-space tree: streamed, in order, one small matrix product a path.
+
+A path that ends in head h contributes ``Z W_O^T`` with ``Z: [n_context, d_head]``; one more head costs
+``Z (W_O^{f T} W_V^{h T})``, a ``d_head x d_head`` product, and a pattern. Paths come in the order of the
+expansion, so neighbours share their prefix: only the stack of the current prefix is held. All sources of a
+chain of heads are one axis of Z, ``[..., n_context, sources, d_head]`` (token first: every step is one product).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.algebra import Factor
+from symcircuits.architecture import Branch, Head, Source
+from symcircuits.paths import Path, Paths
+from symcircuits.walk import Mark, Matrices
+
+__all__ = ["HeadTree"]
+
+Array = npt.NDArray[Any]
+# Read-out matrices of single heads, W_U W_O^h, are kept up to this size in all; beyond it they are made as needed.
+_KEPT_BYTES = 2**28
+
+
+@dataclass(slots=True)
+class _Node:
+    branch: Branch
+    z: Array  # [..., n, sources, d_head]
+
+
+class HeadTree:
+    """The values of the paths of one program on one run, in the order of :class:`~symcircuits.paths.Paths`."""
+
+    def __init__(self, paths: Paths, matrices: Matrices, batch: tuple[int, ...]) -> None:
+        self.paths, self.matrices, self.batch = paths, matrices, batch
+        self._branches = {b.head: b for layer in paths.program for b in layer.branches if b.head is not None}
+        self._readout: tuple[Factor, ...] = ()
+        self._after: set[str] = set()
+        for layer in paths.program:
+            unmarked = [b for b in layer.branches if b.head is None]
+            if (self._readout and not unmarked) or any(b.left for b in unmarked):
+                raise NotImplementedError("the head-space tree takes readouts at the end of a program only")
+            if unmarked:
+                self._readout += unmarked[0].right
+                self._after |= {s.name for s in layer.sources}
+        self._links: dict[tuple[Head, Head], Array] = {}
+        self._reads: dict[Head, Array] = {}
+        self._read_bytes = 0
+
+    def blocks(self, weights: Mapping[Mark, int]) -> Iterator[tuple[list[Path], Array]]:
+        """Blocks of neighbouring paths with weight, and their values ``[paths, ..., n_context, width]``."""
+        stack: list[_Node] = []
+        for heads in self.paths.chains(weights):
+            sources = self.paths.sources_of(heads)
+            found = [Path(s, heads) for s in sources]
+            keep = [i for i, p in enumerate(found) if weights.get(self.paths.mark(p), 0)]
+            if not keep:
+                continue
+            values = self._direct(sources, keep) if not heads else self._through(stack, heads, sources, keep)
+            yield [found[i] for i in keep], values
+
+    def _direct(self, sources: tuple[Source, ...], keep: list[int]) -> Array:
+        values = []
+        for i in keep:
+            value = self.matrices.source(sources[i])
+            if sources[i].name not in self._after:
+                value = self.matrices.chain(self._readout, value)
+            values.append(self._spread(value))
+        return np.stack(values)
+
+    def _spread(self, value: Array) -> Array:
+        """A source's value with the batch axes of the run."""
+        return np.broadcast_to(value, self.batch + value.shape[-2:])
+
+    def _through(
+        self, stack: list[_Node], heads: tuple[Head, ...], sources: tuple[Source, ...], keep: list[int]
+    ) -> Array:
+        shared = 0
+        while shared < min(len(stack), len(heads)) and stack[shared].branch.head == heads[shared]:
+            shared += 1
+        del stack[shared:]
+        for head in heads[shared:]:
+            stack.append(self._step(stack[-1], self._branches[head]) if stack else self._start(head, sources))
+        top = stack[-1]
+        z = top.z if len(keep) == top.z.shape[-2] else top.z[..., keep, :]
+        return np.moveaxis(self._read(top.branch, z), -2, 0)
+
+    def _start(self, head: Head, sources: tuple[Source, ...]) -> _Node:
+        """All sources of a first head, taken into its value space and mixed by its pattern."""
+        branch = self._branches[head]
+        rows = []
+        for s in sources:
+            if s.head is None:
+                rows.append(self.matrices.chain(branch.right[:-1], self.matrices.source(s)))
+            elif s.left == branch.left and s.right == branch.right[-1:]:
+                rows.append(self.matrices.chain(s.core))
+            else:
+                raise NotImplementedError(f"source {s.name} does not enter {head} at its value space")
+        z = np.stack([self._spread(r) for r in rows], axis=-2)
+        return _Node(branch, self._mix(branch, z))
+
+    def _step(self, node: _Node, branch: Branch) -> _Node:
+        """One more head: the virtual weight ``W_O^{f T} W_V^{h T}``, then the pattern."""
+        before, head = node.branch.head, branch.head
+        assert before is not None
+        assert head is not None
+        link = self._links.get((before, head))
+        if link is None:
+            link = self.matrices.chain(node.branch.right[-1:] + branch.right[:-1])
+            self._links[before, head] = link
+        return _Node(branch, self._mix(branch, node.z @ link))
+
+    def _mix(self, branch: Branch, z: Array) -> Array:
+        shape = z.shape
+        flat = z.reshape(*shape[:-2], shape[-2] * shape[-1])
+        for f in reversed(branch.left):
+            flat = self.matrices.factor(f) @ flat
+        return flat.reshape(shape)
+
+    def _read(self, branch: Branch, z: Array) -> Array:
+        head = branch.head
+        assert head is not None
+        if head in self._reads:
+            return z @ self._reads[head]
+        out = branch.right[-1:]
+        if not self._readout:
+            return np.asarray(z @ self.matrices.factor(out[0]))
+        width = self.matrices.factor(self._readout[-1]).shape[-1]
+        size = z.shape[-1] * width * z.itemsize
+        if self._read_bytes + size > _KEPT_BYTES:
+            return self.matrices.chain(out + self._readout, z)  # type: ignore[no-any-return]
+        self._read_bytes += size
+        self._reads[head] = self.matrices.chain(out + self._readout)
+        return self._read(branch, z)

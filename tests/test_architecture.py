@@ -1,0 +1,279 @@
+"""Architectures: what is described, what is refused, and the programs of each readout."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import all_targets, architectures, possible_biases
+
+from symcircuits.algebra import Factor, Word, check_finished
+from symcircuits.architecture import Architecture, Branch, Head, Layer, Source, as_head, attention_only, readout
+
+
+# ---------------------------------------------------------------------------------------------------- heads
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_names_of_heads(layer: int, index: int) -> None:
+    head = Head(layer, index)
+    assert head.label == str(head) == f"{head}" == f"L{layer}H{index}"
+    for name in (f"L{layer}H{index}", f"l{layer}h{index}", f" {layer}.{index} ", (layer, index), head):
+        assert as_head(name) == head
+        assert type(as_head(name)) is Head
+
+
+def test_heads_sort_by_layer_and_index() -> None:
+    names = ["L10H0", "L1H10", "L1H2", "L0H11", "L2H1", "L0H2"]
+    assert [str(h) for h in sorted(map(as_head, names))] == ["L0H2", "L0H11", "L1H2", "L1H10", "L2H1", "L10H0"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "H1", "L1", "L1H", "1", "1.2.3", "L-1H0", "L1H0x", "xL1H0", "1,2", "L 1H0", "-1.0", (1,), (1, 2, 3), (-1, 0),
+     (0, -1), (1.0, 0), (True, 0), (0, "1"), [0, 1], 3, 1.2, None],
+)  # fmt: skip
+def test_what_is_no_name_of_a_head(name: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"is not the name of a head; write L1H4, 1\.4 or \(1, 4\), counted from 0"
+    ) as caught:
+        as_head(name)
+    assert str(caught.value).startswith(repr(name))
+
+
+def test_heads_of_an_architecture() -> None:
+    arch = attention_only((2, 0, 3))
+    assert arch.n_layers == 3
+    assert [str(h) for h in arch.all_heads] == ["L0H0", "L0H1", "L2H0", "L2H1", "L2H2"]
+    assert arch.layer_heads(1) == ()
+    assert arch.layer_heads(2) == (Head(2, 0), Head(2, 1), Head(2, 2))
+    for head in arch.all_heads:
+        assert arch.head(head.label) == arch.head(head) == head
+    for name, message in [
+        ("L3H0", "there is no head L3H0: the model has 3 layers, counted from 0"),
+        ("L1H0", "there is no head L1H0: layer 1 has 0 head(s), counted from 0"),
+        ("L0H2", "there is no head L0H2: layer 0 has 2 head(s), counted from 0"),
+        ((2, 3), "there is no head L2H3: layer 2 has 3 head(s), counted from 0"),
+    ]:
+        with pytest.raises(ValueError, match="there is no head") as caught:
+            arch.head(name)  # type: ignore[arg-type]
+        assert str(caught.value) == message
+    with pytest.raises(ValueError, match=r"the model has 1 layer, counted"):
+        attention_only((1,)).head("L1H0")
+    with pytest.raises(ValueError, match=r"the model has 0 layers, counted"):
+        attention_only(()).head("L0H0")
+
+
+# ------------------------------------------------------------------------------------------- what is described
+@given(architectures(max_terms=None))
+def test_architectures_are_values(arch: Architecture) -> None:
+    again = attention_only(list(arch.heads), arch.positions, arch.biases, scale=arch.scale, causal=arch.causal,
+                           unembed=arch.unembed)  # fmt: skip
+    assert again == arch
+    assert hash(again) == hash(arch)
+    assert pickle.loads(pickle.dumps(arch)) == arch
+    for target in all_targets(arch):
+        assert readout(arch, target) == readout(again, target)
+
+
+def test_whatever_lists_whole_numbers() -> None:
+    for heads in ([3, 5], (3, 5), iter([3, 5]), np.array([3, 5]), [np.int64(3), 5]):
+        counts = attention_only(heads).heads
+        assert counts == (3, 5)
+        assert all(type(n) is int for n in counts)
+    assert attention_only(()).heads == ()
+    assert attention_only([0, 0]).heads == (0, 0)
+
+
+def test_defaults() -> None:
+    arch = attention_only((3, 3))
+    assert (arch.positions, arch.biases, arch.scale, arch.causal, arch.unembed) == (None, frozenset(), True, True, True)
+
+
+@given(st.lists(st.integers(0, 3), max_size=3), st.booleans())
+def test_biases_by_name_and_kind(heads: list[int], unembed: bool) -> None:
+    names = possible_biases(heads, unembed)
+    assert attention_only(heads, None, True, unembed=unembed).biases == set(names)
+    assert attention_only(heads, None, False, unembed=unembed).biases == attention_only(heads, None, []).biases == set()
+    for kind in ("b_V", "b_O", "b_Q", "b_K", "b_U"):
+        of_kind = {n for n in names if n.partition("[")[0] == kind}
+        assert attention_only(heads, None, kind, unembed=unembed).biases == of_kind
+        assert attention_only(heads, None, [kind], unembed=unembed).biases == of_kind
+    for name in names:
+        assert attention_only(heads, None, name, unembed=unembed).biases == {name}
+        assert attention_only(heads, None, (name, "b_O"), unembed=unembed).biases >= {name}
+
+
+@pytest.mark.parametrize(
+    ("arch", "text"),
+    [
+        (attention_only((3, 3)), "attention-only, heads 3,3"),
+        (attention_only(()), "attention-only, heads none"),
+        (attention_only((0, 12), "standard", True), "attention-only, heads 0,12, positions standard, biases"),
+        (
+            attention_only((1,), "shortformer", ["b_O"], scale=False, causal=False, unembed=False),
+            "attention-only, heads 1, positions shortformer, biases, no score scale, bidirectional, no unembedding",
+        ),
+    ],
+)
+def test_shown(arch: Architecture, text: str) -> None:
+    assert str(arch) == text
+
+
+LIST = "heads must list the number of heads of each layer, e.g. (3, 3), not "
+COUNT = "the number of heads of layer {} must be a whole number, 0 or more, not {}"
+NO_BIAS = "there is no bias {} here; the kinds are b_V, b_O, b_Q, b_K, b_U, e.g. b_V[L0H1]"
+BIASES = "biases must be True, False or the names of those that are there, e.g. b_V or b_V[L0H1], not "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"heads": 3}, LIST + "3"),
+        ({"heads": "33"}, LIST + "'33'"),
+        ({"heads": b"33"}, LIST + "b'33'"),
+        ({"heads": None}, LIST + "None"),
+        ({"heads": np.array(3)}, LIST + "array(3)"),
+        ({"heads": (3, -1)}, COUNT.format(1, "-1")),
+        ({"heads": (3.0, 3)}, COUNT.format(0, "3.0")),
+        ({"heads": (3, "3")}, COUNT.format(1, "'3'")),
+        ({"heads": (True,)}, COUNT.format(0, "True")),
+        ({"heads": (3, None)}, COUNT.format(1, "None")),
+        ({"heads": ((3, 3),)}, COUNT.format(0, "(3, 3)")),
+        ({"heads": (int,)}, COUNT.format(0, "<class 'int'>")),
+        ({"heads": np.array([1.5])}, COUNT.format(0, repr(np.float64(1.5)))),
+        ({"heads": np.array([[1]])}, COUNT.format(0, "array([1])")),
+        ({"positions": "rotary"}, "positions must be None, \"standard\" or \"shortformer\", not 'rotary'"),
+        ({"positions": True}, 'positions must be None, "standard" or "shortformer", not True'),
+        ({"positions": ""}, "positions must be None, \"standard\" or \"shortformer\", not ''"),
+        ({"scale": 0.5}, "scale must be True or False, not 0.5"),
+        ({"causal": 1}, "causal must be True or False, not 1"),
+        ({"unembed": None}, "unembed must be True or False, not None"),
+        ({"biases": "b_X"}, NO_BIAS.format("'b_X'")),
+        ({"biases": ["b_V[L9H9]"]}, NO_BIAS.format("'b_V[L9H9]'")),
+        ({"biases": ["b_V", 3]}, NO_BIAS.format("3")),
+        ({"biases": ["b_O[L0H0]"]}, NO_BIAS.format("'b_O[L0H0]'")),
+        ({"biases": None}, BIASES + "None"),
+        ({"biases": 1}, BIASES + "1"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_architectures(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole message is compared)
+        attention_only(**{"heads": (3, 3), **arguments})
+    assert str(caught.value) == message
+
+
+# -------------------------------------------------------------------------------------------------- programs
+def names(program: tuple[Layer, ...]) -> list[tuple[list[str], list[str], bool]]:
+    """Per layer: its branches as text, its sources as text, whether it is skipped."""
+
+    def branch(b: Branch) -> str:
+        return " ".join([*(f.text for f in b.left), "X", *(f.text for f in b.right)])
+
+    def source(s: Source) -> str:
+        return f"{s.name}: " + " ".join(f.text for f in s.factors)
+
+    return [([branch(b) for b in layer.branches], [source(s) for s in layer.sources], layer.skip) for layer in program]
+
+
+def test_the_program_of_logits() -> None:
+    assert names(readout(attention_only((2, 0, 1), "standard", True), "logits").sides[0]) == [
+        ([], ["embed: t W_E.T", "pos: P"], False),
+        (
+            ["A[L0H0] X W_V[L0H0].T W_O[L0H0].T", "A[L0H1] X W_V[L0H1].T W_O[L0H1].T"],
+            [
+                "b_V[L0H0]: A[L0H0] ones b_V[L0H0].T W_O[L0H0].T",
+                "b_V[L0H1]: A[L0H1] ones b_V[L0H1].T W_O[L0H1].T",
+                "b_O[L0]: ones b_O[L0].T",
+            ],
+            True,
+        ),
+        ([], ["b_O[L1]: ones b_O[L1].T"], True),
+        (
+            ["A[L2H0] X W_V[L2H0].T W_O[L2H0].T"],
+            ["b_V[L2H0]: A[L2H0] ones b_V[L2H0].T W_O[L2H0].T", "b_O[L2]: ones b_O[L2].T"],
+            True,
+        ),
+        (["X W_U.T"], ["b_U: ones b_U.T"], False),
+    ]
+
+
+def test_the_programs_of_scores() -> None:
+    arch = attention_only((1, 2), "shortformer", ["b_Q[L1H1]", "b_K[L1H1]", "b_K[L1H0]"])
+    start = [([], ["embed: t W_E.T"], False), (["A[L0H0] X W_V[L0H0].T W_O[L0H0].T"], [], True), ([], ["pos: P"], True)]
+    query, key = readout(arch, "scores:L1H1").sides
+    assert names(query) == [*start, (["X W_Q[L1H1].T"], ["b_Q[L1H1]: ones b_Q[L1H1].T"], False)]
+    assert names(key) == [*start, (["X W_K[L1H1].T"], ["b_K[L1H1]: ones b_K[L1H1].T"], False)]
+    query, key = readout(arch, "scores:L1H0").sides
+    assert names(query) == [*start, (["X W_Q[L1H0].T"], [], False)]
+    assert names(key) == [*start, (["X W_K[L1H0].T"], ["b_K[L1H0]: ones b_K[L1H0].T"], False)]
+    for head in ("L0H0", "L1H0"):
+        program = readout(attention_only((1, 1), "standard"), f"scores:{head}").sides[0]
+        assert [source for _, sources, _ in names(program) for source in sources] == ["embed: t W_E.T", "pos: P"]
+        assert len(program) == 2 + int(head[1])
+
+
+def test_readouts() -> None:
+    arch = attention_only((2, 2))
+    logits, stream, scores = (readout(arch, target) for target in ("logits", "stream", "scores:1.1"))
+    assert (logits.target, logits.scale, logits.head, logits.bilinear) == ("logits", "", None, False)
+    assert (stream.target, stream.scale, stream.head, stream.bilinear) == ("stream", "", None, False)
+    assert (scores.target, scores.scale, scores.head, scores.bilinear) == ("scores:L1H1", "L1H1", Head(1, 1), True)
+    assert stream.sides[0] == logits.sides[0][:-1]
+    assert readout(attention_only((2, 2), scale=False), "scores:L1H1").scale == ""
+    assert scores.architecture is arch
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("score", 'unknown target \'score\'; the targets are "logits", "stream" and "scores:L1H0" (any head)'),
+        ("", "unknown target ''"),
+        ("scores", "unknown target 'scores'"),
+        ("scores:", "unknown target 'scores:'"),
+        ("logits:L0H0", "unknown target 'logits:L0H0'"),
+        ("stream:", "unknown target 'stream:'"),
+        ("Logits", "unknown target 'Logits'"),
+        (None, "unknown target None"),
+        (("scores", "L0H0"), "unknown target ('scores', 'L0H0')"),
+        ("scores:L2H0", "there is no head L2H0: the model has 2 layers, counted from 0"),
+        ("scores:L0H2", "there is no head L0H2"),
+        ("scores:x", "'x' is not the name of a head"),
+    ],
+)
+def test_unknown_targets(target: Any, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is compared)
+        readout(attention_only((2, 2)), target)
+    assert str(caught.value).startswith(message)
+
+
+def test_logits_need_an_unembedding() -> None:
+    arch = attention_only((2,), unembed=False)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole message is compared)
+        readout(arch, "logits")
+    assert str(caught.value) == "this model has no unembedding, so it has no logits; expand the stream instead"
+    assert readout(arch, "stream").sides
+
+
+@given(architectures(max_layers=3, max_heads=2))
+def test_sources_and_branches(arch: Architecture) -> None:
+    """Kinds and heads of sources; every source is a word of its own; readouts are branches without a head."""
+    for target in all_targets(arch):
+        for side in readout(arch, target).sides:
+            for layer in side:
+                for s in layer.sources:
+                    kind, _, label = s.name.partition("[")
+                    assert s.kind == kind
+                    assert s.factors == s.left + s.core + s.right
+                    assert s.is_bias == kind.startswith("b_")
+                    assert s.head == (as_head(label[:-1]) if kind == "b_V" else None)
+                    word = Word(s.factors)
+                    if kind in ("embed", "b_V", "b_O", "b_U"):
+                        assert check_finished(word) is word
+                for b in layer.branches:
+                    assert (b.head is None) == (not b.left)
+                    assert Word(b.right).factors == b.right
+                    if b.head is not None:
+                        assert [f.text for f in b.left] == [f"A[{b.head}]"]
+                        assert all(type(f) is Factor for f in b.left + b.right)

@@ -1,0 +1,462 @@
+"""Expansions against a plain enumeration from the definition: terms, order, numbers, selections; and bad input."""
+
+import random
+import time
+import tracemalloc
+from collections import Counter, deque
+from functools import reduce
+from itertools import islice, pairwise
+from math import comb, prod
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import Row, Selection, all_targets, architectures, cases, oracle, selections, targets, term_count
+
+from symcircuits.architecture import Architecture, Head, attention_only
+from symcircuits.expansion import MAX_LISTED, Expansion, Term, composition_of, expand, logits, scores, stream
+from symcircuits.paths import Path
+
+TWELVE = attention_only((12,) * 12)
+PATHS_OF_TWELVE = 23_298_085_122_481  # 13^12
+
+
+def held_to(e: Expansion, rows: list[Row]) -> None:
+    """Everything that an expansion says is what the oracle's rows say."""
+    terms = list(e)
+    assert Counter(t.text for t in terms) == Counter(r.text for r in rows)
+    assert [t.text for t in terms] == [r.text for r in rows]
+    assert [t.label for t in terms] == [r.label for r in rows]
+    assert e.count == len(e) == len(rows)
+    assert bool(e) == bool(rows)
+    by_order = Counter(sum(r.orders) for r in rows)
+    assert list(e.counts_by_order().items()) == sorted(by_order.items())
+    assert list(e.counts_by_orders().items()) == sorted(Counter(r.orders for r in rows).items())
+    by_composition = Counter(r.composition for r in rows)
+    assert e.counts_by_composition() == by_composition
+    assert list(e.counts_by_composition()) == [c for c in ("none", "V", "Q", "K", "QK") if c in by_composition]
+    assert [e[i] for i in range(len(rows))] == terms
+    assert [e.index(t) for t in terms] == list(range(len(rows)))
+
+
+# --------------------------------------------------------------------------------------- the whole expansion
+@settings(max_examples=100)
+@given(cases(max_terms=300))
+def test_every_term_is_the_oracle_s(case: tuple[Architecture, str]) -> None:
+    arch, target = case
+    held_to(expand(arch, target), oracle(arch, target))
+
+
+@settings(max_examples=20)
+@given(cases(max_terms=2000))
+def test_terms_in_order_up_to_two_thousand(case: tuple[Architecture, str]) -> None:
+    arch, target = case
+    e, rows = expand(arch, target), oracle(arch, target)
+    assert [t.text for t in e] == [r.text for r in rows]
+    assert e.count == len(rows)
+
+
+@given(cases(max_terms=150))
+def test_a_term_says_what_the_oracle_says(case: tuple[Architecture, str]) -> None:
+    arch, target = case
+    for term, row in zip(expand(arch, target), oracle(arch, target), strict=True):
+        assert term.orders == row.orders
+        assert term.order == sum(row.orders)
+        assert term.composition == row.composition
+        assert term.sources == tuple(r.source for r in row.routes)
+        assert term.heads == tuple(r.heads for r in row.routes)
+        assert term.softmax_invisible == (len(row.routes) == 2 and row.routes[1].source.startswith("b_"))
+        assert (term.word.text, term.word.scales != ()) == (row.text, target.startswith("scores") and arch.scale)
+        assert repr(term) == f"<Term {row.label} ({row.composition}): {row.text}>"
+
+
+@given(st.data(), architectures(max_layers=12, max_heads=12, max_terms=None))
+def test_counts_of_large_architectures(data: st.DataObject, arch: Architecture) -> None:
+    target = data.draw(targets(arch, None))
+    e, count = expand(arch, target), term_count(arch, target)
+    assert e.count == count
+    for found in (e.counts_by_order(), e.counts_by_orders(), e.counts_by_composition()):
+        assert sum(found.values()) == count
+        assert all(found.values())
+    assert sum(e.order(k).count for k in e.counts_by_order()) == count
+    assert [e.order(k).count for k in e.counts_by_order()] == list(e.counts_by_order().values())
+    assert {c: e.where(composition=c).count for c in e.counts_by_composition()} == e.counts_by_composition()
+
+
+@given(st.lists(st.integers(0, 12), max_size=12))
+def test_logits_by_order_are_elementary_symmetric_polynomials(heads: list[int]) -> None:
+    polynomial = reduce(lambda p, h: [a + h * b for a, b in zip([*p, 0], [0, *p], strict=True)], heads, [1])
+    found = logits(attention_only(heads)).counts_by_order()
+    assert found == {k: n for k, n in enumerate(polynomial) if n}
+    assert sum(found.values()) == prod(1 + h for h in heads)
+
+
+# ------------------------------------------------------------------------------------------------ selections
+@settings(max_examples=150)
+@given(st.data(), cases(max_terms=150))
+def test_selections_filter_the_oracle(data: st.DataObject, case: tuple[Architecture, str]) -> None:
+    arch, target = case
+    chosen: list[Selection] = data.draw(st.lists(selections(arch, target), min_size=1, max_size=4))
+    every, e = oracle(arch, target), expand(arch, target)
+    for s in chosen:
+        e = s.select(e)
+    kept = [r for r in every if all(s.meets(r) for s in chosen)]
+    held_to(e, kept)
+    texts = {r.text for r in kept}
+    for term in expand(arch, target):
+        assert (term in e) == (term.text in texts)
+        if term not in e:
+            with pytest.raises(ValueError, match="is not in this expansion"):
+                e.index(term)
+
+
+@given(st.data(), cases(max_terms=100))
+def test_the_order_of_conditions_does_not_matter(data: st.DataObject, case: tuple[Architecture, str]) -> None:
+    chosen = data.draw(st.lists(selections(*case), min_size=2, max_size=3))
+    first = reduce(lambda e, s: s.select(e), chosen, expand(*case))
+    second = reduce(lambda e, s: s.select(e), chosen[::-1] + chosen, expand(*case))
+    assert list(first) == list(second)
+
+
+@given(cases(max_terms=100))
+def test_each_kind_of_selection_splits_the_whole(case: tuple[Architecture, str]) -> None:
+    e = expand(*case)
+    assert sorted(e.index(t) for k in e.counts_by_order() for t in e.order(k)) == list(range(e.count))
+    assert sorted(e.index(t) for c in e.counts_by_composition() for t in e.where(c)) == list(range(e.count))
+    for side in ("query", "key") if len(e.sides) == 2 else ("either",):
+        own = {t.sources[("either", "query", "key").index(side) - 1 if side != "either" else 0] for t in e}
+        assert sum(e.from_source(name, side).count for name in own) == e.count
+
+
+def test_names_that_select() -> None:
+    e = scores(attention_only((2, 2), "standard", True), "L1H0")
+    assert e.order(0, 2).count == e.order(0).count + e.order(2).count
+    assert e.where(["Q", "K"]).count == e.where("Q").count + e.where(composition="K").count
+    for head in ("L0H1", "l0h1", "0.1", (0, 1), Head(0, 1)):
+        assert list(e.through(head)) == list(e.through("L0H1"))
+    either, both = e.through("L0H1").count, e.through("L0H1", "query").through("L0H1", side="key").count
+    assert either == e.through("L0H1", "query").count + e.through("L0H1", "key").count - both
+    assert e.from_source("b_V").count == e.from_source(["b_V[L0H0]", "b_V[L0H1]"]).count
+    assert " ".join(s.name for s in e.sources) == "embed pos b_V[L0H0] b_V[L0H1] b_O[L0] b_Q[L1H0] b_K[L1H0]"
+    assert e.softmax_invisible().count == 40
+    assert all(t.softmax_invisible for t in e.softmax_invisible())
+
+
+def test_counts_are_in_order_whatever_comes_first() -> None:
+    arch = attention_only((1, 1), None, True)
+    assert list(logits(arch).from_source(["b_V", "b_O"]).counts_by_order().items()) == [(0, 2), (1, 3), (2, 1)]
+    e = scores(arch, "L1H0").from_source(["b_V", "b_O"])
+    assert list(e.counts_by_orders()) == sorted(e.counts_by_orders())
+    assert list(e.counts_by_composition()) == ["none", "Q", "K", "QK"]
+
+
+def test_empty_selections() -> None:
+    e = logits(attention_only((2, 2)))
+    two_of_a_layer = e.through("L0H0").through("L0H1")
+    for nothing in (e.order(3), e.order(0).where("V"), two_of_a_layer, e.order(1).through("L1H1").order(2)):
+        assert (nothing.count, len(nothing), list(nothing), bool(nothing)) == (0, 0, [], False)
+        assert nothing.counts_by_order() == nothing.counts_by_composition() == nothing.counts_by_orders() == {}
+        assert e[0] not in nothing
+        assert nothing[:] == nothing.head() == []
+        for i in (0, -1):
+            with pytest.raises(IndexError, match="this expansion has 0 term"):
+                nothing[i]
+    s = scores(attention_only((2, 2, 2)), "L1H0")
+    assert s.through("L2H0").count == s.through("L1H1").count == s.softmax_invisible().count == 0
+    assert scores(attention_only((0, 2)), "L1H0").where("Q").count == 0
+
+
+# -------------------------------------------------------------------------------------------- known answers
+def test_two_layers_of_twelve() -> None:
+    arch = attention_only((12, 12))
+    e = logits(arch)
+    assert e.count == 169
+    assert e.counts_by_order() == {0: 1, 1: 24, 2: 144}
+    assert e.counts_by_composition() == {"none": 25, "V": 144}
+    s = scores(arch, "L1H0")
+    assert s.count == 169
+    assert s.counts_by_composition() == {"none": 1, "Q": 12, "K": 12, "QK": 144}
+    assert s.counts_by_orders() == {(0, 0): 1, (0, 1): 12, (1, 0): 12, (1, 1): 144}
+    assert s.counts_by_order() == {0: 1, 1: 24, 2: 144}
+
+
+@pytest.mark.parametrize(
+    ("heads", "positions", "biases", "target", "count"),
+    [
+        ((12, 12), None, False, "logits", 169),
+        ((12, 12), None, False, "scores:L1H5", 169),
+        ((3, 5), None, False, "logits", 24),
+        ((3, 5), None, False, "scores:L1H0", 16),
+        ((3, 5), None, False, "scores:L0H0", 1),
+        ((3, 3), None, False, "scores:L1H0", 16),
+        ((2, 3, 1), None, False, "scores:L2H0", 144),
+        ((12, 12), "standard", False, "logits", 338),
+        ((12, 12), "standard", False, "scores:L1H0", 676),
+        ((12, 12), "shortformer", False, "logits", 169),
+        ((12, 12), "shortformer", False, "scores:L1H0", 196),
+        ((3, 3), "standard", True, "logits", 53),
+        ((3, 3), "standard", True, "stream", 52),
+        ((2, 2), "standard", True, "logits", 31),
+        ((3, 3), "shortformer", True, "logits", 37),
+        ((2, 2), "standard", True, "scores:L1H0", 100),
+        ((3, 3), "standard", True, "scores:L1H0", 169),
+        ((12, 1), "standard", True, "scores:L1H0", 1600),
+        ((3, 3), "shortformer", True, "scores:L1H0", 100),
+        ((12,) * 12, None, False, "logits", PATHS_OF_TWELVE),
+        ((12,) * 12, None, False, "scores:L11H11", 13**22),
+        ((), None, False, "logits", 1),
+        ((), None, False, "stream", 1),
+        ((), "standard", True, "logits", 3),
+        ((0, 0), "standard", False, "logits", 2),
+    ],
+)
+def test_known_counts(heads: tuple[int, ...], positions: Any, biases: bool, target: str, count: int) -> None:
+    arch = attention_only(heads, positions, biases)
+    assert expand(arch, target).count == term_count(arch, target) == count
+
+
+def test_twelve_layers_of_twelve_by_order() -> None:
+    by_order = logits(TWELVE).counts_by_order()
+    assert list(by_order.values())[:4] == [1, 144, 9_504, 380_160]
+    assert by_order == {k: comb(12, k) * 12**k for k in range(13)}
+    assert scores(TWELVE, "L11H0").counts_by_composition() == {
+        "none": 1,
+        "Q": 13**11 - 1,
+        "K": 13**11 - 1,
+        "QK": (13**11 - 1) ** 2,
+    }
+
+
+@pytest.mark.parametrize("n", [2, 3, 12])
+def test_with_position_and_biases_by_the_recursion(n: int) -> None:
+    arch = attention_only((n,) * 4, "standard", True)
+    count = 2
+    for layer in range(4):
+        assert scores(arch, (layer, 0)).count == (count + 1) ** 2
+        count = (1 + n) * count + n + 1
+    assert (stream(arch).count, logits(arch).count) == (count, count + 1)
+    assert scores(arch, "L1H0").count == (3 * n + 4) ** 2
+
+
+def test_score_terms_that_softmax_cannot_see() -> None:
+    e = scores(attention_only((3, 3), "standard", True), "L1H0")
+    assert (e.softmax_invisible().count, e.count) == (65, 169)
+    assert {t.paths[1].source.kind for t in e.softmax_invisible()} == {"b_V", "b_O", "b_K"}
+    assert e.from_source(["b_V", "b_O", "b_K"], side="key").count == 65
+
+
+def test_a_path_through_a_bias_inside_a_head() -> None:
+    e = logits(attention_only((1, 1), None, True))
+    shown = [(t.label, t.order, t.composition, t.text) for t in e.from_source("b_V")]
+    assert shown == [
+        ("b_V[L0H0] -> L0H0", 1, "none", "A[L0H0] @ ones @ b_V[L0H0].T @ W_O[L0H0].T @ W_U.T"),
+        ("b_V[L1H0] -> L1H0", 1, "none", "A[L1H0] @ ones @ b_V[L1H0].T @ W_O[L1H0].T @ W_U.T"),
+        (
+            "b_V[L0H0] -> L0H0 -> L1H0",
+            2,
+            "V",
+            "A[L1H0] @ A[L0H0] @ ones @ b_V[L0H0].T @ W_O[L0H0].T @ W_OV[L1H0].T @ W_U.T",
+        ),
+    ]
+    assert e.through("L0H0").count + logits(attention_only((0, 1), None, True)).count == e.count
+
+
+def test_heads_sort_as_numbers() -> None:
+    labels = [t.label for t in logits(attention_only((12,))).order(1)]
+    assert labels == [f"embed -> L0H{i}" for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("orders", "composition"),
+    [((0,), "none"), ((1,), "none"), ((2,), "V"), ((3,), "V"),
+     ((0, 0), "none"), ((1, 0), "Q"), ((0, 1), "K"), ((2, 0), "Q"), ((0, 3), "K"), ((1, 1), "QK")],
+)  # fmt: skip
+def test_composition_of(orders: tuple[int, ...], composition: str) -> None:
+    assert composition_of(orders) == composition
+
+
+# ------------------------------------------------------------------------------ numbers at any size, laziness
+UNEVEN = attention_only((12, 0, 7, 12, 1, 12, 12, 12, 5, 12, 12, 12), None, ["b_O", "b_V"])
+ALL_BIASES = attention_only((12,) * 12, "standard", True)
+LARGE = [
+    logits(TWELVE),
+    logits(ALL_BIASES).order(5).through("L3H7"),
+    stream(UNEVEN).where("V").from_source("b_O"),
+    scores(TWELVE, "L11H11"),
+    scores(attention_only((12,) * 12, "shortformer", True), "L11H3").where("QK").through("L5H1", "key"),
+    scores(ALL_BIASES, "L9H0").softmax_invisible().order(6, 7).through((8, 2), "query"),
+]
+
+
+@pytest.mark.parametrize("e", LARGE, ids=lambda e: e.target)
+def test_numbers_and_terms_at_any_size(e: Expansion) -> None:
+    rng = random.Random(e.count)
+    numbers = [0, 1, e.count // 2, e.count - 2, e.count - 1, *(rng.randrange(e.count) for _ in range(15))]
+    terms = [e[i] for i in numbers]
+    assert [e.index(t) for t in terms] == numbers
+    assert [e[i - e.count] for i in numbers[5:10]] == terms[5:10]
+    keys = [[(p.order, p.heads, ("embed", "pos", "b_V", "b_O", "b_Q", "b_K", "b_U").index(p.source.kind), p.source.name)
+             for p in t.paths] for t in (e[i] for i in sorted(numbers))]  # fmt: skip
+    assert all(a < b for a, b in pairwise(keys) if a != b)
+    assert [e[i] for i in range(40)] == list(islice(e, 40)) == e.head(40)
+    assert len(e.head()) == 10
+
+
+def test_the_last_of_13_to_the_22() -> None:
+    e = scores(TWELVE, "L11H11")
+    last = " -> ".join(["embed", *(f"L{layer}H11" for layer in range(11))])
+    assert e[-1].label == e[e.count - 1].label == f"{last} | {last}"
+    assert e[13**11].label == "embed -> L0H0 | embed"
+    assert e[13**11 - 1].label == f"embed | {last}"
+
+
+@pytest.mark.parametrize("e", [logits(TWELVE), scores(TWELVE, "L11H0")], ids=["logits", "scores"])
+def test_iteration_is_lazy(e: Expansion) -> None:
+    began = time.process_time()
+    tracemalloc.start()
+    try:
+        assert next(iter(e)).order == 0
+        start = tracemalloc.get_traced_memory()[0]
+        last = deque(islice(e, 1000), maxlen=1)
+        peak = tracemalloc.get_traced_memory()[1] - start
+    finally:
+        tracemalloc.stop()
+    assert list(last) == [e[999]]
+    assert peak < 1_000_000
+    assert time.process_time() - began < 10
+
+
+def test_counting_is_immediate() -> None:
+    began = time.process_time()
+    assert expand(TWELVE, "logits").count == PATHS_OF_TWELVE
+    assert expand(TWELVE, "scores:L11H0").count == 13**22
+    assert time.process_time() - began < 1
+
+
+# -------------------------------------------------------------------------------------------------- slices
+@given(st.slices(16))
+def test_slices_are_those_of_a_list(s: slice) -> None:
+    e = logits(attention_only((3, 3)))
+    assert e[s] == list(e)[s]
+
+
+def test_slices_of_what_is_too_long() -> None:
+    e = logits(TWELVE)
+    assert [t.label for t in e[-2:]] == [e[-2].label, e[-1].label]
+    assert e[:: 10**13] == [e[0], e[10**13], e[2 * 10**13]]
+    for s in (slice(None), slice(MAX_LISTED + 1), slice(None, None, -1)):
+        with pytest.raises(OverflowError, match="too many terms to list"):
+            e[s]
+
+
+def test_how_many_terms_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_LISTED == 10_000_000
+    assert len(logits(attention_only((9,) * 7))) == 10**7
+    with pytest.raises(OverflowError, match="10,000,002 terms"):
+        len(logits(attention_only((9,) * 7 + (0,), None, ["b_U", "b_O[L7]"])))
+    with pytest.raises(OverflowError, match="10,000,001 terms"):
+        len(logits(attention_only((9,) * 7, None, ["b_U"])))
+    monkeypatch.setattr("symcircuits.expansion.MAX_LISTED", 5)
+    e = logits(attention_only((3, 3)))
+    for s, n in (
+        (slice(5), 5),
+        (slice(3, 8), 5),
+        (slice(None, None, 4), 4),
+        (slice(13, 0, -3), 5),
+        (slice(-5, None), 5),
+    ):
+        assert len(e[s]) == n
+    for s in (slice(6), slice(None, None, 3), slice(None, None, -3), slice(-6, None)):
+        with pytest.raises(OverflowError, match="this slice has too many terms to list; iterate, or select first"):
+            e[s]
+
+
+def test_numbers_at_the_ends() -> None:
+    e = scores(attention_only((2, 2)), "L1H0")
+    assert e[-e.count] == e[0]
+    assert e[-1] == e[e.count - 1]
+    assert e[True] == e[1]
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+SMALL = attention_only((2, 2), None, ["b_V"])
+E, S = logits(SMALL), scores(SMALL, "L1H1")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: E[9.0], TypeError, "terms are numbered by whole numbers, not 9.0"),
+        (lambda: E["1"], TypeError, "terms are numbered by whole numbers, not '1'"),
+        (lambda: E[E.count], IndexError, r"term 17 does not exist: this expansion has 17 term\(s\), counted from 0"),
+        (lambda: E[-E.count - 1], IndexError, "term -18 does not exist"),
+        (lambda: logits(TWELVE)[13**12], IndexError, "has 23,298,085,122,481 term"),
+        (lambda: len(logits(TWELVE)), OverflowError, r"23,298,085,122,481 terms are too many to list: use \.count"),
+        (lambda: list(logits(TWELVE)), OverflowError, r"too many to list.*e\[i\].*\.order\(2\).*\.total\(\)"),
+        (lambda: E.order(-1), ValueError, "an order is a whole number of heads, 0 or more, not -1"),
+        (lambda: E.order(1, 1.0), ValueError, "0 or more, not 1.0"),
+        (lambda: E.order("1"), ValueError, "0 or more, not '1'"),
+        (lambda: E.order(True), ValueError, "0 or more, not True"),
+        (lambda: E.where("Q"), ValueError, "'Q' is no composition type of logits; they are none, V"),
+        (lambda: S.where("V"), ValueError, "'V' is no composition type of scores:L1H1; they are none, Q, K, QK"),
+        (lambda: S.where(["Q", "KQ"]), ValueError, "'KQ' is no composition type"),
+        (lambda: E.through("L2H0"), ValueError, "there is no head L2H0: the model has 2 layers, counted from 0"),
+        (lambda: E.through("L0H2"), ValueError, r"there is no head L0H2: layer 0 has 2 head\(s\), counted from 0"),
+        (lambda: E.through("H1"), ValueError, r"'H1' is not the name of a head; write L1H4, 1.4 or \(1, 4\)"),
+        (lambda: E.through("L0H0", "query"), ValueError, "side 'query' of logits .*only scores have sides"),
+        (lambda: E.from_source("embed", side="key"), ValueError, "side 'key' of logits does not exist"),
+        (lambda: S.through("L0H0", "both"), ValueError, 'side \'both\' of scores:L1H1 .*"key" or "either"'),
+        (
+            lambda: E.from_source("pos"),
+            ValueError,
+            r"no source 'pos' in logits; the sources are embed, b_V\[",
+        ),
+        (lambda: E.from_source(["embed", "b_V[L9H9]"]), ValueError, r"no source 'b_V\[L9H9\]'"),
+        (lambda: S.from_source("b_V[L1H0]"), ValueError, r"no source 'b_V\[L1H0\]' in scores:L1H1"),
+        (lambda: E.softmax_invisible(), ValueError, "only score terms meet a softmax, those of logits do not"),
+        (lambda: E.index("embed"), ValueError, "'embed' is not a term of this expansion"),
+        (lambda: E.index(S[0]), ValueError, r"is not a term of this expansion \(logits of attention-only, heads 2,2"),
+        (lambda: E.head(-1), ValueError, "0 <= x"),
+        (lambda: expand("logits", "logits"), TypeError, "expected an architecture .* not 'logits'"),
+        (lambda: expand(SMALL, "score"), ValueError, "unknown target 'score'; the targets are"),
+        (lambda: scores(SMALL, "L2H0"), ValueError, "there is no head L2H0"),
+        (lambda: logits(attention_only((1,), unembed=False)), ValueError, "no unembedding.*expand the stream"),
+    ],
+)
+def test_bad_input(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_foreign_terms_are_refused() -> None:
+    for other in (logits(attention_only((2, 2)))[3], stream(SMALL)[0], scores(SMALL, "L1H0")[0], None, 3):
+        assert other not in E
+        assert other not in S
+    one = E[-1]
+    source, heads = one.paths[0]
+    for wrong in (heads[::-1], heads + heads, (Head(0, 5), heads[1]), (Head(9, 0),)):
+        forged = Term(one.readout, (Path(source, wrong),))
+        assert forged not in E
+        with pytest.raises(ValueError, match="is not in this expansion"):
+            E.index(forged)
+    inside = E.from_source("b_V[L1H0]")[0]
+    assert Term(E.readout, (Path(inside.paths[0].source, (Head(1, 1),)),)) not in E
+
+
+def test_shown() -> None:
+    assert repr(E.order(1).through("L0H0")) == (
+        "<Expansion of logits: 2 terms (attention-only, heads 2,2, biases, 2 condition(s))>"
+    )
+    assert repr(logits(TWELVE)).startswith("<Expansion of logits: 23,298,085,122,481 terms (attention-only")
+    assert repr(S) == "<Expansion of scores:L1H1: 25 terms (attention-only, heads 2,2, biases)>"
+    assert (E.target, E.architecture.heads) == ("logits", (2, 2))
+
+
+def test_every_target_of_a_small_architecture() -> None:
+    arch = attention_only((2, 1, 2), "standard", True)
+    for target in all_targets(arch):
+        rows = oracle(arch, target)
+        e = expand(arch, target)
+        assert [t.text for t in e] == [r.text for r in rows]
+        assert e.target == target

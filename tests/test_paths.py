@@ -1,0 +1,222 @@
+"""The paths of one program: order, numbers, weights, words."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import architectures, cases, oracle
+
+from symcircuits.algebra import Factor, Index, Space, Symbol
+from symcircuits.architecture import Architecture, Branch, Head, Layer, Program, Source, attention_only, readout
+from symcircuits.paths import Path, Paths, path_branches, path_factors
+from symcircuits.walk import Counts, Mark
+
+
+class Ones(dict[Mark, int]):
+    """Every path once."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return 1
+
+
+def unmarked(program: Program) -> Paths:
+    return Paths(program, {}, lambda s: 0)
+
+
+@given(cases(max_terms=400))
+def test_paths_in_order(case: tuple[Architecture, str]) -> None:
+    arch, target = case
+    for i, program in enumerate(readout(arch, target).sides):
+        paths = unmarked(program)
+        expected = list(dict.fromkeys(r.routes[i] for r in oracle(arch, target)))
+        found = list(paths.iterate(Ones()))
+        assert [(p.source.name, p.heads, p.label, p.order) for p in found] == [
+            (r.source, r.heads, r.label, len(r.heads)) for r in expected
+        ]
+        assert [paths.rank(p, Ones()) for p in found] == list(range(len(found)))
+        assert [paths.unrank(n, Ones()) for n in range(len(found))] == [(p, 0) for p in found]
+        assert list(paths.chains(Ones())) == list(dict.fromkeys(p.heads for p in found))
+        assert paths.direct == tuple(p.source for p in found if not p.heads)
+        for heads in {p.heads for p in found}:
+            assert paths.sources_of(heads) == tuple(p.source for p in found if p.heads == heads)
+        with pytest.raises(IndexError):
+            paths.unrank(len(found), Ones())
+
+
+@settings(max_examples=60)
+@given(st.data(), cases(max_terms=200))
+def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -> None:
+    """Any weight for any mark: a path's number is the weight of all that stands before it."""
+    arch, target = case
+    program = readout(arch, target).sides[-1]
+    marked = {h: 1 << data.draw(st.integers(0, 2)) for h in arch.all_heads if data.draw(st.booleans())}
+    source_bits = {kind: data.draw(st.sampled_from([0, 1, 8])) for kind in ("embed", "pos", "b_V", "b_O", "b_K", "b_U")}
+    paths = Paths(program, marked, lambda s: source_bits[s.kind])
+    weights: Mapping[Mark, int] = {mark: data.draw(st.integers(0, 3)) for mark in sorted(paths.counts)}
+    every = list(unmarked(program).iterate(Ones()))
+    number = 0
+    kept = []
+    for p in every:
+        bits = source_bits[p.source.kind]
+        for h in p.heads:
+            bits |= marked.get(h, 0)
+        assert paths.mark(p) == Mark(len(p.heads), bits)
+        weight = weights[Mark(len(p.heads), bits)]
+        if weight:
+            kept.append(p)
+            assert paths.rank(p, weights) == number
+            assert [paths.unrank(number + i, weights) for i in range(weight)] == [(p, i) for i in range(weight)]
+        else:
+            with pytest.raises(ValueError, match="is not in this expansion"):
+                paths.rank(p, weights)
+        number += weight
+    assert list(paths.iterate(weights)) == kept
+    assert sum(n * weights[mark] for mark, n in paths.counts.items()) == number
+    with pytest.raises(IndexError, match="index out of range"):
+        paths.unrank(number, weights)
+
+
+@given(architectures(max_layers=12, max_heads=12, max_terms=None), st.randoms(use_true_random=False))
+def test_numbers_of_deep_programs(arch: Architecture, rng: random.Random) -> None:
+    program = readout(arch, "stream").sides[0]
+    paths = Paths(program, dict.fromkeys(arch.all_heads[::3], 1), lambda s: 2 * (s.kind == "b_O"))
+    weights = {mark: 1 + (mark.order + mark.bits) % 3 for mark in paths.counts}
+    total = sum(n * weights[mark] for mark, n in paths.counts.items())
+    for number in (0, total - 1, *(rng.randrange(total) for _ in range(5))):
+        path, inside = paths.unrank(number, weights)
+        assert 0 <= inside < weights[paths.mark(path)]
+        assert paths.rank(path, weights) + inside == number
+
+
+@given(cases(max_terms=150))
+def test_words_of_paths(case: tuple[Architecture, str]) -> None:
+    arch, target = case
+    for i, program in enumerate(readout(arch, target).sides):
+        routes = list(dict.fromkeys(r.routes[i] for r in oracle(arch, target)))
+        for path, route in zip(unmarked(program).iterate(Ones()), routes, strict=True):
+            text = " @ ".join(f.text for f in path_factors(program, path))
+            written_out = [f if "OV" not in f else f"W_V{f[4:-2]}.T @ W_O{f[4:-2]}.T" for f in route.factors]
+            assert text == " @ ".join(written_out).replace("X0", "t @ W_E.T")
+
+
+def test_walks_of_marked_paths() -> None:
+    program = readout(attention_only((3, 3)), "logits").sides[0]
+    paths = Paths(program, {Head(0, 1): 1}, lambda s: 2)
+    assert paths.marked(Counts()) == paths.counts
+    assert paths.counts == {Mark(0, 2): 1, Mark(1, 2): 5, Mark(1, 3): 1, Mark(2, 2): 6, Mark(2, 3): 3}
+
+
+def test_labels() -> None:
+    program = readout(attention_only((2, 2)), "logits").sides[0]
+    paths = [p.label for p in unmarked(program).iterate(Ones())]
+    assert paths[0] == "embed"
+    assert paths[3] == "embed -> L1H0"
+    assert paths[-1] == "embed -> L0H1 -> L1H1"
+
+
+def test_paths_that_are_not_there() -> None:
+    program = readout(attention_only((2, 2), None, True), "logits").sides[0]
+    paths = unmarked(program)
+    embed, b_v = (
+        next(s for layer in program for s in layer.sources if s.name == name) for name in ("embed", "b_V[L1H0]")
+    )
+    b_o = next(s for layer in program for s in layer.sources if s.name == "b_O[L1]")
+    wrong = [
+        Path(embed, (Head(1, 0), Head(0, 0))),
+        Path(embed, (Head(0, 0), Head(0, 1))),
+        Path(embed, (Head(0, 0), Head(0, 0))),
+        Path(embed, (Head(0, 0), Head(2, 0))),
+        Path(embed, (Head(2, 0),)),
+        Path(b_v, (Head(1, 1),)),
+        Path(b_v),
+        Path(b_v, (Head(0, 0), Head(1, 0))),
+        Path(b_o, (Head(1, 0),)),
+    ]
+    for path in wrong:
+        with pytest.raises(ValueError, match=r"the path .* is not in this expansion") as caught:
+            paths.rank(path, Ones())
+        assert path.label in str(caught.value)
+    assert paths.rank(Path(b_v, (Head(1, 0),)), Ones()) > paths.rank(Path(embed, (Head(1, 0),)), Ones())
+    assert paths.sources_of((Head(7, 0),)) == ()
+
+
+# --------------------------------------------------------------------- programs that no architecture has yet
+def letter(name: str) -> tuple[Factor, ...]:
+    return (Factor(Symbol(name, "", Index(Space("context")), Index(Space("context"), True))),)
+
+
+def layer(number: int, heads: int, *sources: Source, skip: bool = True, readout: bool = False) -> Layer:
+    branches = [Branch(Head(number, i), letter(f"a{number}{i}"), letter(f"w{number}{i}")) for i in range(heads)]
+    return Layer((*branches, *([Branch(None, (), letter(f"r{number}"))] if readout else [])), sources, skip)
+
+
+def by_hand(program: Program) -> list[tuple[int, tuple[Head, ...], str]]:
+    """Every path, by going through the layers."""
+    found: list[tuple[str, tuple[Head, ...]]] = []
+    for step in program:
+        ahead = [(s, (*heads, b.head)) for s, heads in found for b in step.branches if b.head is not None]
+        passed = found if step.skip or any(b.head is None for b in step.branches) else []
+        found = passed + ahead + [(s.name, () if s.head is None else (s.head,)) for s in step.sources]
+    return sorted((len(heads), heads, name) for name, heads in found)
+
+
+NAMES = ("embed", "pos", "b_V", "b_O", "other", "zz")  # in alphabet no order, in rank as they stand
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        (),
+        (layer(0, 2),),
+        (layer(0, 2, Source("embed", letter("x"))), layer(1, 2)),
+        (layer(0, 0, Source("embed", letter("x"))), layer(1, 2, skip=False), layer(2, 2)),
+        (layer(0, 0, Source("embed", letter("x"))), layer(1, 2), layer(2, 3, skip=False), layer(3, 1)),
+        (layer(0, 0, Source("embed", letter("x"))), layer(1, 2, skip=False, readout=True), layer(2, 1, skip=False)),
+        (layer(0, 1, Source("embed", letter("x"))), layer(1, 0, Source("pos", letter("y")), skip=False), layer(2, 2)),
+        (layer(0, 1, Source("embed", letter("x"))), layer(1, 1, Source("pos", letter("y")), skip=False), layer(2, 2)),
+        (layer(0, 0, Source("embed", letter("x"))), layer(1, 0, skip=False), layer(2, 2, Source("pos", letter("y")))),
+        (
+            layer(0, 0, Source("pos", letter("x"))),
+            layer(1, 1, Source("embed", letter("y"), head=Head(1, 0))),
+            layer(2, 1),
+        ),
+    ],
+    ids=str,
+)
+def test_layers_with_and_without_skip(program: Program) -> None:
+    paths = unmarked(program)
+    found = list(paths.iterate(Ones()))
+    assert [(p.order, p.heads, p.source.name) for p in found] == by_hand(program)
+    assert sum(paths.counts.values()) == len(found)
+    assert [paths.rank(p, Ones()) for p in found] == list(range(len(found)))
+    assert [paths.unrank(n, Ones())[0] for n in range(len(found))] == found
+
+
+def test_sources_sort_by_kind_then_by_layer() -> None:
+    sources = [
+        Source(name, letter(name)) for name in ("zz", "b_O[L1]", "other", "pos", "b_O[L0]", "b_V[L0H0]", "embed")
+    ]
+    paths = unmarked((layer(0, 0, *sources), layer(1, 1)))
+    order = ["embed", "pos", "b_V[L0H0]", "b_O[L1]", "b_O[L0]", "zz", "other"]
+    assert [s.name for s in paths.direct] == order
+    assert [s.name for s in paths.sources_of((Head(1, 0),))] == order
+
+
+def test_a_layer_is_passed_in_one_way() -> None:
+    for step in (layer(0, 1, readout=True), Layer((Branch(None, (), ()), Branch(None, (), ())), skip=False)):
+        with pytest.raises(ValueError, match="a layer may be passed in one way only"):
+            unmarked((step,))
+    unmarked((layer(0, 1, skip=False, readout=True),))
+
+
+def test_words_of_sources_inside_heads() -> None:
+    inside = Source("b_V[L1H0]", letter("b"), letter("a10"), letter("w"), Head(1, 0))
+    program = (layer(0, 1), layer(1, 2, inside), layer(2, 1), layer(3, 1, skip=False, readout=True))
+    path = Path(inside, (Head(1, 0), Head(2, 0)))
+    assert " ".join(f.text for f in path_factors(program, path)) == "a20 a10 b w w20 r3"
+    assert " ".join(f.text for f in path_factors(program, Path(inside, (Head(1, 0), Head(3, 0))))) == "a30 a10 b w w30"
+    assert [b.head for b in path_branches(program, path)] == [Head(2, 0), None]
+    assert [b.head for b in path_branches(program, Path(inside, (Head(1, 0), Head(3, 0))))] == [Head(3, 0)]

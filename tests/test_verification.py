@@ -1,0 +1,712 @@
+"""verify: it holds for what is right, and every mistake is refused by the checks that can see it."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symcircuits as sc
+from symcircuits import architecture as described
+from symcircuits import exact, verification
+from symcircuits.algebra import Factor, IllTyped, Word
+from symcircuits.architecture import Architecture, Branch, Head, Layer, Program, Readout, Source
+from symcircuits.evaluation import evaluate
+from symcircuits.expansion import Expansion, expand
+from symcircuits.model import random_model
+from symcircuits.verification import (
+    ROWS,
+    Check,
+    Report,
+    check_algebra,
+    check_basis,
+    check_lambdified,
+    check_monomials,
+    check_polynomial,
+    check_transformer,
+    check_types,
+    default_targets,
+    verify,
+)
+
+RECORD = sc.attention_only((3, 3))
+DEEP = sc.attention_only((2, 2, 1))
+EXACT = {"types", "same algebra", "same letters", "same polynomial", "basis freedom"}
+
+
+def scaled(model: sc.Model) -> sc.Model:
+    """The model with another score scale for each head, so that one cannot stand for another."""
+    scales = {label: 0.4 + 0.05 * i for i, label in enumerate(model.score_scale)}
+    return sc.Model(model.architecture, model.weights, scales)
+
+
+@pytest.fixture(scope="module")
+def runs() -> Callable[[Architecture], Any]:
+    made: dict[Architecture, Any] = {}
+
+    def run(arch: Architecture) -> Any:
+        if arch not in made:
+            made[arch] = scaled(random_model(arch, seed=1)).run([3, 1, 4, 1, 5])
+        return made[arch]
+
+    return run
+
+
+# ------------------------------------------------------------------------------------------- what is right
+KINDS: dict[str, dict[str, Any]] = {
+    "the record": {"heads": (3, 3)},
+    "12 + 12 heads": {"heads": (12, 12)},
+    "zero layers": {"heads": ()},
+    "layers without heads": {"heads": (0, 2, 0)},
+    "no heads at all, position in queries and keys": {"heads": (0,), "positions": "shortformer"},
+    "unequal": {"heads": (1, 3, 2)},
+    "biases": {"heads": (2, 3), "biases": True},
+    "some biases": {"heads": (2, 2), "biases": ["b_V[L0H1]", "b_O[L1]", "b_K", "b_U"]},
+    "shortformer": {"heads": (2, 2), "positions": "shortformer"},
+    "shortformer, biases": {"heads": (2, 1), "positions": "shortformer", "biases": True},
+    "standard": {"heads": (2, 2), "positions": "standard", "biases": True},
+    "no scale": {"heads": (2, 2), "scale": False},
+    "bidirectional": {"heads": (2, 2), "causal": False},
+    "without unembedding": {"heads": (2, 2), "unembed": False, "biases": True},
+    "without most": {"heads": (2, 2), "unembed": False, "scale": False, "causal": False},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_what_is_right_holds(kind: dict[str, Any]) -> None:
+    arch = sc.attention_only(**kind)
+    report = verify(arch)
+    assert report.ok, report
+    assert all(c.passed is True for c in report.checks)
+    targets = 1 + (sum(arch.heads) > 0)
+    assert [c.name for c in report.checks] == [r for r in ROWS if r != "same letters" for _ in range(targets)]
+    for c in report.checks:
+        assert c.error is not None
+        assert c.bound is not None
+        if c.name in EXACT:
+            assert (c.error, c.bound) == (0, 0)
+        else:
+            assert 0 <= c.error <= c.bound < 1e-12
+
+
+def test_the_records_check_agrees_to_1e_12() -> None:
+    """Vocabulary 11, d_model 16, d_head 4, 3 + 3 heads, 7 tokens: logits and scores, lambdified and fast."""
+    for seed in range(3):
+        report = verify(RECORD, seed=seed)
+        assert report.ok
+        floats = [c for c in report.checks if c.name.startswith("same transformer")]
+        assert len(floats) == 4
+        for c in floats:
+            assert c.error < 1e-13
+            assert c.bound < 1e-12
+            assert (c.details["tokens"], c.details["dtype"]) == ([7], "float64")
+
+
+def test_a_model_with_tokens() -> None:
+    model = random_model(
+        sc.attention_only((2, 2), "standard", True), d_vocab=5, d_head=9, d_model=4, n_context=3, seed=7
+    )
+    for tokens, shape in (([1, 2, 3], [3]), ([[0, 1], [4, 4]], [2, 2]), ([2], [1]), (None, [3])):
+        report = verify(model, tokens)
+        assert report.ok, report
+        assert {tuple(c.details["tokens"]) for c in report.checks if "tokens" in c.details} == {tuple(shape)}
+    assert report.subject == model.name
+
+
+def test_one_word_vocabulary() -> None:
+    assert verify(random_model(RECORD, d_vocab=1, d_model=1, d_head=3), [0, 0]).ok
+
+
+def test_a_float32_model_is_verified_in_float64() -> None:
+    model = random_model(RECORD)
+    weights = {k: v.astype(np.float32) for k, v in model.weights.items()}
+    report = verify(sc.Model(RECORD, weights, model.score_scale), [1, 2, 3])
+    assert report.ok
+    assert all(c.bound < 1e-12 for c in report.checks)
+
+
+def test_chosen_targets() -> None:
+    report = verify(RECORD, targets=["scores:L1H2", "stream", "scores:L1H2"])
+    assert report.ok
+    assert {c.target for c in report.checks} == {"scores of L1H2", "stream"}
+    assert {c.target for c in verify(RECORD, targets="logits").checks} == {"logits"}
+
+
+@pytest.mark.parametrize(
+    ("subject", "how", "error", "message"),
+    [
+        (RECORD, {"targets": ["scores:L2H0"]}, ValueError, "there is no head L2H0"),
+        (RECORD, {"targets": ["loss"]}, ValueError, "unknown target 'loss'"),
+        (RECORD, {"targets": []}, ValueError, "no targets"),
+        (sc.attention_only((1,), unembed=False), {"targets": ["logits"]}, ValueError, "no unembedding"),
+        (RECORD, {"tokens": [11]}, ValueError, "11"),
+        (RECORD, {"tokens": []}, ValueError, "token"),
+        (RECORD, {"tokens": [0.5]}, ValueError, "0.5"),
+        ((3, 3), {}, TypeError, "an architecture .* or a model, not"),
+    ],
+)
+def test_bad_input_is_refused(subject: Any, how: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        verify(subject, **how)
+
+
+# -------------------------------------------------------------------------------------------- above the limit
+def test_rows_above_the_limit_say_why_and_the_others_run() -> None:
+    report = verify(RECORD, max_terms=10)
+    rows = {(c.name, c.target): c for c in report.checks}
+    for name in ("types", "same algebra", "same transformer, lambdified"):
+        row = rows[name, "logits"]
+        assert (row.passed, row.error, row.bound) == (None, None, None)
+        assert row.what == "not run: 16 terms or more, the limit is 10"
+    assert rows["same letters", "logits"].passed  # by commuting polynomials
+    for name in ("same polynomial", "basis freedom", "same transformer"):
+        assert rows[name, "logits"].passed
+    assert "too many terms to list" in rows["same polynomial", "logits"].what
+    scores = next(c for (name, target), c in rows.items() if name == "types" and target.startswith("scores"))
+    assert scores.passed  # the three heads of the first layer; those of the second are left out, and it says so
+    assert scores.what == "3 words accepted by the rules of types; not scores:L1H0 and 2 more: above the limit"
+    assert report.ok
+    assert "not run" in report.text()
+
+
+def test_twelve_layers_of_twelve_heads_by_the_walk() -> None:
+    group = [expand(sc.attention_only((12,) * 12), "scores:L11H11")]
+    run = random_model(group[0].architecture).run([1, 2, 3])
+    for check in (check_polynomial(group, trials=1), check_basis(group), check_transformer(group, run)):
+        assert check.passed, check
+    for check in (check_types(group), check_algebra(group), check_lambdified(group, run)):
+        assert check.passed is None
+        assert f"{13**22:,} terms or more" in check.what
+    assert check_monomials(group) is None
+
+
+def test_sympy_proves_2197_terms() -> None:
+    check = check_algebra([sc.logits(sc.attention_only((12, 12, 12)))])
+    assert check.passed
+    assert check.details["terms"] == 2197
+
+
+def test_large_models_are_represented_by_one_head_a_layer() -> None:
+    assert default_targets(RECORD) == ["logits", *(f"scores:L{i}H{j}" for i in range(2) for j in range(3))]
+    assert default_targets(sc.attention_only((12, 0, 12, 12))) == ["logits", *(f"scores:L{i}H11" for i in (0, 2, 3))]
+    assert default_targets(sc.attention_only((), unembed=False)) == ["stream"]
+
+
+def test_the_chance_of_a_false_pass_is_that_of_the_lemma() -> None:
+    check = check_polynomial([sc.logits(RECORD)])
+    details = check.details
+    assert (details["degree"], details["trials"], details["k"], details["p"]) == (9, 2, [5, 5], 2**31 - 1)
+    assert details["false_pass"] == (9 / (2**31 - 1)) ** 2
+    assert details["listed"] == 16
+    assert check_polynomial([sc.logits(RECORD)], trials=1).details["false_pass"] == 9 / (2**31 - 1)
+
+
+# ----------------------------------------------------------------------------------------------- the report
+def test_the_report_as_data() -> None:
+    found = json.loads(json.dumps(verify(RECORD).json(), allow_nan=False))
+    assert (found["ok"], found["schema"]) == (True, "symcircuits.verify/1")
+    assert len(found["checks"]) == 12
+    for check in found["checks"]:
+        assert {"name", "passed", "error", "bound"} <= set(check)
+        assert check["passed"] is True
+    assert len({c["name"] for c in found["checks"]}) == 12
+
+
+def test_ok_only_if_all_hold() -> None:
+    def report(*passed: bool | None) -> Report:
+        return Report("x", tuple(Check("types", "logits", p, 0, 0, "") for p in passed), 0.0)
+
+    assert report(True, None, True).ok
+    assert not report(True, False).ok
+    assert not report(None, False).ok
+    assert not report(None, None).ok  # nothing was asked
+    assert not report().ok
+
+
+def test_what_is_no_number_is_no_number_in_json() -> None:
+    row = Check("same transformer", "logits", False, float("nan"), float("inf"), "").json()
+    assert (row["error"], row["bound"]) == (None, None)
+    json.dumps(row, allow_nan=False)
+
+
+def test_progress_names_every_row() -> None:
+    said: list[str] = []
+    report = verify(sc.attention_only((1,)), progress=said.append)
+    assert sorted(said) == sorted(f"{c.name}: {c.target}" for c in report.checks)
+
+
+# ------------------------------------------------------------------------------------------ corrupted terms
+@dataclass(frozen=True)
+class Loose:
+    """A term whose word nobody checked yet; ``checked`` ones are typed when they are looked at, as terms are."""
+
+    factors: tuple[Factor, ...]
+    scales: tuple[str, ...]
+    composition: str
+    orders: tuple[int, ...]
+    checked: bool = False
+
+    @property
+    def word(self) -> Word:
+        if self.checked:
+            return Word(self.factors, self.scales)
+        word = object.__new__(Word)
+        object.__setattr__(word, "factors", self.factors)
+        object.__setattr__(word, "scales", self.scales)
+        return word
+
+
+def loose(expansion: Expansion) -> list[Loose]:
+    return [Loose(t.word.factors, t.word.scales, t.composition, t.orders) for t in Expansion.__iter__(expansion)]
+
+
+Edit = Callable[[Loose], list[Loose]]
+
+
+def exchange(old: str, new: str) -> Edit:
+    """Put a run of factors in the place of another, both in text notation with nothing abbreviated."""
+
+    def edit(term: Loose) -> list[Loose]:
+        expansions = [sc.logits(DEEP), *(sc.scores(DEEP, h) for h in ("L1H0", "L2H0"))]
+        known = {f.symbol.text: f.symbol for e in expansions for t in loose(e) for f in t.factors}
+        texts, wanted = [f.text for f in term.factors], old.split(" @ ")
+        places = [i for i in range(len(texts)) if texts[i : i + len(wanted)] == wanted]
+        assert len(places) == 1, (old, texts)
+        put = [Factor(known[s.removesuffix(".T")], s.endswith(".T")) for s in new.split(" @ ") if s]
+        i = places[0]
+        return [replace(term, factors=(*term.factors[:i], *put, *term.factors[i + len(wanted) :]))]
+
+    return edit
+
+
+def then(*edits: Edit) -> Edit:
+    def edit(term: Loose) -> list[Loose]:
+        for e in edits:
+            (term,) = e(term)
+        return [term]
+
+    return edit
+
+
+def corrupted(expansion: Expansion, edit: Edit, number: int = -1) -> list[Loose]:
+    """All terms, one of them (the last) edited."""
+    terms = loose(expansion)
+    number %= len(terms)
+    return [*terms[:number], *edit(terms[number]), *terms[number + 1 :]]
+
+
+# The last logit term of DEEP: A[L2H0] @ A[L1H1] @ A[L0H1] @ X0 @ W_OV[L0H1].T @ W_OV[L1H1].T @ W_OV[L2H0].T @ W_U.T.
+# The last score term of L2H0: A[L1H1] @ A[L0H1] @ X0 @ W_OV[L0H1].T @ W_OV[L1H1].T @ W_QK[L2H0] @ (the same).T.
+OV = "W_V[{0}].T @ W_O[{0}].T"
+SWAP_VALUES = exchange(f"{OV.format('L0H1')} @ {OV.format('L1H1')}", f"{OV.format('L1H1')} @ {OV.format('L0H1')}")
+SWAP_PATTERNS = exchange("A[L1H1] @ A[L0H1]", "A[L0H1] @ A[L1H1]")
+ALL = "tALPBX"  # types, same Algebra, same Letters, same Polynomial, Basis freedom, same transformer, lambdified (X)
+TABLE: dict[str, tuple[str, Edit, str]] = {
+    # what is wrong: (target, edit, which checks see it)
+    "drop": ("both", lambda t: [], " ALP X"),
+    "double": ("both", lambda t: [t, t], " ALP X"),
+    "transpose W_OV": ("both", exchange(OV.format("L0H1"), "W_O[L0H1] @ W_V[L0H1]"), "tALPBX"),
+    "swap the values": ("both", SWAP_VALUES, "tA P X"),
+    "swap the patterns": ("both", SWAP_PATTERNS, "tA P X"),
+    "reverse a chain": ("both", then(SWAP_VALUES, SWAP_PATTERNS), "tA P X"),
+    "mislabel the composition": ("both", lambda t: [replace(t, composition="none")], " A    "),
+    "mislabel the orders": ("both", lambda t: [replace(t, orders=tuple(n + 1 for n in t.orders))], " A    "),
+    "another head's pattern": ("both", exchange("A[L0H1]", "A[L0H0]"), "tALP X"),
+    "another head's W_OV": ("both", exchange(OV.format("L0H1"), OV.format("L0H0")), "tALP X"),
+    "another head's W_V": ("both", exchange("W_V[L0H1].T", "W_V[L0H0].T"), "tALPBX"),
+    "another head altogether": (
+        "both", then(exchange("A[L0H1]", "A[L0H0]"), exchange(OV.format("L0H1"), OV.format("L0H0"))), " ALP X",
+    ),
+    "a pattern dropped": ("both", exchange("A[L0H1] @ t", "t"), "tALP X"),
+    "a pattern transposed": ("both", exchange("A[L0H1]", "A[L0H1].T"), "tALP X"),
+    "forget the scale": ("scores", lambda t: [replace(t, scales=())], "tALP X"),
+    "the scale twice": ("scores", lambda t: [replace(t, scales=t.scales * 2)], "tALP X"),
+    "another head's scale": ("scores", lambda t: [replace(t, scales=("L1H0",))], "tALP X"),
+    "transpose W_QK": ("scores", exchange("W_Q[L2H0].T @ W_K[L2H0]", "W_K[L2H0].T @ W_Q[L2H0]"), "tALP X"),
+    "the key side's W_OV transposed": ("scores", exchange("W_O[L0H1] @ W_V[L0H1]", OV.format("L0H1")), "tALPBX"),
+    "another head's W_QK": (
+        "scores", exchange("W_Q[L2H0].T @ W_K[L2H0]", "W_Q[L1H0].T @ W_K[L1H0]"), "tALP X",
+    ),
+    "W_QK where W_U is": ("logits", exchange("W_U.T", "W_Q[L2H0].T @ W_K[L2H0]"), "tALPB-"),
+}  # fmt: skip
+CASES = [
+    pytest.param(target, edit, sees, id=f"{name}, {target.partition(':')[0]}")
+    for name, (which, edit, sees) in TABLE.items()
+    for target in ("logits", "scores:L2H0")
+    if which in ("both", target.partition(":")[0])
+]
+
+
+def outcome(check: Callable[[], Check | None]) -> bool:
+    """Whether a check refuses."""
+    found = check()
+    assert found is not None
+    assert found.passed is not None
+    assert found.passed or found.error > 0  # what fails says how much differs
+    assert found.passed or found.error > found.bound
+    return not found.passed
+
+
+@pytest.mark.parametrize(("target", "edit", "sees"), CASES)
+def test_what_each_check_sees(target: str, edit: Edit, sees: str, runs: Any) -> None:
+    """The table: which check refuses which mistake, and which cannot see it; each is refused by some check."""
+    expansion = expand(DEEP, target)
+    wrong = corrupted(expansion, edit)
+    group = [expansion]
+
+    def terms(e: Expansion) -> Iterable[Any]:
+        return iter(wrong)
+
+    found = [
+        outcome(lambda: check_types(group, terms=[replace(t, checked=True) for t in wrong])),  # type: ignore[misc]
+        outcome(lambda: check_algebra(group, terms=terms)),  # type: ignore[arg-type]
+        outcome(lambda: check_monomials(group, (0, 1000), terms=terms)),  # type: ignore[arg-type]
+        outcome(lambda: check_polynomial(group, terms=terms)),  # type: ignore[arg-type]
+        outcome(lambda: check_basis(group, terms=terms)),  # type: ignore[arg-type]
+    ]
+    if sees[5] != "-":  # where NumPy itself refuses the shapes
+        found.append(outcome(lambda: check_lambdified(group, runs(DEEP), terms=terms)))  # type: ignore[arg-type]
+    seen = "".join(letter if refused else " " for letter, refused in zip(ALL, found, strict=False))
+    assert seen.ljust(6, "-") == sees
+    assert sees.strip()
+
+
+@pytest.mark.parametrize("target", ["logits", "scores:L2H0"])
+def test_terms_left_alone_hold(target: str, runs: Any) -> None:
+    """The same road with nothing corrupted: so it is the corruption that is refused."""
+    group = [expand(DEEP, target)]
+
+    def terms(e: Expansion) -> Iterable[Any]:
+        return iter(loose(e))
+
+    assert check_types(group, terms=[replace(t, checked=True) for t in loose(group[0])]).passed  # type: ignore[misc]
+    for check in (check_algebra, check_polynomial, check_basis):
+        assert check(group, terms=terms).passed
+    assert check_monomials(group, (0, 1000), terms=terms).passed
+    assert check_lambdified(group, runs(DEEP), terms=terms).passed
+
+
+@pytest.mark.parametrize(("target", "edit", "sees"), CASES)
+def test_verify_refuses_every_corruption(target: str, edit: Edit, sees: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the enumeration itself corrupted, the report is not ok, and it says which rows fail."""
+    wrong = [replace(t, checked=True) for t in corrupted(expand(DEEP, target), edit)]
+    monkeypatch.setattr(Expansion, "__iter__", lambda self: iter(wrong))
+    report = verify(DEEP, targets=[target])
+    assert not report.ok
+    assert "FAIL" in report.text()
+    assert not report.json()["ok"]
+    failed = {c.name for c in report.checks if c.passed is False}
+    assert "same algebra" in failed  # SymPy sees each of them, types of composition too
+    if sees[3] == "P":
+        assert "same polynomial" in failed
+
+
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
+@pytest.mark.parametrize("edit", [lambda t: [], lambda t: [t, t]], ids=["dropped", "doubled"])
+def test_every_single_term_counts(target: str, edit: Edit) -> None:
+    """Of 3 + 3 heads: each dropped and each doubled term is seen by SymPy and in the prime field."""
+    expansion = expand(RECORD, target)
+    assert expansion.count == 16
+    for i in range(16):
+        wrong = corrupted(expansion, edit, i)
+        assert len(wrong) in (15, 17)
+        algebra = check_algebra([expansion], terms=lambda e, wrong=wrong: iter(wrong))
+        assert (algebra.passed, algebra.error) == (False, 1)
+        polynomial = check_polynomial([expansion], trials=1, terms=lambda e, wrong=wrong: iter(wrong))
+        assert polynomial.passed is False
+        assert polynomial.error == polynomial.details["k"][0] ** 2  # in every entry
+
+
+def test_a_fault_is_shown_by_example() -> None:
+    expansion = sc.logits(RECORD)
+    dropped = check_algebra([expansion], terms=lambda e: loose(e)[1:])  # type: ignore[arg-type]
+    assert dropped.what == "logits: missing here: t @ W_E.T @ W_U.T (none)"
+    doubled = check_algebra([expansion], terms=lambda e: [loose(e)[0], *loose(e)])  # type: ignore[arg-type]
+    assert doubled.what == "logits: not in SymPy's result: t @ W_E.T @ W_U.T (none)"
+    polynomial = check_polynomial([expansion], terms=lambda e: loose(e)[1:])  # type: ignore[arg-type]
+    assert polynomial.what.startswith("logits: the sum of the terms differs from the forward pass in 25 of 25 entries")
+
+
+# ------------------------------------------------------------------------------------ corrupted evaluations
+VALUE_EDITS: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "drop": lambda v: v[:-1],
+    "drop the first": lambda v: v[1:],
+    "double": lambda v: [*v, v[-1]],
+    "another term": lambda v: [*v[:-1], v[-2]],
+    "a sign": lambda v: [*v[:-1], -v[-1]],
+    "forget the scale": lambda v: [*v[:-1], v[-1] * 2],
+    "transpose": lambda v: [*v[:-1], v[-1].T if v[-1].shape[0] == v[-1].shape[1] else v[-1][::-1]],
+    "a token late": lambda v: [*v[:-1], np.roll(v[-1], 1, axis=0)],
+    "no number": lambda v: [*v[:-1], v[-1] * np.nan],
+    "infinite": lambda v: [*v[:-1], v[-1] / 0.0],
+    "nothing": lambda v: [],
+}
+
+
+@pytest.mark.parametrize("edit", VALUE_EDITS.values(), ids=VALUE_EDITS)
+@pytest.mark.parametrize("target", ["logits", "stream", "scores:L2H0"])
+def test_a_wrong_evaluation_is_refused(target: str, edit: Callable[[list[Any]], list[Any]], runs: Any) -> None:
+    group, run = [expand(DEEP, target)], runs(DEEP)
+
+    def values(e: Expansion) -> Iterator[Any]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return iter(edit(list(evaluate(e, run))))
+
+    assert check_transformer(group, run).passed
+    assert check_transformer(group, run, values=lambda e: iter(evaluate(e, run))).passed
+    check = check_transformer(group, run, values=values)
+    assert check.passed is False
+    assert check.what.startswith(f"{target}: the model differs from")
+
+
+@pytest.mark.parametrize("i", range(16))
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
+def test_every_single_value_counts(target: str, i: int, runs: Any) -> None:
+    group, run = [expand(RECORD, target)], runs(RECORD)
+
+    def dropped(e: Expansion) -> Iterator[Any]:
+        return (v for j, v in enumerate(evaluate(e, run)) if j != i)
+
+    assert check_transformer(group, run, values=dropped).passed is False
+
+
+def test_one_wrong_head_among_many_is_the_one_reported(runs: Any) -> None:
+    run, group = runs(RECORD), [sc.scores(RECORD, h) for h in RECORD.all_heads]
+
+    def values(e: Expansion) -> Iterator[Any]:
+        found = evaluate(e, run)
+        return (v * 1.001 for v in found) if e.target == "scores:L1H1" else iter(found)
+
+    check = check_transformer(group, run, values=values)
+    assert check.passed is False
+    assert check.details["worst"] == "scores:L1H1"
+
+
+# --------------------------------------------------------------------------------- corrupted architectures
+@pytest.fixture
+def mutate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], None]]:
+    """Put something else in the place of a part of the description; models are left as they are."""
+    exact._all_symbols.cache_clear()
+
+    def put(name: str, wrap: Any) -> None:
+        monkeypatch.setattr(described, name, wrap(getattr(described, name)))
+
+    yield put
+    exact._all_symbols.cache_clear()
+
+
+def branches(edit: Callable[[Architecture, Branch], Branch]) -> Any:
+    """Edit every head of every layer."""
+
+    def wrap(layer_of: Any) -> Any:
+        def layer(arch: Architecture, number: int) -> Layer:
+            right = layer_of(arch, number)
+            return replace(right, branches=tuple(edit(arch, b) for b in right.branches))
+
+        return layer
+
+    return "_attention_layer", wrap
+
+
+def sources(edit: Callable[[Source], list[Source]]) -> Any:
+    """Edit every source that enters in a layer."""
+
+    def wrap(layer_of: Any) -> Any:
+        def layer(arch: Architecture, number: int) -> Layer:
+            right = layer_of(arch, number)
+            return replace(right, sources=tuple(chain.from_iterable(edit(s) for s in right.sources)))
+
+        return layer
+
+    return "_attention_layer", wrap
+
+
+def layers(edit: Callable[[Layer], Layer]) -> Any:
+    return "_attention_layer", lambda layer_of: lambda arch, number: edit(layer_of(arch, number))
+
+
+def readouts(edit: Callable[[Readout], Readout]) -> Any:
+    return "Readout", lambda make: lambda *args: edit(make(*args))
+
+
+def programs(edit: Callable[[Any, Architecture, int], Program]) -> Any:
+    return "stream_program", lambda program: lambda arch, n: edit(program, arch, n)
+
+
+def other(arch: Architecture, head: Head) -> Head:
+    return Head(head[0], (head[1] + 1) % arch.heads[head[0]])
+
+
+def transposed_ov(arch: Architecture, b: Branch) -> Branch:
+    return replace(b, right=tuple(f.T for f in reversed(b.right)))
+
+
+def of_another_head(glyph: str) -> Callable[[Architecture, Branch], Branch]:
+    def edit(arch: Architecture, b: Branch) -> Branch:
+        assert b.head is not None
+        head = other(arch, b.head)
+        if glyph == "A":
+            return replace(b, left=(Factor(described.pattern(head)),))
+        new = described.weight(arch, glyph, head).T
+        return replace(b, right=tuple(new if f.symbol.glyph == glyph else f for f in b.right))
+
+    return edit
+
+
+BIASED = sc.attention_only((2, 2), "standard", True)
+SHORT = sc.attention_only((2, 2), "shortformer", True)
+PLAIN = sc.attention_only((2, 2))
+MUTATIONS: dict[str, tuple[Architecture, Any]] = {
+    "W_OV transposed": (PLAIN, branches(transposed_ov)),
+    "another head's pattern": (PLAIN, branches(of_another_head("A"))),
+    "another head's W_V": (PLAIN, branches(of_another_head("W_V"))),
+    "another head's W_O": (PLAIN, branches(of_another_head("W_O"))),
+    "a pattern transposed": (PLAIN, branches(lambda a, b: replace(b, left=(b.left[0].T,)))),
+    "a pattern missing": (PLAIN, branches(lambda a, b: replace(b, left=()))),
+    "patterns and values exchanged in place": (PLAIN, branches(lambda a, b: replace(b, left=b.right, right=b.left))),
+    "W_V and W_O in reverse": (PLAIN, branches(lambda a, b: replace(b, right=b.right[::-1]))),
+    "layers in reverse": (PLAIN, programs(lambda p, a, n: (p(a, n)[0], *p(a, n)[:0:-1]))),
+    "no skip connection": (PLAIN, layers(lambda layer: replace(layer, skip=False))),
+    "a head missing": (PLAIN, layers(lambda layer: replace(layer, branches=layer.branches[1:]))),
+    "the scale missing": (PLAIN, readouts(lambda r: replace(r, scale=""))),
+    "another head's scale": (
+        PLAIN, readouts(lambda r: replace(r, scale=r.scale and r.scale.replace("H0", "H1"))),
+    ),
+    "query and key swapped": (PLAIN, readouts(lambda r: replace(r, sides=r.sides[::-1]))),
+    "the key side twice": (PLAIN, readouts(lambda r: replace(r, sides=r.sides[-1:] * len(r.sides)))),
+    "scores read a layer too late": (
+        PLAIN, ("_side_program", lambda side: lambda a, h, s: side(a, h, s)[:1] + side(a, Head(h.layer, 0), s)[2:]),
+    ),
+    "b_V dropped": (BIASED, sources(lambda s: [] if s.kind == "b_V" else [s])),
+    "b_V not moved by its pattern": (BIASED, sources(lambda s: [replace(s, left=())])),
+    "b_V of another head": (
+        BIASED, sources(lambda s: [replace(s, left=(s.left[0].T,))] if s.kind == "b_V" else [s]),
+    ),
+    "b_O dropped": (BIASED, sources(lambda s: [] if s.kind == "b_O" else [s])),
+    "b_O doubled": (BIASED, sources(lambda s: [s, replace(s, name=s.name + "'")] if s.kind == "b_O" else [s])),
+    "position dropped": (BIASED, programs(lambda p, a, n: p(replace(a, positions=None), n))),
+    "shortformer position in values too": (SHORT, programs(lambda p, a, n: p(replace(a, positions="standard"), n))),
+    "shortformer position dropped": (
+        SHORT, ("_side_program", lambda side: lambda a, h, s: side(replace(a, positions=None), h, s)),
+    ),
+    "b_Q and b_K dropped": (
+        SHORT, ("_side_program", lambda side: lambda a, h, s: side(replace(a, biases=frozenset()), h, s)),
+    ),
+}  # fmt: skip
+
+
+def groups_of(arch: Architecture) -> list[list[Expansion]]:
+    return [[expand(arch, "logits")], [expand(arch, f"scores:{h}") for h in arch.all_heads]]
+
+
+@pytest.mark.parametrize(("arch", "mutation"), MUTATIONS.values(), ids=MUTATIONS)
+def test_a_wrong_description_is_refused_by_the_prime_field(arch: Architecture, mutation: Any, mutate: Any) -> None:
+    """SymPy and the enumeration follow the description, right or wrong; the model does not."""
+    mutate(*mutation)
+    by_walk = [check_polynomial(g, limit=0) for g in groups_of(arch)]
+    assert any(c.passed is False for c in by_walk)  # without a single word: types have no part in it
+    listed = [check_polynomial(g) for g in groups_of(arch)]
+    assert [c.passed for c in listed] == [c.passed for c in by_walk]
+
+
+@pytest.mark.parametrize(("arch", "mutation"), MUTATIONS.values(), ids=MUTATIONS)
+def test_a_wrong_description_is_refused_by_the_transformer(arch: Architecture, mutation: Any, mutate: Any) -> None:
+    """By the error of the evaluation, or because the wrong formula cannot even be evaluated.
+
+    One mistake is none for a softmax model: ``A 1 b_V^T = 1 b_V^T``, as the rows of a pattern sum to one.
+    """
+    mutate(*mutation)
+    run = scaled(random_model(arch, seed=2)).run([1, 2, 3, 4])
+    refused = {"fast": 0, "lambdified": 0}
+    for group in groups_of(arch):
+        for name, check in (("fast", check_transformer), ("lambdified", check_lambdified)):
+            try:
+                refused[name] += check(group, run).passed is False
+            except (ValueError, NotImplementedError, TypeError, StopIteration, KeyError):
+                refused[name] += 1
+    assert refused["fast"] > 0
+    assert (refused["lambdified"] > 0) is (mutation is not MUTATIONS["b_V not moved by its pattern"][1])
+
+
+@pytest.mark.parametrize(
+    "name", ["W_OV transposed", "another head's pattern", "the scale missing", "layers in reverse"]
+)
+def test_verify_refuses_a_wrong_description(name: str, mutate: Any) -> None:
+    arch, mutation = MUTATIONS[name]
+    mutate(*mutation)
+    report = verify(arch)
+    assert not report.ok
+    failed = {c.name for c in report.checks if c.passed is False}
+    assert {"same polynomial", "same transformer", "same transformer, lambdified"} <= failed
+
+
+def test_a_right_description_holds_where_the_wrong_ones_fail() -> None:
+    for arch in (PLAIN, BIASED, SHORT):
+        assert all(check_polynomial(g, limit).passed for g in groups_of(arch) for limit in (0, 5000))
+
+
+# ---------------------------------------------------------------------------------------- looking at nothing
+EMPTY: Any = {"terms": lambda e: iter(())}
+
+
+@pytest.mark.parametrize("target", ["logits", "stream", "scores:L1H0"])
+def test_a_check_that_saw_nothing_does_not_hold(target: str, runs: Any) -> None:
+    group, run = [expand(RECORD, target)], runs(RECORD)
+    for check in (
+        check_types(group, terms=[]),
+        check_algebra(group, **EMPTY),
+        check_monomials(group, (0, 100), **EMPTY),
+        check_polynomial(group, **EMPTY),
+        check_basis(group, **EMPTY),
+        check_lambdified(group, run, **EMPTY),
+        check_transformer(group, run, values=lambda e: iter(())),
+    ):
+        assert check is not None
+        assert check.passed is False, check
+
+
+def test_one_empty_target_among_others_does_not_hold() -> None:
+    group = [sc.scores(RECORD, h) for h in RECORD.all_heads]
+
+    def terms(e: Expansion) -> Iterator[Any]:
+        return iter(()) if e.target == "scores:L1H1" else iter(loose(e))
+
+    for check in (check_algebra, check_polynomial, check_basis):
+        assert check(group, terms=terms).passed is False
+
+
+def test_two_empty_witnesses_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If SymPy found no term and the enumeration none, nothing was compared."""
+    group = [sc.logits(RECORD)]
+    monkeypatch.setattr(verification, "symbolic_terms", lambda arch, target: [])
+    monkeypatch.setattr(verification, "polynomial_terms", lambda arch, target: {})
+    assert check_algebra(group, **EMPTY).passed is False
+    assert check_monomials(group, (0, 100), **EMPTY).passed is False
+
+
+def test_no_trial_is_no_check() -> None:
+    with pytest.raises(ValueError, match="trials must be 1 or more"):
+        check_polynomial([sc.logits(RECORD)], trials=0)
+
+
+def test_an_empty_enumeration_is_refused_by_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Expansion, "__iter__", lambda self: iter(()))
+    report = verify(RECORD)
+    assert not report.ok
+    assert {c.name for c in report.checks if c.passed is False} >= {
+        "types", "same algebra", "same polynomial", "basis freedom", "same transformer, lambdified",
+    }  # fmt: skip
+
+
+def test_an_ill_typed_term_is_a_failed_row_and_no_crash() -> None:
+    wrong = replace(loose(sc.logits(RECORD))[-1], checked=True)
+    broken = replace(wrong, factors=wrong.factors[::-1])
+    with pytest.raises(IllTyped):
+        _ = broken.word
+    check = check_polynomial([sc.logits(RECORD)], terms=lambda e: iter([broken]))  # type: ignore[arg-type]
+    assert check.passed is False
+    assert "a term is no word" in check.what
+    assert check_types([sc.logits(RECORD)], terms=[broken]).error == 1  # type: ignore[list-item]

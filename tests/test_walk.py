@@ -1,0 +1,226 @@
+"""The walk in several algebras: counts, polynomials, exact matrices, against a recursion written here."""
+
+from collections import Counter
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import architectures, cases, oracle, routes, term_count
+
+from symcircuits.algebra import Factor, Index, Space, Symbol
+from symcircuits.architecture import Architecture, Branch, Head, Layer, Source, attention_only, readout
+from symcircuits.expansion import expand
+from symcircuits.walk import Counts, Mark, Marked, Matrices, walk, walk_marked
+
+SIZES = {"one": 1, "context": 3, "vocab_in": 4, "vocab_out": 2, "model": 3, "attention_input": 3, "qk": 2, "ov": 2}
+
+
+class Whole:
+    """Matrices of Python integers: exact."""
+
+    @staticmethod
+    def matmul(a: Any, b: Any) -> Any:
+        return a @ b
+
+    @staticmethod
+    def add(a: Any, b: Any) -> Any:
+        return a + b
+
+
+def random_matrices(arch: Architecture, seed: int) -> dict[str, Any]:
+    """Random integers for every letter; a column of ones where the definition has one."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape: str) -> Any:
+        return rng.integers(-9, 10, size=[SIZES[s] for s in shape]).astype(object)
+
+    found = {"ones": np.ones((SIZES["context"], 1), dtype=int).astype(object)}
+    found |= {"t": draw("context", "vocab_in"), "W_E": draw("model", "vocab_in"), "P": draw("context", "model")}
+    found |= {"W_U": draw("vocab_out", "model"), "b_U": draw("vocab_out", "one")}
+    for layer, count in enumerate(arch.heads):
+        found[f"b_O_L{layer}"] = draw("model", "one")
+        for i in range(count):
+            h = f"L{layer}H{i}"
+            found |= {f"W_Q_{h}": draw("qk", "model"), f"W_K_{h}": draw("qk", "model"), f"W_V_{h}": draw("ov", "model")}
+            found |= {f"W_O_{h}": draw("model", "ov"), f"A_{h}": draw("context", "context")}
+            found |= {f"b_{x}_{h}": draw("ov" if x == "V" else "qk", "one") for x in "QKV"}
+    return found
+
+
+def definition(arch: Architecture, target: str, m: dict[str, Any]) -> list[Any]:
+    """The stream or logits, or queries and keys, by the definition of the transformer with its patterns given."""
+
+    def bias(name: str, label: str) -> Any:
+        there = f"{name}[{label}]" if label else name
+        return m["ones"] @ m[f"{name}_{label}" if label else name].T if there in arch.biases else 0
+
+    kind, _, head = target.partition(":")
+    depth = int(head[1:].split("H")[0]) if head else len(arch.heads)
+    x = m["t"] @ m["W_E"].T + (m["P"] if arch.positions == "standard" else 0)
+    for layer in range(depth):
+        out = bias("b_O", f"L{layer}")
+        for i in range(arch.heads[layer]):
+            h = f"L{layer}H{i}"
+            out = out + m[f"A_{h}"] @ (x @ m[f"W_V_{h}"].T + bias("b_V", h)) @ m[f"W_O_{h}"].T
+        x = x + out
+    if kind == "stream":
+        return [x]
+    if kind == "logits":
+        return [x @ m["W_U"].T + bias("b_U", "")]
+    x = x + (m["P"] if arch.positions == "shortformer" else 0)
+    return [x @ m[f"W_{side}_{head}"].T + bias(f"b_{side}", head) for side in "QK"]
+
+
+def value_of(text: str, m: dict[str, Any]) -> Any:
+    """A term in text notation multiplied out."""
+    product: Any = None
+    for f in text.rpartition(" * ")[2].split(" @ "):
+        glyph, _, label = f.removesuffix(".T").rstrip("]").partition("[")
+        name = glyph + (f"_{label}" if label else "")
+        if glyph == "X0":
+            matrix = m["t"] @ m["W_E"].T
+        elif glyph == "W_OV":
+            matrix = m[f"W_O_{label}"] @ m[f"W_V_{label}"]
+        elif glyph == "W_QK":
+            matrix = m[f"W_Q_{label}"].T @ m[f"W_K_{label}"]
+        else:
+            matrix = m[name]
+        matrix = matrix.T if f.endswith(".T") else matrix
+        product = matrix if product is None else product @ matrix
+    return product
+
+
+# ------------------------------------------------------------------------------------------------- numbers
+@given(architectures(max_layers=10, max_heads=12, max_terms=None))
+def test_counts(arch: Architecture) -> None:
+    for target in ("stream", *(["logits"] if arch.unembed else [])):
+        assert walk(readout(arch, target).sides[0], Counts()) == term_count(arch, target)
+    for head in arch.all_heads:
+        query, key = (walk(side, Counts()) for side in readout(arch, f"scores:{head}").sides)
+        assert query * key == term_count(arch, f"scores:{head}")
+
+
+@given(cases(max_terms=400))
+def test_polynomials(case: tuple[Architecture, str]) -> None:
+    """Counts split by order, and by which heads and sources are met."""
+    arch, target = case
+    sides = readout(arch, target).sides
+    heads = {h: 1 << i for i, h in enumerate(arch.all_heads[:3])}
+    sources = {"embed": 8, "b_O": 16}
+    for i, side in enumerate(sides):
+        found = walk(side, Marked(Counts(), heads, lambda s: sources.get(s.kind, 0)))
+        rows = {r.routes[i] for r in oracle(arch, target)}
+        expected = Counter(
+            Mark(
+                len(r.heads),
+                sum(bit for h, bit in heads.items() if h in r.heads) + sources.get(r.source.partition("[")[0], 0),
+            )
+            for r in rows
+        )
+        assert found == expected
+
+
+def test_the_polynomial_of_two_layers() -> None:
+    program = readout(attention_only((12, 12)), "logits").sides[0]
+    assert walk(program, Marked(Counts(), {}, lambda s: 0)) == {Mark(0, 0): 1, Mark(1, 0): 24, Mark(2, 0): 144}
+    through = walk(program, Marked(Counts(), {Head(1, 3): 1}, lambda s: 2))
+    assert through == {Mark(0, 2): 1, Mark(1, 2): 23, Mark(1, 3): 1, Mark(2, 2): 132, Mark(2, 3): 12}
+
+
+# ------------------------------------------------------------------------------------------------ matrices
+@settings(max_examples=60)
+@given(cases(max_terms=150), st.integers(0, 2**32))
+def test_matrices_are_the_definition_and_the_sum_of_the_terms(case: tuple[Architecture, str], seed: int) -> None:
+    arch, target = case
+    m = random_matrices(arch, seed)
+    program = readout(arch, target).sides
+    found = [walk(side, Matrices(m, Whole())) for side in program]
+    expected = definition(arch, target, m)
+    for a, b in zip(found, expected, strict=True):
+        assert np.array_equal(a, b)
+    whole = expected[0] if len(expected) == 1 else expected[0] @ expected[1].T
+    listed = [value_of(t.text, m) for t in expand(arch, target)]
+    assert np.array_equal(reduce(np.add, listed), whole)
+    assert np.array_equal(reduce(np.add, [value_of(r.text, m) for r in oracle(arch, target)]), whole)
+
+
+@given(cases(max_terms=100, max_layers=3), st.integers(0, 2**32))
+def test_matrices_by_order_and_head(case: tuple[Architecture, str], seed: int) -> None:
+    """The parts of a marked walk are the sums of the terms with that mark."""
+    arch, target = case
+    m = random_matrices(arch, seed)
+    head = arch.all_heads[0] if arch.all_heads else Head(0, 0)
+    algebra = Marked(Matrices(m, Whole()), {head: 1}, lambda s: 2 if s.kind == "b_V" else 0)
+    sides = [walk(side, algebra) for side in readout(arch, target).sides]
+    if len(sides) == 1:
+        found: dict[Any, Any] = {(mark,): value for mark, value in sides[0].items()}
+    else:
+        found = {(q, k): a @ b.swapaxes(-1, -2) for q, a in sides[0].items() for k, b in sides[1].items()}
+    expected: dict[Any, Any] = {}
+    for row in oracle(arch, target):
+        marks = tuple(Mark(len(r.heads), (head in r.heads) + 2 * r.source.startswith("b_V")) for r in row.routes)
+        expected[marks] = expected.get(marks, 0) + value_of(row.text, m)
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[marks], expected[marks]) for marks in found)
+
+
+def test_matrices_on_a_batch() -> None:
+    arch = attention_only((2, 2), "standard", True)
+    one, two = random_matrices(arch, 1), random_matrices(arch, 2)
+    batched = {"t", *(name for name in one if name.startswith("A_"))}
+    both = {name: np.stack([one[name], two[name]]) if name in batched else one[name] for name in one}
+    program = readout(arch, "logits").sides[0]
+    found = walk(program, Matrices(both, Whole()))
+    for i, m in enumerate((one, one | {name: two[name] for name in batched})):
+        assert np.array_equal(found[i], walk(program, Matrices(m, Whole())))
+
+
+def test_chains_of_factors() -> None:
+    arch = attention_only((1,))
+    m = random_matrices(arch, 0)
+    algebra = Matrices(m, Whole())
+    w_v = Symbol("W_V", "L0H0", Index(Space("ov")), Index(Space("model"), True))
+    assert np.array_equal(algebra.factor(Factor(w_v)), m["W_V_L0H0"])
+    assert np.array_equal(algebra.factor(w_v.T), m["W_V_L0H0"].T)
+    assert np.array_equal(algebra.chain([w_v.T], m["P"]), m["P"] @ m["W_V_L0H0"].T)
+    assert np.array_equal(algebra.chain([w_v.T, Factor(w_v)]), m["W_V_L0H0"].T @ m["W_V_L0H0"])
+    assert algebra.chain([], 5) == 5
+    assert np.array_equal(algebra.add([m["P"]]), m["P"])
+    assert np.array_equal(algebra.add([m["P"], m["P"], m["P"]]), 3 * m["P"])
+    two = Branch(None, (w_v.T, Factor(w_v)), (w_v.T, Factor(w_v)))
+    w, p = m["W_V_L0H0"], m["P"]
+    assert np.array_equal(algebra.branch(two, p), w.T @ w @ p @ w.T @ w)
+
+
+# -------------------------------------------------------------------------------------- programs of any shape
+def letter(name: str) -> tuple[Factor, ...]:
+    return (Factor(Symbol(name, "", Index(Space("context")), Index(Space("model")))),)
+
+
+def test_the_empty_sum() -> None:
+    branch = Branch(None, (), ())
+    for program in ((), (Layer(),), (Layer((branch,)), Layer((branch,), skip=False))):
+        assert walk(program, Counts()) is None
+        assert walk_marked(program, Marked(Counts(), {}, lambda s: 0)) == {}
+
+
+def test_layers_with_and_without_skip() -> None:
+    source, one, two = Source("embed", letter("X0")), Branch(Head(0, 0), (), ()), Branch(Head(0, 1), (), ())
+    first = Layer((), (source,))
+    assert walk((first,), Counts()) == 1
+    assert walk((first, Layer()), Counts()) == 1
+    assert walk((first, Layer(skip=False)), Counts()) is None
+    assert walk((first, Layer((one, two))), Counts()) == 3
+    assert walk((first, Layer((one, two), skip=False)), Counts()) == 2
+    assert walk((first, Layer((one, two), (source,), skip=False)), Counts()) == 3
+    assert walk((Layer((one,), (source,)), Layer((two,), (source, source))), Counts()) == 4
+    assert walk((first, Layer(skip=False), first), Counts()) == 1
+
+
+@pytest.mark.parametrize("n_layers", [0, 1, 5])
+def test_routes_of_the_oracle_are_counted_by_the_walk(n_layers: int) -> None:
+    arch = attention_only((2,) * n_layers, "standard", True, unembed=False)
+    assert walk(readout(arch, "stream").sides[0], Counts()) == len(routes(arch, n_layers))
