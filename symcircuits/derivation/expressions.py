@@ -1,0 +1,240 @@
+"""What a claim is made of: a small expression tree over words, and how it is multiplied out.
+
+A leaf is a :class:`~symcircuits.algebra.Word` (a typed product of matrix symbols, the recursion symbols ``X1``,
+``X2``, ... among them), the readout's own symbol, an identity, or a number. Nodes are products, sums, sums over
+the heads of a layer, transposes, tensors ``A (x) W`` (acting as ``X -> A X W^T``) with two or three slots, and
+families: parts of a sum with their composition type and their number of terms. Everything that a derivation
+prints is printed from such a tree, after both sides of the claim were evaluated and found equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from symcircuits.algebra import Factor, Index, Space, Symbol, Word
+
+__all__ = [
+    "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Spelled", "Sum",
+    "SumOver", "Target", "Tensor", "Transposed", "parts_of", "rebuild", "relabelled", "sandwich", "stream_symbol",
+    "substitute", "times", "wrap",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A word written out letter by letter, no abbreviation used: ``t W_E^T`` and not ``X_0``."""
+
+    word: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product in order, with the score scales that stand before it; of operators, their composition."""
+
+    factors: tuple[Expr, ...]
+    scales: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A sum of the listed terms."""
+
+    terms: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SumOver:
+    """``sum_{h_l = 1}^{H_l} body``: the index ``h_1`` runs over the heads of layer ``layer`` (from 0)."""
+
+    index: str
+    layer: int
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """The transpose of a matrix expression."""
+
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity: a matrix in a slot of a tensor, else the identity operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """``A (x) W``, acting as ``X -> A X W^T``; or ``A_q (x) A_k (x) W``: ``(x, y) -> A_q x W y^T A_k^T``."""
+
+    slots: tuple[Word | Identity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An operator applied to its argument, or a bilinear one to two."""
+
+    operator: Expr
+    arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The symbol of what is derived: ``logits``, ``stream`` or ``scores:L1H0``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A part of a sum: its composition type, its order where all have one, and its number of terms."""
+
+    body: Expr
+    composition: str
+    count: Expr
+    order: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A whole number."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCount:
+    """``H_l``, the number of heads of layer ``layer`` (from 0)."""
+
+    layer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Elementary:
+    """``e_k(H_1, ..., H_L)``: the sum of the products of k different head counts."""
+
+    order: int
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountOf:
+    """The number of terms of a multiplied-out expression: all, of one order, or of one composition type."""
+
+    expr: Expr
+    order: int | None = None
+    composition: str | None = None
+
+
+Expr = (
+    Word | Spelled | Product | Sum | SumOver | Transposed | Identity | Tensor | Apply | Target | Family
+    | Number | HeadCount | Elementary | CountOf
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------- making
+def stream_symbol(layer: int) -> Factor:
+    """``X_l``, the recursion symbol of the stream after ``layer`` layers, ``[n_context, d_model]``."""
+    return Factor(Symbol(f"X{layer}", "", Index(Space("context"), False, layer), Index(Space("model"), False, layer)))
+
+
+def sandwich(left: tuple[Factor, ...], body: Expr, right: tuple[Factor, ...], scales: tuple[str, ...] = ()) -> Expr:
+    """``left body right``: one word where the body is a word, else a product.
+
+    >>> x1 = Word((stream_symbol(1),))
+    >>> sandwich((), x1, (), ("L1H0",)).text
+    'scale[L1H0] * X1'
+    """
+    if isinstance(body, Word):
+        return Word(left + body.factors + right, scales + body.scales)
+    parts = ((Word(left),) if left else ()) + (body,) + ((Word(right),) if right else ())
+    return Product(parts, scales) if len(parts) > 1 or scales else body
+
+
+def relabelled(factors: tuple[Factor, ...], names: Mapping[str, str]) -> tuple[Factor, ...]:
+    """The factors with labels (and the owners of their spaces) renamed."""
+    return tuple(Factor(_renamed(f.symbol, names), f.transposed) for f in factors) if names else factors
+
+
+def _renamed(symbol: Symbol, names: Mapping[str, str]) -> Symbol:
+    if symbol.label not in names:
+        return symbol
+    new = names[symbol.label]
+    row, col = (
+        replace(i, space=replace(i.space, owner=new)) if i.space.owner == symbol.label else i
+        for i in (symbol.row, symbol.col)
+    )
+    branch, parts = new if symbol.branch else "", relabelled(symbol.parts, names)
+    return replace(symbol, label=new, branch=branch, row=row, col=col, parts=parts)
+
+
+def times(factors: list[Expr]) -> Expr:
+    """A product of numbers: plain numbers multiplied and put first, ones dropped."""
+    flat = [f for factor in factors for f in (factor.factors if isinstance(factor, Product) else (factor,))]
+    number = prod(f.value for f in flat if isinstance(f, Number))
+    rest: list[Expr] = [f for f in flat if not isinstance(f, Number)]
+    if number == 0 or not rest:
+        return Number(number)
+    rest = rest if number == 1 else [Number(number), *rest]
+    return rest[0] if len(rest) == 1 else Product(tuple(rest))
+
+
+def wrap(body: Expr, indices: tuple[tuple[str, int], ...]) -> Expr:
+    """The body under sums over these indices ``(name, layer)``, the first outermost."""
+    for index, layer in reversed(indices):
+        body = SumOver(index, layer, body)
+    return body
+
+
+def rebuild(expr: Expr, leaf: Callable[[Word], Expr]) -> Expr:
+    """The expression with every word replaced by ``leaf(word)``."""
+    match expr:
+        case Word():
+            return leaf(expr)
+        case Product():
+            return replace(expr, factors=tuple(rebuild(f, leaf) for f in expr.factors))
+        case Sum():
+            return Sum(tuple(rebuild(t, leaf) for t in expr.terms))
+        case SumOver() | Transposed() | Family():
+            return replace(expr, body=rebuild(expr.body, leaf))
+        case _:
+            return expr
+
+
+def substitute(expr: Expr, layer: int, definition: Callable[[bool], Expr]) -> Expr:
+    """``X_l`` replaced by its definition; ``definition(transposed)`` gives it for each occurrence."""
+    glyph = stream_symbol(layer).symbol.glyph
+
+    def leaf(word: Word) -> Expr:
+        parts: list[Expr] = []
+        run: list[Factor] = []
+        for f in word.factors:
+            if f.symbol.glyph != glyph:
+                run.append(f)
+                continue
+            parts += [Word(tuple(run))] if run else []
+            body = definition(f.transposed)
+            parts.append(Transposed(body) if f.transposed else body)
+            run = []
+        if not parts:
+            return word
+        return Product(tuple(parts + ([Word(tuple(run))] if run else [])), word.scales)
+
+    return rebuild(expr, leaf)
+
+
+def parts_of(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions of which an expression is made."""
+    match expr:
+        case Sum():
+            return expr.terms
+        case Product():
+            return expr.factors
+        case SumOver() | Transposed() | Family():
+            return (expr.body,)
+        case Apply():
+            return (expr.operator, *expr.arguments)
+        case _:
+            return ()

@@ -1,0 +1,218 @@
+"""The same argument as a product of tensors: ``prod_l (Id + sum_h A^h (x) W_OV^h)``, later layers on the left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from symcircuits.algebra import Factor, Word, transpose
+from symcircuits.architecture import Head, Program, pattern, stream_program, weight
+from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.definitions import plus
+from symcircuits.derivation.expressions import (
+    Apply,
+    Expr,
+    Identity,
+    Product,
+    Tensor,
+    Transposed,
+    relabelled,
+    wrap,
+)
+from symcircuits.derivation.flatten import Flat, multiply_out, multiply_out_operator
+from symcircuits.derivation.frames import Frame
+
+__all__ = ["factored", "mixed", "rules"]
+
+_MISPRINT = (
+    " The paper prints `A_q^T x W y A_k`; that contradicts its own definition of `A`, whose rows are the destinations, "
+    "and is not equal: the transposes belong to `y` and to `A_k`."
+)
+
+
+# -------------------------------------------------------------------------------------------------- the rules
+def _example_head(frame: Frame, name: str, layer: int) -> tuple[Word, Word]:
+    """``A^g`` and ``W_OV^g`` of any head g of a layer."""
+    head = Head(layer, 0)
+    names = {head.label: name}
+    a = relabelled((Factor(pattern(head)),), names)
+    ov = relabelled((Factor(weight(frame.walked, "W_O", head)), Factor(weight(frame.walked, "W_V", head))), names)
+    return Word(a), Word(ov)
+
+
+def rules(frame: Frame) -> Iterator[Draft]:
+    """How tensors act, and how they multiply, for any heads; checked by their definition with indices."""
+    x = Word(stream_program(frame.walked, 0)[0].sources[0].factors)
+    if _three_slots(frame) and not frame.depth:
+        yield from _score_rules(frame, x)
+        return
+    (a, w), (b, v) = _example_head(frame, "h", 0), _example_head(frame, "g", 1)
+    action = Claim((Apply(Tensor((a, w)), (x,)), Word(a.factors + x.factors + w.T.factors)))
+    yield Draft(
+        "definition", (action,),
+        "How a head acts: `A` moves information between tokens, `W` changes what is moved "
+        "(paper, “Notation”: tensor product; for any head `h`).",
+        how="indices",
+    )  # fmt: skip
+    if frame.depth >= 2:
+        rule = Claim((Product((Tensor((b, v)), Tensor((a, w)))), Tensor((_join(b, a), _join(v, w)))))
+        yield Draft(
+            "mixed product", (rule,),
+            "Tensors multiply slot by slot; `g` stands in a later layer than `h` (paper, “Notation”: mixed-product "
+            "property, there also called distributive property).",
+            how="indices",
+        )  # fmt: skip
+    if _three_slots(frame):
+        yield from _score_rules(frame, x)
+
+
+def _score_rules(frame: Frame, x: Word) -> Iterator[Draft]:
+    qk, identity = _qk(frame), Identity()
+    plain = Apply(Tensor((identity, identity, qk)), (x, x))
+    claims = [Claim((plain, Word(x.factors + qk.factors + x.T.factors)))]
+    if frame.depth:
+        claims += _joined_scores(frame, x, qk)
+    yield Draft(
+        "mixed product", tuple(claims),
+        "Scores take two streams, so their maps have six indices: `(A_q (x) A_k (x) W)(x, y) = A_q x W y^T A_k^T`, "
+        "and what acts on `x` and `y` before joins the slots, on the query side transposed (own derivation)."
+        + _MISPRINT,
+        how="indices",
+    )  # fmt: skip
+
+
+def _joined_scores(frame: Frame, x: Word, qk: Word) -> list[Claim]:
+    """The action with a pattern on each side, and how heads on both sides join ``Id (x) Id (x) W_QK``."""
+    (a, w), (b, v) = _example_head(frame, "q", 0), _example_head(frame, "k", 0)
+    between = Word(w.T.factors + qk.factors + v.factors)
+    form = Apply(Tensor((a, b, between)), (x, x))
+    direct = Word(a.factors + x.factors + between.factors + x.T.factors + b.T.factors)
+    before = (Apply(Tensor((a, w)), (x,)), Apply(Tensor((b, v)), (x,)))
+    split = Apply(Tensor((Identity(), Identity(), qk)), before)
+    return [Claim((form, direct)), Claim((split, form))]
+
+
+def _join(a: Word, b: Word) -> Word:
+    return Word(a.factors + b.factors)
+
+
+def _qk(frame: Frame) -> Word:
+    query, key = (program[-1].branches[0].right for program in frame.expansion.readout.sides)
+    return Word(query + transpose(key))
+
+
+def _three_slots(frame: Frame) -> bool:
+    return frame.head is not None and frame.plain
+
+
+# -------------------------------------------------------------------------------------------- the factored form
+def _layer_operator(frame: Frame, layer: int, side: str) -> Expr:
+    """``Id + sum_h A^h (x) W_OV^h`` of one layer (from 0)."""
+    terms: list[Expr] = [Identity()]
+    for branch in stream_program(frame.walked, layer + 1)[layer + 1].branches:
+        a, w = Word(frame.named(branch.left, side)), Word(frame.named(branch.right, side)).T
+        terms.append(frame.over_heads(layer, Tensor((a, w)), side))
+    return plus(terms)
+
+
+def _operators_after(frame: Frame, program: Program, entry: int, side: str) -> list[Expr]:
+    """The maps that a source which enters at ``program[entry]`` still goes through, the last on the left."""
+    found: list[Expr] = []
+    for i, layer in enumerate(program[entry + 1 :], entry + 1):
+        if i <= frame.depth:
+            found.insert(0, _layer_operator(frame, i - 1, side))
+        elif layer.branches:
+            found.insert(0, Tensor((Identity(), Word(layer.branches[0].right).T)))
+    return [f for f in found if f != Identity()]
+
+
+def _applied(operators: list[Expr], argument: Expr, multiplied: bool) -> Expr:
+    """The composed operators on an argument; multiplied out by the mixed product where asked."""
+    if not operators:
+        return argument
+    operator = operators[0] if len(operators) == 1 else Product(tuple(operators))
+    if not multiplied:
+        return Apply(operator, (argument,))
+    flats = sorted(multiply_out_operator(operator), key=_term_order)
+    return Apply(plus([_tensor(flat) for flat in flats]), (argument,))
+
+
+def _tensor(flat: Flat) -> Expr:
+    a = Word(flat.factors) if flat.factors else Identity()
+    w = Word(transpose(flat.right)) if flat.right else Identity()
+    both = isinstance(a, Identity) and isinstance(w, Identity)
+    return wrap(Identity() if both else Tensor((a, w)), flat.indices)
+
+
+def _term_order(flat: Flat) -> tuple[int, list[tuple[int, int]]]:
+    """By order, then heads as (layer, index), the earliest first."""
+    heads = []
+    for f in reversed(flat.factors):
+        digits = f.symbol.label.rpartition("H")[2]
+        heads.append((f.symbol.row.point or 0, int(digits) if digits.isdecimal() else 0))
+    return len(heads), heads
+
+
+def _side(frame: Frame, program: Program, side: str, multiplied: bool) -> Expr:
+    """One side as the sum over its sources, each under the maps that come after it."""
+    terms: list[Expr] = []
+    for i, layer in enumerate(program):
+        outside: list[Expr] = [Word(s.factors) for s in layer.sources if s.head is None]
+        inside: list[Expr] = [
+            frame.over_heads(i - 1, Word(frame.named(s.factors, side)), side) for s in layer.sources if s.head
+        ]
+        if inside + outside:
+            terms.append(_applied(_operators_after(frame, program, i, side), plus(inside + outside), multiplied))
+    return plus(terms)
+
+
+def _on_tokens(frame: Frame, program: Program, side: str) -> tuple[list[Expr], Word]:
+    """The maps from the one-hot tokens t on, the embedding ``Id (x) W_E`` first."""
+    t, w_e = program[0].sources[0].factors
+    return [*_operators_after(frame, program, 0, side), Tensor((Identity(), Word((w_e,)).T))], Word((t,))
+
+
+def factored(frame: Frame) -> Expr:
+    """The target in factored form: ``(Id (x) W_U) prod_l (Id + sum_h A^h (x) W_OV^h) (Id (x) W_E) t``."""
+    return _form(frame, multiplied=False)
+
+
+def mixed(frame: Frame) -> Expr:
+    """The factored form multiplied out by the mixed product: ``sum A_p (x) W_U W_p W_E`` on t."""
+    return _form(frame, multiplied=True)
+
+
+def _form(frame: Frame, multiplied: bool) -> Expr:
+    programs, scale = frame.expansion.readout.sides, frame.expansion.readout.scale
+    scales = (scale,) if scale else ()
+    if frame.head is None:
+        if frame.plain:
+            operators, t = _on_tokens(frame, programs[0], "")
+            return _applied(operators, t, multiplied)
+        return _side(frame, programs[0], "", multiplied)
+    if not frame.plain:
+        query, key = (_side(frame, p, s, multiplied) for p, s in zip(programs, ("query", "key"), strict=True))
+        return Product((query, Transposed(key)), scales)
+    return _six_indices(frame, scales) if multiplied else _bilinear(frame, scales)
+
+
+def _bilinear(frame: Frame, scales: tuple[str, ...]) -> Expr:
+    """``s (Id (x) Id (x) W_QK)(T t, T t)`` with T the factored stream."""
+    arguments = []
+    for program, side in zip(frame.expansion.readout.sides, ("query", "key"), strict=True):
+        operators, t = _on_tokens(frame, program[:-1], side)
+        arguments.append(_applied(operators, t, False))
+    form = Tensor((Identity(), Identity(), _qk(frame)))
+    return Apply(Product((form,), scales) if scales else form, tuple(arguments))
+
+
+def _six_indices(frame: Frame, scales: tuple[str, ...]) -> Expr:
+    """``s sum (A_q (x) A_k (x) M_q^T W_QK M_k)(t, t)``, a tensor for every score term, in the terms' order."""
+    t = Word(frame.expansion.readout.sides[0][0].sources[0].factors[:1])
+    tensors: list[Expr] = []
+    for flat in (f for _, expr in frame.terms for f in multiply_out(expr)):
+        first, last = (i for i, f in enumerate(flat.factors) if f.symbol.glyph == "t")
+        a, b = flat.factors[:first], transpose(flat.factors[last + 1 :])
+        slots = (Word(a) if a else Identity(), Word(b) if b else Identity(), Word(flat.factors[first + 1 : last]))
+        tensors.append(wrap(Tensor(slots), flat.indices))
+    total = plus(tensors)
+    return Apply(Product((total,), scales) if scales else total, (t, t))

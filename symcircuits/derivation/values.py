@@ -1,0 +1,206 @@
+"""Values of expressions: every matrix an independent random k x k matrix over a prime field, exactly.
+
+The recursion symbols ``X_l`` and the target take their values from the walk over the architecture's program
+(the frozen forward pass), everything else from the expression itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from symcircuits.algebra import Factor, Symbol, Word
+from symcircuits.architecture import Architecture, Readout, readout, stream_program
+from symcircuits.derivation.expressions import (
+    Apply,
+    Expr,
+    Family,
+    Identity,
+    Product,
+    Spelled,
+    Sum,
+    SumOver,
+    Target,
+    Tensor,
+    Transposed,
+    relabelled,
+)
+from symcircuits.derivation.flatten import Flat
+from symcircuits.rings import Array, PrimeField, transpose
+from symcircuits.walk import Matrices, walk
+
+__all__ = ["Instance"]
+
+Bindings = Mapping[str, str]  # index -> label of the head it stands for
+_EMPTY: Bindings = {}
+
+
+class _Drawn(dict[str, Array]):
+    """Matrices by name, drawn when first asked for; the name and the seed alone decide what is drawn."""
+
+    def __init__(self, ring: PrimeField, shape: tuple[int, ...], seed: int) -> None:
+        super().__init__()
+        self.ring, self.shape, self.seed = ring, shape, seed
+
+    def __missing__(self, name: str) -> Array:
+        self[name] = found = self.ring.random(self.shape, np.random.default_rng([self.seed, crc32(name.encode())]))
+        return found
+
+
+@dataclass
+class Instance:
+    """One architecture with numbers of heads, and ``trials`` draws of all its matrices, ``[trials, k, k]``."""
+
+    architecture: Architecture
+    target: str
+    k: int
+    seed: int = 0
+    trials: int = 2
+    ring: PrimeField = field(default_factory=PrimeField)
+
+    def __post_init__(self) -> None:
+        self.readout: Readout = readout(self.architecture, self.target)
+        self.drawn = _Drawn(self.ring, (self.trials, self.k, self.k), self.seed)
+        self._scales = _Drawn(self.ring, (self.trials, 1, 1), self.seed)
+        self._known: dict[str, Array] = {}
+
+    # -------------------------------------------------------------------------------------------- symbols
+    def heads(self, layer: int) -> int:
+        """``H_l``."""
+        return self.architecture.heads[layer]
+
+    def labels(self, layer: int) -> list[str]:
+        """The labels of the heads over which an index of that layer runs."""
+        return [head.label for head in self.architecture.layer_heads(layer)]
+
+    def identity(self) -> Array:
+        """The identity matrices."""
+        return np.broadcast_to(np.eye(self.k, dtype=np.int64), (self.trials, self.k, self.k))
+
+    def symbol(self, symbol: Symbol, bindings: Bindings = _EMPTY) -> Array:
+        """The matrix of a symbol; an index is replaced by the head it is bound to."""
+        label = bindings.get(symbol.label, symbol.label)
+        name = f"{symbol.glyph}_{label}" if label else symbol.glyph
+        if name not in self._known:
+            self._known[name] = self._make(symbol, name)
+        return self._known[name]
+
+    def _make(self, symbol: Symbol, name: str) -> Array:
+        if symbol.glyph[0] == "X" and symbol.glyph[1:].isdecimal():
+            return self._walk(stream_program(self.architecture, int(symbol.glyph[1:])))
+        return self.drawn[name]
+
+    def factor(self, factor: Factor, bindings: Bindings = _EMPTY) -> Array:
+        """The matrix of a factor."""
+        matrix = self.symbol(factor.symbol, bindings)
+        return transpose(matrix) if factor.transposed else matrix
+
+    def chain(self, factors: tuple[Factor, ...], bindings: Bindings = _EMPTY) -> Array:
+        """The product of factors."""
+        value = self.factor(factors[0], bindings)
+        for f in factors[1:]:
+            value = self.ring.matmul(value, self.factor(f, bindings))
+        return value
+
+    def scaled(self, scales: tuple[str, ...], value: Array) -> Array:
+        """The value times the score scales."""
+        for label in scales:
+            value = self.ring.times(self._scales[label], value)
+        return value
+
+    def _walk(self, program: Any) -> Array:
+        value: Array | None = walk(program, Matrices(self.drawn, self.ring))
+        return self.zero() if value is None else value
+
+    def zero(self) -> Array:
+        """The empty sum."""
+        return self.ring.zeros((self.trials, self.k, self.k))
+
+    def target_value(self) -> Array:
+        """What is derived, by the frozen forward pass (the walk): linear, or query times key times the scale."""
+        sides = [self._walk(side) for side in self.readout.sides]
+        if len(sides) == 1:
+            return sides[0]
+        scales = (self.readout.scale,) if self.readout.scale else ()
+        return self.scaled(scales, self.ring.matmul(sides[0], transpose(sides[1])))
+
+    # ---------------------------------------------------------------------------------------- expressions
+    def value(self, expr: Expr, bindings: Bindings = _EMPTY) -> Array:
+        """The matrix that an expression stands for."""
+        match expr:
+            case Word():
+                return self.scaled(expr.scales, self.chain(expr.factors, bindings))
+            case Spelled():
+                return self.value(expr.word, bindings)
+            case Product():
+                value = self.value(expr.factors[0], bindings)
+                for f in expr.factors[1:]:
+                    value = self.ring.matmul(value, self.value(f, bindings))
+                return self.scaled(expr.scales, value)
+            case Sum():
+                return self._added([self.value(t, bindings) for t in expr.terms])
+            case SumOver():
+                return self._added([self.value(expr.body, b) for b in self._bound(expr, bindings)])
+            case Transposed():
+                return transpose(self.value(expr.body, bindings))
+            case Family():
+                return self.value(expr.body, bindings)
+            case Apply():
+                return self.act(expr.operator, [self.value(a, bindings) for a in expr.arguments], bindings)
+            case Target():
+                return self.target_value()
+            case Identity():
+                return self.identity()
+            case _:
+                raise TypeError(f"{type(expr).__name__} has no matrix value")
+
+    def act(self, operator: Expr, x: list[Array], bindings: Bindings = _EMPTY) -> Array:
+        """What an operator makes of its argument (``A X W^T``), or of two (``A_q x W y^T A_k^T``)."""
+        match operator:
+            case Identity():
+                return x[0]
+            case Tensor():
+                return self._act_tensor([self.value(s, bindings) for s in operator.slots], x)
+            case Product():
+                for f in reversed(operator.factors):
+                    x = [self.act(f, x, bindings)]
+                return self.scaled(operator.scales, x[0])
+            case Sum():
+                return self._added([self.act(t, x, bindings) for t in operator.terms])
+            case SumOver():
+                return self._added([self.act(operator.body, x, b) for b in self._bound(operator, bindings)])
+            case Family():
+                return self.act(operator.body, x, bindings)
+            case _:
+                raise TypeError(f"{type(operator).__name__} is no operator")
+
+    def _act_tensor(self, slots: list[Array], x: list[Array]) -> Array:
+        m = self.ring.matmul
+        if len(slots) == 2:
+            return m(m(slots[0], x[0]), transpose(slots[1]))
+        query, key, w = slots
+        return m(m(m(query, x[0]), w), transpose(m(key, x[1])))
+
+    def _added(self, values: list[Array]) -> Array:
+        total = self.zero()
+        for v in values:
+            total = self.ring.add(total, v)
+        return total
+
+    def _bound(self, over: SumOver, bindings: Bindings) -> list[Bindings]:
+        return [{**bindings, over.index: label} for label in self.labels(over.layer)]
+
+    # -------------------------------------------------------------------------------------------- as words
+    def words(self, flats: list[Flat]) -> list[Word]:
+        """The words that multiplied-out terms stand for here, every index running over its heads."""
+        found = []
+        for flat in flats:
+            choices: list[dict[str, str]] = [{}]
+            for index, layer in flat.indices:
+                choices = [{**c, index: label} for c in choices for label in self.labels(layer)]
+            found += [Word(relabelled(flat.factors, c), flat.scales) for c in choices]
+        return found

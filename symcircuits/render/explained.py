@@ -1,0 +1,150 @@
+"""An explanation as tables for a terminal, and as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.render.tables import number, paragraph, table
+
+if TYPE_CHECKING:
+    from symcircuits.evaluation import Closure
+    from symcircuits.explanation import Explanation
+
+__all__ = ["explanation_json", "explanation_text"]
+
+
+def _closure_json(closure: Closure) -> dict[str, Any]:
+    return {
+        "error": closure.error, "bound": closure.bound, "passed": closure.passed,
+        "summands": closure.summands, "listed": closure.listed,
+    }  # fmt: skip
+
+
+def explanation_json(found: Explanation) -> dict[str, Any]:
+    """The explanation as plain data; the schema is in README."""
+    run, target = found.run, found.target
+    kind = found.expansion.target
+    closure = {"logits": None, "stream": None} | {kind: _closure_json(found.closure)}
+    return {
+        "schema": "symcircuits.explain/1",
+        "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
+        "tokens": run.tokens.tolist(),
+        "ok": found.ok,
+        "assumptions": list(found.assumptions),
+        "closure": {**closure, "scores": {h: _closure_json(s.closure) for h, s in found.scores.items()}},
+        "of": kind,
+        "count": found.expansion.count,
+        "target": {"row": target.row, "position": target.position, "token": target.token, "value": target.value},
+        "by_order": {str(k): v for k, v in found.totals["order"].items()},
+        "by_composition_of_" + kind: found.totals["composition"],
+        "by_composition": {
+            head: {
+                c: {"share": s.shares[c], "norm": s.norms[c], "count": s.counts[c]} for c in s.shares
+            }
+            for head, s in found.scores.items()
+        },
+        "softmax_invisible": {head: s.softmax_invisible for head, s in found.scores.items()},
+        "sort": found.sort,
+        "looked_at": found.looked_at,
+        "terms": [
+            {
+                "label": s.term.label, "composition": s.term.composition, "order": s.term.order, "norm": s.norm,
+                "contribution": s.contribution, "text": s.term.text,
+            }
+            for s in found.terms
+        ],
+        "remainder": found.remainder,
+    }  # fmt: skip
+
+
+def explanation_text(found: Explanation, width: int = 100) -> str:
+    """The explanation as sections of tables."""
+    parts = [_heading(found, width), _closures(found, width), _totals(found, width), _terms(found, width)]
+    return "\n\n".join(p for p in [*parts, _scores(found, width)] if p)
+
+
+def _heading(found: Explanation, width: int) -> str:
+    *batch, n = found.run.tokens.shape
+    tokens = (f"{batch[0]} row(s) of " if batch else "") + f"{n} token(s)"
+    lines = [paragraph(f"explain {found.model.name}: {found.model.architecture}; {tokens}", width)]
+    lines += [paragraph(f"- {a}", width, "  ") for a in found.assumptions]
+    return "\n".join(lines)
+
+
+def _closures(found: Explanation, width: int) -> str:
+    all_scores = [(h, s.closure) for h, s in found.scores.items()]
+    named = [(found.expansion.target, found.closure)]
+    shown = all_scores if len(all_scores) <= 12 else sorted(all_scores, key=lambda x: -_ratio(x[1]))[:5]
+    named += [(f"scores {h}", c) for h, c in shown]
+    rows = [
+        ["holds" if c.passed else "FAILS", name, number(c.error), number(c.bound),
+         f"{c.summands:,} {'terms' if c.listed else 'sums by the walk'}"]
+        for name, c in named
+    ]  # fmt: skip
+    title = "Closure: largest |sum of terms - model| beside what rounding allows"
+    if len(shown) < len(all_scores):
+        failed = sum(not c.passed for _, c in all_scores)
+        title += f" (the {len(shown)} worst of {len(all_scores)} heads; {failed} fail)"
+    return paragraph(title, width) + "\n" + table(rows, ["", "of", "error", "bound", "added up"], width, right=[2, 3])
+
+
+def _ratio(closure: Closure) -> float:
+    return closure.error / closure.bound if closure.bound else 0.0
+
+
+def _logit(found: Explanation) -> str:
+    t = found.target
+    row = f" of row {t.row}" if found.run.tokens.ndim == 2 else ""
+    return f"logit of token {t.token} at position {t.position}{row}"
+
+
+def _totals(found: Explanation, width: int) -> str:
+    logit = found.target.token is not None
+    rows = [
+        [f"order {k}" if kind == "order" else f"composition {k}", f"{v['count']:,}", number(v["norm"])]
+        + ([number(v["contribution"])] if logit else [])
+        for kind in ("order", "composition")
+        for k, v in found.totals[kind].items()
+    ]  # fmt: skip
+    header = ["", "terms", "norm"] + (["contribution"] if logit else [])
+    title = f"Totals of the {found.expansion.target}, {found.expansion.count:,} terms"
+    if logit:
+        title += f"; contribution to the {_logit(found)} ({number(found.target.value)} in all)"
+    return paragraph(title, width) + "\n" + table(rows, header, width, right=range(1, len(header)))
+
+
+def _terms(found: Explanation, width: int) -> str:
+    logit = found.target.token is not None
+    rows = [
+        [number(s.norm), *([number(s.contribution)] if logit else []), s.term.composition, s.term.label, s.term.text]
+        for s in found.terms
+    ]
+    rest = found.remainder
+    rows.append(
+        [number(rest["norm"]), *([number(rest["contribution"])] if logit else []), "", "remainder",
+         f"the sum of the {rest['count']:,} terms not shown"]
+    )  # fmt: skip
+    header = ["norm", *(["contribution"] if logit else []), "type", "path", "term"]
+    title = f"Largest terms of the {found.expansion.target}, by {found.sort}"
+    if found.looked_at < found.expansion.count:
+        title += f" (of the {found.looked_at:,} of the lowest orders; the others are in the remainder)"
+    right = [0, 1] if logit else [0]
+    return paragraph(title, width) + "\n" + table(rows, header, width, right=right)
+
+
+def _scores(found: Explanation, width: int) -> str:
+    if not found.scores:
+        return ""
+    rows = []
+    for head, s in found.scores.items():
+        shares = ["-" if v is None else f"{v:.3f}" for v in s.shares.values()]
+        best = max(s.shares, key=lambda c, s=s: s.shares[c] or 0.0)  # type: ignore[misc]
+        rows.append([head, *shares, "" if None in s.shares.values() else best])
+    title = "Scores by composition type: share of the margin (best key minus the mean of the others, over queries)"
+    invisible = {h: s.softmax_invisible for h, s in found.scores.items() if s.softmax_invisible}
+    note = ""
+    if invisible:
+        some = ", ".join(f"{h} {n}" for h, n in list(invisible.items())[:6]) + (", ..." if len(invisible) > 6 else "")
+        note = "\n" + paragraph(f"Terms that softmax does not see (their key side starts from a bias): {some}", width)
+    header = ["head", *found.scores[next(iter(found.scores))].shares, "largest"]
+    return paragraph(title, width) + "\n" + table(rows, header, width, right=[1, 2, 3, 4]) + note

@@ -1,0 +1,95 @@
+"""A derivation as a dictionary for JSON, schema ``symcircuits.derivation/1``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symcircuits.derivation import Derivation, Step
+from symcircuits.derivation.checks import Check
+from symcircuits.derivation.expressions import Expr
+from symcircuits.render.latex import expr_latex
+from symcircuits.render.text import expr_text
+from symcircuits.render.words import check_sentence, conventions, plain, seal, title
+
+__all__ = ["SCHEMA", "derivation_json"]
+
+SCHEMA = "symcircuits.derivation/1"
+
+
+def derivation_json(derivation: Derivation) -> dict[str, Any]:
+    """Title, architecture, conventions, terms (families in the generic form), steps with checks, and the seal."""
+    frame = derivation.frame
+    arch = frame.architecture
+    return {
+        "schema": SCHEMA,
+        "title": title(derivation),
+        "target": derivation.target,
+        "form": derivation.form,
+        "architecture": {
+            "heads": None if frame.generic else list(arch.heads),
+            "layers": frame.depth,
+            "positions": arch.positions,
+            "biases": sorted(frame.walked.biases),
+            "scale": arch.scale,
+            "causal": arch.causal,
+            "unembed": arch.unembed,
+        },
+        "conventions": [plain(line) for line in conventions(derivation)],
+        "count": None if frame.generic else frame.expansion.count,
+        "families" if frame.generic else "terms": _terms(derivation),
+        "steps": [_step(step) for step in derivation.steps],
+        "ok": derivation.ok,
+        "seal": plain(seal(derivation)),
+    }
+
+
+def _terms(derivation: Derivation) -> list[dict[str, Any]]:
+    frame, found = derivation.frame, []
+    for term, expr in frame.terms:
+        entry: dict[str, Any] = {
+            "label": frame.label(term),
+            "composition": term.composition,
+            "order": term.order,
+            "text": expr_text(expr),
+            "latex": expr_latex(expr),
+            "sources": list(term.sources),
+        }
+        if len(term.orders) == 2:
+            entry["orders"] = list(term.orders)
+        if frame.generic:
+            count = frame.count(term)
+            entry |= {"count": {"text": expr_text(count), "latex": expr_latex(count)}}
+            entry["layers"] = [[h.layer + 1 for h in path.heads] for path in term.paths]
+        found.append(entry)
+    return found
+
+
+def _expr(expr: Expr) -> dict[str, str]:
+    return {"text": expr_text(expr), "latex": expr_latex(expr)}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "number": step.number,
+        "kind": step.kind,
+        "reason": plain(step.reason),
+        "claims": [{"sides": [_expr(side) for side in claim.sides]} for claim in step.claims],
+        "check": _check(step.check),
+    }
+
+
+def _check(check: Check) -> dict[str, Any]:
+    return {
+        "passed": check.passed,
+        "how": check.how,
+        "sentence": plain(check_sentence(check)),
+        "claims": check.claims,
+        "size": check.k or None,
+        "trials": check.trials or None,
+        "prime": check.prime or None,
+        "seed": check.seed if check.prime else None,
+        "degree": check.degree or None,
+        "bound": check.bound,
+        "head_counts": [list(c) for c in check.head_counts],
+        "also": list(check.also),
+    }

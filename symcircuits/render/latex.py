@@ -1,0 +1,314 @@
+"""LaTeX: formulas that fit the page, derivations as fragments or documents, expansions for notebooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from symcircuits.algebra import Factor, Word
+from symcircuits.derivation import Derivation, Step
+from symcircuits.derivation.checks import Claim
+from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
+from symcircuits.derivation.flatten import composition_of_word
+from symcircuits.expansion import Expansion
+from symcircuits.notation import factor_latex, latex_label, scale_latex
+from symcircuits.render.layout import Piece, broken, joined, pieces
+from symcircuits.render.widths import latex_width
+from symcircuits.render.words import check_sentence, conventions, family_title, seal, subject, title
+
+__all__ = ["derivation_display", "derivation_latex", "expansion_display", "expr_latex"]
+
+WIDTH = 45.0  # em of 10 pt on a text block of 160 mm, less a margin for the estimate
+_LINES_UNDER_BRACE = 14
+_WIDEST_COUNT = 14.0
+_SHOWN_IN_NOTEBOOK = 40
+COLOURS = {"none": "black", "V": "green!45!black", "Q": "blue!75!black", "K": "red!75!black", "QK": "violet!90!black"}
+
+_PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[a4paper,textwidth=160mm,textheight=245mm]{geometry}
+\usepackage{amsmath,amssymb,xcolor}
+\setlength{\parindent}{0pt}
+\emergencystretch=3em
+\begin{document}
+"""
+
+
+class LatexStyle:
+    """Leaves and joints in LaTeX."""
+
+    matrix_joint = r"\,"
+    operator_joint = r"\,"
+    number_joint = r"\,"
+    times = r"\cdot "
+    scale_joint = r"\,"
+    tensor = r"\otimes"
+    comma = r",\;"
+    opening = r"\bigl("
+    closing = r"\bigr)"
+    transposed = r"^{\mathsf{T}}"
+    identity = r"\mathrm{Id}"
+
+    def factor(self, factor: Factor) -> str:
+        """A matrix symbol, transposed or not."""
+        return factor_latex(factor)
+
+    def power(self, exponent: int) -> str:
+        """``^{2}``."""
+        return f"^{{{exponent}}}"
+
+    def scale(self, label: str) -> str:
+        """The score scale of a head."""
+        return scale_latex(label)
+
+    def sum_over(self, index: str, layer: int) -> str:
+        """``\\sum_{h_1=1}^{H_1}``."""
+        return rf"\sum_{{{latex_label(index)}=1}}^{{{self.head_count(layer)}}}"
+
+    def target(self, name: str) -> str:
+        """``\\mathrm{logits}``, or ``S^{...}`` for scores."""
+        kind, _, head = name.partition(":")
+        return rf"S^{{{latex_label(head)}}}" if head else rf"\mathrm{{{kind}}}"
+
+    def head_count(self, layer: int) -> str:
+        """``H_1``."""
+        return rf"H_{{{layer + 1}}}"
+
+    def elementary(self, order: int, layers: tuple[int, ...]) -> str:
+        """``e_k(H_1,\\dots,H_L)``."""
+        return rf"e_{{{order}}}({self.head_count(layers[0])},\dots,{self.head_count(layers[-1])})"
+
+    def count_of(self, order: int | None, composition: str | None) -> str:
+        """``N``, ``N_{2}``, ``N_{\\mathrm{QK}}``."""
+        if composition is not None:
+            return rf"N_{{\mathrm{{{composition}}}}}"
+        return "N" if order is None else rf"N_{{{order}}}"
+
+
+_STYLE = LatexStyle()
+
+
+def expr_latex(expr: Expr) -> str:
+    """An expression on one line (math mode, no delimiters)."""
+    return joined(pieces(expr, _STYLE))
+
+
+# --------------------------------------------------------------------------------------------------- claims
+def _lines(parts: list[Piece], width: float) -> list[str]:
+    """One term over as many lines as it needs; a product that goes on starts with a dot."""
+    out = []
+    for i, line in enumerate(broken(parts, width, latex_width)):
+        goes_on = line[0].joint == _STYLE.matrix_joint
+        mark = "" if not i else r"\qquad\cdot\, " if goes_on else r"\qquad{}"
+        out.append(mark + joined(line))
+    return out
+
+
+def _term_label(term: Expr) -> str:
+    """The composition type of a finished term, read from its word; nothing for other expressions."""
+    while isinstance(term, SumOver):
+        term = term.body
+    return composition_of_word(term) if isinstance(term, Word) else ""
+
+
+def _coloured(content: str, composition: str) -> str:
+    colour = COLOURS.get(composition, "black")
+    return content if colour == "black" else rf"\textcolor{{{colour}}}{{{content}}}"
+
+
+def _row_lines(expr: Expr, width: float, complete: bool) -> list[str]:
+    """The rows of a right-hand side: on one line if it fits, else a term a line, with its composition type."""
+    if isinstance(expr, Sum) and all(isinstance(t, Family) for t in expr.terms):
+        return _family_rows(expr, width)
+    parts = pieces(expr, _STYLE)
+    if not isinstance(expr, Sum) or (latex_width(joined(parts)) <= width and not complete):
+        return _lines(parts, width)
+    rows: list[str] = []
+    for i, term in enumerate(expr.terms):
+        label = _term_label(term) if complete else ""
+        lines = _lines(pieces(term, _STYLE), width - (4.2 if label else 1.2))
+        lines[0] = ("{}+ " if i else "") + lines[0]
+        lines = [_coloured(line, label) for line in lines]
+        if label:
+            note = _coloured(rf"\text{{{label}}}", label)
+            lines[0] += rf" &\quad&{note}"
+        rows += lines
+    return rows
+
+
+def _family_rows(expr: Sum, width: float) -> list[str]:
+    rows: list[str] = []
+    for family in expr.terms:
+        assert isinstance(family, Family)
+        rows += _one_family(family, width, first=not rows)
+    return rows
+
+
+def _one_family(family: Family, width: float, first: bool) -> list[str]:
+    """A family's terms under braces, so many lines under each that a page can be broken between them."""
+    members = family.body.terms if isinstance(family.body, Sum) else (family.body,)
+    name, count = _family_label(family, len(members) > 1 or isinstance(members[0], SumOver))
+    one_row = latex_width(name + count) <= 0.4 * width
+    beside = (latex_width(name + count) if one_row else max(latex_width(name), latex_width(count))) + 2
+    label = name + count if one_row else _two_rows(name, count)
+    blocks: list[list[str]] = [[]]
+    for i, member in enumerate(members):
+        part = _member_lines(member, width - beside - 1.2, len(members) > 1)
+        part[0] = ("" if first and not i else "{}+ ") + part[0]
+        if blocks[-1] and _height(blocks[-1] + part) > _LINES_UNDER_BRACE:
+            blocks.append([])
+        blocks[-1] += part
+    rows = []
+    for block in blocks:
+        body = " \\\\".join("\n    &" + line for line in block)
+        tail = label if block is blocks[0] else _two_rows(name, r"\text{continued}")
+        braced = rf"\left.\begin{{aligned}}{body}" + "\n  " + rf"\end{{aligned}}\right\}}\;{tail}"
+        rows.append(_coloured(braced, family.composition))
+    return rows
+
+
+def _height(lines: list[str]) -> int:
+    """About how many lines high these are; a sum sign is as high as two."""
+    return sum(2 if r"\sum" in line else 1 for line in lines)
+
+
+def _family_label(family: Family, many: bool) -> tuple[str, str]:
+    """The name of a family and its number of terms; a long formula is left to the counting step."""
+    bilinear = family.order is None
+    count = expr_latex(family.count)
+    if latex_width(count) > _WIDEST_COUNT:
+        count = _STYLE.count_of(family.order, family.composition if bilinear else None)
+    plural = "" if count == "1" else "s"
+    return rf"\text{{{family_title(family, bilinear, many)}: }}", rf"{count}\text{{ term{plural}}}"
+
+
+def _two_rows(first: str, second: str) -> str:
+    return rf"\begin{{array}}{{@{{}}l@{{}}}}{first}\\{second}\end{{array}}"
+
+
+def _member_lines(member: Expr, width: float, noted: bool) -> list[str]:
+    """One term of a family, with its own number of terms behind it where it stands for several."""
+    lines = _lines(pieces(member, _STYLE), width)
+    if isinstance(member, Family) and noted:
+        own = rf"\quad[{expr_latex(member.count)}]"
+        if latex_width(lines[-1] + own) <= width:
+            lines[-1] += own
+        else:
+            lines.append(rf"\qquad{own}")
+    return lines
+
+
+def _claim_rows(claim: Claim, known: Collection[Expr], complete: bool) -> list[str]:
+    """The rows of an aligned display; a side that was printed just before is not repeated."""
+    sides = [s for s in claim.sides[1:] if s not in known] or [claim.rhs]
+    left_parts = pieces(claim.lhs, _STYLE)
+    left = joined(left_parts)
+    used = latex_width(left) + 1.3
+    rows = []
+    if len(sides) > 1 and sum(latex_width(expr_latex(s)) + 2 for s in sides) + used <= WIDTH:
+        return [f"{left} &= " + " = ".join(expr_latex(s) for s in sides)]
+    for i, side in enumerate(sides):
+        lines = _row_lines(side, WIDTH - used, complete)
+        if lines[0].count("\n") > 2:  # several rows under one brace: the left-hand side stands above them
+            lines.insert(0, "")
+        rows.append((left if not i else "") + " &= " + lines[0])
+        rows += [r"&\quad " + line for line in lines[1:]]
+    return rows
+
+
+def _display(step: Step, known: Collection[Expr]) -> str:
+    complete = "terms" in step.check.also
+    rows = [row for claim in step.claims for row in _claim_rows(claim, known, complete)]
+    # No page is broken after the first row or before the last.
+    body = "".join(row + (" \\\\*" if i in (0, len(rows) - 2) else " \\\\") + "\n  " for i, row in enumerate(rows[:-1]))
+    body += rows[-1]
+    if any(r"&\quad&" in row for row in rows):
+        return "\\begin{alignat*}{2}\n  " + body + "\n\\end{alignat*}"
+    return "\\begin{align*}\n  " + body + "\n\\end{align*}"
+
+
+# ------------------------------------------------------------------------------------------------ derivations
+_ESCAPES = {"\\": r"\textbackslash{}", "_": r"\_", "^": r"\^{}", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
+            "{": r"\{", "}": r"\}", "~": r"\~{}", "“": "``", "”": "''", "–": "--"}  # fmt: skip
+_MATH = (
+    (r"\(x\)", r"\\otimes "), (r"\bsum\b", r"\\sum "), (r"\bId\b", r"\\mathrm{Id}"), (r"\^T\b", r"^{\\mathsf{T}}"),
+    (r"sqrt\(d_head\)", r"\\sqrt{d_{\\mathrm{head}}}"), (r"\b(\w)_(\w{2,})\b", r"\1_{\2}"),
+    (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 b\b", r"\\mathbf{1}\\,b"),
+    (r"^1$", r"\\mathbf{1}"), (r"\bX(\d+)\b", r"X_{\1}"), (r"(?<=\w) (?=\w)", r"\\,"),
+)  # fmt: skip
+
+
+def _formula(plain: str) -> str:
+    """A short formula of a sentence, written in plain text, as inline mathematics."""
+    for pattern, replacement in _MATH:
+        plain = re.sub(pattern, replacement, plain)
+    return f"${plain}$"
+
+
+def prose(text: str) -> str:
+    """A sentence in LaTeX: what stands between backticks is set as a formula, everything else is escaped."""
+    parts = text.split("`")
+    return "".join(
+        _formula(part) if i % 2 else "".join(_ESCAPES.get(c, c) for c in part) for i, part in enumerate(parts)
+    )
+
+
+def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:
+    """A derivation as LaTeX: a fragment (amsmath, amssymb, xcolor), or a document for pdflatex."""
+    blocks = [rf"\textbf{{{prose(title(derivation))}}}" if not standalone else
+              rf"{{\Large\bfseries {prose(title(derivation))}\par}}",
+              prose(subject(derivation)),
+              r"\textit{Conventions.} " + " ".join(prose(line) for line in conventions(derivation))]  # fmt: skip
+    known: set[Expr] = set()
+    for step in derivation.steps:
+        head = rf"\textbf{{Step {step.number} ({step.kind}).}} {prose(step.reason)}"
+        check = rf"{{\footnotesize {prose(check_sentence(step.check))}\par}}"
+        blocks.append(f"{head}\n{_display(step, known)}\n{check}")
+        known |= {side for claim in step.claims for side in claim.sides[1:]}
+    blocks.append(rf"\textbf{{Seal.}} {prose(seal(derivation))}")
+    body = "\\begingroup\\allowdisplaybreaks\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
+    return _PREAMBLE + body + "\\end{document}\n" if standalone else body
+
+
+def derivation_display(derivation: Derivation) -> str:
+    """A derivation for a notebook: one aligned display, without what MathJax does not know."""
+    rows: list[str] = []
+    known: set[Expr] = set()
+    for step in derivation.steps:
+        rows.append(rf"&\textbf{{Step {step.number} ({step.kind})}}")
+        for claim in step.claims:
+            sides = [s for s in claim.sides[1:] if s not in known] or [claim.rhs]
+            first = True
+            for side in sides:
+                for line in _plain_rows(side):
+                    rows.append((f"&{expr_latex(claim.lhs)} = " if first else r"&\quad ") + line)
+                    first = False
+        known |= {side for claim in step.claims for side in claim.sides[1:]}
+    return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
+
+
+def _plain_rows(expr: Expr) -> list[str]:
+    if not isinstance(expr, Sum) or latex_width(expr_latex(expr)) <= WIDTH:
+        return [expr_latex(expr)]
+    bodies = [term.body if isinstance(term, Family) else term for term in expr.terms]
+    terms = [t for body in bodies for t in (body.terms if isinstance(body, Sum) else (body,))]
+    return [("+ " if i else "") + expr_latex(t) for i, t in enumerate(terms)]
+
+
+# ------------------------------------------------------------------------------------------------- expansions
+def expansion_display(expansion: Expansion) -> str:
+    """An expansion for a notebook (MathJax): its terms with their composition types; beyond 40 the first, and dots."""
+    n, target = expansion.count, _STYLE.target(expansion.target)
+    if not n:
+        return rf"$\displaystyle {target}:\ \text{{no terms}}$"
+    shown = expansion.head(n if n <= _SHOWN_IN_NOTEBOOK else 10)
+    partial = expansion.clauses or n > len(shown)
+    start = rf"\text{{from }}{target}:\quad &" if expansion.clauses else f"{target} &= "
+    rows = [
+        (start if not i else r"&\quad + ") + rf"{term.latex()} &&\text{{{term.composition}}}"
+        for i, term in enumerate(shown)
+    ]
+    if partial:
+        rest = r"&\quad + \cdots" if n > len(shown) else "&"
+        rows.append(rf"{rest} &&\text{{{n:,} terms}}")
+    return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"

@@ -1,0 +1,105 @@
+"""Plain aligned tables that fit a width, and the report of :func:`symcircuits.verify` as one."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from symcircuits.verification import Report
+
+__all__ = ["number", "paragraph", "report_text", "table"]
+
+_NARROWEST = 40  # room for the last column, below which it stands under its row
+_SHORTEST = 6
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number for a table: short, never misleading: ``-`` for None, exponents where they are needed.
+
+    >>> number(None), number(0), number(1234.5), number(3.2e-15)
+    ('-', '0', '1234', '3.2e-15')
+    """
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    return f"{value:.{digits}g}" if 1e-3 <= abs(value) < 10**digits else f"{value:.2g}"
+
+
+def paragraph(text: str, width: int, indent: str = "") -> str:
+    """Wrapped text."""
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+
+
+def table(rows: Sequence[Sequence[str]], header: Sequence[str], width: int = 100, right: Sequence[int] = ()) -> str:
+    """Rows under a header, columns aligned (those in ``right`` to the right), within a width.
+
+    Where there is too little room the last column stands on lines of its own below its row, and then the widest
+    columns of text are wrapped; columns of numbers never are.
+
+    >>> print(table([["a", "10"], ["bcd", "2"]], ["x", "n"], right=[1]))
+    x     n
+    a    10
+    bcd   2
+    """
+    cells = [list(header), *(list(r) for r in rows)]
+    sizes = [max(len(r[i]) for r in cells) for i in range(len(header))]
+    last = len(header) - 1
+    below = last not in right and width - _taken(sizes[:-1]) < min(sizes[-1], _NARROWEST)
+    columns = range(last if below else last + 1)
+    sizes = _shrink(sizes[: len(columns)], [i for i in columns if i not in right], width)
+    lines: list[str] = []
+    for n, row in enumerate(cells):
+        wrapped = [[row[i]] if i in right else _wrap(row[i], sizes[i]) or [""] for i in columns]
+        for k in range(max(len(w) for w in wrapped)):
+            parts = [w[k] if k < len(w) else "" for w in wrapped]
+            aligned = [p.rjust(s) if i in right else p.ljust(s) for i, p, s in zip(columns, parts, sizes, strict=True)]
+            lines.append("  ".join(aligned).rstrip())
+        if below and n:
+            lines += [f"    {line}" for line in _wrap(row[-1], width - 4)]
+    return "\n".join(lines)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 1), break_on_hyphens=False)
+
+
+def _taken(sizes: Sequence[int]) -> int:
+    """The room that columns take, with the two blanks after each."""
+    return sum(sizes) + 2 * len(sizes)
+
+
+def _shrink(sizes: list[int], text: Sequence[int], width: int) -> list[int]:
+    """The sizes of the columns, those of text made smaller, the widest first, until they fit."""
+    sizes = list(sizes)
+    while text and _taken(sizes) - 2 > width:
+        widest = max(text, key=lambda i: sizes[i])
+        if sizes[widest] <= _SHORTEST:
+            break
+        sizes[widest] -= 1
+    return sizes
+
+
+def report_text(report: Report, width: int = 100) -> str:
+    """The report as a table, one row a check, and what it comes to."""
+    mark = {True: "holds", False: "FAILS", None: "not run"}
+    rows = [
+        [mark[c.passed], c.name, number(c.error), number(c.bound), f"{c.target}: {_what(c.what, c.details)}"]
+        for c in report.checks
+    ]
+    head = paragraph(f"verify {report.subject}", width)
+    body = table(rows, ["", "check", "error", "bound", "what was checked"], width, right=[2, 3])
+    failed = [c for c in report.checks if c.passed is False]
+    end = "all that was run holds" if report.ok else f"{len(failed)} check(s) FAIL" if failed else "nothing was run"
+    return f"{head}\n\n{body}\n\n{end} ({report.seconds:.1f} s)"
+
+
+def _what(what: str, details: dict[str, object]) -> str:
+    if "false_pass" in details:
+        k = details["k"]
+        sizes = f"{k[0]} to {k[1]}" if isinstance(k, list) and k[0] != k[1] else str(k[0] if isinstance(k, list) else k)
+        field = f"k x k matrices mod {details['p']}, k = {sizes}"
+        return f"{what}; {field}; a false pass has probability below {details['false_pass']:.1g}"
+    return what
