@@ -19,6 +19,7 @@ from symcircuits.algebra import Factor, Index, Space, Symbol
 __all__ = ["Architecture", "Branch", "Head", "Layer", "Readout", "Source", "as_head", "attention_only", "readout"]
 
 POSITIONS = (None, "standard", "shortformer")
+MAX_HEADS = 100_000  # a description lists its heads one by one
 BIAS_KINDS = ("b_V", "b_O", "b_Q", "b_K", "b_U")
 # The order of sources within one chain of heads, stable across versions.
 SOURCE_ORDER = ("embed", "pos", *BIAS_KINDS)
@@ -222,7 +223,8 @@ def attention_only(
     for name, flag in (("scale", scale), ("causal", causal), ("unembed", unembed)):
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, not {flag!r}")
-    return Architecture(counts, positions, _biases(biases, bias_names(counts, unembed)), scale, causal, unembed)
+    names = frozenset[str]() if biases is False else _biases(biases, bias_names(counts, unembed))
+    return Architecture(counts, positions, names, scale, causal, unembed)
 
 
 def _listed(values: Any, what: str) -> tuple[Any, ...]:
@@ -244,6 +246,8 @@ def _head_counts(heads: Iterable[int]) -> tuple[int, ...]:
         if count < 0 or isinstance(n, bool):
             raise ValueError(f"the number of heads of layer {layer} must be a whole number, 0 or more, not {n!r}")
         counts.append(count)
+    if sum(counts) > MAX_HEADS:
+        raise ValueError(f"{sum(counts):,} heads are too many to list; the limit is {MAX_HEADS:,} in all layers")
     return tuple(counts)
 
 

@@ -303,7 +303,7 @@ def test_position_enters_queries_and_keys_only() -> None:
 
 WORDS = [
     # A or W_OV dropped on one side, or doubled across layers
-    ("X0 @ W_OV[L0H0].T @ W_U.T", "", "W_O[L0H0].T", "on the right has no partner on the other side (number 1"),
+    ("X0 @ W_OV[L0H0].T @ W_U.T", "", "W_O[L0H0].T", ": W_O[L0H0].T on the right has no partner on the other side"),
     ("A[L0H0] @ X0 @ W_U.T", "A[L0H0]", "", "A[L0H0] on the left has no partner on the other side (number 1"),
     ("A[L1H0] @ A[L0H0] @ X0 @ W_OV[L0H0].T", "A[L1H0]", "", "A[L1H0] on the left has no partner"),
     ("A[L0H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "", "W_O[L1H0].T", "(number 2 read outward from t)"),

@@ -88,6 +88,8 @@ def test_whatever_lists_whole_numbers() -> None:
 def test_defaults() -> None:
     arch = attention_only((3, 3))
     assert (arch.positions, arch.biases, arch.scale, arch.causal, arch.unembed) == (None, frozenset(), True, True, True)
+    assert arch == Architecture((3, 3))
+    assert (Layer(), Source("b", ()).left, Source("b", ()).right) == (Layer((), (), True), (), ())
 
 
 @given(st.lists(st.integers(0, 3), max_size=3), st.booleans())

@@ -7,7 +7,7 @@ from hypothesis import given
 from strategies import cases
 
 from symcircuits.algebra import Factor, Word, fuse
-from symcircuits.architecture import Architecture, Head, attention_only, pattern, weight
+from symcircuits.architecture import Architecture, Head, attention_only, embedding, pattern, weight
 from symcircuits.expansion import expand, logits, scores, stream
 from symcircuits.notation import (
     factor_latex,
@@ -33,6 +33,7 @@ def test_symbols() -> None:
     assert (factor_latex(w_u), factor_latex(w_u.T)) == (r"W_U^{\mathsf{T}}", "W_U")
     assert product_latex([Factor(a), w_u]) == r"A^{\mathrm{L0H11}}\,W_U^{\mathsf{T}}"
     assert product_latex([]) == ""
+    assert [factor_latex(f) for f in embedding()] == ["t", r"W_E^{\mathsf{T}}"]
     for glyph in ("W_Q", "W_K", "W_V", "W_O"):
         assert symbol_latex(weight(ARCH, glyph, Head(1, 0))) == glyph + r"^{\mathrm{L1H0}}"
 

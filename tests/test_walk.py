@@ -178,6 +178,15 @@ def test_matrices_on_a_batch() -> None:
         assert np.array_equal(found[i], walk(program, Matrices(m, Whole())))
 
 
+def test_known_values_of_sources() -> None:
+    """An embedding may be looked up: then neither t nor W_E is asked for."""
+    m = random_matrices(attention_only((2, 1)), 3)
+    program = readout(attention_only((2, 1), "standard", True), "logits").sides[0]
+    rest = {name: matrix for name, matrix in m.items() if name not in ("t", "W_E")}
+    known = {"embed": m["t"] @ m["W_E"].T}
+    assert np.array_equal(walk(program, Matrices(rest, Whole(), known)), walk(program, Matrices(m, Whole())))
+
+
 def test_chains_of_factors() -> None:
     arch = attention_only((1,))
     m = random_matrices(arch, 0)
@@ -185,6 +194,8 @@ def test_chains_of_factors() -> None:
     w_v = Symbol("W_V", "L0H0", Index(Space("ov")), Index(Space("model"), True))
     assert np.array_equal(algebra.factor(Factor(w_v)), m["W_V_L0H0"])
     assert np.array_equal(algebra.factor(w_v.T), m["W_V_L0H0"].T)
+    batched = Matrices({"W_V_L0H0": np.arange(24).reshape(2, 3, 4)}, Whole()).factor(w_v.T)
+    assert np.array_equal(batched, np.stack([np.arange(12).reshape(3, 4).T, np.arange(12, 24).reshape(3, 4).T]))
     assert np.array_equal(algebra.chain([w_v.T], m["P"]), m["P"] @ m["W_V_L0H0"].T)
     assert np.array_equal(algebra.chain([w_v.T, Factor(w_v)]), m["W_V_L0H0"].T @ m["W_V_L0H0"])
     assert algebra.chain([], 5) == 5

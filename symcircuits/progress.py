@@ -1,0 +1,51 @@
+"""A progress line on standard error, for work over a second, when it is a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Self
+
+__all__ = ["Progress"]
+
+_LONGEST = 80
+
+
+class Progress:
+    """Shows what is being done after the first second; silent where standard error is no terminal."""
+
+    def __init__(self) -> None:
+        self._start = self._shown = time.monotonic()
+        self._wide = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._wide:
+            sys.stderr.write("\r" + " " * self._wide + "\r")
+            sys.stderr.flush()
+
+    def note(self, text: str) -> None:
+        """Say what has just been done."""
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - self._start > 1 and now - self._shown > 0.1:
+            seconds = f" ({now - self._start:.0f} s)"
+            line = text[: max(_columns() - 1 - len(seconds), 0)] + seconds  # a line that wraps cannot be taken back
+            sys.stderr.write("\r" + line.ljust(self._wide))
+            sys.stderr.flush()
+            self._wide, self._shown = max(self._wide, len(line)), now
+
+    def step(self, what: str, done: int, total: int) -> None:
+        """Say how much of some work is done, as a bar."""
+        filled = 20 * done // max(total, 1)
+        self.note(f"{what} [{'#' * filled}{'.' * (20 - filled)}] {done:,}/{total:,}")
+
+
+def _columns() -> int:
+    """The width of the terminal that the line is written to, at most 80; 80 where it does not say."""
+    try:
+        return min(os.get_terminal_size(sys.stderr.fileno()).columns or _LONGEST, _LONGEST)
+    except (OSError, ValueError):
+        return _LONGEST

@@ -1,0 +1,662 @@
+"""The command line: what each command prints, its exit codes, what it refuses, and what it leaves alone."""
+
+import dataclasses
+import fcntl
+import json
+import os
+import pty
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import symcircuits as sc
+from symcircuits import progress
+from symcircuits.cli import _parser, main
+from symcircuits.derivation import DerivationError
+from symcircuits.progress import Progress
+from symcircuits.verification import Check, Report
+
+Cli = Callable[..., "Ran"]
+COMMANDS = ("derive", "verify", "count", "explain", "demo")
+DATA = Path(__file__).parent / "data"
+BIAS = str(DATA / "tl_bias_s1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one object that was printed; numbers that JSON does not have are refused."""
+        assert self.err == ""
+
+        def refuse(name: str) -> None:
+            raise AssertionError(f"{name} is no JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs the command line in this process."""
+
+    def run(*words: str) -> Ran:
+        try:
+            code: Any = main([str(w) for w in words])
+        except SystemExit as stop:
+            code = stop.code
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return Ran(code, out, err)
+
+    return run
+
+
+def refused(ran: Ran, *parts: str) -> None:
+    """Exit code 2, nothing on standard output, and one line that says what is wrong (and one where help is)."""
+    assert (ran.code, ran.out) == (2, "")
+    lines = ran.err.strip().splitlines()
+    assert lines[0].startswith("symcircuits")
+    assert "error: " in lines[0]
+    assert all(line.startswith("See symcircuits") for line in lines[1:])
+    assert len(lines) <= 2
+    for part in parts:
+        assert part in ran.err
+
+
+# -------------------------------------------------------------------------------------------------- count
+def test_count(cli: Cli) -> None:
+    found = cli("count", "--heads", "12,12", "--json").json
+    assert found == {
+        "schema": "symcircuits.count/1", "architecture": "attention-only, heads 12,12", "target": "logits",
+        "count": 169,
+        "by_order": {"0": 1, "1": 24, "2": 144}, "by_composition": {"none": 25, "V": 144},
+    }  # fmt: skip
+    text = cli("count", "--heads", "12,12")
+    assert (text.code, text.err) == (0, "")
+    assert text.out.splitlines()[0] == "logits of attention-only, heads 12,12: 169 terms"
+    for words in ("order 0 1", "order 2 144", "composition none 25", "composition V 144"):
+        assert words in " ".join(text.out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "by_composition"),
+    [
+        (["12,12", "--target", "scores:L1H0"], 169, {"none": 1, "Q": 12, "K": 12, "QK": 144}),
+        (["12,12", "--target", "scores:L1H0", "--positions", "shortformer"], 196, None),
+        (["12,12", "--target", "scores:L1H0", "--positions", "standard"], 676, None),
+        (["12,12", "--positions", "standard"], 338, None),
+        (["12,12", "--positions", "shortformer"], 169, None),
+        (["3,3", "--positions", "standard", "--biases"], 53, None),
+        (["3,3", "--biases"], 37, None),
+        (["2,2", "--positions", "standard", "--biases"], 31, None),
+        (["3,3", "--positions", "shortformer", "--biases"], 37, None),
+        (["3,5"], 24, None),
+        (["3,5", "--target", "scores:L1H4"], 16, {"none": 1, "Q": 3, "K": 3, "QK": 9}),
+        (["3,5", "--target", "scores:L0H0"], 1, {"none": 1}),
+        ([",".join(["12"] * 12)], 13**12, None),
+        ([",".join(["12"] * 12), "--target", "scores:L11H11"], 13**22, None),
+        (["none"], 1, {"none": 1}),
+        (["None"], 1, {"none": 1}),
+        ([" 3 , 3 "], 16, {"none": 7, "V": 9}),
+        (["0,2"], 3, {"none": 3}),
+        (["3,3", "--no-unembed"], 16, None),
+        (["3,3", "--no-unembed", "--no-scale", "--target", "stream"], 16, None),
+    ],
+)
+def test_known_counts(cli: Cli, words: list[str], count: int, by_composition: Any) -> None:
+    found = cli("count", "--heads", *words, "--json").json
+    assert found["count"] == count == sum(found["by_order"].values()) == sum(found["by_composition"].values())
+    assert 0 not in [*found["by_order"].values(), *found["by_composition"].values()]
+    if by_composition is not None:
+        assert found["by_composition"] == by_composition
+    if "--no-unembed" in words:
+        assert found["target"] == "stream"
+
+
+# ------------------------------------------------------------------------------------------------- derive
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
+@pytest.mark.parametrize("form", ["enumerated", "generic"])
+def test_derive_prints_what_the_library_gives(cli: Cli, target: str, form: str, tmp_path: Path) -> None:
+    words = ["derive", "--heads", "2,2", "--target", target, "--form", form]
+    derivation = sc.derive(sc.attention_only((2, 2)), target, form)
+    latex = cli(*words)
+    assert (latex.code, latex.err) == (0, "")
+    assert latex.out.strip() == derivation.latex().strip()
+    assert cli(*words, "--format", "text").out.strip() == derivation.text().strip()
+    found = cli(*words, "--json").json
+    assert found == cli(*words, "--format", "json").json == json.loads(json.dumps(derivation.json()))
+    assert (found["target"], found["form"], found["ok"]) == (target, form, True)
+    assert found["schema"].startswith("symcircuits.derivation/")
+    out = tmp_path / "out.tex"
+    written = cli(*words, "--standalone", "-o", str(out))
+    assert (written.code, written.out, written.err) == (0, "", f"wrote {out}\n")
+    assert out.read_text().strip() == derivation.latex(standalone=True).strip()
+    assert out.read_text().endswith("\n")
+    assert "\\documentclass" in out.read_text()
+
+
+def test_derive_has_defaults(cli: Cli) -> None:
+    assert cli("derive", "--heads", "1,1").out.strip() == sc.derive(sc.attention_only((1, 1))).latex().strip()
+    stream = cli("derive", "--heads", "1,1", "--no-unembed", "--json").json
+    assert stream["target"] == "stream"
+
+
+def test_an_output_path_that_cannot_be_written(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found out before the work is done, and an existing file stays whole."""
+
+    def too_late(*_: object) -> None:
+        raise AssertionError("the derivation was made before the path was looked at")
+
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("whole")
+    before = sorted(tmp_path.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr("symcircuits.derivation.derive", too_late)
+        for path, why in (
+            (tmp_path / "folder", "it is a folder"),
+            (tmp_path / "missing" / "out", "does not exist"),
+            (tmp_path / "file" / "out", "is no folder"),
+            ("", "is empty"),
+        ):
+            refused(cli("derive", "--heads", "1", "-o", str(path)), why)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("symcircuits.files.os.replace", full)
+        refused(cli("derive", "--heads", "1", "-o", str(tmp_path / "file")), "No space left on device", "file")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "file").read_text() == "whole"
+
+
+def test_a_derivation_that_fails_leaves_the_file(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise DerivationError("step 3 fails: the two sides differ")
+
+    monkeypatch.setattr("symcircuits.derivation.derive", fails)
+    (tmp_path / "out").write_text("whole")
+    ran = cli("derive", "--heads", "2,2", "-o", str(tmp_path / "out"))
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "symcircuits derive: a check failed: step 3 fails: the two sides differ\n"
+    assert (tmp_path / "out").read_text() == "whole"
+
+
+# ------------------------------------------------------------------------------------------------- verify
+def test_verify(cli: Cli) -> None:
+    found = cli("verify", "--heads", "2,1", "--json").json
+    assert found["schema"] == "symcircuits.verify/1"
+    assert found["ok"] is True
+    kinds = {c["name"].partition(":")[0] for c in found["checks"]}
+    assert {"types", "same algebra", "same polynomial", "same transformer"} <= kinds
+    for check in found["checks"]:
+        assert {"name", "passed", "error", "bound"} <= check.keys()
+        assert check["passed"] is True
+        assert 0 <= check["error"] <= check["bound"]
+    names = [c["name"] for c in found["checks"]]
+    assert len(set(names)) == len(names)
+    text = cli("verify", "--heads", "2,1", "--seed", "3")
+    assert (text.code, text.err) == (0, "")
+    assert "all that was run holds" in text.out
+    assert text.out.startswith("verify attention-only, heads 2,1")
+
+
+def test_verify_some_targets_and_what_is_not_run(cli: Cli) -> None:
+    words = ["verify", "--heads", "2,2", "--target", "logits", "--target", "scores:L1H1", "--max-terms", "9", "--json"]
+    found = cli(*words).json
+    assert {c["name"].partition(": ")[2] for c in found["checks"]} == {"logits", "scores of L1H1"}
+    found = cli(*words[:-2], "3", "--json").json
+    assert found["ok"] is True
+    not_run = [c for c in found["checks"] if c["passed"] is None]
+    assert not_run
+    for check in not_run:
+        assert check["what"].startswith("not run: 9 terms or more, the limit is 3")
+        assert check["error"] is check["bound"] is None
+
+
+def test_verify_a_model_on_tokens(cli: Cli) -> None:
+    words = ["verify", BIAS, "--tokens", "1,2,3;4,5,6", "--target", "logits"]
+    found = cli(*words, "--json").json
+    assert (found["ok"], found["subject"]) == (True, "tl_bias_s1")
+    assert cli("verify", str(DATA / "tracr_prev_1L")).code == 0
+
+
+def test_a_check_that_fails_is_exit_code_1(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Check("types", "logits", False, 3, 0, "the fault")
+    monkeypatch.setattr("symcircuits.verification.verify", lambda *_, **__: Report("x", (row,), 0.1))
+    ran = cli("verify", "--heads", "2")
+    assert (ran.code, ran.err) == (1, "")
+    assert "FAILS" in ran.out
+    assert "1 check(s) FAIL" in ran.out
+    ran = cli("verify", "--heads", "2", "--json")
+    assert ran.code == 1
+    assert ran.json["ok"] is False
+    assert ran.json["checks"][0]["passed"] is False
+
+
+# ------------------------------------------------------------------------------------------------ explain
+def test_explain_a_model_with_logits(cli: Cli) -> None:
+    ran = cli("explain", BIAS, "--tokens", "1,2,3,4,5", "--top", "7", "--json")
+    found, mine = ran.json, sc.explain(sc.load(BIAS), [1, 2, 3, 4, 5], top=7)
+    assert ran.code == 0
+    assert found == json.loads(json.dumps(mine.json()))
+    assert found["closure"]["logits"].keys() >= {"error", "bound"}
+    assert found["closure"]["stream"] is None
+    heads = ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]
+    assert list(found["closure"]["scores"]) == list(found["by_composition"]) == heads
+    for head in heads:
+        assert found["closure"]["scores"][head]["error"] <= found["closure"]["scores"][head]["bound"]
+        assert list(found["by_composition"][head]) == ["none", "Q", "K", "QK"]
+        assert all({"share", "norm"} <= v.keys() for v in found["by_composition"][head].values())
+    assert found["by_order"].keys() == {"0", "1", "2"}
+    assert len(found["terms"]) == 7
+    assert all({"label", "composition", "order", "norm"} <= t.keys() for t in found["terms"])
+    assert found["remainder"]["count"] == 53 - 7
+    assert found["remainder"]["norm"] > 0
+    assert found["target"].keys() == {"row", "position", "token", "value"}
+    text = cli("explain", BIAS, "--tokens", "1,2,3,4,5", "--top", "7")
+    assert (text.code, text.err, text.out.strip()) == (0, "", mine.text(100))
+
+
+def test_explain_a_model_without_unembedding(cli: Cli) -> None:
+    found = cli("explain", str(DATA / "tracr_induction_K_2L"), "--tokens", "4,0,1,2,0", "--json").json
+    assert found["closure"]["logits"] is None
+    assert found["closure"]["stream"]["error"] <= found["closure"]["stream"]["bound"]
+    assert (found["target"]["token"], found["remainder"]["count"]) == (None, 0)
+
+
+def test_explain_takes_its_choices(cli: Cli) -> None:
+    words = ["--tokens", "1,2,3;4,5,6", "--position", "-2", "--token", "7", "--row", "1", "--sort", "contribution"]
+    more = ["--top", "3", "--queries", "1,2", "--max-terms", "30", "--dtype", "float32", "--json"]
+    found = cli("explain", BIAS, *words, *more).json
+    mine = sc.explain(
+        sc.load(BIAS), [[1, 2, 3], [4, 5, 6]], position=-2, token=7, row=1, sort="contribution", top=3, queries=[1, 2],
+        max_terms=30, dtype="float32",
+    )  # fmt: skip
+    assert found == json.loads(json.dumps(mine.json()))
+    assert found["target"]["position"] == 1
+    assert (found["sort"], found["looked_at"], len(found["terms"])) == ("contribution", 26, 3)
+    one = cli("explain", BIAS, "--tokens", "5", "--json").json
+    assert one["by_composition"]["L1H0"]["K"]["share"] is None
+
+
+def test_a_closure_that_fails_is_exit_code_1(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sc.explain(sc.load(BIAS), [1, 2])
+    broken = dataclasses.replace(found, closure=dataclasses.replace(found.closure, passed=False))
+    monkeypatch.setattr("symcircuits.explanation.explain", lambda *_, **__: broken)
+    ran = cli("explain", BIAS, "--tokens", "1,2")
+    assert ran.code == 1
+    assert "FAILS" in ran.out
+    assert cli("explain", BIAS, "--tokens", "1,2", "--json").json["ok"] is False
+
+
+def test_demo_is_told_where_to_write(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("symcircuits.demo.run", lambda folder, width: asked.append((folder, width)) or 1)
+    assert cli("demo", "--out", "there").code == 1
+    assert cli("demo").code == 1
+    assert asked == [("there", 100), ("symcircuits-demo", 100)]
+
+
+# ------------------------------------------------------------------------------------------- what is refused
+HEADS = [
+    ("-1,3", "the number of heads of layer 0 must be a whole number, 0 or more, not -1"),
+    ("3,-2", "layer 1"),
+    ("3.5", "'3.5' is not a whole number"),
+    ("3,x", "'x' is not a whole number"),
+    ("1e3", "'1e3' is not a whole number"),
+    ("", '--heads is empty; write the heads of each layer, e.g. --heads 3,3, or "none" for zero layers'),
+    ("  ", "--heads is empty"),
+    ("3,,3", "--heads '3,,3': a number is missing between the commas"),
+    ("3,", "a number is missing"),
+    ("none,3", "'none' is not a whole number"),
+    ("99999999999", "99,999,999,999 heads are too many to list; the limit is 100,000"),
+    ("99999,99999", "too many to list"),
+]
+
+
+@pytest.mark.parametrize(("heads", "message"), HEADS)
+def test_heads_that_there_cannot_be(cli: Cli, heads: str, message: str) -> None:
+    for command in ("count", "derive", "verify"):
+        for words in (["--heads", heads], ["--json", f"--heads={heads}"]):
+            refused(cli(command, *words), message, f"symcircuits {command}: error: ")
+
+
+TARGETS = [
+    ("scores:L5H0", "there is no head L5H0: the model has 2 layers, counted from 0"),
+    ("scores:L1H7", "there is no head L1H7: layer 1 has 3 head(s), counted from 0"),
+    ("scores:L1", "'L1' is not the name of a head"),
+    ("scores", "unknown target 'scores'"),
+    ("logit", "unknown target 'logit'; the targets are"),
+]
+
+
+@pytest.mark.parametrize(("target", "message"), TARGETS)
+def test_targets_that_do_not_exist(cli: Cli, target: str, message: str) -> None:
+    for command in ("count", "derive", "verify"):
+        refused(cli(command, "--heads", "3,3", "--target", target), message)
+    refused(cli("count", "--heads", "3,3", "--no-unembed", "--target", "logits"), "no unembedding")
+
+
+def test_too_many_terms_to_list(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "out.tex"
+    ran = cli("derive", "--heads", "12,12,12,12", "-o", str(out))
+    refused(ran, "28,561 terms", "generic")
+    assert not out.exists()
+
+
+TOKENS = [
+    ("1,2,99", "token 99 at position 2 is out of range: the vocabulary has 11 tokens, 0 to 10"),
+    ("1,2;3,11", "token 11 in row 1 at position 1 is out of range"),
+    ("-1,2", "token -1 at position 0 is out of range"),
+    ("1,-1", "token -1 at position 1 is out of range"),
+    ("1.5", "'1.5' is not a whole number"),
+    ("a", "'a' is not a whole number"),
+    ("", "--tokens is empty; write whole numbers with commas between, e.g. --tokens 1,2,3"),
+    ("1,,2", "a number is missing between the commas"),
+    ("1,2;", "--tokens is empty"),
+    ("1,2;3", "the rows differ in length"),
+    (",".join(["1"] * 13), "13 tokens are too many: the position table has 12 rows"),
+    (str(10**30), "is out of range"),
+]
+
+
+@pytest.mark.parametrize(("tokens", "message"), TOKENS)
+def test_tokens_that_do_not_fit(cli: Cli, tokens: str, message: str) -> None:
+    for command in ("explain", "verify"):
+        for words in (["--tokens", tokens], ["--json", f"--tokens={tokens}"]):
+            refused(cli(command, BIAS, *words), message)
+
+
+def models(folder: Path) -> dict[str, tuple[str, str]]:
+    """Paths of what is no model, each with what is said about it."""
+    (folder / "empty").mkdir()
+    (folder / "text.txt").write_text("x")
+    (folder / "cut").mkdir()
+    (folder / "cut" / "config.json").write_bytes((Path(BIAS) / "config.json").read_bytes())
+    (folder / "cut" / "model.safetensors").write_bytes((Path(BIAS) / "model.safetensors").read_bytes()[:-100])
+    (folder / "contradicts").mkdir()
+    config = json.loads((Path(BIAS) / "config.json").read_text()) | {"d_model": 17}
+    (folder / "contradicts" / "config.json").write_text(json.dumps(config))
+    (folder / "contradicts" / "model.safetensors").write_bytes((Path(BIAS) / "model.safetensors").read_bytes())
+    return {
+        "missing": (str(folder / "missing"), "there is no such file or folder"),
+        "nothing": ("", "model"),
+        "empty": (str(folder / "empty"), "there is no model.safetensors or model.npz in this folder"),
+        "text": (str(folder / "text.txt"), "config.json"),
+        "cut": (str(folder / "cut"), "cut off"),
+        "contradicts": (str(folder / "contradicts"), "17"),
+        "not built": (
+            str(DATA / "tl_ln_s2"),
+            "needs what is not built yet, so it is not run: normalization",
+        ),
+        "mlp": (str(DATA / "tracr_frac_prevs_mlp"), "an MLP"),
+        "long": (str(folder / ("n" * 300)), "File name too long"),
+        "under a file": (str(folder / "text.txt" / "model"), "text.txt"),
+    }
+
+
+def test_models_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
+    for path, message in models(tmp_path).values():
+        refused(cli("explain", path, "--tokens", "1,2"), message)
+        refused(cli("verify", path, "--json"), message)
+
+
+OTHER = [
+    (["count"], "the following arguments are required: --heads"),
+    (["explain", BIAS], "the following arguments are required: --tokens"),
+    (["explain"], "required: MODEL"),
+    (["verify"], "give either --heads or a MODEL to verify"),
+    (["verify", BIAS, "--heads", "2"], "give either --heads or a MODEL to verify"),
+    (["verify", BIAS, "--biases"], "--biases goes with --heads"),
+    (["verify", BIAS, "--no-scale"], "--no-scale goes with --heads"),
+    (["verify", BIAS, "--positions", "standard"], "--positions goes with --heads"),
+    (["verify", "--heads", "2", "--seed", "-1"], "--seed must be 0 or more, not -1"),
+    (["verify", "--heads", "2", "--max-terms", "-1"], "--max-terms must be 0 or more, not -1"),
+    (["verify", "--heads", "2", "--seed", "x"], "--seed: invalid int value: 'x'"),
+    (["verify", "--heads", "2", "--tokens", "11"], "token 11 at position 0 is out of range"),
+    (["derive", "--heads", "2", "--standalone", "--json"], "it does not go with --format json"),
+    (["derive", "--heads", "2", "--standalone", "--format", "text"], "it does not go with --format text"),
+    (["derive", "--heads", "2", "--form", "short"], "choose from"),
+    (["count", "--heads", "2", "--positions", "rotary"], "choose from"),
+    (["explain", BIAS, "--tokens", "1,2", "--position", "2"], "position 2 does not exist: there are 2"),
+    (["explain", BIAS, "--tokens", "1,2", "--position", "1.5"], "--position: invalid int value: '1.5'"),
+    (["explain", BIAS, "--tokens", "1,2", "--token", "11"], "token 11 does not exist: there are 11"),
+    (["explain", BIAS, "--tokens", "1,2", "--token", "-1"], "token -1 does not exist"),
+    (["explain", BIAS, "--tokens", "1,2", "--row", "1"], "row 1 does not exist: there are 1"),
+    (["explain", BIAS, "--tokens", "1,2", "--top", "-1"], "top must be a whole number, 0 or more, not -1"),
+    (["explain", BIAS, "--tokens", "1,2", "--max-terms", "-1"], "max_terms must be a whole number"),
+    (["explain", BIAS, "--tokens", "1,2", "--queries", ""], "--queries is empty"),
+    (["explain", BIAS, "--tokens", "1,2", "--queries", "0,7"], "query 7 does not exist"),
+    (["explain", BIAS, "--tokens", "1,2", "--dtype", "int8"], "choose from"),
+    (["explain", str(DATA / "tracr_prev_1L"), "--tokens", "1,2", "--token", "0"], "no unembedding"),
+    (["explain", str(DATA / "tracr_prev_1L"), "--tokens", "1,2", "--sort", "contribution"], "sort"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), OTHER)
+def test_other_bad_input(cli: Cli, words: list[str], message: str) -> None:
+    refused(cli(*words), message)
+
+
+MISSPELT = [
+    (["coutn", "--heads", "3"], "(coutn: did you mean count?)"),
+    (["explian", "x"], "(explian: did you mean explain?)"),
+    (["count", "--haeds", "3"], "(--haeds: did you mean --heads?)"),
+    (["count", "--heads", "3", "--jsno"], "(--jsno: did you mean --json?)"),
+    (["derive", "--heads", "3", "--standalon=1"], "standalone"),
+    (["explain", BIAS, "--tokens", "1", "--querys", "0"], "(--querys: did you mean --queries?)"),
+    (["derive", "--heads", "3", "--output-file", "x"], "--output-file"),
+]
+
+
+@pytest.mark.parametrize(("words", "hint"), MISSPELT)
+def test_what_was_meant(cli: Cli, words: list[str], hint: str) -> None:
+    refused(cli(*words), hint)
+
+
+def test_no_hint_where_nothing_is_near(cli: Cli) -> None:
+    for words in (["zzz"], ["count", "--heads", "3", "--zzz"], ["count"]):
+        assert "did you mean" not in cli(*words).err
+
+
+def test_a_mistake_of_ours_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYMCIRCUITS_DEBUG", "1")
+    with pytest.raises(ValueError, match="layer 0"):
+        main(["count", "--heads", "-1"])
+
+
+def test_an_interruption(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("symcircuits.verification.verify", interrupted)
+    assert cli("verify", "--heads", "2") == Ran(130, "", "interrupted\n")
+
+
+# --------------------------------------------------------------------------------------------------- help
+def test_help_shows_examples_that_are_understood(cli: Cli) -> None:
+    for command in COMMANDS:
+        ran = cli(command, "--help")
+        assert (ran.code, ran.err) == (0, "")
+        examples = re.findall(r"^  (symcircuits .*)$", ran.out.partition("examples:")[2], re.M)
+        assert len(examples) >= 2
+        for example in examples:
+            options = _parser().parse_args(shlex.split(example)[1:])
+            assert options.command == command
+        assert ("--json" in ran.out) == (command != "demo")
+    top = cli("--help")
+    assert (top.code, top.err) == (0, "")
+    assert all(f"    {c} " in top.out for c in COMMANDS)
+
+
+def test_without_a_command(cli: Cli) -> None:
+    ran = cli()
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("usage: symcircuits")
+    assert cli("--version") == Ran(0, f"symcircuits {sc.__version__}\n", "")
+
+
+# ------------------------------------------------------------------------------------ processes and terminals
+def command_line(*words: str) -> list[str]:
+    return [sys.executable, "-m", "symcircuits", *words]
+
+
+def in_a_terminal(columns: int, *words: str) -> list[str]:
+    """The lines of standard output when it is a terminal of so many columns; nothing may stand on standard error."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        command_line(*words), stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            more = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not more:
+            break
+        seen += more
+    os.close(ours)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, b"")
+    return seen.decode().replace("\r\n", "\n").splitlines()
+
+
+def test_all_fits_a_narrow_terminal() -> None:
+    explain = in_a_terminal(60, "explain", BIAS, "--tokens", "1,2,3;4,5,6", "--top", "5")
+    assert max(map(len, explain)) <= 60
+    assert explain[0].startswith("explain tl_bias_s1: ")
+    verify = in_a_terminal(60, "verify", "--heads", "3,3", "--target", "logits", "--target", "scores:L1H0")
+    assert max(map(len, verify)) <= 60
+    assert verify[0] == "verify attention-only, heads 3,3"
+    count = in_a_terminal(60, "count", "--heads", ",".join(["12"] * 20))
+    assert max(map(len, count)) <= 60
+
+
+def test_a_wide_terminal_is_used() -> None:
+    lines = in_a_terminal(150, "explain", BIAS, "--tokens", "1,2,3", "--top", "5")
+    assert 100 < max(map(len, lines)) <= 150
+
+
+@pytest.mark.parametrize("words", [["count", "--heads", "3,3"], ["count", "--help"], ["derive", "--heads", "2,2"]])
+def test_a_closed_pipe_is_quiet(words: list[str]) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command_line(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()  # the reader has gone before the first word
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(60), errors) == (141, b"")
+
+
+def test_a_full_disk_is_said_once() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full here")
+    for unbuffered in ("", "1"):
+        with open("/dev/full", "w") as full:
+            ran = subprocess.run(
+                command_line("count", "--heads", "2"), stdout=full, stderr=subprocess.PIPE, timeout=60, check=False,
+                env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            )  # fmt: skip
+        assert ran.returncode == 2
+        assert ran.stderr.decode().splitlines() == ["symcircuits count: error: [Errno 28] No space left on device"]
+
+
+def test_a_process_exits_with_its_code() -> None:
+    for words, code, out in ((["count", "--heads", "2"], 0, b"logits"), (["count", "--heads", "x"], 2, b"")):
+        ran = subprocess.run(command_line(*words), capture_output=True, timeout=60, check=False)
+        assert (ran.returncode, ran.stdout[:6]) == (code, out)
+        assert b"Traceback" not in ran.stderr
+
+
+# ------------------------------------------------------------------------------------------------- progress
+class Terminal:
+    """Standard error that says whether it is a terminal, and keeps what is written."""
+
+    def __init__(self, terminal: bool) -> None:
+        self.terminal, self.written = terminal, ""
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        self.written += text
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds, which tests move."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_progress_is_shown_after_a_second(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal(True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "_columns", lambda: 40)
+    with Progress() as shown:
+        shown.step("terms", 1, 4)
+        assert screen.written == ""
+        clock[0] += 1.5
+        shown.step("terms", 2, 4)
+        assert screen.written == "\rterms [##########..........] 2/4 (2 s)"
+        clock[0] += 0.05
+        shown.note("too soon")
+        assert "too soon" not in screen.written
+        clock[0] += 1
+        shown.note("x" * 100)
+        assert screen.written.split("\r")[-1] == "x" * 33 + " (3 s)"
+        clock[0] += 1
+        shown.step("none", 0, 0)
+    lines = screen.written.split("\r")
+    assert max(map(len, lines)) <= 39
+    assert lines[-2] == " " * max(len(line.rstrip()) for line in lines)  # taken back
+    assert lines[-1] == ""
+
+
+def test_no_progress_where_there_is_no_terminal(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal(False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with Progress() as shown:
+        clock[0] += 10
+        shown.step("terms", 1, 2)
+        shown.note("done")
+    assert screen.written == ""
+
+
+def test_quick_work_shows_no_progress(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal(True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with Progress() as shown:
+        for i in range(10):
+            clock[0] += 0.09
+            shown.step("terms", i, 10)
+    assert screen.written == ""
+
+
+def test_a_terminal_without_a_width_has_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", open(os.devnull, "w"))  # noqa: SIM115
+    assert progress._columns() == 80
+    sys.stderr.close()
