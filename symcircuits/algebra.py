@@ -294,7 +294,7 @@ def _names(factors: Iterable[Factor]) -> list[tuple[str, str]]:
 
 def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
     """Rule 2 on ``L X R``: the branches named left and right of X agree, read outward from X."""
-    where = f" on the {side} side" if side else ""
+    where, factors = f" on the {side} side" if side else "", fuse(factors)  # abbreviated, as people write words
     core = next((i for i, f in enumerate(factors) if f.col.space.kind != "context"), len(factors))
     if factors[0].row.space.kind != "context" or factors[0].row.reader:
         raise IllTyped(

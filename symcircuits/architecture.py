@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,8 +56,11 @@ def as_head(head: str | tuple[int, int]) -> Head:
         if found:
             layer, index = (int(g) for g in found.groups() if g is not None)
             return Head(layer, index)
-    elif isinstance(head, tuple) and len(head) == 2 and all(type(i) is int and i >= 0 for i in head):
-        return Head(*head)
+    elif isinstance(head, tuple) and len(head) == 2:
+        with suppress(TypeError):
+            layer, number = (operator.index(i) for i in head)
+            if min(layer, number) >= 0 and not any(isinstance(i, bool) for i in head):
+                return Head(layer, number)
     raise ValueError(f"{head!r} is not the name of a head; write L1H4, 1.4 or (1, 4), counted from 0")
 
 

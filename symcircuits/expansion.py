@@ -305,6 +305,8 @@ class Expansion:
 
     def head(self, n: int = 10) -> list[Term]:
         """The first n terms."""
+        if isinstance(n, bool) or not hasattr(n, "__index__") or n < 0:
+            raise ValueError(f"head needs a whole number of terms, 0 or more, not {n!r}")
         return list(islice(self, n))
 
     # ------------------------------------------------------------------------------------------- selections
@@ -313,6 +315,8 @@ class Expansion:
 
     def order(self, *orders: int) -> Expansion:
         """The terms of the given order (or orders): so many heads, both sides together."""
+        if not orders:
+            raise ValueError("order needs a number of heads, e.g. order(1), or several, order(0, 1)")
         for k in orders:
             if isinstance(k, bool) or not hasattr(k, "__index__") or k < 0:
                 raise ValueError(f"an order is a whole number of heads, 0 or more, not {k!r}")
@@ -320,7 +324,7 @@ class Expansion:
 
     def where(self, composition: str | Iterable[str]) -> Expansion:
         """The terms of the given composition type (or types)."""
-        wanted = [composition] if isinstance(composition, str) else list(composition)
+        wanted = _names(composition, "a composition type, e.g. where(composition='K')")
         possible = ("none", "Q", "K", "QK") if self.readout.bilinear else ("none", "V")
         for c in wanted:
             if c not in possible:
@@ -334,7 +338,7 @@ class Expansion:
     def from_source(self, source: str | Iterable[str], side: str = "either") -> Expansion:
         """The terms that start from a source: ``"embed"``, ``"b_V[L0H1]"``, or a whole kind, ``"b_V"``."""
         names: set[str] = set()
-        for wanted in [source] if isinstance(source, str) else source:
+        for wanted in _names(source, "the name of a source, e.g. from_source('embed')"):
             found = {s.name for s in self.sources if wanted in (s.name, s.kind)}
             if not found:
                 known = ", ".join(s.name for s in self.sources)
@@ -373,6 +377,14 @@ class Expansion:
         from symcircuits.render.latex import expansion_display
 
         return expansion_display(self)
+
+
+def _names(wanted: Any, what: str) -> list[str]:
+    """One name or several, as a list; ValueError where there is none."""
+    names = [wanted] if isinstance(wanted, str) else list(wanted) if isinstance(wanted, Iterable) else []
+    if not names:
+        raise ValueError(f"give {what}, or several, not {wanted!r}")
+    return names
 
 
 def expand(architecture: Architecture, target: str) -> Expansion:

@@ -303,23 +303,23 @@ def test_position_enters_queries_and_keys_only() -> None:
 
 WORDS = [
     # A or W_OV dropped on one side, or doubled across layers
-    ("X0 @ W_OV[L0H0].T @ W_U.T", "", "W_O[L0H0].T", ": W_O[L0H0].T on the right has no partner on the other side"),
+    ("X0 @ W_OV[L0H0].T @ W_U.T", "", "W_OV[L0H0].T", ": W_OV[L0H0].T on the right has no partner on the other side"),
     ("A[L0H0] @ X0 @ W_U.T", "A[L0H0]", "", "A[L0H0] on the left has no partner on the other side (number 1"),
     ("A[L1H0] @ A[L0H0] @ X0 @ W_OV[L0H0].T", "A[L1H0]", "", "A[L1H0] on the left has no partner"),
-    ("A[L0H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "", "W_O[L1H0].T", "(number 2 read outward from t)"),
+    ("A[L0H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "", "W_OV[L1H0].T", "(number 2 read outward from X0)"),
     ("ones @ b_V[L0H0].T @ W_O[L0H0].T", "", "W_O[L0H0].T", "the two sides of ones do not belong together"),
     ("A[L0H0] @ ones @ b_O[L0].T", "A[L0H0]", "", "A[L0H0] on the left"),
     # the pattern of another head
-    ("A[L0H1] @ X0 @ W_OV[L0H0].T", "A[L0H1]", "W_O[L0H0].T", "A[L0H1] on the left meets W_O[L0H0].T on the right"),
-    ("A[L1H1] @ A[L0H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "A[L1H1]", "W_O[L1H0].T", "(number 2 read outward"),
-    ("A[L2H0] @ A[L0H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "A[L2H0]", "W_O[L1H0].T", "(number 2"),
-    ("A[L2H0] @ A[L1H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "A[L1H0]", "W_O[L0H0].T", "(number 1"),
+    ("A[L0H1] @ X0 @ W_OV[L0H0].T", "A[L0H1]", "W_OV[L0H0].T", "A[L0H1] on the left meets W_OV[L0H0].T on the right"),
+    ("A[L1H1] @ A[L0H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "A[L1H1]", "W_OV[L1H0].T", "(number 2 read outward"),
+    ("A[L2H0] @ A[L0H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "A[L2H0]", "W_OV[L1H0].T", "(number 2"),
+    ("A[L2H0] @ A[L1H0] @ X0 @ W_OV[L0H0].T @ W_OV[L1H0].T", "A[L1H0]", "W_OV[L0H0].T", "(number 1"),
     ("A[L0H1] @ ones @ b_V[L0H0].T @ W_O[L0H0].T", "A[L0H1]", "W_O[L0H0].T", "meets"),
     # on one side of a score
     ("A[L0H0] @ X0 @ W_QK[L1H0] @ X0.T", "A[L0H0]", "", "together on the query side: A[L0H0] on the left"),
     ("X0 @ W_QK[L1H0] @ X0.T @ A[L0H0].T", "A[L0H0]", "", "together on the key side: A[L0H0] on the left"),
-    ("X0 @ W_OV[L0H0].T @ W_QK[L1H0] @ X0.T @ A[L0H0].T", "", "W_O[L0H0].T", "together on the query side"),
-    ("A[L0H0] @ X0 @ W_OV[L0H0].T @ W_QK[L1H0] @ W_OV[L0H1] @ X0.T @ A[L0H0].T", "A[L0H0]", "W_O[L0H1].T", "key side"),
+    ("X0 @ W_OV[L0H0].T @ W_QK[L1H0] @ X0.T @ A[L0H0].T", "", "W_OV[L0H0].T", "together on the query side"),
+    ("A[L0H0] @ X0 @ W_OV[L0H0].T @ W_QK[L1H0] @ W_OV[L0H1] @ X0.T @ A[L0H0].T", "A[L0H0]", "W_OV[L0H1].T", "key side"),
 ]  # fmt: skip
 
 
@@ -342,7 +342,7 @@ def test_wrong_words(text: str, left: str, right: str, fault: str) -> None:
         ("X0 @ W_V[L0H0].T", r"but W_V\[L0H0\].T offers a vector of the value space of L0H0"),
         ("X0 @ W_Q[L0H0].T", r"but W_Q\[L0H0\].T offers a vector of the query/key space of L0H0"),
         ("A[L1H0] @ A[L0H0]", r"A\[L1H0\] @ A\[L0H0\] is no finished word: it holds patterns only"),
-        ("W_E @ t.T", "must start at the context .* W_E offers a vector of the model space written at point 0"),
+        ("W_E @ t.T", "must start at the context .* X0.T offers a vector of the model space written at point 0"),
         ("W_OV[L0H0]", "must start at the context"),
         ("t.T @ A[L0H0].T", "must start at the context"),
         ("ones.T @ A[L0H0].T", "must start at the context"),

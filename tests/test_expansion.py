@@ -417,7 +417,7 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         (lambda: E.softmax_invisible(), ValueError, "only score terms meet a softmax, those of logits do not"),
         (lambda: E.index("embed"), ValueError, "'embed' is not a term of this expansion"),
         (lambda: E.index(S[0]), ValueError, r"is not a term of this expansion \(logits of attention-only, heads 2,2"),
-        (lambda: E.head(-1), ValueError, "0 <= x"),
+        (lambda: E.head(-1), ValueError, "whole number of terms, 0 or more"),
         (lambda: expand("logits", "logits"), TypeError, "expected an architecture .* not 'logits'"),
         (lambda: expand(SMALL, "score"), ValueError, "unknown target 'score'; the targets are"),
         (lambda: scores(SMALL, "L2H0"), ValueError, "there is no head L2H0"),

@@ -11,16 +11,15 @@ import pytest
 
 import symcircuits as sc
 from symcircuits import architecture as described
-from symcircuits import exact, verification
+from symcircuits import exact
 from symcircuits.algebra import Factor, IllTyped, Word
 from symcircuits.architecture import Architecture, Branch, Head, Layer, Program, Readout, Source
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, expand
 from symcircuits.model import random_model
-from symcircuits.verification import (
-    ROWS,
-    Check,
-    Report,
+from symcircuits.verification import ROWS, Check, Report, default_targets, verify
+from symcircuits.verification import rows as witnessed
+from symcircuits.verification.rows import (
     check_algebra,
     check_basis,
     check_lambdified,
@@ -28,8 +27,6 @@ from symcircuits.verification import (
     check_polynomial,
     check_transformer,
     check_types,
-    default_targets,
-    verify,
 )
 
 RECORD = sc.attention_only((3, 3))
@@ -681,8 +678,8 @@ def test_one_empty_target_among_others_does_not_hold() -> None:
 def test_two_empty_witnesses_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """If SymPy found no term and the enumeration none, nothing was compared."""
     group = [sc.logits(RECORD)]
-    monkeypatch.setattr(verification, "symbolic_terms", lambda arch, target: [])
-    monkeypatch.setattr(verification, "polynomial_terms", lambda arch, target: {})
+    monkeypatch.setattr(witnessed, "symbolic_terms", lambda arch, target: [])
+    monkeypatch.setattr(witnessed, "polynomial_terms", lambda arch, target: {})
     assert check_algebra(group, **EMPTY).passed is False
     assert check_monomials(group, (0, 100), **EMPTY).passed is False
 

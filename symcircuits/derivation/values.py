@@ -1,20 +1,20 @@
 """Values of expressions: every matrix an independent random k x k matrix over a prime field, exactly.
 
-The recursion symbols ``X_l`` and the target take their values from the walk over the architecture's program
-(the frozen forward pass), everything else from the expression itself.
+The recursion symbols ``X_l`` and the target take their values from the transformer's forward pass with patterns
+given, written from its definition in :mod:`symcircuits.model`; everything else from the expression itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 from zlib import crc32
 
 import numpy as np
 
 from symcircuits.algebra import Factor, Symbol, Word
-from symcircuits.architecture import Architecture, Readout, readout, stream_program
+from symcircuits.architecture import Architecture, Readout, readout
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -30,8 +30,8 @@ from symcircuits.derivation.expressions import (
     relabelled,
 )
 from symcircuits.derivation.flatten import Flat
+from symcircuits.model import Frozen, frozen, matrix_names
 from symcircuits.rings import Array, PrimeField, transpose
-from symcircuits.walk import Matrices, walk
 
 __all__ = ["Instance"]
 
@@ -91,8 +91,14 @@ class Instance:
 
     def _make(self, symbol: Symbol, name: str) -> Array:
         if symbol.glyph[0] == "X" and symbol.glyph[1:].isdecimal():
-            return self._walk(stream_program(self.architecture, int(symbol.glyph[1:])))
+            return self._forward.streams[int(symbol.glyph[1:])]
         return self.drawn[name]
+
+    @cached_property
+    def _forward(self) -> Frozen:
+        names = matrix_names(self.architecture)
+        scales = {name: self._scales[name.removeprefix("scale_")] for name in names if name.startswith("scale_")}
+        return frozen(self.architecture, {name: scales.get(name, self.drawn[name]) for name in names}, self.ring)
 
     def factor(self, factor: Factor, bindings: Bindings = _EMPTY) -> Array:
         """The matrix of a factor."""
@@ -112,21 +118,19 @@ class Instance:
             value = self.ring.times(self._scales[label], value)
         return value
 
-    def _walk(self, program: Any) -> Array:
-        value: Array | None = walk(program, Matrices(self.drawn, self.ring))
-        return self.zero() if value is None else value
-
     def zero(self) -> Array:
         """The empty sum."""
         return self.ring.zeros((self.trials, self.k, self.k))
 
     def target_value(self) -> Array:
-        """What is derived, by the frozen forward pass (the walk): linear, or query times key times the scale."""
-        sides = [self._walk(side) for side in self.readout.sides]
-        if len(sides) == 1:
-            return sides[0]
-        scales = (self.readout.scale,) if self.readout.scale else ()
-        return self.scaled(scales, self.ring.matmul(sides[0], transpose(sides[1])))
+        """What is derived, by the forward pass."""
+        head = self.readout.head
+        if head is not None:
+            return self._forward.scores[str(head)]
+        if self.target == "stream":
+            return self._forward.streams[-1]
+        assert self._forward.logits is not None
+        return self._forward.logits
 
     # ---------------------------------------------------------------------------------------- expressions
     def value(self, expr: Expr, bindings: Bindings = _EMPTY) -> Array:

@@ -1,207 +1,47 @@
-"""verify: the enumeration against two witnesses that cannot see it, three questions, each with its own row.
+"""The rows of ``verify``: each sets terms against what cannot see them, and says what it looked at.
 
-1. *same algebra*: SymPy multiplies the recursion out; its multiset of terms is the enumeration's;
-2. *same polynomial*: with random matrices over a prime field the frozen forward pass of the model, written from
-   its definition, equals the walk and the sum of the listed terms; exact;
-3. *same transformer*: on a real softmax model, logits and scores equal the sum of the SymPy-lambdified terms and
-   of the fast evaluation, within the bound that rounding allows.
-
-Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.algebra`) and *basis freedom* (a random
-invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
-changes a term of the stream as it changes the stream; exact).
-
-A row that looked at nothing never holds: it says that it was not run, or it fails.
+Every row takes ``terms`` (or ``values``), so that tests can hand it a corrupted expansion.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from symcircuits.algebra import IllTyped, check_finished
-from symcircuits.architecture import Architecture, Readout
+from symcircuits.architecture import Readout
 from symcircuits.evaluation import compare, evaluate
 from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
-from symcircuits.expansion import Expansion, Term, expand
-from symcircuits.model import Model, Run, frozen, random_model
+from symcircuits.expansion import Expansion, Term
+from symcircuits.export import lambdify_words
+from symcircuits.model import Run, frozen
 from symcircuits.rings import PrimeField, transpose
 from symcircuits.symbolic import polynomial_terms, symbolic_terms, tally, word_tokens
+from symcircuits.verification.report import Check
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Check", "Report", "verify"]
+__all__ = [
+    "check_algebra", "check_basis", "check_lambdified", "check_monomials", "check_polynomial", "check_transformer",
+    "check_types", "named", "spell",
+]  # fmt: skip
 
 MAX_TERMS = 5_000  # terms of one target that are listed, and multiplied out by SymPy, unless more are asked for
 LETTERS_LIMIT = 100_000  # above MAX_TERMS and up to here SymPy's commuting polynomials are asked
-TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
 TRIALS = 2
 NOTHING = "no term was looked at"
-ROWS = (
-    "types", "same algebra", "same letters", "same polynomial", "basis freedom", "same transformer, lambdified",
-    "same transformer",
-)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One row of a report: what was checked, and what came out.
-
-    ``passed`` is None where the check was not run (``what`` says why). ``error`` and ``bound``: number of terms or
-    entries that differ and 0 for exact checks, the entry with the largest ratio for those in floating point.
-    ``details`` holds sizes, seeds, and for checks over the prime field ``false_pass``, the Schwartz-Zippel bound.
-    """
-
-    name: str
-    target: str
-    passed: bool | None
-    error: float | None
-    bound: float | None
-    what: str
-    details: dict[str, Any] = field(default_factory=dict)
-
-    def json(self) -> dict[str, Any]:
-        """The row as plain data."""
-        error, bound = (x if x is None or np.isfinite(x) else None for x in (self.error, self.bound))
-        return {
-            "name": f"{self.name}: {self.target}", "passed": self.passed, "error": error, "bound": bound,
-            "what": self.what, "details": self.details,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The outcome of :func:`verify`: ``ok`` only if every check that was run holds; the others say why not."""
-
-    subject: str
-    checks: tuple[Check, ...]
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether every check that was run holds (and some were)."""
-        ran = [c for c in self.checks if c.passed is not None]
-        return bool(ran) and all(c.passed for c in ran)
-
-    def json(self) -> dict[str, Any]:
-        """The report as plain data."""
-        checks = [c.json() for c in self.checks]
-        return {"schema": "symcircuits.verify/1", "subject": self.subject, "ok": self.ok, "checks": checks}
-
-    def text(self, width: int = 100) -> str:
-        """The report as a table."""
-        from symcircuits.render.tables import report_text
-
-        return report_text(self, width)
-
-    def __str__(self) -> str:
-        return self.text()
-
-
-def verify(
-    subject: Architecture | Model,
-    tokens: Any = None,
-    *,
-    targets: Sequence[str] | None = None,
-    seed: int = 0,
-    max_terms: int = MAX_TERMS,
-    progress: Callable[[str], None] | None = None,
-) -> Report:
-    """Verify the expansions of an architecture, or of a model on tokens, three ways.
-
-    ``targets``: ``"logits"``, ``"stream"``, ``"scores:L1H0"``; by default the logits (the stream without
-    unembedding) and the scores of every head, or of one head a layer where that is too much. For an architecture the
-    third question is asked of a random model (vocabulary 11, d_model 16, d_head 4, 7 tokens). Raises ValueError on
-    bad targets or tokens, TypeError on what is neither architecture nor model. Source: own derivation; the
-    Schwartz-Zippel lemma.
-
-    >>> import symcircuits as sc
-    >>> sc.verify(sc.attention_only((2, 1))).ok
-    True
-    """
-    if not isinstance(subject, (Architecture, Model)):
-        raise TypeError(f"verify takes an architecture (see attention_only) or a model, not {subject!r}")
-    start, architecture = time.perf_counter(), subject if isinstance(subject, Architecture) else subject.architecture
-    expansions = [expand(architecture, t) for t in _targets(architecture, targets)]
-    run = _run(subject, tokens, seed)
-    questions: dict[str, Callable[[list[Expansion]], Check | None]] = {
-        "types": lambda g: check_types(g, max_terms),
-        "same algebra": lambda g: check_algebra(g, max_terms),
-        "same letters": lambda g: check_monomials(g, (max_terms, LETTERS_LIMIT)),
-        "same polynomial": lambda g: check_polynomial(g, seed, max_terms),
-        "basis freedom": lambda g: check_basis(g, seed, max_terms),
-        "same transformer, lambdified": lambda g: check_lambdified(g, run, seed, max_terms),
-        "same transformer": lambda g: check_transformer(g, run, seed, max_terms),
-    }
-    rows: list[Check] = []
-    for group in _groups(expansions):
-        for row, question in questions.items():
-            try:
-                check = question(group)
-            except IllTyped as fault:
-                check = Check(row, _target(group), False, 1, 0, f"a term is no word: {fault}")
-            rows += [check] if check else []
-            if check and progress:
-                progress(f"{check.name}: {check.target}")
-    rows.sort(key=lambda r: ROWS.index(r.name))
-    name = str(subject) if isinstance(subject, Architecture) else subject.name
-    return Report(name, tuple(rows), time.perf_counter() - start)
-
-
-def default_targets(architecture: Architecture) -> list[str]:
-    """The logits or stream, and the scores of every head; of one head a layer where all would be too many terms."""
-    first = "logits" if architecture.unembed else "stream"
-    heads = architecture.all_heads
-    total = 0
-    for layer in range(architecture.n_layers):
-        if architecture.heads[layer]:
-            each = expand(architecture, f"scores:{architecture.layer_heads(layer)[0]}").count
-            total += each * architecture.heads[layer]
-    if total > TOTAL_LIMIT:
-        heads = tuple(architecture.layer_heads(i)[-1] for i, n in enumerate(architecture.heads) if n)
-    return [first, *(f"scores:{h}" for h in heads)]
-
-
-def _targets(architecture: Architecture, targets: Sequence[str] | None) -> list[str]:
-    if targets is None:
-        return default_targets(architecture)
-    if not targets:
-        raise ValueError('no targets: give some of "logits", "stream" and "scores:L1H0", or None for the usual ones')
-    return [targets] if isinstance(targets, str) else list(dict.fromkeys(targets))
-
-
-def _groups(expansions: Sequence[Expansion]) -> list[list[Expansion]]:
-    """Logits, stream and scores apart: each question is asked once of each kind."""
-    groups: dict[str, list[Expansion]] = {}
-    for e in expansions:
-        groups.setdefault(e.target.partition(":")[0], []).append(e)
-    return list(groups.values())
-
-
-def _target(group: Sequence[Expansion]) -> str:
+def named(group: Sequence[Expansion]) -> str:
     kind = group[0].target.partition(":")[0]
     if kind != "scores":
         return kind
     names = [e.target.partition(":")[2] for e in group]
     return "scores of " + (", ".join(names) if len(names) <= 3 else f"{names[0]} ... {names[-1]} ({len(names)} heads)")
-
-
-def _run(subject: Architecture | Model, tokens: Any, seed: int) -> Run:
-    model = subject
-    if isinstance(model, Architecture):
-        model = random_model(model, seed=seed)
-        # A scale of its own for every head, so that another head's scale is seen.
-        scales = {head: scale * (1 + i / 10) for i, (head, scale) in enumerate(model.score_scale.items())}
-        model = replace(model, score_scale=scales)
-    if tokens is None:
-        n = min(model.n_context or 7, 7)
-        tokens = np.random.default_rng(seed).integers(0, model.d_vocab, n)
-    return model.run(tokens)
 
 
 # ------------------------------------------------------------------------------------------------- types
@@ -217,9 +57,9 @@ def check_types(group: Sequence[Expansion], limit: int = MAX_TERMS, terms: Itera
             check_finished(term.word, scaled=group[0].architecture.scale)
         except IllTyped as fault:
             faults.append(str(fault))
-    faults += [] if seen else [f"{_target(group)}: {NOTHING}"]
+    faults += [] if seen else [f"{named(group)}: {NOTHING}"]
     what = f"{seen:,} words accepted by the rules of types" + _left(left)
-    return Check("types", _target(group), not faults, len(faults), 0, faults[0] if faults else what)
+    return Check("types", named(group), not faults, len(faults), 0, faults[0] if faults else what)
 
 
 def _within(group: Sequence[Expansion], limit: int) -> tuple[list[Expansion], list[Expansion]]:
@@ -235,7 +75,7 @@ def _left(left: Sequence[Expansion]) -> str:
 
 def _not_run(name: str, group: Sequence[Expansion], limit: int) -> Check:
     smallest = min(e.count for e in group)
-    return Check(name, _target(group), None, None, None, f"not run: {smallest:,} terms or more, the limit is {limit:,}")
+    return Check(name, named(group), None, None, None, f"not run: {smallest:,} terms or more, the limit is {limit:,}")
 
 
 # ------------------------------------------------------------------------------------------ same algebra
@@ -264,7 +104,7 @@ def check_algebra(
             letters, composition, _ = next(iter(found))
             example = f"{e.target}: {kind}: {' @ '.join(letters)} ({composition})"
     what = f"SymPy multiplied the recursion out: {seen:,} terms, the same with the same types" + _left(left)
-    return Check("same algebra", _target(group), differing == 0, differing, 0, example or what, {"terms": seen})
+    return Check("same algebra", named(group), differing == 0, differing, 0, example or what, {"terms": seen})
 
 
 def check_monomials(
@@ -288,7 +128,7 @@ def check_monomials(
     what = f"SymPy's commuting polynomials: {seen:,} terms, the same letters (their order is not seen here)"
     if differing:
         what = f"SymPy's commuting polynomials have {seen:,} terms, and {differing:,} differ from the enumeration"
-    return Check("same letters", _target(chosen), differing == 0, differing, 0, what, {"terms": seen})
+    return Check("same letters", named(chosen), differing == 0, differing, 0, what, {"terms": seen})
 
 
 # --------------------------------------------------------------------------------------- same polynomial
@@ -334,7 +174,7 @@ def check_polynomial(
         "p": ring.p, "k": [min(sizes), max(sizes)], "degree": top, "trials": trials,
         "false_pass": (top / ring.p) ** trials, "seed": seed, "listed": listed,
     }  # fmt: skip
-    return Check("same polynomial", _target(group), not faults, differing, 0, faults[0] if faults else what, details)
+    return Check("same polynomial", named(group), not faults, differing, 0, faults[0] if faults else what, details)
 
 
 def _differ(a: npt.NDArray[Any], b: npt.NDArray[Any], message: str, faults: list[str]) -> int:
@@ -383,7 +223,7 @@ def check_basis(
     kept = "changed with the stream alone" if group[0].target == "stream" else "unchanged"
     unchanged = " and ".join(what) + f" {kept}, exactly, by random bases of the stream and all head spaces"
     message = changed[0] if changed else unchanged
-    return Check("basis freedom", _target(group), not changed, len(changed), 0, message, {"seed": seed})
+    return Check("basis freedom", named(group), not changed, len(changed), 0, message, {"seed": seed})
 
 
 def _in_basis(e: Expansion, values: npt.NDArray[Any], moved: Instance) -> npt.NDArray[Any]:
@@ -402,8 +242,6 @@ def check_lambdified(
     terms: Callable[[Expansion], Iterable[Term]] = iter,
 ) -> Check:
     """Whether the SymPy-lambdified terms add up to what the model computes."""
-    from symcircuits.export import lambdify_words
-
     chosen, left = _within(group, limit)
     if not chosen:
         return _not_run("same transformer, lambdified", group, limit)
@@ -447,4 +285,4 @@ def _closures(
     details = {"tokens": list(np.shape(run.tokens)), "dtype": str(run.dtype), "worst": worst.target, "seed": seed}
     passed = all(c.passed for c in found)
     message = f"softmax model = {what}" if passed else f"{worst.target}: the model differs from {what}"
-    return Check(name, _target(group), passed, worst.error, worst.bound, message, details)
+    return Check(name, named(group), passed, worst.error, worst.bound, message, details)

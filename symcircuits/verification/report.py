@@ -1,0 +1,64 @@
+"""What ``verify`` answers: rows, and the report that they make."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Check", "Report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row of a report: what was checked, and what came out.
+
+    ``passed`` is None where the check was not run (``what`` says why). ``error`` and ``bound``: number of terms or
+    entries that differ and 0 for exact checks, the entry with the largest ratio for those in floating point.
+    ``details`` holds sizes, seeds, and for checks over the prime field ``false_pass``, the Schwartz-Zippel bound.
+    """
+
+    name: str
+    target: str
+    passed: bool | None
+    error: float | None
+    bound: float | None
+    what: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def json(self) -> dict[str, Any]:
+        """The row as plain data."""
+        error, bound = (x if x is None or math.isfinite(x) else None for x in (self.error, self.bound))
+        return {
+            "name": f"{self.name}: {self.target}", "passed": self.passed, "error": error, "bound": bound,
+            "what": self.what, "details": self.details,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of :func:`verify`: ``ok`` only if every check that was run holds; the others say why not."""
+
+    subject: str
+    checks: tuple[Check, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check that was run holds (and some were)."""
+        ran = [c for c in self.checks if c.passed is not None]
+        return bool(ran) and all(c.passed for c in ran)
+
+    def json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        checks = [c.json() for c in self.checks]
+        return {"schema": "symcircuits.verify/1", "subject": self.subject, "ok": self.ok, "checks": checks}
+
+    def text(self, width: int = 100) -> str:
+        """The report as a table."""
+        from symcircuits.render.tables import report_text
+
+        return report_text(self, width)
+
+    def __str__(self) -> str:
+        return self.text()
