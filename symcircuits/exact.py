@@ -186,18 +186,18 @@ def _invertible(at: Instance, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _inverse(matrix: Array, p: int) -> Array | None:
-    """The inverse modulo p by elimination in Python integers; None when there is none."""
+    """The inverse modulo p by elimination, a whole column at a time; None when there is none."""
     k = len(matrix)
-    rows = [[int(v) for v in row] + [int(i == j) for j in range(k)] for i, row in enumerate(matrix)]
+    rows: Array = np.concatenate([matrix % p, np.eye(k, dtype=np.int64)], axis=1)
+    rows = rows if p <= 2**31 else rows.astype(object)  # products of two elements must fit
     for col in range(k):
-        pivot = next((r for r in range(col, k) if rows[r][col]), None)
-        if pivot is None:
+        pivot = col + int(np.argmax(rows[col:, col] != 0))
+        if not rows[pivot, col]:
             return None
-        rows[col], rows[pivot] = rows[pivot], rows[col]
-        factor = pow(rows[col][col], -1, p)
-        rows[col] = [v * factor % p for v in rows[col]]
-        for r in range(k):
-            if r != col and rows[r][col]:
-                by = rows[r][col]
-                rows[r] = [(v - by * w) % p for v, w in zip(rows[r], rows[col], strict=True)]
-    return np.array([row[k:] for row in rows], dtype=np.int64)
+        rows[[col, pivot]] = rows[[pivot, col]]
+        rows[col] = rows[col] * pow(int(rows[col, col]), -1, p) % p
+        others = rows[:, col].copy()
+        others[col] = 0
+        rows = (rows - others[:, None] * rows[col] % p) % p
+    return rows[:, k:].astype(np.int64)
+
