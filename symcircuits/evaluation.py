@@ -225,7 +225,8 @@ class Closure:
     """|sum of terms - model| against the bound that rounding allows, at the entry with the largest ratio.
 
     ``bound = 16 u (sum of |summands| + f)``, u the unit roundoff; f is ``|x_i||w_u|`` for logits,
-    ``scale |q_i||k_j|`` for scores, ``|x_i|`` for the stream. The constant is empirical, not proved.
+    ``scale |q_i||k_j|`` for scores (see :func:`rounding_scale` for a small d_head), ``|x_i|`` for the stream. The
+    constant is empirical, not proved.
     """
 
     target: str
@@ -243,27 +244,48 @@ def reference(target: str, run: Run) -> Array:
     return run.streams[-1] if target == "stream" else run.scores[target.partition(":")[2]]
 
 
-def rounding_scale(target: str, run: Run) -> Array:
-    """The f of the bound: the size of the factors whose product the model itself rounds."""
-    stream = run.streams[-1]
-    if target == "stream":
-        return np.asarray(np.linalg.norm(stream, axis=-1, keepdims=True))
-    if target == "logits":
-        return np.asarray(np.linalg.norm(stream, axis=-1)[..., None] * np.linalg.norm(run.arrays["W_U"], axis=1))
-    label = target.partition(":")[2]
+def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
+    """The f of the bound: the size of the factors whose product is rounded, entry by entry.
+
+    Where d_head is small against d_model, q and k may be small by cancellation, and carry the rounding of the
+    products that made them: so f of scores is at least ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) / 16`` (Frobenius
+    norms of the weights); ``fused`` says that W_QK itself is multiplied with, and f then is at least
+    ``scale |x_i||W_QK||x_j| / 16``.
+    """
     arrays, arch = run.arrays, run.model.architecture
+    if not target.startswith("scores"):
+        stream = _norm(run.streams[-1])[..., None]
+        return stream if target == "stream" else stream * _norm(arrays["W_U"])
+    label = target.partition(":")[2]
     read = run.streams[arch.head(label).layer]
     if arch.positions == "shortformer":
         read = read + arrays["P"]
-    q, k = (read @ arrays[f"W_{s}_{label}"].T + arrays.get(f"b_{s}_{label}", 0) for s in "QK")
-    scale = abs(arrays[f"scale_{label}"]) if arch.scale else 1.0
-    return scale * np.linalg.norm(q, axis=-1)[..., :, None] * np.linalg.norm(k, axis=-1)[..., None, :]  # type: ignore[no-any-return]
+    q, k = (_norm(read @ arrays[f"W_{s}_{label}"].T + arrays.get(f"b_{s}_{label}", 0)) for s in "QK")
+    x, w_q, w_k = _norm(read), *(np.linalg.norm(_wide(arrays[f"W_{s}_{label}"])) for s in "QK")
+    made = _outer(x * w_q, k) + _outer(q, x * w_k)
+    if fused:
+        made = np.maximum(made, _outer(x, x) * np.linalg.norm(_wide(arrays[f"W_QK_{label}"])))
+    scale = abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0
+    return np.asarray(scale * np.maximum(_outer(q, k), made / 16))
 
 
-def compare(target: str, run: Run, summands: Iterator[Array], listed: bool) -> Closure:
+def _wide(array: Array) -> Array:
+    return np.asarray(array, dtype=np.float64)  # a norm squares: float32 would overflow where the model does not
+
+
+def _norm(rows: Array) -> Array:
+    return np.asarray(np.linalg.norm(_wide(rows), axis=-1))
+
+
+def _outer(rows: Array, cols: Array) -> Array:
+    return np.asarray(rows[..., :, None] * cols[..., None, :])
+
+
+def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fused: bool = False) -> Closure:
     """Add the summands pairwise and set the sum against the model's own value, entry by entry.
 
-    Nothing is taken on trust: no summand at all, an entry that is no finite number and a bound that is none fail.
+    ``fused``: see :func:`rounding_scale`. Nothing is taken on trust: no summand at all, an entry that is no finite
+    number and a bound that is none fail.
     """
     model = np.asarray(reference(target, run))
     total, size = PairwiseSum(), PairwiseSum()
@@ -274,7 +296,7 @@ def compare(target: str, run: Run, summands: Iterator[Array], listed: bool) -> C
         zero = np.zeros(model.shape, dtype=run.dtype)
         summed, absolute = (total.value, size.value) if total.count else (zero, zero)
         unit = np.finfo(run.dtype).eps / 2
-        bound = np.broadcast_to(16 * unit * (absolute + rounding_scale(target, run)), model.shape)
+        bound = np.broadcast_to(16 * unit * (absolute + rounding_scale(target, run, fused)), model.shape)
         allowed = _allowed(target, run, model)
         error, bound = np.abs(summed - model)[allowed], bound[allowed]
     if not error.size:

@@ -200,4 +200,3 @@ def _inverse(matrix: Array, p: int) -> Array | None:
         others[col] = 0
         rows = (rows - others[:, None] * rows[col] % p) % p
     return rows[:, k:].astype(np.int64)
-

@@ -16,8 +16,10 @@ from sympy.matrices.exceptions import ShapeError
 
 from symcircuits.algebra import Factor, Index, Space, Symbol, Word
 from symcircuits.architecture import Architecture, attention_only
+from symcircuits.evaluation import evaluate
 from symcircuits.expansion import expand, logits, scores, stream
 from symcircuits.export import lambdify_word, lambdify_words, word_expr
+from symcircuits.model import random_model
 
 Arrays = dict[str, Any]
 N, D, DH, V, VO = 5, 6, 3, 7, 4
@@ -154,7 +156,8 @@ def test_a_batch_of_patterns_on_one_row_of_tokens() -> None:
     arch = attention_only((2,))
     arrays, one = random_arrays(arch, 2, (3,)), random_arrays(arch, 2)
     value = logits(arch)[1].lambdify()(**{**arrays, "t": one["t"]})
-    wanted = [logits(arch)[1].lambdify()(**{**arrays, "t": one["t"], "A_L0H0": a}) for a in arrays["A_L0H0"]]
+    single = {**arrays, "t": one["t"], "A_L0H1": one["A_L0H1"]}
+    wanted = [logits(arch)[1].lambdify()(**{**single, "A_L0H0": a}) for a in arrays["A_L0H0"]]
     np.testing.assert_allclose(value, wanted, rtol=1e-13)
 
 
@@ -293,9 +296,23 @@ def test_unknown_arguments_are_refused(name: str) -> None:
         term_of("logits", "embed -> L0H1")(**ARRAYS, W_OV_L0H01X=1)
 
 
-def test_only_keywords() -> None:
-    with pytest.raises(TypeError, match="positional"):
-        term_of("logits", "embed")(ARRAYS["t"])
+def test_arguments_may_stand_in_their_order() -> None:
+    term = term_of("logits", "embed")
+    by_name = term(**ARRAYS)
+    np.testing.assert_array_equal(term(*(ARRAYS[name] for name in term.arguments)), by_name)
+    with pytest.raises(TypeError, match="t is given twice, in its place and by name"):
+        term(ARRAYS["t"], **ARRAYS)
+    with pytest.raises(TypeError, match="4 arguments were given, but the term has t, W_E, W_U"):
+        term(*[ARRAYS["t"]] * 4)
+
+
+def test_the_batch_of_the_tokens_is_the_batch_of_every_term() -> None:
+    arch = attention_only((1,), "standard", biases=True)
+    run = random_model(arch, seed=1).run([[1, 2, 3], [3, 2, 0]])
+    for expansion in (logits(arch), scores(arch, "L0H0")):
+        for term, value in zip(expansion, evaluate(expansion, run), strict=True):
+            np.testing.assert_allclose(term.lambdify()(**run.arrays), value, atol=1e-12)
+            assert term.lambdify()(**run.arrays).shape == value.shape
 
 
 WRONG_SHAPES = {

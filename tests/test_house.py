@@ -27,6 +27,7 @@ LAYERS = (
     "files",
     "progress",
     "architecture",
+    "arguments",
     "export",
     "walk",
     "paths",
@@ -54,7 +55,7 @@ SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation"}
 # What a module may not import although it stands lower: a witness must not see the answer.
 FORBIDDEN = {
     "algebra": set(LAYERS),
-    "symbolic": {"paths", "expansion", "export", "tree", "evaluation"},
+    "symbolic": {"paths", "expansion", "arguments", "export", "tree", "evaluation"},
     "model": {"walk", "paths", "expansion", "export", "symbolic"},
 }
 

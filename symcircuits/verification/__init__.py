@@ -6,7 +6,8 @@
 3. *same transformer*: on a real softmax model, logits and scores equal the sum of the SymPy-lambdified terms and
    of the fast evaluation, within the bound that rounding allows.
 
-Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.algebra`) and *basis freedom* (a random
+Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.algebra`), *same names* (labels, orders,
+counts and numbers of terms are what their words say) and *basis freedom* (a random
 invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
 changes a term of the stream as it changes the stream; exact).
 
@@ -26,6 +27,7 @@ from symcircuits.algebra import IllTyped
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, expand
 from symcircuits.model import Model, Run, random_model
+from symcircuits.verification.names import check_names
 from symcircuits.verification.report import Check, Report
 from symcircuits.verification.rows import (
     LETTERS_LIMIT,
@@ -44,8 +46,8 @@ __all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
 
 TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
 ROWS = (
-    "types", "same algebra", "same letters", "same polynomial", "basis freedom", "same transformer, lambdified",
-    "same transformer",
+    "types", "same names", "same algebra", "same letters", "same polynomial", "basis freedom",
+    "same transformer, lambdified", "same transformer",
 )  # fmt: skip
 
 
@@ -77,6 +79,7 @@ def verify(
     run = _run(subject, tokens, seed)
     questions: dict[str, Callable[[list[Expansion]], Check | None]] = {
         "types": lambda g: check_types(g, max_terms),
+        "same names": lambda g: check_names(g, seed, max_terms),
         "same algebra": lambda g: check_algebra(g, max_terms),
         "same letters": lambda g: check_monomials(g, (max_terms, LETTERS_LIMIT)),
         "same polynomial": lambda g: check_polynomial(g, seed, max_terms),

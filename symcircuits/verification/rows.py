@@ -121,14 +121,24 @@ def check_monomials(
         return None
     differing, seen = 0, 0
     for e in chosen:
-        found = Counter(polynomial_terms(e.architecture, e.target))
-        ours = Counter(tuple(sorted(word_tokens(t.word))) for t in terms(e))
+        found = Counter({(key, *_type(key, e)): n for key, n in polynomial_terms(e.architecture, e.target).items()})
+        ours = Counter((tuple(sorted(word_tokens(t.word))), t.composition, t.orders) for t in terms(e))
         seen += sum(found.values())
         differing += sum((ours - found).values()) + sum((found - ours).values()) + (not found)
-    what = f"SymPy's commuting polynomials: {seen:,} terms, the same letters (their order is not seen here)"
+    what = f"SymPy's commuting polynomials: {seen:,} terms, the same letters and types (their order is not seen here)"
     if differing:
         what = f"SymPy's commuting polynomials have {seen:,} terms, and {differing:,} differ from the enumeration"
     return Check("same letters", named(chosen), differing == 0, differing, 0, what, {"terms": seen})
+
+
+def _type(letters: tuple[str, ...], e: Expansion) -> tuple[str, tuple[int, ...]]:
+    """Composition type and orders, from the letters of SymPy's monomial: patterns, and transposed patterns."""
+    patterns = [letter for letter in letters if letter.startswith("A[")]
+    keys = sum(letter.endswith(".T") for letter in patterns)
+    if not e.readout.bilinear:
+        return ("V" if len(patterns) > 1 else "none"), (len(patterns),)
+    queries = len(patterns) - keys
+    return ("Q" * (queries > 0) + "K" * (keys > 0)) or "none", (queries, keys)
 
 
 # --------------------------------------------------------------------------------------- same polynomial
@@ -250,7 +260,7 @@ def check_lambdified(
         yield from lambdify_words([t.word for t in terms(e)])(run.arrays)
 
     what = "the sum of the SymPy-lambdified terms" + _left(left)
-    return _closures("same transformer, lambdified", group, chosen, run, values, what, seed)
+    return _closures("same transformer, lambdified", group, chosen, run, values, what, seed, fused=True)
 
 
 def check_transformer(
@@ -279,8 +289,9 @@ def _closures(
     values: Callable[[Expansion], Iterator[Any]],
     what: str,
     seed: int,
+    fused: bool = False,
 ) -> Check:
-    found = [compare(e.target, run, values(e), e.count <= MAX_TERMS) for e in chosen]
+    found = [compare(e.target, run, values(e), e.count <= MAX_TERMS, fused) for e in chosen]
     worst = max(found, key=lambda c: np.inf if not c.passed else (c.error / c.bound if c.bound else 0.0))
     details = {"tokens": list(np.shape(run.tokens)), "dtype": str(run.dtype), "worst": worst.target, "seed": seed}
     passed = all(c.passed for c in found)

@@ -1,0 +1,119 @@
+"""The row *same names*: what a term is called and numbered is what its word says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from symcircuits.algebra import Factor, Word, score_sides
+from symcircuits.expansion import Expansion, Term
+from symcircuits.verification.report import Check
+from symcircuits.verification.rows import MAX_TERMS, NOTHING, named
+from symcircuits.walk import Counts, walk
+
+__all__ = ["check_names", "read_paths"]
+
+SAMPLE = 200  # terms of one target whose number is looked up both ways
+_SOURCES = {"t": "embed", "P": "pos"}
+
+
+def read_paths(word: Word) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The source and the heads (earliest first) of each side, read off the letters of a word alone.
+
+    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.expansion import scores
+    >>> read_paths(scores(attention_only((2, 1)), "L1H0")[1].word)
+    (('embed', ()), ('embed', ('L0H0',)))
+    """
+    is_score = any(f.col.space.kind == "qk" for f in word.factors[:-1])
+    return tuple(_read_side(side.factors) for side in (score_sides(word) if is_score else (word,)))
+
+
+def _read_side(factors: Sequence[Factor]) -> tuple[str, tuple[str, ...]]:
+    heads = [f.symbol.label for f in takewhile(lambda f: f.symbol.glyph == "A", factors)]
+    core = factors[len(heads)].symbol
+    source = _SOURCES.get(core.glyph) or factors[len(heads) + 1].symbol.text
+    return source, tuple(reversed(heads))
+
+
+def check_names(
+    group: Sequence[Expansion],
+    seed: int = 0,
+    limit: int = MAX_TERMS,
+    terms: Callable[[Expansion], Iterable[Term]] = iter,
+) -> Check:
+    """Whether labels, orders, counts and numbers are those of the words; above the limit on a random sample."""
+    faults: list[str] = []
+    listed, sampled = 0, 0
+    for e in group:
+        whole = e.count <= limit
+        if e.count != _counted(e):
+            faults.append(f"{e.target}: it says {e.count:,} terms, the walk counts {_counted(e):,}")
+        seen: Counter[Any] = Counter()
+        for i, term in _chosen(e, seed, whole, terms):
+            faults += [f"{e.target}, term {i}: {fault}" for fault in _misnamed(e, i, term, whole)]
+            seen[term.composition, term.order] += 1
+        total = sum(seen.values())
+        listed, sampled = listed + total * whole, sampled + total * (not whole)
+        faults += [] if total else [f"{e.target}: {NOTHING}"]
+        faults += [f"{e.target}: {f}" for f in _miscounted(e, seen)] if whole else []
+    what = [f"{listed:,} terms listed"] if listed else []
+    what += [f"{sampled:,} drawn at random"] if sampled else []
+    message = " and ".join(what) + ": paths, labels, orders, counts and numbers are those of the words"
+    return Check(
+        "same names", named(group), not faults, len(faults), 0, faults[0] if faults else message, {"seed": seed}
+    )
+
+
+def _counted(e: Expansion) -> int:
+    """The number of terms by the walk in plain integers, side by side."""
+    total = 1
+    for side in e.readout.sides:
+        total *= walk(side, Counts()) or 0
+    return total
+
+
+def _chosen(
+    e: Expansion, seed: int, whole: bool, terms: Callable[[Expansion], Iterable[Term]]
+) -> Iterator[tuple[int, Term]]:
+    if whole:
+        yield from enumerate(terms(e))
+        return
+    rng = np.random.default_rng(seed)
+    for _ in range(SAMPLE):
+        digits = rng.integers(0, 2**32, size=4).tolist()
+        i = sum(int(d) << 32 * n for n, d in enumerate(digits)) % e.count
+        yield i, e[i]
+
+
+def _misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
+    """What is wrong with one term's names."""
+    read = read_paths(term.word)
+    held = tuple((p.source.name, tuple(map(str, p.heads))) for p in term.paths)
+    label = " | ".join(" -> ".join([source, *heads]) for source, heads in read)
+    if held != read or term.label != label:
+        yield f"it is called {term.label}, but its word {term.word.text} is {label}"
+    if term.orders != tuple(len(heads) for _, heads in read) or term.order != sum(term.orders):
+        yield f"{label} is said to have orders {term.orders}"
+    if term.softmax_invisible != (len(read) == 2 and read[1][0].startswith("b_")):
+        yield f"{label} is {'not ' * (not term.softmax_invisible)}said to be invisible to softmax"
+    looked_up = not whole or i % (e.count // SAMPLE + 1) == 0
+    if looked_up and (i >= e.count or e[i] != term or e.index(term) != i):
+        yield f"{label} is not found under its number"
+
+
+def _miscounted(e: Expansion, seen: Counter[Any]) -> Iterator[str]:
+    """Where the counts of an expansion are not those of its terms."""
+    by_order: Counter[int] = Counter()
+    by_type: Counter[str] = Counter()
+    for (composition, order), n in seen.items():
+        by_order[order] += n
+        by_type[composition] += n
+    if sum(seen.values()) != e.count:
+        yield f"it says {e.count:,} terms, but lists {sum(seen.values()):,}"
+    if dict(by_order) != e.counts_by_order() or dict(by_type) != e.counts_by_composition():
+        yield "the counts by order or composition type are not those of its terms"
