@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from symcircuits.algebra import Factor, Index, Space, Symbol
+from symcircuits.notation import amount
 
 __all__ = ["Architecture", "Branch", "Head", "Layer", "Readout", "Source", "as_head", "attention_only", "readout"]
 
@@ -64,7 +65,7 @@ def as_head(head: str | tuple[int, int]) -> Head:
     raise ValueError(f"{head!r} is not the name of a head; write L1H4, 1.4 or (1, 4), counted from 0")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Source:
     """What writes a constant to the stream: ``left core right``, e.g. ``A^h (1 b_V^T) W_O^T``.
 
@@ -76,6 +77,9 @@ class Source:
     left: tuple[Factor, ...] = ()
     right: tuple[Factor, ...] = ()
     head: Head | None = None
+
+    def __repr__(self) -> str:
+        return f"<Source {self.name}>"
 
     @property
     def kind(self) -> str:
@@ -114,7 +118,7 @@ class Layer:
 Program = tuple[Layer, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Readout:
     """What is expanded: one program for logits or the stream, two (query, key) for the scores of a head.
 
@@ -125,6 +129,9 @@ class Readout:
     target: str
     sides: tuple[Program, ...]
     scale: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Readout {self.target} of {self.architecture}>"
 
     @property
     def head(self) -> Head | None:
@@ -137,7 +144,7 @@ class Readout:
         return len(self.sides) == 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Architecture:
     """An attention-only transformer, as far as its algebra goes; made by :func:`attention_only`.
 
@@ -173,11 +180,17 @@ class Architecture:
         """The head of that name; ValueError with what there is when it does not exist."""
         found = as_head(head)
         if found.layer >= self.n_layers:
-            raise ValueError(f"there is no head {found}: the model has {_layers(self.n_layers)}, counted from 0")
+            raise ValueError(
+                f"there is no head {found}: the model has {amount(self.n_layers, 'layer')}, counted from 0"
+            )
         if found.number >= self.heads[found.layer]:
             count = self.heads[found.layer]
-            raise ValueError(f"there is no head {found}: layer {found.layer} has {count} head(s), counted from 0")
+            heads = amount(count, "head")
+            raise ValueError(f"there is no head {found}: layer {found.layer} has {heads}, counted from 0")
         return found
+
+    def __repr__(self) -> str:
+        return f"<Architecture: {self}>"
 
     def __str__(self) -> str:
         heads = ",".join(map(str, self.heads)) or "none"
@@ -187,10 +200,6 @@ class Architecture:
         extra += [] if self.causal else ["bidirectional"]
         extra += [] if self.unembed else ["no unembedding"]
         return f"attention-only, heads {heads}" + "".join(f", {e}" for e in extra)
-
-
-def _layers(n: int) -> str:
-    return "1 layer" if n == 1 else f"{n} layers"
 
 
 def bias_names(heads: tuple[int, ...], unembed: bool = True) -> tuple[str, ...]:

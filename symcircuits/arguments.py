@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from symcircuits.algebra import Index, Symbol
+from symcircuits.notation import amount
 
 __all__ = ["SIZES", "Inputs", "leading_axes", "shape_of", "size_of"]
 
@@ -93,7 +94,7 @@ class Inputs:
             elif name != "ones":
                 missing.append(_described(name, symbol) + (f", or both {' and '.join(parts)}" if parts else ""))
         if missing:
-            raise TypeError(f"missing {len(missing)} argument(s): " + "; ".join(missing))
+            raise TypeError(f"missing {amount(len(missing), 'argument')}: " + "; ".join(missing))
         return used
 
     def _refuse_unknown(self, arrays: Mapping[str, Any]) -> None:

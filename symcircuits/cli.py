@@ -7,12 +7,15 @@ progress and notes on standard error. Everything heavy is imported by the comman
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from symcircuits.architecture import Architecture, attention_only
+from symcircuits.notation import amount
 
 if TYPE_CHECKING:
     from symcircuits.model import Model
@@ -52,6 +55,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     command = "symcircuits"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no failure
     try:
         try:
             options = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
@@ -141,6 +147,7 @@ def _architecture_options(parser: Any, required: bool = True) -> None:
     )
     parser.add_argument("--biases", action="store_true", help="all biases, each a source of its own")
     parser.add_argument("--no-scale", action="store_true", help="scores without a scale")
+    parser.add_argument("--bidirectional", action="store_true", help="attention without a causal mask")
     parser.add_argument("--no-unembed", action="store_true", help="a model without unembedding (expand the stream)")
 
 
@@ -173,7 +180,7 @@ def _add_derive(commands: Any) -> None:
     parser.add_argument("--format", choices=["latex", "text", "json"], default="latex")
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     parser.add_argument("--standalone", action="store_true", help="a LaTeX document that compiles")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of standard output")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file (- or nothing: standard output)")
 
 
 def _add_verify(commands: Any) -> None:
@@ -236,17 +243,19 @@ def _numbers(text: str, option: str) -> list[int]:
         raise ValueError(f"{option} is empty; write whole numbers with commas between, e.g. {option} 1,2,3")
     found = []
     for word in text.split(","):
-        try:
-            found.append(int(word.strip()))
-        except ValueError:
-            seen = word.strip()
+        seen = word.strip()
+        if not re.fullmatch(r"[+-]?[0-9]+", seen):
             fault = f"{seen!r} is not a whole number" if seen else "a number is missing between the commas"
-            raise ValueError(f"{option} {text!r}: {fault}") from None
+            raise ValueError(f"{option} {text!r}: {fault}")
+        found.append(int(seen))
     return found
 
 
 def _read_tokens(text: str) -> Any:
-    rows = [_numbers(row, "--tokens") for row in text.split(";")]
+    parts = text.split(";")
+    if len(parts) > 1 and not all(part.strip() for part in parts):
+        raise ValueError(f"--tokens {text!r}: a row is empty")
+    rows = [_numbers(row, "--tokens") for row in parts]
     return rows if len(rows) > 1 else rows[0]
 
 
@@ -256,7 +265,10 @@ def _read_architecture(options: argparse.Namespace) -> Architecture:
         raise ValueError('--heads is empty; write the heads of each layer, e.g. --heads 3,3, or "none" for zero layers')
     heads = [] if text.strip().lower() == "none" else _numbers(text, "--heads")
     positions = None if options.positions == "none" else options.positions
-    return attention_only(heads, positions, options.biases, scale=not options.no_scale, unembed=not options.no_unembed)
+    return attention_only(
+        heads, positions, options.biases,
+        scale=not options.no_scale, causal=not options.bidirectional, unembed=not options.no_unembed,
+    )  # fmt: skip
 
 
 def _at_least_zero(name: str, number: int | None) -> None:
@@ -265,7 +277,7 @@ def _at_least_zero(name: str, number: int | None) -> None:
 
 
 def _default_target(architecture: Architecture, target: str | None) -> str:
-    return target or ("logits" if architecture.unembed else "stream")
+    return target if target is not None else "logits" if architecture.unembed else "stream"
 
 
 def _print_json(data: Any) -> None:
@@ -302,7 +314,7 @@ def _count(options: argparse.Namespace) -> int:
             "count": expansion.count, "by_order": by_order, "by_composition": by_composition,
         })  # fmt: skip
         return 0
-    print(_fitted(f"{expansion.target} of {architecture}: {expansion.count:,} terms"))
+    print(_fitted(f"{expansion.target} of {architecture}: {amount(expansion.count, 'term')}"))
     for kind, counts in (("order", by_order), ("composition", by_composition)):
         size = max(len(f"{n:,}") for n in counts.values()) if counts else 0
         for key, n in counts.items():
@@ -315,6 +327,8 @@ def _derive(options: argparse.Namespace) -> int:
 
     if options.standalone and options.format != "latex":
         raise ValueError("--standalone makes a LaTeX document; it does not go with --format " + options.format)
+    if options.output == "-":
+        options.output = None
     if options.output is not None:
         from symcircuits.files import check_writable, write_text
 
@@ -349,7 +363,7 @@ def _verify(options: argparse.Namespace) -> int:
 
     if (options.model is None) == (options.heads is None):
         raise ValueError("give either --heads or a MODEL to verify")
-    described = [o for o in ("biases", "no_scale", "no_unembed") if getattr(options, o)]
+    described = [o for o in ("biases", "no_scale", "bidirectional", "no_unembed") if getattr(options, o)]
     described += ["positions"] if options.positions != "none" else []
     if options.model is not None and described:
         raise ValueError(f"--{described[0].replace('_', '-')} goes with --heads; a MODEL says by itself what it has")

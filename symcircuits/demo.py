@@ -30,6 +30,8 @@ def run(folder: str, width: int) -> int:
     """Derive, verify, explain; the LaTeX goes to ``folder``. Returns the exit code."""
     architecture = attention_only((3, 3))
     out = Path(folder)
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"cannot write the LaTeX to {out}: it is a file, not a folder")
     out.mkdir(parents=True, exist_ok=True)
     print("1. Two layers of 3 heads, derived: every step is checked before it is printed\n")
     for target, form, name in DERIVATIONS:

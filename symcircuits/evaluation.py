@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from symcircuits.expansion import Expansion, Term, composition_of
+from symcircuits.model import Run
 from symcircuits.paths import path_branches
 from symcircuits.rings import Floats
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices
-
-if TYPE_CHECKING:
-    from symcircuits.model import Run
 
 __all__ = ["Closure", "PairwiseSum", "Values", "closure", "compare", "evaluate", "reference", "rounding_scale"]
 
@@ -66,6 +64,9 @@ class Values:
 
     def __len__(self) -> int:
         return len(self.expansion)
+
+    def __repr__(self) -> str:
+        return f"<Values of {self.expansion!r} on {self.run!r}>"
 
     def __iter__(self) -> Iterator[Array]:
         for _, values in self.blocks():
@@ -182,6 +183,9 @@ def evaluate(expansion: Expansion, run: Run) -> Values:
     >>> len(list(values)), bool(abs(values.total() - run.logits).max() < 1e-12)
     (9, True)
     """
+    for given, kind, what in ((expansion, Expansion, "an expansion"), (run, Run, "a run (see model.run)")):
+        if not isinstance(given, kind):
+            raise TypeError(f"evaluate(expansion, run): {what} is needed there, not {given!r}")
     if expansion.architecture != run.model.architecture:
         raise ValueError(
             f"this expansion is of [{expansion.architecture}], but the run is of a model that is "
@@ -247,10 +251,10 @@ def reference(target: str, run: Run) -> Array:
 def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     """The f of the bound: the size of the factors whose product is rounded, entry by entry.
 
-    Where d_head is small against d_model, q and k may be small by cancellation, and carry the rounding of the
-    products that made them: so f of scores is at least ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) / 16`` (Frobenius
-    norms of the weights); ``fused`` says that W_QK itself is multiplied with, and f then is at least
-    ``scale |x_i||W_QK||x_j| / 16``.
+    Where d_head is small against d_model (16 times or more), q and k are often small by cancellation, and carry the
+    rounding of the products that made them: there f of scores is at least
+    ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) / 16`` (Frobenius norms of the weights). ``fused`` says that W_QK
+    itself is multiplied with: f then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size.
     """
     arrays, arch = run.arrays, run.model.architecture
     if not target.startswith("scores"):
@@ -260,13 +264,14 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     read = run.streams[arch.head(label).layer]
     if arch.positions == "shortformer":
         read = read + arrays["P"]
-    q, k = (_norm(read @ arrays[f"W_{s}_{label}"].T + arrays.get(f"b_{s}_{label}", 0)) for s in "QK")
-    x, w_q, w_k = _norm(read), *(np.linalg.norm(_wide(arrays[f"W_{s}_{label}"])) for s in "QK")
-    made = _outer(x * w_q, k) + _outer(q, x * w_k)
+    w_q, w_k = (arrays[f"W_{s}_{label}"] for s in "QK")
+    q, k = (_norm(read @ w.T + arrays.get(f"b_{s}_{label}", 0)) for s, w in (("Q", w_q), ("K", w_k)))
+    size, x = _outer(q, k), _norm(read)
+    if w_q.shape[1] >= 16 * w_q.shape[0]:
+        size = np.maximum(size, (_outer(x, k) * _length(w_q) + _outer(q, x) * _length(w_k)) / 16)
     if fused:
-        made = np.maximum(made, _outer(x, x) * np.linalg.norm(_wide(arrays[f"W_QK_{label}"])))
-    scale = abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0
-    return np.asarray(scale * np.maximum(_outer(q, k), made / 16))
+        size = np.maximum(size, _outer(x, x) * _length(arrays[f"W_QK_{label}"]) / 16)
+    return np.asarray(size * (abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0))
 
 
 def _wide(array: Array) -> Array:
@@ -275,6 +280,10 @@ def _wide(array: Array) -> Array:
 
 def _norm(rows: Array) -> Array:
     return np.asarray(np.linalg.norm(_wide(rows), axis=-1))
+
+
+def _length(matrix: Array) -> float:
+    return float(np.linalg.norm(_wide(matrix)))
 
 
 def _outer(rows: Array, cols: Array) -> Array:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from symcircuits.algebra import Word, transpose
 from symcircuits.architecture import Architecture, Head, Readout, Source, readout
+from symcircuits.notation import amount
 from symcircuits.paths import Path, Paths, path_factors
 from symcircuits.walk import Mark
 
@@ -122,7 +123,8 @@ class Term:
         return f"$\\displaystyle {self.latex()}$"
 
     def __repr__(self) -> str:
-        return f"<Term {self.label} ({self.composition}): {self.text}>"
+        text = self.text
+        return f"<Term {self.label} ({self.composition}): {text}>" if len(text) <= 200 else f"<Term {self.label}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,10 @@ class Clause:
     kind: str  # "order", "composition", "through" or "from_source"
     values: frozenset[Any]
     side: str = "either"
+
+    def __str__(self) -> str:
+        side = "" if self.side == "either" else f" on the {self.side} side"
+        return f"{self.kind} {' or '.join(sorted(map(str, self.values)))}{side}"
 
     def on(self, side: int) -> bool:
         """Whether it looks at that side."""
@@ -182,7 +188,7 @@ class Expansion:
                         heads[value] = heads.get(value, 0) | 1 << i
                     else:
                         names[value] = names.get(value, 0) | 1 << i
-        return Paths(self.readout.sides[side], heads, lambda s: names.get(s.name, 0))
+        return Paths(self.readout.sides[side], heads, names)
 
     def accepts(self, marks: tuple[Mark, ...]) -> bool:
         """Whether terms with these marks (one a side) are in the selection."""
@@ -256,6 +262,16 @@ class Expansion:
     def __bool__(self) -> bool:
         return self.count > 0
 
+    def _key(self) -> tuple[Any, ...]:
+        return self.architecture, self.target, frozenset(self.clauses)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it expands the same target under the same conditions."""
+        return self._key() == other._key() if isinstance(other, Expansion) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
     # ------------------------------------------------------------------------------------ terms and numbers
     @overload
     def __getitem__(self, index: int) -> Term: ...
@@ -272,7 +288,7 @@ class Expansion:
         except AttributeError:
             raise TypeError(f"terms are numbered by whole numbers, not {index!r}") from None
         if not -self.count <= i < self.count:
-            raise IndexError(f"term {i} does not exist: this expansion has {self.count:,} term(s), counted from 0")
+            raise IndexError(f"term {i} does not exist: this expansion has {amount(self.count, 'term')}")
         first, rest = self.sides[0].unrank(i % self.count, self._weights)
         if len(self.sides) == 1:
             return Term(self.readout, (first,))
@@ -315,8 +331,6 @@ class Expansion:
 
     def order(self, *orders: int) -> Expansion:
         """The terms of the given order (or orders): so many heads, both sides together."""
-        if not orders:
-            raise ValueError("order needs a number of heads, e.g. order(1), or several, order(0, 1)")
         for k in orders:
             if isinstance(k, bool) or not hasattr(k, "__index__") or k < 0:
                 raise ValueError(f"an order is a whole number of heads, 0 or more, not {k!r}")
@@ -370,8 +384,8 @@ class Expansion:
 
     # ------------------------------------------------------------------------------------------------ shown
     def __repr__(self) -> str:
-        chosen = f", {len(self.clauses)} condition(s)" if self.clauses else ""
-        return f"<Expansion of {self.target}: {self.count:,} terms ({self.architecture}{chosen})>"
+        chosen = "".join(f", {c}" for c in self.clauses)
+        return f"<Expansion of {self.target}{chosen}: {amount(self.count, 'term')} ({self.architecture})>"
 
     def _repr_latex_(self) -> str:
         from symcircuits.render.latex import expansion_display

@@ -51,7 +51,7 @@ class Target:
     value: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """What :func:`explain` found; ``.text()`` and ``.json()`` show it."""
 
@@ -85,8 +85,8 @@ class Explanation:
 
         return explanation_text(self, width)
 
-    def __str__(self) -> str:
-        return self.text()
+    def __repr__(self) -> str:
+        return self.text()  # what a notebook shows
 
 
 def explain(
@@ -116,8 +116,9 @@ def explain(
     >>> found.ok, len(found.terms), found.remainder["count"]
     (True, 3, 6)
     """
-    run = model.run(tokens, dtype)
-    architecture = model.architecture
+    if not isinstance(model, Model):
+        raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
+    run, architecture = model.run(tokens, dtype), model.architecture
     if sort not in ("norm", "contribution") or (sort == "contribution" and not architecture.unembed):
         raise ValueError(f'sort is "norm" or, for a model with logits, "contribution", not {sort!r}')
     for name, number in (("top", top), ("max_terms", max_terms)):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from symcircuits.algebra import Factor, Symbol, Word
 
-__all__ = ["factor_latex", "latex_label", "symbol_latex", "word_latex"]
+__all__ = ["amount", "factor_latex", "latex_label", "symbol_latex", "word_latex"]
 
 _GLYPHS = {
     "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0",
@@ -53,3 +53,12 @@ def product_latex(factors: Iterable[Factor]) -> str:
 def word_latex(word: Word) -> str:
     """A word in LaTeX, abbreviations used, the scale in front."""
     return r"\,".join([scale_latex(s) for s in word.scales] + [product_latex(word.fused)])
+
+
+def amount(n: int, thing: str) -> str:
+    """A number of things in words.
+
+    >>> amount(1, "term"), amount(2197, "term")
+    ('1 term', '2,197 terms')
+    """
+    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"

@@ -7,7 +7,7 @@ then heads as (layer, index) tuples, then source. Paths are weighted by their :c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -42,14 +42,18 @@ class Path(NamedTuple):
 class Paths:
     """All paths of a program, each with its mark (order, and the bits of its heads and source)."""
 
-    def __init__(self, program: Program, heads: Mapping[Head, int], source_bits: Callable[[Source], int]) -> None:
-        self.program, self.head_bits, self.source_bits = program, heads, source_bits
+    def __init__(self, program: Program, heads: Mapping[Head, int], sources: Mapping[str, int]) -> None:
+        self.program, self.head_bits, self.name_bits = program, heads, sources
         self.layer_heads = [tuple(b.head for b in layer.branches if b.head is not None) for layer in program]
         self.passable = [layer.skip or any(b.head is None for b in layer.branches) for layer in program]
         for layer in program:
             if layer.skip + sum(b.head is None for b in layer.branches) > 1:
                 raise ValueError("a layer may be passed in one way only: by the skip connection or by one readout")
         self._tails = self._count_tails()
+
+    def source_bits(self, source: Source) -> int:
+        """The bits of a source, which are given by its name."""
+        return self.name_bits.get(source.name, 0)
 
     def marked(self, base: object) -> dict[Mark, object]:
         """The walk over another algebra, split by mark."""

@@ -51,9 +51,9 @@ def test_heads_of_an_architecture() -> None:
         assert arch.head(head.label) == arch.head(head) == head
     for name, message in [
         ("L3H0", "there is no head L3H0: the model has 3 layers, counted from 0"),
-        ("L1H0", "there is no head L1H0: layer 1 has 0 head(s), counted from 0"),
-        ("L0H2", "there is no head L0H2: layer 0 has 2 head(s), counted from 0"),
-        ((2, 3), "there is no head L2H3: layer 2 has 3 head(s), counted from 0"),
+        ("L1H0", "there is no head L1H0: layer 1 has 0 heads, counted from 0"),
+        ("L0H2", "there is no head L0H2: layer 0 has 2 heads, counted from 0"),
+        ((2, 3), "there is no head L2H3: layer 2 has 3 heads, counted from 0"),
     ]:
         with pytest.raises(ValueError, match="there is no head") as caught:
             arch.head(name)  # type: ignore[arg-type]

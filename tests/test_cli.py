@@ -239,7 +239,7 @@ def test_a_check_that_fails_is_exit_code_1(cli: Cli, monkeypatch: pytest.MonkeyP
     ran = cli("verify", "--heads", "2")
     assert (ran.code, ran.err) == (1, "")
     assert "FAILS" in ran.out
-    assert "1 check(s) FAIL" in ran.out
+    assert "FAILS in 1 row" in ran.out
     ran = cli("verify", "--heads", "2", "--json")
     assert ran.code == 1
     assert ran.json["ok"] is False
@@ -336,7 +336,7 @@ def test_heads_that_there_cannot_be(cli: Cli, heads: str, message: str) -> None:
 
 TARGETS = [
     ("scores:L5H0", "there is no head L5H0: the model has 2 layers, counted from 0"),
-    ("scores:L1H7", "there is no head L1H7: layer 1 has 3 head(s), counted from 0"),
+    ("scores:L1H7", "there is no head L1H7: layer 1 has 3 heads, counted from 0"),
     ("scores:L1", "'L1' is not the name of a head"),
     ("scores", "unknown target 'scores'"),
     ("logit", "unknown target 'logit'; the targets are"),
@@ -366,7 +366,7 @@ TOKENS = [
     ("a", "'a' is not a whole number"),
     ("", "--tokens is empty; write whole numbers with commas between, e.g. --tokens 1,2,3"),
     ("1,,2", "a number is missing between the commas"),
-    ("1,2;", "--tokens is empty"),
+    ("1,2;", "a row is empty"),
     ("1,2;3", "the rows differ in length"),
     (",".join(["1"] * 13), "13 tokens are too many: the position table has 12 rows"),
     (str(10**30), "is out of range"),

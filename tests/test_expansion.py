@@ -389,7 +389,7 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
     [
         (lambda: E[9.0], TypeError, "terms are numbered by whole numbers, not 9.0"),
         (lambda: E["1"], TypeError, "terms are numbered by whole numbers, not '1'"),
-        (lambda: E[E.count], IndexError, r"term 17 does not exist: this expansion has 17 term\(s\), counted from 0"),
+        (lambda: E[E.count], IndexError, r"term 17 does not exist: this expansion has 17 terms$"),
         (lambda: E[-E.count - 1], IndexError, "term -18 does not exist"),
         (lambda: logits(TWELVE)[13**12], IndexError, "has 23,298,085,122,481 term"),
         (lambda: len(logits(TWELVE)), OverflowError, r"23,298,085,122,481 terms are too many to list: use \.count"),
@@ -402,7 +402,7 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         (lambda: S.where("V"), ValueError, "'V' is no composition type of scores:L1H1; they are none, Q, K, QK"),
         (lambda: S.where(["Q", "KQ"]), ValueError, "'KQ' is no composition type"),
         (lambda: E.through("L2H0"), ValueError, "there is no head L2H0: the model has 2 layers, counted from 0"),
-        (lambda: E.through("L0H2"), ValueError, r"there is no head L0H2: layer 0 has 2 head\(s\), counted from 0"),
+        (lambda: E.through("L0H2"), ValueError, r"there is no head L0H2: layer 0 has 2 heads, counted from 0"),
         (lambda: E.through("H1"), ValueError, r"'H1' is not the name of a head; write L1H4, 1.4 or \(1, 4\)"),
         (lambda: E.through("L0H0", "query"), ValueError, "side 'query' of logits .*only scores have sides"),
         (lambda: E.from_source("embed", side="key"), ValueError, "side 'key' of logits does not exist"),
@@ -446,8 +446,10 @@ def test_foreign_terms_are_refused() -> None:
 
 def test_shown() -> None:
     assert repr(E.order(1).through("L0H0")) == (
-        "<Expansion of logits: 2 terms (attention-only, heads 2,2, biases, 2 condition(s))>"
+        "<Expansion of logits, order 1, through L0H0: 2 terms (attention-only, heads 2,2, biases)>"
     )
+    side = S.from_source("b_V", side="key").order(1, 2)
+    assert "from_source b_V[L0H0] or b_V[L0H1] on the key side, order 1 or 2" in repr(side)
     assert repr(logits(TWELVE)).startswith("<Expansion of logits: 23,298,085,122,481 terms (attention-only")
     assert repr(S) == "<Expansion of scores:L1H1: 25 terms (attention-only, heads 2,2, biases)>"
     assert (E.target, E.architecture.heads) == ("logits", (2, 2))

@@ -281,7 +281,7 @@ def test_missing_arguments_are_listed() -> None:
     with pytest.raises(TypeError) as fault:
         term(t=ARRAYS["t"], W_O_L0H1=ARRAYS["W_O_L0H1"])
     assert str(fault.value) == (
-        "missing 5 argument(s): scale_L1H0, a number (score scale); W_E [d_model, d_vocab] (token embedding); "
+        "missing 5 arguments: scale_L1H0, a number (score scale); W_E [d_model, d_vocab] (token embedding); "
         "W_QK_L1H0 [d_model, d_model] (W_Q.T @ W_K), or both W_Q_L1H0 and W_K_L1H0; "
         "W_OV_L0H1 [d_model, d_model] (W_O @ W_V), or both W_O_L0H1 and W_V_L0H1; "
         "A_L0H1 [..., n_context, n_context] (attention pattern)"

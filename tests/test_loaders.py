@@ -265,7 +265,7 @@ def test_the_score_scale_is_read(data: Path) -> None:
     model = changed(data, use_attn_scale=False)
     assert same_scores(base, model, 2.0)
     assert (model.architecture.scale, model.score_scale) == (False, {})
-    assert model.notes == ("scores are not scaled (use_attn_scale is false)",)
+    assert model.notes == ("use_attn_scale is false",)
 
 
 def test_absent_keys_take_their_defaults(data: Path) -> None:

@@ -23,7 +23,7 @@ class Ones(dict[Mark, int]):
 
 
 def unmarked(program: Program) -> Paths:
-    return Paths(program, {}, lambda s: 0)
+    return Paths(program, {}, {})
 
 
 @given(cases(max_terms=400))
@@ -54,7 +54,7 @@ def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -
     program = readout(arch, target).sides[-1]
     marked = {h: 1 << data.draw(st.integers(0, 2)) for h in arch.all_heads if data.draw(st.booleans())}
     source_bits = {kind: data.draw(st.sampled_from([0, 1, 8])) for kind in ("embed", "pos", "b_V", "b_O", "b_K", "b_U")}
-    paths = Paths(program, marked, lambda s: source_bits[s.kind])
+    paths = Paths(program, marked, {s.name: source_bits[s.kind] for layer in program for s in layer.sources})
     weights: Mapping[Mark, int] = {mark: data.draw(st.integers(0, 3)) for mark in sorted(paths.counts)}
     every = list(unmarked(program).iterate(Ones()))
     number = 0
@@ -82,7 +82,11 @@ def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -
 @given(architectures(max_layers=12, max_heads=12, max_terms=None), st.randoms(use_true_random=False))
 def test_numbers_of_deep_programs(arch: Architecture, rng: random.Random) -> None:
     program = readout(arch, "stream").sides[0]
-    paths = Paths(program, dict.fromkeys(arch.all_heads[::3], 1), lambda s: 2 * (s.kind == "b_O"))
+    paths = Paths(
+        program,
+        dict.fromkeys(arch.all_heads[::3], 1),
+        {s.name: 2 * (s.kind == "b_O") for layer in program for s in layer.sources},
+    )
     weights = {mark: 1 + (mark.order + mark.bits) % 3 for mark in paths.counts}
     total = sum(n * weights[mark] for mark, n in paths.counts.items())
     for number in (0, total - 1, *(rng.randrange(total) for _ in range(5))):
@@ -104,7 +108,7 @@ def test_words_of_paths(case: tuple[Architecture, str]) -> None:
 
 def test_walks_of_marked_paths() -> None:
     program = readout(attention_only((3, 3)), "logits").sides[0]
-    paths = Paths(program, {Head(0, 1): 1}, lambda s: 2)
+    paths = Paths(program, {Head(0, 1): 1}, {s.name: 2 for layer in program for s in layer.sources})
     assert paths.marked(Counts()) == paths.counts
     assert paths.counts == {Mark(0, 2): 1, Mark(1, 2): 5, Mark(1, 3): 1, Mark(2, 2): 6, Mark(2, 3): 3}
 

@@ -122,7 +122,7 @@ def test_a_report_says_what_fails_and_what_was_not_run() -> None:
     assert "logits: the fault" in lines[4]
     assert "logits: not run: why" in lines[5]
     assert lines[5].split()[3:5] == ["-", "-"]
-    assert lines[-1] == "1 check(s) FAIL (0.2 s)"
+    assert lines[-1] == "FAILS in 1 row (0.2 s)"
     assert report_text(Report("a model", (check(None),), 0)).splitlines()[-1] == "nothing was run (0.0 s)"
     assert report_text(Report("a model", (), 0)).splitlines()[-1] == "nothing was run (0.0 s)"
 

@@ -19,7 +19,7 @@ from tests.strategies import cases
 
 
 def unmarked(program: Program) -> Paths:
-    return Paths(program, {}, lambda s: 0)
+    return Paths(program, {}, {})
 
 
 def weights_of(paths: Paths) -> dict[Mark, int]:
@@ -78,7 +78,9 @@ def test_paths_without_weight_are_left_out(
     program, matrices, batch = tree
     heads = [b.head for layer in program for b in layer.branches if b.head]
     chosen = data.draw(st.sets(st.sampled_from(heads))) if heads else set()
-    paths = Paths(program, dict.fromkeys(chosen, 1), lambda s: 2 * (s.kind == "embed"))
+    paths = Paths(
+        program, dict.fromkeys(chosen, 1), {s.name: 2 * (s.kind == "embed") for layer in program for s in layer.sources}
+    )
     weights = {mark: data.draw(st.integers(0, 1)) for mark in paths.counts}
     everything = by_label(paths, weights_of(paths), matrices, batch)
     kept = by_label(paths, weights, matrices, batch)

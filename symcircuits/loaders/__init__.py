@@ -36,6 +36,10 @@ def load(path: str | os.PathLike[str]) -> Model:
     Traceback (most recent call last):
     ValueError: no/such/model: there is no such file or folder
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(
+            f"load takes the path of a folder or file, not {type(path).__name__}; for arrays see from_arrays"
+        )
     place = Path(path)
     stored, config = read_model_files(place)
     own_name = place.stem if place.is_file() and place.stem != "model" else ""
@@ -62,7 +66,8 @@ def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str
     dtypes: dict[str, str] = {}
     for key, value in weights.items():
         try:
-            array = np.asarray(value)
+            # A tensor that is being trained does not become an array by itself.
+            array = np.asarray(value.detach() if hasattr(value, "detach") else value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{key} cannot be read as an array ({error})") from error
         dtypes[key] = array.dtype.name

@@ -65,6 +65,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     counts = _head_counts(settings, weights)
     weights = {n: w for n, w in weights.items() if not _of_no_head(n, w, counts)}
     check_positions(settings, weights)
+    check_biases(weights, counts)
     axes = _axes(counts, weights, settings.positions is not None)
     check_names(axes, weights, "the file")
     for weight in axes:
@@ -88,6 +89,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     d_heads = [sizes[_d_head(layer)] for layer, count in enumerate(counts) if count]
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes = [*_notes(architecture.unembed, settings, dtypes, d_heads), *_zero_notes(zero, counts)]
+    notes += _absent_notes(weights, counts)
     if dropped:
         notes.append(f"buffers that are no weights were dropped: {', '.join(dropped)}")
     return Model(architecture, paper, scales, name, tuple(notes), ", ".join(dtypes))
@@ -131,6 +133,22 @@ def check_positions(config: Config, weights: Mapping[str, Array]) -> None:
         )
     if config.positions is not None and not there:
         raise ValueError(f"positional_embedding_type is {said}, but there is no pos_embed.W_pos")
+
+
+def check_biases(weights: Mapping[str, Array], counts: tuple[int, ...]) -> None:
+    """A kind of bias is in every layer that can have it or in none; else some are missing: ValueError."""
+    for kind in ("b_Q", "b_K", "b_V", "b_O"):
+        names = [f"blocks.{layer}.attn.{kind}" for layer, n in enumerate(counts) if n or kind == "b_O"]
+        missing = [name for name in names if name not in weights]
+        if missing and len(missing) < len(names) and not (kind == "b_O" and _of_empty_layers(missing, counts)):
+            raise ValueError(
+                f"missing in the file: {', '.join(missing)}; the other layers have a {kind}, and a layer without one "
+                "would be another model (put zeros there if that is meant)"
+            )
+
+
+def _of_empty_layers(names: list[str], counts: tuple[int, ...]) -> bool:
+    return all(not counts[int(name.split(".")[1])] for name in names)
 
 
 def _d_head(layer: int) -> str:
@@ -178,10 +196,19 @@ def _notes(unembed: bool, config: Config, dtypes: list[str], d_heads: list[int])
     if not unembed:
         notes.append("there is no unembedding, so there are no logits: the residual stream is what is expanded")
     if not config.flag("use_attn_scale", True):
-        notes.append("scores are not scaled (use_attn_scale is false)")
+        notes.append("use_attn_scale is false")
     elif config.divisor is not None and any(config.divisor != math.sqrt(n) for n in d_heads):
         notes.append(f"scores are divided by attn_scale = {config.divisor:g}")
     return notes
+
+
+def _absent_notes(weights: Mapping[str, Array], counts: tuple[int, ...]) -> list[str]:
+    """Which kinds of bias the file has not, where it has others."""
+    at = [f"blocks.{layer}.attn." for layer, n in enumerate(counts) if n]
+    there = {kind: any(f"{a}{kind}" in weights for a in at) for kind in ("b_Q", "b_K", "b_V", "b_O") if at}
+    there |= {"b_U": "unembed.b_U" in weights} if "unembed.W_U" in weights else {}
+    absent = [kind for kind, found in there.items() if not found]
+    return [f"the file has no {', '.join(absent)}"] if absent and len(absent) < len(there) else []
 
 
 def _zero_notes(zero: list[str], counts: tuple[int, ...]) -> list[str]:

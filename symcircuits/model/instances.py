@@ -39,6 +39,8 @@ def random_model(
     >>> random_model(attention_only((2, 0), biases=True), d_model=3, d_head=5)
     <Model random, seed 0: attention-only, heads 2,0, biases, d_model 3, d_vocab 11, float64>
     """
+    if not isinstance(architecture, Architecture):
+        raise TypeError(f"random_model takes an architecture (see attention_only), not {architecture!r}")
     out = d_vocab if d_vocab_out is None else d_vocab_out
     sizes = {"d_vocab": d_vocab, "d_model": d_model, "d_head": d_head, "d_vocab_out": out, "n_ctx": n_context}
     for word, size in sizes.items():

@@ -102,6 +102,10 @@ class Model:
         ):
             object.__setattr__(self, name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.architecture, dict(self.weights), dict(self.score_scale), self.name, self.notes, self.dtype)
+        return Model, parts
+
     def __repr__(self) -> str:
         return f"<Model {self.name}: {self.architecture}, d_model {self.d_model}, d_vocab {self.d_vocab}, {self.dtype}>"
 
@@ -152,7 +156,7 @@ class Run:
     masked entries are -inf), ``patterns [..., n, n]`` (rows are queries; masked entries are exactly 0) and
     ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and without b_O; ``streams``,
     the residual stream ``[..., n, d_model]`` at points 0 to n_layers; ``arrays``, all that a term of an expansion
-    needs, by argument name.
+    needs, by argument name. A record: nothing in it can be written to (copy an array to change it).
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.architecture import attention_only
@@ -171,6 +175,9 @@ class Run:
     streams: tuple[Array, ...]
     results: Mapping[str, Array]
     arrays: Arrays
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _forward, (self.model, self.tokens, self.dtype)  # the same numbers, computed again
 
     def __repr__(self) -> str:
         return f"<Run of {self.model.name} on tokens {list(self.tokens.shape)}, {self.dtype}>"
@@ -234,7 +241,11 @@ def _forward(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any]) 
             streams.append(_finite(stream, f"the residual stream after layer {layer}"))
         logits = _finite(_affine(stream, w["W_U"], w.get("b_U")), "the logits") if arch.unembed else None
     arrays = _arrays(model, w, tokens, patterns)
-    return Run(model, tokens, dtype, logits, scores, patterns, tuple(streams), results, arrays)
+    for array in (*scores.values(), *patterns.values(), *results.values(), *streams, logits):
+        if array is not None:
+            array.flags.writeable = False  # a record: what is changed here would not change the rest
+    by_head = [MappingProxyType(recorded) for recorded in (scores, patterns, results)]
+    return Run(model, tokens, dtype, logits, by_head[0], by_head[1], tuple(streams), by_head[2], arrays)
 
 
 def _affine(x: Array, weight: Array, bias: Array | None) -> Array:

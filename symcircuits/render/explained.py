@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from symcircuits.notation import amount
 from symcircuits.render.tables import number, paragraph, table
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def explanation_text(found: Explanation, width: int = 100) -> str:
 
 def _heading(found: Explanation, width: int) -> str:
     *batch, n = found.run.tokens.shape
-    tokens = (f"{batch[0]} row(s) of " if batch else "") + f"{n} token(s)"
+    tokens = (f"{amount(batch[0], 'row')} of " if batch else "") + amount(n, "token")
     lines = [paragraph(f"explain {found.model.name}: {found.model.architecture}; {tokens}", width)]
     lines += [paragraph(f"- {a}", width, "  ") for a in found.assumptions]
     return "\n".join(lines)
@@ -78,7 +79,7 @@ def _closures(found: Explanation, width: int) -> str:
     named += [(f"scores {h}", c) for h, c in shown]
     rows = [
         ["holds" if c.passed else "FAILS", name, number(c.error), number(c.bound),
-         f"{c.summands:,} {'terms' if c.listed else 'sums by the walk'}"]
+         amount(c.summands, "term") if c.listed else f"{amount(c.summands, 'sum')} by the walk"]
         for name, c in named
     ]  # fmt: skip
     title = "Closure: largest |sum of terms - model| beside what rounding allows"
@@ -107,7 +108,7 @@ def _totals(found: Explanation, width: int) -> str:
         for k, v in found.totals[kind].items()
     ]  # fmt: skip
     header = ["", "terms", "norm"] + (["contribution"] if logit else [])
-    title = f"Totals of the {found.expansion.target}, {found.expansion.count:,} terms"
+    title = f"Totals of the {found.expansion.target}, {amount(found.expansion.count, 'term')}"
     if logit:
         title += f"; contribution to the {_logit(found)} ({number(found.target.value)} in all)"
     return paragraph(title, width) + "\n" + table(rows, header, width, right=range(1, len(header)))
@@ -120,10 +121,11 @@ def _terms(found: Explanation, width: int) -> str:
         for s in found.terms
     ]
     rest = found.remainder
-    rows.append(
-        [number(rest["norm"]), *([number(rest["contribution"])] if logit else []), "", "remainder",
-         f"the sum of the {rest['count']:,} terms not shown"]
-    )  # fmt: skip
+    what = (
+        f"the sum of the {amount(rest['count'], 'term')} not shown" if rest["count"] else "nothing: every term is shown"
+    )
+    size = [number(rest["norm"]), *([number(rest["contribution"])] if logit else [])]
+    rows.append([*size, "", "remainder", what])
     header = ["norm", *(["contribution"] if logit else []), "type", "path", "term"]
     title = f"Largest terms of the {found.expansion.target}, by {found.sort}"
     if found.looked_at < found.expansion.count:
@@ -137,7 +139,7 @@ def _scores(found: Explanation, width: int) -> str:
         return ""
     rows = []
     for head, s in found.scores.items():
-        shares = ["-" if v is None else f"{v:.3f}" for v in s.shares.values()]
+        shares = ["-" if v is None else f"{round(v, 3) + 0:.3f}" for v in s.shares.values()]
         best = max(s.shares, key=lambda c, s=s: s.shares[c] or 0.0)  # type: ignore[misc]
         rows.append([head, *shares, "" if None in s.shares.values() else best])
     title = "Scores by composition type: share of the margin (best key minus the mean of the others, over queries)"

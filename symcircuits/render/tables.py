@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from symcircuits.notation import amount
+
 if TYPE_CHECKING:
     from symcircuits.verification import Report
 
@@ -92,7 +94,13 @@ def report_text(report: Report, width: int = 100) -> str:
     head = paragraph(f"verify {report.subject}", width)
     body = table(rows, ["", "check", "error", "bound", "what was checked"], width, right=[2, 3])
     failed = [c for c in report.checks if c.passed is False]
-    end = "all that was run holds" if report.ok else f"{len(failed)} check(s) FAIL" if failed else "nothing was run"
+    end = (
+        "all that was run holds"
+        if report.ok
+        else f"FAILS in {amount(len(failed), 'row')}"
+        if failed
+        else "nothing was run"
+    )
     return f"{head}\n\n{body}\n\n{end} ({report.seconds:.1f} s)"
 
 

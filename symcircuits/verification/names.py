@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
@@ -87,7 +88,8 @@ def _chosen(
     for _ in range(SAMPLE):
         digits = rng.integers(0, 2**32, size=4).tolist()
         i = sum(int(d) << 32 * n for n, d in enumerate(digits)) % e.count
-        yield i, e[i]
+        with suppress(IndexError):  # a wrong count draws the number of no term, and is a fault of its own
+            yield i, e[i]
 
 
 def _misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
@@ -99,11 +101,26 @@ def _misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
         yield f"it is called {term.label}, but its word {term.word.text} is {label}"
     if term.orders != tuple(len(heads) for _, heads in read) or term.order != sum(term.orders):
         yield f"{label} is said to have orders {term.orders}"
+    if term.composition != _composition([len(heads) for _, heads in read]):
+        yield f"{label} is said to be of type {term.composition}"
     if term.softmax_invisible != (len(read) == 2 and read[1][0].startswith("b_")):
         yield f"{label} is {'not ' * (not term.softmax_invisible)}said to be invisible to softmax"
-    looked_up = not whole or i % (e.count // SAMPLE + 1) == 0
-    if looked_up and (i >= e.count or e[i] != term or e.index(term) != i):
+    if (not whole or i % (e.count // SAMPLE + 1) == 0) and not _found(e, i, term):
         yield f"{label} is not found under its number"
+
+
+def _composition(orders: Sequence[int]) -> str:
+    if len(orders) == 1:
+        return "V" if orders[0] > 1 else "none"
+    return {(False, False): "none", (True, False): "Q", (False, True): "K"}.get((orders[0] > 0, orders[1] > 0), "QK")
+
+
+def _found(e: Expansion, i: int, term: Term) -> bool:
+    """Whether a term stands under a number, looked up both ways (a wrong number may be that of no term)."""
+    try:
+        return e[i] == term and e.index(term) == i
+    except (IndexError, ValueError):
+        return False
 
 
 def _miscounted(e: Expansion, seen: Counter[Any]) -> Iterator[str]:

@@ -35,7 +35,7 @@ class Check:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """The outcome of :func:`verify`: ``ok`` only if every check that was run holds; the others say why not."""
 
@@ -60,5 +60,5 @@ class Report:
 
         return report_text(self, width)
 
-    def __str__(self) -> str:
-        return self.text()
+    def __repr__(self) -> str:
+        return self.text()  # what a notebook shows

@@ -18,6 +18,7 @@ from symcircuits.exact import Instance, change_of_basis, degree, instance, size_
 from symcircuits.expansion import Expansion, Term
 from symcircuits.export import lambdify_words
 from symcircuits.model import Run, frozen
+from symcircuits.notation import amount
 from symcircuits.rings import PrimeField, transpose
 from symcircuits.symbolic import polynomial_terms, symbolic_terms, tally, word_tokens
 from symcircuits.verification.report import Check
@@ -58,7 +59,7 @@ def check_types(group: Sequence[Expansion], limit: int = MAX_TERMS, terms: Itera
         except IllTyped as fault:
             faults.append(str(fault))
     faults += [] if seen else [f"{named(group)}: {NOTHING}"]
-    what = f"{seen:,} words accepted by the rules of types" + _left(left)
+    what = f"{amount(seen, 'word')} accepted by the rules of types" + _left(left)
     return Check("types", named(group), not faults, len(faults), 0, faults[0] if faults else what)
 
 
@@ -229,7 +230,7 @@ def check_basis(
                     changed.append(f"{e.target}: {term.word.text} changes with the basis")
         changed += [f"{e.target}: {NOTHING}"] if seen == before_this else []
     what = [f"{seen:,} terms"] if seen else []
-    what += [f"{walks} sum(s) of too many terms to list"] if walks else []
+    what += [f"{amount(walks, 'sum')} of too many terms to list"] if walks else []
     kept = "changed with the stream alone" if group[0].target == "stream" else "unchanged"
     unchanged = " and ".join(what) + f" {kept}, exactly, by random bases of the stream and all head spaces"
     message = changed[0] if changed else unchanged
