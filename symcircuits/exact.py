@@ -1,8 +1,8 @@
 """Exact instances: every matrix of an architecture a random k x k matrix over a prime field.
 
 Two formulas in noncommuting letters that agree on such an instance are the same formula, except with a
-probability that the Schwartz-Zippel lemma bounds: (degree / p) for each independent trial. k must exceed half the
-length of the longest word, since products of smaller matrices obey polynomial identities (Amitsur and Levitzki).
+probability that the Schwartz-Zippel lemma bounds: (degree / p) for each independent trial; the same, that is, on
+k x k matrices. For what k may hide see :func:`size_for`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,15 @@ def degree(target: Readout) -> int:
 
 
 def size_for(target: Readout) -> int:
-    """The size k at which no polynomial identity of k x k matrices can hide a difference."""
+    """The size k: more than half the length D of the longest word, k = floor(D / 2) + 1.
+
+    So no polynomial identity without transposes can hide a difference: k x k matrices obey none of degree below 2k
+    (Amitsur and Levitzki). It says nothing of letters that stand both plain and transposed, as in scores: there are
+    identities with transposes of degree 2k - 2 (Kostant and Rowen: the standard polynomial of matrices ``a - a^T``),
+    which is D where D is even; only k > D would exclude them all. They are sums of many words (``(2k - 2)!`` orders
+    of ``2k - 2`` letters, each plain and transposed), unlike what one wrong term leaves, and roles, types and names
+    of terms are checked apart from this.
+    """
     return longest(target) // 2 + 1
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import symcircuits as sc
+from symcircuits import algebra, architecture
 from symcircuits.algebra import Factor, IllTyped, Word
 from symcircuits.derivation import Claim, DerivationError, Draft, Step
+from symcircuits.derivation import checks as checks_module
 from symcircuits.derivation import definitions as definitions_module
 from symcircuits.derivation import steps as steps_module
 from symcircuits.derivation.checks import KINDS, Laboratory
@@ -53,6 +55,12 @@ SHAPES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 2), {"biases": ["b_Q"], "scale": False}),
     ((2, 2), {"biases": ["b_O", "b_K", "b_U"]}),
     ((5, 1), {"causal": False}),
+    ((1, 1, 1), {"biases": ["b_K"]}),
+    ((2, 1, 2), {"positions": "shortformer"}),
+    ((1, 1, 2), {"positions": "standard", "biases": ["b_Q", "b_V"]}),
+    ((3, 0), {"biases": True}),
+    ((0, 2), {"biases": ["b_V", "b_K[L1H1]"]}),
+    ((2, 2), {"biases": ["b_Q[L0H0]", "b_K[L0H1]"]}),
 ]
 
 
@@ -370,3 +378,223 @@ def test_composition_is_read_from_the_word() -> None:
     for target in ("logits", "scores:L1H0"):
         for term in sc.expand(sc.attention_only((2, 2), biases=True, positions="shortformer"), target):
             assert composition_of_word(term.word) == term.composition
+
+
+# ---------------------------------------------------------------------------------------- indices bound by sums
+
+
+@pytest.mark.parametrize("options", [{"positions": "shortformer"}, {"biases": ["b_Q"]}, {"biases": ["b_K"]}])
+@pytest.mark.parametrize("layers", [2, 3, 4])
+def test_queries_and_keys_have_indices_of_their_own(layers: int, options: dict[str, Any]) -> None:
+    arch = sc.attention_only((1,) * layers, **options)
+    derivation = sc.derive(arch, f"scores:L{layers - 1}H0", form="generic")
+    put_in = [s for s in derivation.steps if s.kind == "substitution" and s.reason.startswith("Put in")]
+    assert [s.reason.split("`")[1] for s in put_in] == [f"X{n}" for n in range(layers - 1, 0, -1)]
+    for step in put_in:
+        for flat in multiply_out(step.claim.rhs):
+            word = Word(flat.factors)
+            cut = next(i for i, f in enumerate(word.factors) if f.col.space.kind == "qk") + 1
+            for letter, factors in (("q", word.factors[:cut]), ("k", word.factors[cut:])):
+                labels = {f.symbol.label for f in factors if f.symbol.glyph in ("A", "W_O", "W_V")}
+                assert all(label.startswith(f"{letter}_") for label in labels), word.text
+
+
+def test_an_index_is_not_bound_twice() -> None:
+    word = make_frame(sc.attention_only((1,)), "logits", "generic").terms[1][1]
+    assert isinstance(word, SumOver)
+    with pytest.raises(ValueError, match="one index is bound by two sums of a product: h_1, h_1"):
+        multiply_out(SumOver("h_1", 0, word))
+
+
+# ------------------------------------------------------------------------- what is printed is what is evaluated
+
+
+def wrong_abbreviations() -> Iterator[Any]:
+    right = algebra._abbreviation
+
+    def transposed(glyph: str) -> Any:
+        def wrong(a: Factor, b: Factor) -> Factor | None:
+            found = right(a, b)
+            return found.T if found is not None and found.symbol.glyph == glyph else found
+
+        return wrong
+
+    def other_head(a: Factor, b: Factor) -> Factor | None:
+        found = right(a, b)
+        other = {"L0H0": "L0H1", "L1H0": "L1H1", "h_1": "h_2", "q_1": "k_1", "h": "g"}
+        return None if found is None else relabelled((found,), other)[0]
+
+    def other_glyph(a: Factor, b: Factor) -> Factor | None:
+        found = right(a, b)
+        glyphs = {"W_OV": "W_QK", "W_QK": "W_OV", "X0": "P"}
+        return found and Factor(replace(found.symbol, glyph=glyphs[found.symbol.glyph]), found.transposed)
+
+    for glyph in ("X0", "W_OV", "W_QK"):
+        yield pytest.param(transposed(glyph), glyph, id=f"transposed-{glyph}")
+    yield pytest.param(other_head, "W_OV", id="other-head")
+    yield pytest.param(other_glyph, "X0", id="other-glyph")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("wrong", "glyph"), wrong_abbreviations())
+def test_a_wrong_abbreviation_is_refused(wrong: Any, glyph: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = ["scores:L1H0"] if glyph == "W_QK" else ["logits", "scores:L1H0"]
+    monkeypatch.setattr(algebra, "_abbreviation", wrong)
+    for target in targets:
+        with pytest.raises(DerivationError, match=r"step [1-4] \(definition|step 4 \(substitution"):
+            sc.derive(sc.attention_only((2, 2)), target, form=form)
+
+
+def test_every_use_of_an_abbreviation_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that goes wrong only in long products, long after the step that defines it."""
+    right = algebra.fuse
+
+    def wrong(factors: Any) -> tuple[Factor, ...]:
+        fused = right(factors)
+        ov = [i for i, f in enumerate(fused) if f.symbol.glyph == "W_OV"]
+        return fused if len(ov) < 2 else (*fused[: ov[1]], fused[ov[1]].T, *fused[ov[1] + 1 :])
+
+    monkeypatch.setattr(algebra, "fuse", wrong)
+    with pytest.raises(DerivationError, match=r"step 7 \(distributing\) fails"):
+        sc.derive(sc.attention_only((2, 2)))
+
+
+def forget_the_scale(patch: pytest.MonkeyPatch) -> None:
+    right = architecture.Readout
+    patch.setattr(architecture, "Readout", lambda arch, target, sides, scale="": right(arch, target, sides))
+
+
+def drop_output_biases(patch: pytest.MonkeyPatch) -> None:
+    right = architecture._attention_layer
+
+    def wrong(arch: sc.Architecture, layer: int) -> architecture.Layer:
+        found = right(arch, layer)
+        return replace(found, sources=tuple(s for s in found.sources if s.kind != "b_O"))
+
+    patch.setattr(architecture, "_attention_layer", wrong)
+
+
+def positions_on_queries_only(patch: pytest.MonkeyPatch) -> None:
+    right = architecture._side_program
+
+    def wrong(arch: sc.Architecture, head: Any, side: str) -> architecture.Program:
+        found = right(arch, head, side)
+        return found if side == "Q" else tuple(x for x in found if not any(s.kind == "pos" for s in x.sources))
+
+    patch.setattr(architecture, "_side_program", wrong)
+
+
+def add_positions_to_values(patch: pytest.MonkeyPatch) -> None:
+    right = architecture.stream_program
+
+    def wrong(arch: sc.Architecture, n_layers: int) -> architecture.Program:
+        return right(replace(arch, positions="standard"), n_layers)
+
+    for module in (architecture, definitions_module, steps_module):
+        patch.setattr(module, "stream_program", wrong)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("corrupt", "target", "step"),
+    [
+        (forget_the_scale, "scores:L1H0", 3),
+        (drop_output_biases, "logits", 2),
+        (drop_output_biases, "scores:L1H0", 2),
+        (positions_on_queries_only, "scores:L1H0", 3),
+        (add_positions_to_values, "logits", 2),
+    ],
+)
+def test_a_wrong_description_of_the_architecture_is_refused(
+    corrupt: Any, target: str, step: int, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arch = sc.attention_only((2, 2), "shortformer", biases=True)
+    assert sc.derive(arch, target, form=form).ok
+    corrupt(monkeypatch)
+    with pytest.raises(DerivationError, match=rf"step {step} \(definition\) fails"):
+        sc.derive(arch, target, form=form)
+
+
+# ---------------------------------------------------------------------------------- biases of the generic heads
+
+
+def test_a_layer_without_heads_takes_the_kind_of_the_others() -> None:
+    arch = sc.attention_only((3, 0), biases=True)
+    derivation = sc.derive(arch, form="generic")
+    labels = [f["label"] for f in derivation.json()["families"]]
+    assert "b_V[h_2] -> h_2" in labels
+    assert labels == [
+        f["label"] for f in sc.derive(sc.attention_only((3, 2), biases=True), form="generic").json()["families"]
+    ]
+    assert derivation.json()["architecture"]["biases"] == ["b_V[h_1]", "b_O[L0]", "b_V[h_2]", "b_O[L1]", "b_U"]
+    assert "b_V[h_1], b_O[L0], b_V[h_2], b_O[L1], b_U, and no others" in " ".join(derivation.text().split())
+    none = sc.derive(sc.attention_only((2, 0), biases=["b_O"]), form="generic")
+    assert "Biases in the formulas: b_O[L0], b_O[L1], and no others." in " ".join(none.text().split())
+
+
+def test_a_layer_without_heads_among_unlike_ones_is_refused() -> None:
+    arch = sc.attention_only((1, 0, 1), biases=["b_V[L0H0]"])
+    with pytest.raises(ValueError, match="layer 1 has no heads, and elsewhere some heads have b_V and some have not"):
+        sc.derive(arch, form="generic")
+    assert sc.derive(sc.attention_only((1, 1), biases=["b_V[L0H0]"]), form="generic").ok
+
+
+@pytest.mark.parametrize(
+    ("bias", "target"),
+    [("b_Q[L0H0]", "logits"), ("b_K[L0H0]", "logits"), ("b_K[L0H0]", "scores:L1H0"), ("b_V[L1H0]", "scores:L1H0")],
+)
+def test_only_biases_that_occur_matter(bias: str, target: str) -> None:
+    derivation = sc.derive(sc.attention_only((2, 2), biases=[bias]), target, form="generic")
+    plain = sc.derive(sc.attention_only((2, 2)), target, form="generic")
+    assert [s.claims for s in derivation.steps] == [s.claims for s in plain.steps]
+    assert "No bias occurs in the formulas." in " ".join(derivation.text().split())
+
+
+# -------------------------------------------------------------------------------------- what softmax does not see
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_terms_that_softmax_does_not_see_are_marked(form: str) -> None:
+    arch = sc.attention_only((3, 1), "standard", biases=True)
+    derivation = sc.derive(arch, "scores:L1H0", form=form)
+    entries = derivation.json()["families" if form == "generic" else "terms"]
+    for entry, term in zip(entries, derivation.frame.expansion, strict=True):
+        assert entry["softmax_invisible"] == term.softmax_invisible
+    if form == "enumerated":
+        assert (sum(e["softmax_invisible"] for e in entries), len(entries)) == (65, 169)
+    step = next(s for s in derivation.steps if s.kind.startswith("collecting"))
+    assert "softmax does not see them" in step.reason
+    assert "softmax" in step.check.also
+    assert derivation.latex().count(r"\ast") == sum(e["softmax_invisible"] for e in entries)
+    plain = sc.derive(sc.attention_only((3, 1), "standard"), "scores:L1H0", form=form)
+    assert not any("softmax does not" in s.reason or "softmax" in s.check.also for s in plain.steps)
+    assert "softmax_invisible" not in sc.derive(arch, form=form).json()["families" if form == "generic" else "terms"][0]
+
+
+@pytest.mark.parametrize("wrong", [lambda expr: False, lambda expr: True])
+def test_a_wrong_mark_is_refused(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks_module, "softmax_invisible", wrong)
+    with pytest.raises(DerivationError, match="marked as the same for every key, and its value differs"):
+        sc.derive(sc.attention_only((2, 1), biases=["b_V"]), "scores:L1H0")
+
+
+# ----------------------------------------------------------------------------------------------------- in a shell
+
+
+def test_objects_show_themselves_in_a_line() -> None:
+    derivation = sc.derive(sc.attention_only((3, 3)), "scores:L1H0")
+    step = derivation.steps[5]
+    assert repr(step) == (
+        "<Step 6 (collecting by composition type): "
+        "S[L1H0] = scale[L1H0] * X0 @ W_QK[L1H0] @ X0.T + scale[L1..., checked>"
+    )
+    assert repr(step.claim).startswith("<Claim S[L1H0] = scale[L1H0] * X0 @ W_QK[L1H0] @ X0.T + ")
+    assert repr(derivation.steps[6].claims[0]) == "<Claim N_none = 1>"
+    for form in FORMS:
+        for step in sc.derive(sc.attention_only((3, 3), biases=True), "scores:L1H0", form=form).steps:
+            shown = [step, *step.claims, *(side for claim in step.claims for side in claim.sides)]
+            assert all(len(repr(x)) <= 140 and "\n" not in repr(x) for x in shown)
+    frame = make_frame(sc.attention_only((2,)), "logits", "enumerated")
+    assert repr(next(iter(path_expansion(frame)))) == "<Draft (definition): W_OV[h] = W_O[h] @ W_V[h]>"
+    assert repr(Sum((Number(1), HeadCount(0)))) == "<Sum 1 + H_1>"
+    assert repr(Family(Number(2), "QK", Number(1))) == "<Family QK: <Number 2>>"

@@ -17,6 +17,7 @@ import symcircuits as sc
 from symcircuits import evaluation
 from symcircuits.evaluation import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
 from symcircuits.expansion import Expansion, expand
+from symcircuits.export import lambdify_words
 from symcircuits.model import Model, Run, random_model
 from tests.strategies import all_targets, architectures, cases, selections
 
@@ -446,10 +447,37 @@ def test_the_bound_by_hand(target: str, f: float) -> None:
     assert wrong.bound == pytest.approx(16 * 2.0**-53 * (105.0 + f), rel=1e-15)
 
 
+@pytest.mark.parametrize("d_model", [15, 16])
+def test_the_bound_by_hand_where_q_and_k_nearly_cancel(d_model: int) -> None:
+    """x = (3, 4), W_Q = (4, -2), W_K = (3, -2), d_head 1: q = 4, k = 1, |W_Q| = sqrt 20, |W_K| = sqrt 13, scale 1/2."""
+
+    def padded(*row: float) -> Array:
+        return np.array([[*row, *[0.0] * (d_model - 2)]])
+
+    weights = {
+        "W_E": padded(3, 4).T, "W_U": padded(1, 0), "W_Q_L0H0": padded(4, -2), "W_K_L0H0": padded(3, -2),
+        "W_V_L0H0": padded(0, 0), "W_O_L0H0": padded(0, 0).T,
+    }  # fmt: skip
+    run = Model(sc.attention_only((1,)), weights, {"L0H0": 0.5}).run([0])
+    made = (5 * math.sqrt(20) * 1 + 4 * 5 * math.sqrt(13)) / 16  # 5.9: more than |q||k| = 4
+    f = 0.5 * (made if d_model == 16 else 4)
+    fused = 0.5 * 5 * math.sqrt(20 * 13) * 5 / 16  # W_QK = W_Q^T W_K, of rank one
+    for found, wanted in ((False, f), (True, fused)):
+        assert rounding_scale("scores:L0H0", run, found)[0, 0] == pytest.approx(wanted, rel=1e-14)
+        closed = compare("scores:L0H0", run, iter([np.full((1, 1), 3.0)]), True, found)
+        assert (closed.passed, closed.error) == (False, 1.0)  # the score is 2
+        assert closed.bound == pytest.approx(16 * 2.0**-53 * (3 + wanted), rel=1e-14)
+    for target in ("logits", "stream"):
+        np.testing.assert_array_equal(rounding_scale(target, run, True), rounding_scale(target, run))
+
+
 @settings(max_examples=30)
 @given(runs(max_terms=60))
 def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
-    """16 u (sum of |terms| + f) recomputed from the weights; error and bound are those of the largest ratio."""
+    """16 u (sum of |terms| + f) recomputed from the weights; error and bound are those of the largest ratio.
+
+    d_model is too small here for any but the plain f.
+    """
     expansion, run = drawn
     target, w, model = expansion.target, run.model.weights, run.model
     values = [value_of_text(t.text, run) for t in expansion]
@@ -504,6 +532,57 @@ def test_the_bound_is_not_vacuous() -> None:
         ratios.setdefault(kind, []).append(ratio)
     for kind in ("logits", "stream", "scores"):
         assert 1 < float(np.median(ratios[kind])) < 100, (kind, ratios[kind])
+
+
+# d_model, d_head, heads, number of tokens: right models that a bound by |q||k| alone refuses
+NARROW = [
+    (64, 1, (2, 2), 32), (16, 1, (3, 3), 7), (16, 1, (3, 3), 32), (64, 2, (2, 2), 32), (256, 4, (2, 2), 32),
+    (128, 4, (4, 4), 64), (16, 2, (1,), 7),
+]  # fmt: skip
+
+
+def narrow(case: tuple[int, int, tuple[int, ...], int], seed: int, weight_scale: float = 1.0) -> Run:
+    d_model, d_head, heads, n = case
+    sizes = {"d_model": d_model, "d_head": d_head, "n_context": n}
+    model = random_model(sc.attention_only(heads), **sizes, seed=seed, weight_scale=weight_scale)
+    return model.run(np.random.default_rng(seed).integers(0, 11, n))
+
+
+def by_fused_weights(expansion: Expansion, run: Run) -> list[Array]:
+    """The terms with W_OV and W_QK multiplied out first."""
+    return list(lambdify_words([t.word for t in expansion])(run.arrays))
+
+
+@pytest.mark.parametrize("weight_scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("case", NARROW, ids=str)
+def test_right_models_with_a_small_d_head_close(case: tuple[Any, ...], weight_scale: float) -> None:
+    ratios: dict[str, list[float]] = {"logits": [], "scores": []}
+    for seed in range(3):
+        run = narrow(case, seed, weight_scale)
+        for target in all_targets(run.model.architecture):
+            if target != "stream":
+                expansion = expand(run.model.architecture, target)
+                found = [closure(expansion, run), closure(expansion, run, listed=0)]
+                found.append(compare(target, run, iter(by_fused_weights(expansion, run)), True, fused=True))
+                assert all(c.passed for c in found), (seed, found)
+                ratios[target.partition(":")[0]] += [c.bound / c.error for c in found if c.error]
+    for kind, some in ratios.items():
+        assert 1 < float(np.median(some)) < 100, (kind, some)  # it is not vacuous
+
+
+@pytest.mark.parametrize("case", NARROW, ids=str)
+def test_every_missing_term_is_refused_where_d_head_is_small(case: tuple[Any, ...]) -> None:
+    for seed in range(2):
+        run = narrow(case, seed)
+        for target in all_targets(run.model.architecture):
+            if target == "stream":
+                continue
+            expansion = expand(run.model.architecture, target)
+            for fused, values in ((False, summands(target, run)), (True, by_fused_weights(expansion, run))):
+                for i in range(len(values)):
+                    found = compare(target, run, iter(values[:i] + values[i + 1 :]), True, fused)
+                    assert not found.passed, (seed, target, i)
+                    assert found.error > 1000 * found.bound  # by far
 
 
 @settings(max_examples=15)

@@ -1,6 +1,7 @@
 """Exact instances over the prime field: their size, their words, and what a change of basis can see."""
 
 import itertools
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,7 +74,7 @@ def test_longest_is_the_longest_word_of_the_enumeration(case: tuple[sc.Architect
     assert longest(readout(arch, target)) == max(lengths)
     assert degree(readout(arch, target)) == max(len(t.word.factors) + len(t.word.scales) for t in expand(arch, target))
     assert size_for(readout(arch, target)) == max(lengths) // 2 + 1
-    assert 2 * size_for(readout(arch, target)) > max(lengths)  # below, k x k matrices obey polynomial identities
+    assert 2 * size_for(readout(arch, target)) > max(lengths)  # smaller: identities even without transposes
 
 
 def test_sizes_by_hand() -> None:
@@ -163,16 +164,48 @@ def test_one_by_one_matrices_miss_a_swapped_order(wrong: str) -> None:
     assert not np.array_equal(value(letters(RIGHT, at), at), value(letters(wrong, at), at))
 
 
+def random_matrices(n: int, k: int) -> list[Any]:
+    rng = np.random.default_rng(5)
+    return [PrimeField().random((k, k), rng).astype(object) for _ in range(n)]
+
+
+def vanishes(value: Any) -> bool:
+    return bool(np.all(value % PrimeField().p == 0))
+
+
+def standard_polynomial(a: list[Any]) -> Any:
+    """The alternating sum of the products of all matrices in every order."""
+    total = np.zeros_like(a[0])
+    for order in itertools.permutations(range(len(a))):
+        inversions = sum(order[i] > order[j] for i in range(len(a)) for j in range(i + 1, len(a)))
+        total += (-1) ** inversions * reduce(lambda x, y: x @ y % PrimeField().p, (a[i] for i in order))
+    return total
+
+
 def test_two_by_two_matrices_obey_an_identity_of_degree_four() -> None:
     """The standard polynomial S_4 vanishes on all 2 x 2 matrices, not on 3 x 3: so k must exceed half the length."""
-    for k, vanishes in ((2, True), (3, False)):
-        ring, rng = PrimeField(), np.random.default_rng(5)
-        a = [ring.random((k, k), rng).astype(object) for _ in range(4)]
-        total = np.zeros((k, k), dtype=object)
-        for order in itertools.permutations(range(4)):
-            inversions = sum(order[i] > order[j] for i in range(4) for j in range(i + 1, 4))
-            total += (-1) ** inversions * (a[order[0]] @ a[order[1]] @ a[order[2]] @ a[order[3]])
-        assert bool(np.all(total % ring.p == 0)) is vanishes
+    assert vanishes(standard_polynomial(random_matrices(4, 2)))
+    assert not vanishes(standard_polynomial(random_matrices(4, 3)))
+
+
+def test_two_by_two_matrices_obey_an_identity_of_degree_three_with_transposes() -> None:
+    """So k above half the length is enough only for words in which no letter is both plain and transposed."""
+
+    def difference(k: int) -> Any:
+        a, b, c = random_matrices(3, k)
+        found = a @ b @ c.T - b @ a @ c.T - c @ (a @ b).T + c @ (b @ a).T
+        return found - a @ b @ c + b @ a @ c + (a @ b @ c).T - (b @ a @ c).T
+
+    assert vanishes(difference(2))
+    assert not vanishes(difference(3))
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_an_identity_with_transposes_at_the_size_that_is_drawn(k: int) -> None:
+    """Kostant and Rowen: S_{2k - 2} vanishes on the k x k matrices a - a^T; k is floor(D / 2) + 1 for D = 2k - 2."""
+    for size, expected in ((k, True), (k + 1, False)):
+        skew = [a - a.T for a in random_matrices(2 * k - 2, size)]
+        assert vanishes(standard_polynomial(skew)) is expected
 
 
 # ------------------------------------------------------------------------------------------- change of basis

@@ -8,17 +8,35 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.derivation.expressions import Family, Identity, Number, Product, Sum, SumOver, Tensor
+from symcircuits import algebra
+from symcircuits.algebra import Word
+from symcircuits.derivation.expressions import (
+    Apply,
+    Family,
+    Identity,
+    Number,
+    Product,
+    Sum,
+    SumOver,
+    Tensor,
+    Transposed,
+)
+from symcircuits.model import frozen, matrices_of, random_model
 from symcircuits.render.latex import expr_latex, prose
 from symcircuits.render.layout import Piece, broken, joined
 from symcircuits.render.text import expr_text
 from symcircuits.render.widths import latex_width
+from symcircuits.rings import Floats
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,6 +50,7 @@ CASES: dict[str, tuple[tuple[int, ...], str, str, dict[str, Any]]] = {
     "scores_generic": ((3, 3), "scores:L1H0", "generic", {}),
     "stream_biases": ((1, 2), "stream", "enumerated", {"biases": True}),
     "logits_biases_generic": ((2, 2), "logits", "generic", {"biases": True, "positions": "standard"}),
+    "scores_shortformer_generic": ((2, 2), "scores:L1H0", "generic", {"biases": ["b_V"], "positions": "shortformer"}),
     "scores_shortformer": ((1, 1), "scores:L1H0", "enumerated", {"biases": True, "positions": "shortformer"}),
     "zero_layers": ((), "logits", "enumerated", {}),
 }
@@ -306,4 +325,292 @@ def test_widths_are_about_those_of_tex() -> None:
 
 def test_prose_escapes_what_is_no_formula() -> None:
     assert prose(r"100% of a_b & \x{} # $1 ~ ^") == (r"100\% of a\_b \& \textbackslash{}x\{\} \# \$1 \~{} \^{}")
-    assert prose("`A X W_OV^T` of “h”") == r"$A\,X\,W_{OV}^{\mathsf{T}}$ of ``h''"
+    assert prose('`A X W_OV^T` of "h" ("g")') == r"$A\,X\,W_{OV}^{\mathsf{T}}$ of ``h'' (``g'')"
+    assert prose("`h_1 = 1`, `b_V[h_1]`, `b_O[L0]`") == r"$h_1 = 1$, $b_V^{h_{1}}$, $b_O^{\mathrm{L0}}$"
+    assert prose("`A 1 = 1`, `+ 1 b_V^T`") == r"$A\,\mathbf{1} = \mathbf{1}$, $+ \mathbf{1}\,b_V^{\mathsf{T}}$"
+
+
+# --------------------------------------------------------------------- what is printed, read and computed again
+
+
+Env = dict[str, str]  # index -> label of the head it stands for
+Reading = Callable[[Env], Any]  # a matrix, a number, or a map of matrices
+
+
+@dataclass(frozen=True)
+class Map:
+    """A map of one or two matrices; ``Id`` is one, and as a slot of a tensor the identity matrix."""
+
+    act: Callable[..., Any]
+
+    def __add__(self, other: Map) -> Map:
+        return Map(lambda *x: self.act(*x) + other.act(*x))
+
+    def __rmul__(self, number: float) -> Map:
+        return Map(lambda *x: number * self.act(*x))
+
+
+def tensor(slots: list[Any]) -> Map:
+    """``X -> A X W^T``, or ``(x, y) -> A_q x W y^T A_k^T``."""
+    a, *rest = ((lambda x: x) if isinstance(s, Map) else (lambda x, s=s: s @ x) for s in slots)
+    if len(rest) == 1:
+        return Map(lambda x: rest[0](a(x).T).T)
+    k, w = rest
+    return Map(lambda x, y: a(x) @ w(k(y).T))
+
+
+def juxtaposed(f: Any, x: Any) -> Any:
+    """A map applied to what stands after it, or two maps composed."""
+    assert isinstance(f, Map), "only a map is written before its argument without a sign"
+    return Map(lambda *y: f.act(x.act(*y))) if isinstance(x, Map) else f.act(*x) if isinstance(x, tuple) else f.act(x)
+
+
+def multiplied(a: Any, b: Any, sign: str) -> Any:
+    return a * b if sign == "*" else a @ b
+
+
+class Reader:
+    """Reads text notation by itself and computes it on the arrays of a real run.
+
+    ``tight`` says whether a map binds its argument more tightly than ``@`` does: what is printed must mean the
+    same either way, so that no reader can take it for something else.
+    """
+
+    TOKEN = re.compile(r"\s*(sum\[\w+=1\.\.H_\d+\]|\(x\)|\.T|[-+@*(),]|[A-Za-z]\w*(?:\[\w+\])?)")
+
+    def __init__(self, run: Any, tight: bool) -> None:
+        self.arch, self.arrays, self.tight = run.model.architecture, matrices_of(run), tight
+        self.frozen = frozen(self.arch, self.arrays, Floats())
+
+    def read(self, text: str) -> Reading:
+        found, at = [], 0
+        while at < len(text.rstrip()):
+            match = self.TOKEN.match(text, at)
+            assert match, f"cannot read {text[at:]!r}"
+            found.append(match[1])
+            at = match.end()
+        self.tokens = found
+        reading = self.total()
+        assert not self.tokens, f"left over: {self.tokens}"
+        return reading
+
+    def taken(self, *tokens: str) -> bool:
+        if self.tokens and self.tokens[0] in tokens:
+            self.tokens.pop(0)
+            return True
+        return False
+
+    def total(self) -> Reading:
+        terms = [self.term()]
+        while self.taken("+"):
+            terms.append(self.term())
+        return lambda env: reduce(lambda a, b: a + b, (t(env) for t in terms))
+
+    def term(self) -> Reading:
+        if self.tokens[0].startswith("sum["):
+            index, layer = re.fullmatch(r"sum\[(\w+)=1\.\.H_(\d+)\]", self.tokens.pop(0)).groups()  # type: ignore[union-attr]
+            body = self.term()
+            labels = [h.label for h in self.arch.layer_heads(int(layer) - 1)]
+            return lambda env: reduce(lambda a, b: a + b, (body({**env, index: label}) for label in labels))
+        slots = [self.product()]
+        while self.taken("(x)"):
+            slots.append(self.product())
+        return slots[0] if len(slots) == 1 else lambda env: tensor([s(env) for s in slots])
+
+    def product(self) -> Reading:
+        parts, signs = [self.factor()], []
+        while self.tokens and self.tokens[0] not in ("+", ")", ",", "(x)"):
+            signs.append(self.tokens.pop(0) if self.tokens[0] in ("@", "*") else "")
+            parts.append(self.term() if self.tokens[0].startswith("sum[") else self.factor())
+        return lambda env: self.combined([p(env) for p in parts], signs)
+
+    def combined(self, values: list[Any], signs: list[str]) -> Any:
+        """One kind of joint first, then the other; a map acts on what stands to its right."""
+        for applies in (True, False) if self.tight else (False, True):
+            done, left = [values[-1]], []
+            for value, sign in zip(reversed(values[:-1]), reversed(signs), strict=True):
+                if (sign == "") != applies:
+                    done.insert(0, value)
+                    left.insert(0, sign)
+                else:
+                    done[0] = juxtaposed(value, done[0]) if applies else multiplied(value, done[0], sign)
+            values, signs = done, left
+        return values[0]
+
+    def factor(self) -> Reading:
+        if self.taken("("):
+            inside = [self.total()]
+            while self.taken(","):
+                inside.append(self.total())
+            assert self.taken(")")
+            several = len(inside) > 1
+            reading: Reading = (lambda env: tuple(x(env) for x in inside)) if several else inside[0]
+        else:
+            reading = partial(self.named, self.tokens.pop(0))
+        return (lambda env: reading(env).T) if self.taken(".T") else reading
+
+    def named(self, name: str, env: Env) -> Any:
+        glyph, _, label = name.rstrip("]").partition("[")
+        label = env.get(label, label)
+        get = lambda g: self.arrays[f"{g}_{label}" if label else g]  # noqa: E731
+        match glyph:
+            case "Id":
+                return Map(lambda x: x)
+            case "logits":
+                return self.frozen.logits
+            case "stream":
+                return self.frozen.streams[-1]
+            case "S":
+                return self.frozen.scores[label]
+            case "X0":
+                return get("t") @ get("W_E").T
+            case "W_OV":
+                return get("W_O") @ get("W_V")
+            case "W_QK":
+                return get("W_Q").T @ get("W_K")
+        return self.frozen.streams[int(glyph[1:])] if re.fullmatch(r"X\d+", glyph) else get(glyph)
+
+
+PRINTED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((), {}),
+    ((2, 3), {}),
+    ((2, 2), {"biases": True, "positions": "standard"}),
+    ((1, 2), {"biases": True, "positions": "shortformer"}),
+    ((2, 1, 1), {"positions": "shortformer", "scale": False}),
+    ((1, 1, 2), {"biases": ["b_K"]}),
+    ((2, 1), {"biases": ["b_V"]}),
+    ((1, 1), {"biases": ["b_O", "b_U", "b_Q"]}),
+]
+
+
+@pytest.mark.parametrize("tight", [True, False])
+@pytest.mark.parametrize("form", ["enumerated", "generic"])
+@pytest.mark.parametrize(("heads", "options"), PRINTED)
+def test_what_is_printed_is_the_transformer(
+    heads: tuple[int, ...], options: dict[str, Any], form: str, tight: bool
+) -> None:
+    """Every printed equation, read from its text alone, on the weights and patterns of a real run."""
+    arch = sc.attention_only(heads, **options)
+    run = random_model(arch, d_model=6, d_head=3, d_vocab=5).run([3, 1, 4, 1])
+    reader, probe = Reader(run, tight), np.random.default_rng(1).standard_normal((4, 6))
+    any_head = {"h": "L0H0", "g": "L1H0", "q": "L0H0", "k": "L0H0"}
+    last = len(heads) - 1
+    for target in ["logits", "stream", *([f"scores:L{last}H0"] if heads else [])]:
+        for step in sc.derive(arch, target, form=form).json()["steps"]:
+            if step["kind"] == "counting" or (not heads and "any head" in step["reason"]):
+                continue
+            for claim in step["claims"]:
+                values = [reader.read(side["text"])(any_head) for side in claim["sides"]]
+                values = [v.act(probe) if isinstance(v, Map) else v for v in values]
+                for value in values[1:]:
+                    np.testing.assert_allclose(value, values[0], rtol=1e-9, atol=1e-9)
+
+
+def test_the_reader_sees_what_is_ambiguous() -> None:
+    arch = sc.attention_only((1,), biases=True)
+    run = random_model(arch, d_model=5, d_head=5, d_vocab=5).run([3, 1, 4, 1, 2])
+    text = "(Id (x) W_U) ones @ b_O[L0].T"
+    with pytest.raises(ValueError, match="matmul"):
+        Reader(run, True).read(text)({})
+    good = "(Id (x) W_U) (ones @ b_O[L0].T)"
+    values = [Reader(run, tight).read(good)({}) for tight in (True, False)]
+    np.testing.assert_allclose(*values)
+    other = "(Id (x) W_U) X0 @ (X0).T"
+    a, b = (Reader(run, tight).read(other)({}) for tight in (True, False))
+    assert abs(a - b).max() > 0.1
+
+
+LETTER = re.compile(
+    r"(s|A|t|P|X_0|\\mathbf\{1\}|[Wb]_\{?[A-Z]+\}?)"
+    r"(?:\^\{(?:\\mathrm\{(\w+)\}|(\w)_\{(\d+)\})?(?:\\,)?(\\mathsf\{T\})?\})?"
+)
+
+
+def latex_read(latex: str) -> str:
+    """The text notation of a term in LaTeX, sums left out, read letter by letter."""
+    latex = re.sub(r"\\sum_\{[^=]*=1\}\^\{H_\{\d+\}\}", "", latex)
+    left = LETTER.sub("", latex).replace(r"\,", "").strip()
+    assert not left, f"cannot read {left!r}"
+    out = []
+    for glyph, head, letter, layer, turned in LETTER.findall(latex):
+        name = {"s": "scale", r"\mathbf{1}": "ones", "X_0": "X0"}.get(glyph, glyph.replace("{", "").replace("}", ""))
+        label = head or (f"{letter}_{layer}" if letter else "")
+        out.append(name + (f"[{label}]" if label else "") + (".T" if turned else ""))
+    return " @ ".join(out).replace("] @ ", "] * ", 1) if out[0].startswith("scale") else " @ ".join(out)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_latex_says_what_the_text_says(name: str) -> None:
+    derivation = derived(name)
+    for term in derivation.json()["families" if derivation.form == "generic" else "terms"]:
+        assert latex_read(term["latex"]) == re.sub(r"sum\[\w+=1\.\.H_\d+\] ", "", term["text"])
+
+
+def test_latex_has_the_brackets_of_the_text() -> None:
+    x = Word(sc.logits(sc.attention_only((1,)))[0].word.factors[:2])
+    op = Tensor((Identity(), Word((algebra.Symbol("W_U", "", x.col, x.col).T,)).T))
+    applied = Apply(op, (x,))
+    assert expr_text(Product((applied, Transposed(applied)))) == "((Id (x) W_U) X0) @ ((Id (x) W_U) X0).T"
+    assert expr_latex(Product((applied, Transposed(applied)))) == (
+        r"\bigl(\bigl(\mathrm{Id} \otimes W_U\bigr)\,X_0\bigr)\,\bigl(\bigl(\mathrm{Id} \otimes W_U\bigr)\,X_0\bigr)"
+        r"^{\mathsf{T}}"
+    )
+    assert expr_text(Apply(op, (SumOver("h_1", 0, x),))) == "(Id (x) W_U) (sum[h_1=1..H_1] X0)"
+    assert expr_text(Product((SumOver("h_1", 0, op), op))) == "(sum[h_1=1..H_1] Id (x) W_U) (Id (x) W_U)"
+
+
+# ------------------------------------------------------------------------------------------------- true sentences
+
+
+@pytest.mark.parametrize(
+    ("heads", "options", "target", "form", "said", "unsaid"),
+    [
+        ((3, 3), {}, "logits", "enumerated", ["every formula is linear in what enters the stream",
+            "elementary symmetric polynomial", "A X W_OV^T"], ["X W_QK X^T", "no scale", "a wrong claim that"]),
+        ((3, 3), {}, "scores:L1H0", "enumerated", ["the scores are bilinear", "s X W_QK X^T", "a wrong claim passes"],
+            ["every formula is linear", "elementary", "head counts that the steps list"]),
+        ((3, 3), {"positions": "shortformer"}, "scores:L1H0", "generic",
+            ["s Y W_QK Y^T", "Y = X + P", "before its layer plus the position embedding P",
+             "at the head counts that the steps list, where a claim that is wrong there passes"], ["X W_QK X^T"]),
+        ((3, 3), {"scale": False}, "scores:L1H0", "enumerated", ["are X W_QK X^T", "carry no scale"],
+            ["The score scale"]),
+        ((3, 3), {"positions": "standard"}, "logits", "generic", ["A path starts from one of the sources"],
+            ["elementary symmetric polynomial", "Y = X + P", "value bias"]),
+        ((6, 6), {"biases": True}, "logits", "enumerated",
+            ["A (X W_V^T + 1 b_V^T) W_O^T", "k - 1 for a value bias", "and adds its bias",
+             "linear in what enters the stream and in b_U",
+             "12 of kind b_V, 2 of kind b_O, 1 of kind b_U"],
+            ["elementary symmetric polynomial", "A X W_OV^T"]),
+        ((2, 1), {"biases": ["b_V[L0H0]"]}, "logits", "enumerated",
+            ["A X W_OV^T, or to A (X W_V^T + 1 b_V^T) W_O^T where it has a value bias"], []),
+        ((2, 1), {"biases": ["b_K"]}, "scores:L1H0", "enumerated",
+            ["s (X W_Q^T) (X W_K^T + 1 b_K^T)^T", "Terms marked * are the same for every key"], ["b_Q^T"]),
+        ((2, 1), {"biases": ["b_K"]}, "scores:L0H0", "enumerated", ["There is no layer norm"],
+            ["rows of every pattern", "Held fixed", "a head maps"]),
+    ],
+)  # fmt: skip
+def test_sentences_are_true_of_the_model(
+    heads: tuple[int, ...], options: dict[str, Any], target: str, form: str, said: list[str], unsaid: list[str]
+) -> None:
+    text = " ".join(sc.derive(sc.attention_only(heads, **options), target, form=form).text().split())
+    assert [s for s in said if s not in text] == []
+    assert [s for s in unsaid if s in text] == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_everything_is_printed_in_ascii(name: str) -> None:
+    derivation = derived(name)
+    assert derivation.text().isascii()
+    assert json.dumps(derivation.json(), ensure_ascii=False).isascii()
+    assert derivation.latex(standalone=True).isascii()
+
+
+def test_text_prints_where_the_output_is_ascii() -> None:
+    words = ["derive", "--heads", "2,2", "--form", "generic", "--biases", "--target", "scores:L1H0", "--format"]
+    for kind in ("text", "json", "latex"):
+        done = subprocess.run(
+            [sys.executable, "-m", "symcircuits", *words, kind],
+            cwd=ROOT, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert b"Notation" in done.stdout

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from symcircuits import attention_only, verify
@@ -85,13 +85,14 @@ def test_every_table_fits_and_loses_nothing(rows: list[tuple[str, str, str]], wi
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=20), min_size=1, max_size=30), st.integers(30, 100))
+@example(["abc"] * 30, 30)
+@example(["a" * 20] * 2, 30)
 def test_every_paragraph_fits_and_loses_nothing(words: list[str], width: int) -> None:
-    text = " ".join(words)
-    shown = paragraph(text, width, "  ")
-    assert shown.split() == words
-    assert all(len(line) <= width for line in shown.splitlines())
-    assume("\n" in shown)
-    assert all(line.startswith("    ") for line in shown.splitlines()[1:])
+    first, *others = paragraph(" ".join(words), width, "  ").splitlines()
+    assert " ".join([first, *others]).split() == words
+    assert all(len(line) <= width for line in (first, *others))
+    assert all(line.startswith("    ") for line in others)
+    assert bool(others) is (len("  " + " ".join(words)) > width)  # wrapped where it must be, and only there
 
 
 # ------------------------------------------------------------------------------------------------ reports

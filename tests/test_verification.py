@@ -4,21 +4,27 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits import architecture as described
 from symcircuits import exact
+from symcircuits import expansion as expanded
 from symcircuits.algebra import Factor, IllTyped, Word
 from symcircuits.architecture import Architecture, Branch, Head, Layer, Program, Readout, Source
 from symcircuits.evaluation import evaluate
-from symcircuits.expansion import Expansion, expand
+from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.model import random_model
+from symcircuits.paths import Path, Paths
 from symcircuits.verification import ROWS, Check, Report, default_targets, verify
 from symcircuits.verification import rows as witnessed
+from symcircuits.verification.names import SAMPLE, check_names, read_paths
 from symcircuits.verification.rows import (
     check_algebra,
     check_basis,
@@ -28,10 +34,11 @@ from symcircuits.verification.rows import (
     check_transformer,
     check_types,
 )
+from tests.strategies import cases
 
 RECORD = sc.attention_only((3, 3))
 DEEP = sc.attention_only((2, 2, 1))
-EXACT = {"types", "same algebra", "same letters", "same polynomial", "basis freedom"}
+EXACT = {"types", "same names", "same algebra", "same letters", "same polynomial", "basis freedom"}
 
 
 def scaled(model: sc.Model) -> sc.Model:
@@ -111,6 +118,18 @@ def test_a_model_with_tokens() -> None:
         assert report.ok, report
         assert {tuple(c.details["tokens"]) for c in report.checks if "tokens" in c.details} == {tuple(shape)}
     assert report.subject == model.name
+
+
+@pytest.mark.parametrize("weight_scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(
+    ("d_model", "d_head", "heads", "tokens"),
+    [(64, 1, (2, 2), 32), (16, 1, (3, 3), 7), (256, 4, (2, 2), 32), (16, 2, (1,), 7)],
+)
+def test_a_small_d_head(d_model: int, d_head: int, heads: tuple[int, ...], tokens: int, weight_scale: float) -> None:
+    """q and k are small by cancellation, and W_QK is far larger than they are."""
+    sizes = {"d_model": d_model, "d_head": d_head, "weight_scale": weight_scale}
+    report = verify(random_model(sc.attention_only(heads), **sizes), np.arange(tokens) % 11)
+    assert report.ok, report
 
 
 def test_one_word_vocabulary() -> None:
@@ -205,11 +224,11 @@ def test_the_chance_of_a_false_pass_is_that_of_the_lemma() -> None:
 def test_the_report_as_data() -> None:
     found = json.loads(json.dumps(verify(RECORD).json(), allow_nan=False))
     assert (found["ok"], found["schema"]) == (True, "symcircuits.verify/1")
-    assert len(found["checks"]) == 12
+    assert len(found["checks"]) == 2 * (len(ROWS) - 1) == 14  # of logits and of scores; no row of letters here
     for check in found["checks"]:
         assert {"name", "passed", "error", "bound"} <= set(check)
         assert check["passed"] is True
-    assert len({c["name"] for c in found["checks"]}) == 12
+    assert len({c["name"] for c in found["checks"]}) == 14
 
 
 def test_ok_only_if_all_hold() -> None:
@@ -236,15 +255,26 @@ def test_progress_names_every_row() -> None:
 
 
 # ------------------------------------------------------------------------------------------ corrupted terms
-@dataclass(frozen=True)
-class Loose:
-    """A term whose word nobody checked yet; ``checked`` ones are typed when they are looked at, as terms are."""
+@dataclass(frozen=True, eq=False)
+class Loose(Term):
+    """A term whose word nobody checked yet; ``checked`` ones are typed when they are looked at, as terms are.
+
+    What is ``said`` of it (composition, orders, label, softmax_invisible) may differ from what its paths say.
+    """
 
     factors: tuple[Factor, ...]
     scales: tuple[str, ...]
-    composition: str
-    orders: tuple[int, ...]
+    said: tuple[tuple[str, Any], ...] = ()
     checked: bool = False
+
+    def saying(self, **said: Any) -> "Loose":
+        return replace(self, said=(*self.said, *said.items()))
+
+    def __eq__(self, other: object) -> bool:
+        """As a term its paths tell it from others: so nothing but what the rows look at is wrong."""
+        return isinstance(other, Term) and (self.readout, self.paths) == (other.readout, other.paths)
+
+    __hash__ = Term.__hash__
 
     @property
     def word(self) -> Word:
@@ -255,9 +285,17 @@ class Loose:
         object.__setattr__(word, "scales", self.scales)
         return word
 
+    def _say(self, name: str) -> Any:
+        return dict(self.said).get(name, getattr(Term(self.readout, self.paths), name))
+
+    composition = property(lambda self: self._say("composition"))
+    orders = property(lambda self: self._say("orders"))
+    label = property(lambda self: self._say("label"))
+    softmax_invisible = property(lambda self: self._say("softmax_invisible"))
+
 
 def loose(expansion: Expansion) -> list[Loose]:
-    return [Loose(t.word.factors, t.word.scales, t.composition, t.orders) for t in Expansion.__iter__(expansion)]
+    return [Loose(t.readout, t.paths, t.word.factors, t.word.scales) for t in Expansion.__iter__(expansion)]
 
 
 Edit = Callable[[Loose], list[Loose]]
@@ -300,34 +338,35 @@ def corrupted(expansion: Expansion, edit: Edit, number: int = -1) -> list[Loose]
 OV = "W_V[{0}].T @ W_O[{0}].T"
 SWAP_VALUES = exchange(f"{OV.format('L0H1')} @ {OV.format('L1H1')}", f"{OV.format('L1H1')} @ {OV.format('L0H1')}")
 SWAP_PATTERNS = exchange("A[L1H1] @ A[L0H1]", "A[L0H1] @ A[L1H1]")
-ALL = "tALPBX"  # types, same Algebra, same Letters, same Polynomial, Basis freedom, same transformer, lambdified (X)
+# types, same Names, same Algebra, same Letters, same Polynomial, Basis freedom, same transformer, lambdified (X)
+ALL = "tNALPBX"
 TABLE: dict[str, tuple[str, Edit, str]] = {
     # what is wrong: (target, edit, which checks see it)
-    "drop": ("both", lambda t: [], " ALP X"),
-    "double": ("both", lambda t: [t, t], " ALP X"),
-    "transpose W_OV": ("both", exchange(OV.format("L0H1"), "W_O[L0H1] @ W_V[L0H1]"), "tALPBX"),
-    "swap the values": ("both", SWAP_VALUES, "tA P X"),
-    "swap the patterns": ("both", SWAP_PATTERNS, "tA P X"),
-    "reverse a chain": ("both", then(SWAP_VALUES, SWAP_PATTERNS), "tA P X"),
-    "mislabel the composition": ("both", lambda t: [replace(t, composition="none")], " A    "),
-    "mislabel the orders": ("both", lambda t: [replace(t, orders=tuple(n + 1 for n in t.orders))], " A    "),
-    "another head's pattern": ("both", exchange("A[L0H1]", "A[L0H0]"), "tALP X"),
-    "another head's W_OV": ("both", exchange(OV.format("L0H1"), OV.format("L0H0")), "tALP X"),
-    "another head's W_V": ("both", exchange("W_V[L0H1].T", "W_V[L0H0].T"), "tALPBX"),
+    "drop": ("both", lambda t: [], " NALP X"),
+    "double": ("both", lambda t: [t, t], " NALP X"),
+    "transpose W_OV": ("both", exchange(OV.format("L0H1"), "W_O[L0H1] @ W_V[L0H1]"), "tNALPBX"),
+    "swap the values": ("both", SWAP_VALUES, "tNA P X"),
+    "swap the patterns": ("both", SWAP_PATTERNS, "tNA P X"),
+    "reverse a chain": ("both", then(SWAP_VALUES, SWAP_PATTERNS), "tNA P X"),
+    "mislabel the composition": ("both", lambda t: [t.saying(composition="none")], " NAL   "),
+    "mislabel the orders": ("both", lambda t: [t.saying(orders=tuple(n + 1 for n in t.orders))], " NAL   "),
+    "another head's pattern": ("both", exchange("A[L0H1]", "A[L0H0]"), "tNALP X"),
+    "another head's W_OV": ("both", exchange(OV.format("L0H1"), OV.format("L0H0")), "t ALP X"),
+    "another head's W_V": ("both", exchange("W_V[L0H1].T", "W_V[L0H0].T"), "tNALPBX"),
     "another head altogether": (
-        "both", then(exchange("A[L0H1]", "A[L0H0]"), exchange(OV.format("L0H1"), OV.format("L0H0"))), " ALP X",
+        "both", then(exchange("A[L0H1]", "A[L0H0]"), exchange(OV.format("L0H1"), OV.format("L0H0"))), " NALP X",
     ),
-    "a pattern dropped": ("both", exchange("A[L0H1] @ t", "t"), "tALP X"),
-    "a pattern transposed": ("both", exchange("A[L0H1]", "A[L0H1].T"), "tALP X"),
-    "forget the scale": ("scores", lambda t: [replace(t, scales=())], "tALP X"),
-    "the scale twice": ("scores", lambda t: [replace(t, scales=t.scales * 2)], "tALP X"),
-    "another head's scale": ("scores", lambda t: [replace(t, scales=("L1H0",))], "tALP X"),
-    "transpose W_QK": ("scores", exchange("W_Q[L2H0].T @ W_K[L2H0]", "W_K[L2H0].T @ W_Q[L2H0]"), "tALP X"),
-    "the key side's W_OV transposed": ("scores", exchange("W_O[L0H1] @ W_V[L0H1]", OV.format("L0H1")), "tALPBX"),
+    "a pattern dropped": ("both", exchange("A[L0H1] @ t", "t"), "tNALP X"),
+    "a pattern transposed": ("both", exchange("A[L0H1]", "A[L0H1].T"), "tNALP X"),
+    "forget the scale": ("scores", lambda t: [replace(t, scales=())], "t ALP X"),
+    "the scale twice": ("scores", lambda t: [replace(t, scales=t.scales * 2)], "t ALP X"),
+    "another head's scale": ("scores", lambda t: [replace(t, scales=("L1H0",))], "t ALP X"),
+    "transpose W_QK": ("scores", exchange("W_Q[L2H0].T @ W_K[L2H0]", "W_K[L2H0].T @ W_Q[L2H0]"), "tNALP X"),
+    "the key side's W_OV transposed": ("scores", exchange("W_O[L0H1] @ W_V[L0H1]", OV.format("L0H1")), "tNALPBX"),
     "another head's W_QK": (
-        "scores", exchange("W_Q[L2H0].T @ W_K[L2H0]", "W_Q[L1H0].T @ W_K[L1H0]"), "tALP X",
+        "scores", exchange("W_Q[L2H0].T @ W_K[L2H0]", "W_Q[L1H0].T @ W_K[L1H0]"), "tNALP X",
     ),
-    "W_QK where W_U is": ("logits", exchange("W_U.T", "W_Q[L2H0].T @ W_K[L2H0]"), "tALPB-"),
+    "W_QK where W_U is": ("logits", exchange("W_U.T", "W_Q[L2H0].T @ W_K[L2H0]"), "tNALPB-"),
 }  # fmt: skip
 CASES = [
     pytest.param(target, edit, sees, id=f"{name}, {target.partition(':')[0]}")
@@ -347,6 +386,14 @@ def outcome(check: Callable[[], Check | None]) -> bool:
     return not found.passed
 
 
+def names_refuse(group: list[Expansion], wrong: list[Loose]) -> bool:
+    """Whether the row of names refuses terms, or one of their words cannot be read as it is ill-typed."""
+    try:
+        return outcome(lambda: check_names(group, terms=lambda e: iter([replace(t, checked=True) for t in wrong])))
+    except IllTyped:
+        return True
+
+
 @pytest.mark.parametrize(("target", "edit", "sees"), CASES)
 def test_what_each_check_sees(target: str, edit: Edit, sees: str, runs: Any) -> None:
     """The table: which check refuses which mistake, and which cannot see it; each is refused by some check."""
@@ -358,16 +405,17 @@ def test_what_each_check_sees(target: str, edit: Edit, sees: str, runs: Any) -> 
         return iter(wrong)
 
     found = [
-        outcome(lambda: check_types(group, terms=[replace(t, checked=True) for t in wrong])),  # type: ignore[misc]
-        outcome(lambda: check_algebra(group, terms=terms)),  # type: ignore[arg-type]
-        outcome(lambda: check_monomials(group, (0, 1000), terms=terms)),  # type: ignore[arg-type]
-        outcome(lambda: check_polynomial(group, terms=terms)),  # type: ignore[arg-type]
-        outcome(lambda: check_basis(group, terms=terms)),  # type: ignore[arg-type]
+        outcome(lambda: check_types(group, terms=[replace(t, checked=True) for t in wrong])),
+        names_refuse(group, wrong),
+        outcome(lambda: check_algebra(group, terms=terms)),
+        outcome(lambda: check_monomials(group, (0, 1000), terms=terms)),
+        outcome(lambda: check_polynomial(group, terms=terms)),
+        outcome(lambda: check_basis(group, terms=terms)),
     ]
-    if sees[5] != "-":  # where NumPy itself refuses the shapes
-        found.append(outcome(lambda: check_lambdified(group, runs(DEEP), terms=terms)))  # type: ignore[arg-type]
+    if sees[6] != "-":  # where NumPy itself refuses the shapes
+        found.append(outcome(lambda: check_lambdified(group, runs(DEEP), terms=terms)))
     seen = "".join(letter if refused else " " for letter, refused in zip(ALL, found, strict=False))
-    assert seen.ljust(6, "-") == sees
+    assert seen.ljust(7, "-") == sees
     assert sees.strip()
 
 
@@ -379,8 +427,9 @@ def test_terms_left_alone_hold(target: str, runs: Any) -> None:
     def terms(e: Expansion) -> Iterable[Any]:
         return iter(loose(e))
 
-    assert check_types(group, terms=[replace(t, checked=True) for t in loose(group[0])]).passed  # type: ignore[misc]
-    for check in (check_algebra, check_polynomial, check_basis):
+    assert check_types(group, terms=[replace(t, checked=True) for t in loose(group[0])]).passed
+    assert not names_refuse(group, loose(group[0]))
+    for check in (check_names, check_algebra, check_polynomial, check_basis):
         assert check(group, terms=terms).passed
     assert check_monomials(group, (0, 1000), terms=terms).passed
     assert check_lambdified(group, runs(DEEP), terms=terms).passed
@@ -397,7 +446,8 @@ def test_verify_refuses_every_corruption(target: str, edit: Edit, sees: str, mon
     assert not report.json()["ok"]
     failed = {c.name for c in report.checks if c.passed is False}
     assert "same algebra" in failed  # SymPy sees each of them, types of composition too
-    if sees[3] == "P":
+    assert ("same names" in failed) is (sees[1] == "N")
+    if sees[4] == "P":
         assert "same polynomial" in failed
 
 
@@ -419,11 +469,11 @@ def test_every_single_term_counts(target: str, edit: Edit) -> None:
 
 def test_a_fault_is_shown_by_example() -> None:
     expansion = sc.logits(RECORD)
-    dropped = check_algebra([expansion], terms=lambda e: loose(e)[1:])  # type: ignore[arg-type]
+    dropped = check_algebra([expansion], terms=lambda e: loose(e)[1:])
     assert dropped.what == "logits: missing here: t @ W_E.T @ W_U.T (none)"
-    doubled = check_algebra([expansion], terms=lambda e: [loose(e)[0], *loose(e)])  # type: ignore[arg-type]
+    doubled = check_algebra([expansion], terms=lambda e: [loose(e)[0], *loose(e)])
     assert doubled.what == "logits: not in SymPy's result: t @ W_E.T @ W_U.T (none)"
-    polynomial = check_polynomial([expansion], terms=lambda e: loose(e)[1:])  # type: ignore[arg-type]
+    polynomial = check_polynomial([expansion], terms=lambda e: loose(e)[1:])
     assert polynomial.what.startswith("logits: the sum of the terms differs from the forward pass in 25 of 25 entries")
 
 
@@ -645,6 +695,212 @@ def test_a_right_description_holds_where_the_wrong_ones_fail() -> None:
         assert all(check_polynomial(g, limit).passed for g in groups_of(arch) for limit in (0, 5000))
 
 
+# -------------------------------------------------------------------------------------------------- names
+@given(cases(max_terms=300), st.integers(0, 99))
+@settings(max_examples=40)
+def test_names_are_right_on_every_architecture(case: tuple[Architecture, str], seed: int) -> None:
+    expansion = expand(*case)
+    listed = check_names([expansion], seed)
+    assert (listed.passed, listed.error, listed.bound) == (True, 0, 0)
+    assert listed.what.startswith(f"{expansion.count:,} terms listed: paths, labels")
+    drawn = check_names([expansion], seed, limit=0)
+    assert (drawn.passed, drawn.details) == (True, {"seed": seed})
+    assert drawn.what.startswith(f"{SAMPLE} drawn at random: paths, labels")
+
+
+def test_names_of_13_to_the_12_terms() -> None:
+    arch = sc.attention_only((12,) * 12)
+    check = check_names([sc.logits(arch)])
+    assert (check.passed, check.target) == (True, "logits")
+    assert check.what.startswith("200 drawn at random: ")
+    both = check_names([sc.scores(arch, h) for h in ("L1H0", "L11H11")])
+    assert both.passed
+    assert both.what.startswith("169 terms listed and 200 drawn at random: ")
+
+
+def test_what_the_row_of_names_says_it_looked_at() -> None:
+    rows = [c for c in verify(RECORD, max_terms=10).checks if c.name == "same names"]
+    assert [c.what.partition(":")[0] for c in rows] == ["200 drawn at random", "3 terms listed and 600 drawn at random"]
+    assert [check_names([sc.logits(RECORD)]).what.partition(":")[0]] == ["16 terms listed"]
+
+
+def test_paths_are_read_off_the_letters() -> None:
+    labels = {t.label: read_paths(t.word) for t in sc.scores(BIASED, "L1H1")}
+    assert labels["b_V[L0H1] -> L0H1 | b_K[L1H1]"] == (("b_V[L0H1]", ("L0H1",)), ("b_K[L1H1]", ()))
+    assert labels["pos | b_O[L0]"] == (("pos", ()), ("b_O[L0]", ()))
+    deep = expand(sc.attention_only((1, 1, 1)), "logits")
+    assert read_paths(deep[-1].word) == (("embed", ("L0H0", "L1H0", "L2H0")),)
+
+
+def neighbour(head: Head | None) -> Head | None:
+    return None if head is None else Head(head.layer, (1, 0)[head.number])
+
+
+def exchanged(of_branches: bool = False, of_sources: bool = False, names: bool = False) -> Any:
+    """The two heads of a layer exchanged: of its branches, of its b_V sources, in the names of those."""
+
+    def branch(b: Branch) -> Branch:
+        return replace(b, head=neighbour(b.head)) if of_branches else b
+
+    def source(s: Source) -> Source:
+        if s.kind != "b_V":
+            return s
+        return replace(
+            s,
+            head=neighbour(s.head) if of_sources else s.head,
+            name=f"b_V[{neighbour(s.head)}]" if names else s.name,
+        )
+
+    def edit(layer: Layer) -> Layer:
+        return replace(layer, branches=tuple(map(branch, layer.branches)), sources=tuple(map(source, layer.sources)))
+
+    return layers(edit)
+
+
+def says(name: str, wrong: Callable[[Any], Any], of: type = Term) -> Callable[[pytest.MonkeyPatch], None]:
+    """A property whose value is wrong."""
+    right = vars(of)[name]
+    value = getattr(right, "fget", None) or getattr(right, "func", right)
+
+    def put(monkeypatch: pytest.MonkeyPatch) -> None:
+        if isinstance(right, FunctionType):
+            monkeypatch.setattr(of, name, lambda self, *args: wrong(value(self, *args)))
+        else:
+            monkeypatch.setattr(of, name, property(lambda self: wrong(value(self))))
+
+    return put
+
+
+def numbered(wrong: Callable[[Expansion, int], int]) -> Callable[[pytest.MonkeyPatch], None]:
+    """``e[i]`` is another term."""
+    right = Expansion.__getitem__
+    return lambda monkeypatch: monkeypatch.setattr(
+        Expansion, "__getitem__", lambda self, i: right(self, wrong(self, i) % self.count)
+    )
+
+
+def shifted(counts: dict[Any, int]) -> dict[Any, int]:
+    """The numbers of a table, each for the next key."""
+    return dict(zip(counts, [*counts.values()][1:] + [*counts.values()][:1], strict=True))
+
+
+# What is wrong: (patch, where no other row can see it, whether it is seen in terms drawn at random)
+MISNAMED: dict[str, tuple[Any, Architecture | None, bool]] = {
+    "heads of two branches exchanged": (exchanged(of_branches=True), PLAIN, True),
+    "heads of branches and b_V sources exchanged": (exchanged(True, True), BIASED, True),
+    "heads of branches and b_V sources exchanged, names too": (exchanged(True, True, True), BIASED, True),
+    "heads of b_V sources exchanged": (exchanged(of_sources=True), None, True),
+    "names of b_V sources exchanged": (exchanged(names=True), BIASED, True),
+    "Paths.counts + 7": (says("counts", lambda c: {m: n + 7 for m, n in c.items()}, Paths), None, True),
+    "Expansion.count = 999": (says("count", lambda n: 999, Expansion), None, True),
+    "Expansion.count one too small": (says("count", lambda n: n - 1, Expansion), None, True),
+    "Term.label, of the other side": (says("label", lambda s: " | ".join(s.split(" | ")[::-1]) + "'"), None, True),
+    "Path.label, latest head first": (says("label", lambda s: " -> ".join(s.split(" -> ")[::-1]), Path), None, True),
+    "Term.softmax_invisible": (says("softmax_invisible", lambda b: not b), None, True),
+    "Term.softmax_invisible never": (says("softmax_invisible", lambda b: False), None, True),
+    "Term.orders": (says("orders", lambda o: (o[0] + 1, *o[1:])), None, True),
+    "Term.orders, key first": (says("orders", lambda o: o[::-1]), None, True),
+    "Term.order": (says("order", lambda n: n + 1), None, True),
+    "Term.composition": (says("composition", lambda c: "none"), None, True),
+    "e[i] is the next": (numbered(lambda e, i: i + 1), None, True),
+    "e[i] counts from the end": (numbered(lambda e, i: -1 - i), None, True),
+    "e[0] and e[1] exchanged": (numbered(lambda e, i: (1, 0)[i] if i < 2 else i), None, True),
+    "e.index is the next": (says("index", lambda n: n + 1, Expansion), None, True),
+    "e.index of terms in reverse": (says("index", lambda n: 17 - n, Expansion), None, True),
+    "counts_by_order": (says("counts_by_order", shifted, Expansion), None, False),
+    "counts_by_composition": (says("counts_by_composition", shifted, Expansion), None, False),
+}
+
+
+@pytest.mark.parametrize(("patch", "alone", "drawn"), MISNAMED.values(), ids=MISNAMED)
+def test_the_row_of_names_refuses(
+    patch: Any, alone: Architecture | None, drawn: bool, mutate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(patch, tuple):
+        mutate(*patch)
+    else:
+        patch(monkeypatch)
+    groups = groups_of(BIASED)
+    for limit, seen in ((5000, True), (1, drawn)):
+        found = [check_names(g, limit=limit) for g in groups]
+        assert any(c.passed is False for c in found) is seen, found
+        assert all(c.passed or (c.error > c.bound and c.what.startswith(("logits", "scores:L"))) for c in found)
+    if alone:  # the words are right, and what all others look at
+        report = verify(alone)
+        assert not report.ok
+        assert {c.name for c in report.checks if c.passed is False} == {"same names"}
+
+
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
+def test_the_row_of_names_counts_every_term(target: str) -> None:
+    expansion = expand(RECORD, target)
+    for i in range(16):
+        for edit, count in ((lambda t: [], 15), (lambda t: [t, t], 17)):
+            wrong = corrupted(expansion, edit, i)
+            check = check_names([expansion], terms=lambda e, wrong=wrong: iter(wrong))
+            assert check.passed is False
+            assert check.error > 16 - i - (count == 17)  # all that come later have another number, too
+    many = sc.logits(sc.attention_only((20, 20)))  # of whose numbers not every one is looked up
+    assert many.count > 2 * SAMPLE
+    terms = list(many)
+    assert check_names([many], terms=lambda e: iter(terms)).passed
+    for wrong in (terms[:-1], [*terms, terms[-1]]):
+        check = check_names([many], terms=lambda e, wrong=wrong: iter(wrong))
+        assert (check.passed, check.error > 0) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "said", [{"label": "embed"}, {"softmax_invisible": True}, {"orders": (9,)}, {"composition": "QK"}]
+)
+def test_the_row_of_names_sees_a_single_term(said: dict[str, Any]) -> None:
+    for target in ("logits", "scores:L1H0"):
+        terms = loose(expand(RECORD, target))
+        wrong = [*terms[:3], terms[3].saying(**said), *terms[4:]]
+        check = check_names([expand(RECORD, target)], terms=lambda e, wrong=wrong: iter(wrong))
+        assert check.passed is False
+        assert f"{target}, term 3: " in check.what
+
+
+def test_two_types_exchanged_do_not_cancel() -> None:
+    expansion = sc.scores(RECORD, "L1H0")
+    terms = loose(expansion)
+    i, j = (next(i for i, t in enumerate(terms) if t.composition == c) for c in "QK")
+    wrong = [replace(t, said=(("composition", {i: "K", j: "Q"}.get(n, t.composition)),)) for n, t in enumerate(terms)]
+    assert [t.composition for t in wrong].count("Q") == expansion.counts_by_composition()["Q"]
+    assert check_names([expansion], terms=lambda e: iter(wrong)).error == 2
+
+
+# ---------------------------------------------------------------------------- composition types above the limit
+def mistyped(orders: tuple[int, ...]) -> str:
+    """Every type another: Q for K, QK for none; V for none."""
+    right = described_types(orders)
+    return {"Q": "K", "K": "Q", "QK": "none", "V": "none"}.get(right, "QK" if len(orders) == 2 else "V")
+
+
+described_types = expanded.composition_of
+
+
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
+def test_every_type_mislabelled_is_refused_above_the_limit(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts by type and types of terms are wrong alike: SymPy's letters tell, and the letters of the word."""
+    assert verify(RECORD, targets=[target], max_terms=10).ok
+    monkeypatch.setattr(expanded, "composition_of", mistyped)
+    found = {c.name: c for c in verify(RECORD, targets=[target], max_terms=10).checks}
+    assert {name for name, c in found.items() if c.passed is False} == {"same names", "same letters"}
+    assert found["same letters"].error == 2 * 16  # each is missing, and there is another
+    assert found["same letters"].what.endswith("polynomials have 16 terms, and 32 differ from the enumeration")
+    below = verify(RECORD, targets=[target])
+    assert {c.name for c in below.checks if c.passed is False} == {"same names", "same algebra"}
+
+
+def test_orders_of_the_other_side_are_refused_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = [sc.scores(RECORD, "L1H0")]
+    assert check_monomials(group, (0, 100)).passed
+    says("orders", lambda o: o[::-1])(monkeypatch)
+    check = check_monomials(group, (0, 100))
+    assert (check.passed, check.error) == (False, 2 * 6)  # those of Q and of K; of none and QK both orders are equal
+
+
 # ---------------------------------------------------------------------------------------- looking at nothing
 EMPTY: Any = {"terms": lambda e: iter(())}
 
@@ -654,6 +910,7 @@ def test_a_check_that_saw_nothing_does_not_hold(target: str, runs: Any) -> None:
     group, run = [expand(RECORD, target)], runs(RECORD)
     for check in (
         check_types(group, terms=[]),
+        check_names(group, **EMPTY),
         check_algebra(group, **EMPTY),
         check_monomials(group, (0, 100), **EMPTY),
         check_polynomial(group, **EMPTY),
@@ -671,7 +928,7 @@ def test_one_empty_target_among_others_does_not_hold() -> None:
     def terms(e: Expansion) -> Iterator[Any]:
         return iter(()) if e.target == "scores:L1H1" else iter(loose(e))
 
-    for check in (check_algebra, check_polynomial, check_basis):
+    for check in (check_names, check_algebra, check_polynomial, check_basis):
         assert check(group, terms=terms).passed is False
 
 
@@ -694,7 +951,7 @@ def test_an_empty_enumeration_is_refused_by_verify(monkeypatch: pytest.MonkeyPat
     report = verify(RECORD)
     assert not report.ok
     assert {c.name for c in report.checks if c.passed is False} >= {
-        "types", "same algebra", "same polynomial", "basis freedom", "same transformer, lambdified",
+        "types", "same names", "same algebra", "same polynomial", "basis freedom", "same transformer, lambdified",
     }  # fmt: skip
 
 
@@ -703,7 +960,7 @@ def test_an_ill_typed_term_is_a_failed_row_and_no_crash() -> None:
     broken = replace(wrong, factors=wrong.factors[::-1])
     with pytest.raises(IllTyped):
         _ = broken.word
-    check = check_polynomial([sc.logits(RECORD)], terms=lambda e: iter([broken]))  # type: ignore[arg-type]
+    check = check_polynomial([sc.logits(RECORD)], terms=lambda e: iter([broken]))
     assert check.passed is False
     assert "a term is no word" in check.what
-    assert check_types([sc.logits(RECORD)], terms=[broken]).error == 1  # type: ignore[list-item]
+    assert check_types([sc.logits(RECORD)], terms=[broken]).error == 1

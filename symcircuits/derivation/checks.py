@@ -1,22 +1,23 @@
 """Steps and their checks: what is claimed, why, and that both sides were evaluated and found equal.
 
 A claim is checked on random matrices over a prime field, exactly (two sides that differ as polynomials of degree
-d agree with probability at most ``d / p`` a draw: Schwartz, Zippel); a rule of the tensor product by its
-definition with indices; a number of terms by counting the terms of the very expression, by the kernel's count,
-and by SymPy for every number of heads at once. A claim that fails is never a step: :class:`DerivationError`.
+d agree with probability at most ``d / p`` a draw: Schwartz, Zippel), each side as it is printed, abbreviations
+included; a rule of the tensor product by its definition with indices; a number of terms by counting the terms of
+the very expression, by the kernel's count, and by SymPy for every number of heads at once. A claim that fails is
+never a step: :class:`DerivationError`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from symcircuits.algebra import Word, check_finished
-from symcircuits.derivation.expressions import CountOf, Expr, Family, Spelled, parts_of
+from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, parts_of
 from symcircuits.derivation.flatten import (
     Tally,
     composition_of_word,
@@ -24,6 +25,7 @@ from symcircuits.derivation.flatten import (
     counted,
     multiply_out,
     orders_of_word,
+    softmax_invisible,
     tally,
 )
 from symcircuits.derivation.frames import Frame
@@ -34,7 +36,7 @@ from symcircuits.expansion import expand
 __all__ = ["KINDS", "Check", "Claim", "DerivationError", "Draft", "Laboratory", "Step"]
 
 KINDS = ("definition", "substitution", "distributing", "mixed product", "collecting by composition type", "counting")
-HOW = ("values", "letters", "indices", "count")
+HOW = ("values", "indices", "count")
 
 
 class DerivationError(AssertionError):
@@ -57,14 +59,24 @@ class Claim:
         """The last right-hand side."""
         return self.sides[-1]
 
+    @property
+    def text(self) -> str:
+        """The claim on one line, in text notation."""
+        from symcircuits.render.text import expr_text
+
+        return " = ".join(map(expr_text, self.sides))
+
+    def __repr__(self) -> str:
+        return f"<Claim {cut(self.text)}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A step before its check.
 
-    ``how`` is what is evaluated: ``values`` (matrices over the prime field), ``letters`` (an abbreviation),
-    ``indices`` (a rule of the tensor product, by its definition) or ``count``. ``complete`` says that the
-    right-hand side lists every term of the expansion, which is then compared term by term.
+    ``how`` is what is evaluated: ``values`` (matrices over the prime field), ``indices`` (a rule of the tensor
+    product, by its definition) or ``count``. ``complete`` says that the right-hand side lists every term of the
+    expansion, which is then compared term by term; ``softmax`` that it marks those that softmax does not see.
     """
 
     kind: str
@@ -72,6 +84,10 @@ class Draft:
     reason: str
     how: str = "values"
     complete: bool = False
+    softmax: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Draft ({self.kind}): {cut(self.claims[-1].text, 80) if self.claims else 'no claim'}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,10 @@ class Step:
         """The (last) claim."""
         return self.claims[-1]
 
+    def __repr__(self) -> str:
+        outcome = "checked" if self.check.passed else "NOT checked"
+        return f"<Step {self.number} ({self.kind}): {cut(self.claim.text, 60)}, {outcome}>"
+
 
 class Laboratory:
     """Where the claims of one derivation are checked: the instances of its frame, with matrices drawn once."""
@@ -138,8 +158,6 @@ class Laboratory:
 
     def _record(self, draft: Draft) -> Check:
         claims = len(draft.claims)
-        if draft.how == "letters":
-            return Check("letters", claims)
         counts = tuple(i.architecture.heads[: self.frame.depth] for i in self.instances) if self.frame.generic else ()
         if draft.how == "count":
             return Check("count", claims, head_counts=counts, also=("sympy",))
@@ -148,18 +166,11 @@ class Laboratory:
             return Check("indices", claims, size // 2 + 1, self.trials, self.instances[0].ring.p, self.seed, size)
         one = self.instances[0]
         also: tuple[str, ...] = ("terms",) if draft.complete else ()
+        also += ("softmax",) if draft.softmax else ()
         if any(_families(side) for claim in draft.claims for side in claim.sides):
             also += ("families",)
         degree = self.frame.letters + bool(one.readout.scale)
         return Check("values", claims, one.k, self.trials, one.ring.p, self.seed, degree, counts, also)
-
-    # -------------------------------------------------------------------------------------------- letters
-    def _check_letters(self, name: str, claim: Claim, draft: Draft) -> None:
-        words = [s.word if isinstance(s, Spelled) else s for s in claim.sides]
-        for word in words[1:]:
-            if not isinstance(word, Word) or not isinstance(words[0], Word) or word != words[0]:
-                shown = " and ".join(w.text if isinstance(w, Word) else type(w).__name__ for w in (words[0], word))
-                raise DerivationError(f"{name} fails: {shown} are not the same product of letters")
 
     # --------------------------------------------------------------------------------------------- values
     def _check_values(self, name: str, claim: Claim, draft: Draft) -> None:
@@ -171,6 +182,8 @@ class Laboratory:
                     raise DerivationError(f"{where}: the two sides differ{_difference(claim.lhs, side, instance)}")
             if draft.complete:
                 self._check_terms(where, claim.rhs, instance)
+            if draft.softmax:
+                _check_softmax(where, instance.words(multiply_out(claim.rhs)), instance)
             for side in claim.sides:
                 for family in _families(side):
                     _check_family(where, family, instance)
@@ -255,6 +268,16 @@ def _check_family(where: str, family: Family, instance: Instance) -> None:
     count = count_polynomial(family.count, instance.heads)
     if count != len(words):
         raise DerivationError(f"{where}: the family {family.composition} has {len(words)} terms, not {count}")
+
+
+def _check_softmax(where: str, words: Iterable[Word], instance: Instance) -> None:
+    """What is marked is the same for every key where the rows of the patterns sum to one; nothing else is."""
+    lab = replace(instance, rows_sum_to_one=True)
+    for word in words:
+        value = lab.value(word)
+        if bool((value == value[..., :1]).all()) != softmax_invisible(word):
+            marked = "marked" if softmax_invisible(word) else "not marked"
+            raise DerivationError(f"{where}: {word.text} is {marked} as the same for every key, and its value differs")
 
 
 def _difference(left: Expr, right: Expr, instance: Instance) -> str:

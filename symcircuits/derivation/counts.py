@@ -12,6 +12,7 @@ from symcircuits.derivation.frames import Frame
 
 __all__ = ["by_composition", "by_order", "elementary", "total"]
 
+_SHORT = 4  # layers of a program (embedding and readout among them) up to which numbers are written by order
 _WRITTEN_OUT = 6  # an elementary symmetric polynomial with more products is written e_k(...)
 
 
@@ -50,7 +51,9 @@ def _entries(frame: Frame, program: Program) -> list[tuple[Expr, int, tuple[int,
         inside = sum(s.head is not None for s in layer.sources)
         found += [(Number(outside), 0, after)] if outside else []
         if inside:
-            found.append((HeadCount(i - 1) if frame.generic else Number(inside), 1, after))
+            # As many as heads: a formula in H_l. As many as happen to have that bias: a number.
+            every = frame.generic or inside == sum(b.head is not None for b in layer.branches)
+            found.append((HeadCount(i - 1) if every else Number(inside), 1, after))
     return found
 
 
@@ -82,11 +85,19 @@ def by_composition(frame: Frame, composition: str) -> Expr:
     for program, letter in zip(frame.expansion.readout.sides, "QK", strict=True):
         direct = _side_order(frame, program, 0)
         if letter in composition:
-            minus = Number(-direct.value) if isinstance(direct, Number) else times([Number(-1), direct])
-            factors.append(add([_side_total(frame, program), minus]))
+            factors.append(_through_heads(frame, program, direct))
         else:
             factors.append(direct)
     return times(factors)
+
+
+def _through_heads(frame: Frame, program: Program, direct: Expr) -> Expr:
+    """Number of paths of a side through some head: by order where that is short, else all but the direct ones."""
+    layers = len(program)
+    if layers <= _SHORT:
+        return add([_side_order(frame, program, order) for order in range(1, layers)])
+    minus = Number(-direct.value) if isinstance(direct, Number) else times([Number(-1), direct])
+    return add([_side_total(frame, program), minus])
 
 
 def total(frame: Frame) -> Expr:

@@ -12,14 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from symcircuits.algebra import Factor, Index, Space, Symbol, Word
 
 __all__ = [
     "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Spelled", "Sum",
-    "SumOver", "Target", "Tensor", "Transposed", "parts_of", "rebuild", "relabelled", "sandwich", "stream_symbol",
-    "substitute", "times", "wrap",
+    "SumOver", "Target", "Tensor", "Transposed", "cut", "parts_of", "rebuild", "relabelled", "sandwich",
+    "stream_symbol", "substitute", "times", "wrap",
 ]  # fmt: skip
+
+
+def cut(text: str, width: int = 100) -> str:
+    """A text cut to a width.
+
+    >>> cut("X0 @ W_U.T", 9)
+    'X0 @ W...'
+    """
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _shown(self: Any) -> str:
+    """``<Sum X0 + P>``: the kind of node, and its text on one line, cut."""
+    from symcircuits.render.text import expr_text
+
+    return f"<{type(self).__name__} {cut(expr_text(self))}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +44,8 @@ class Spelled:
     """A word written out letter by letter, no abbreviation used: ``t W_E^T`` and not ``X_0``."""
 
     word: Word
+
+    __repr__ = _shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +55,16 @@ class Product:
     factors: tuple[Expr, ...]
     scales: tuple[str, ...] = ()
 
+    __repr__ = _shown
+
 
 @dataclass(frozen=True, slots=True)
 class Sum:
     """A sum of the listed terms."""
 
     terms: tuple[Expr, ...]
+
+    __repr__ = _shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +75,8 @@ class SumOver:
     layer: int
     body: Expr
 
+    __repr__ = _shown
+
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
@@ -59,10 +84,14 @@ class Transposed:
 
     body: Expr
 
+    __repr__ = _shown
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     """The identity: a matrix in a slot of a tensor, else the identity operator."""
+
+    __repr__ = _shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +99,8 @@ class Tensor:
     """``A (x) W``, acting as ``X -> A X W^T``; or ``A_q (x) A_k (x) W``: ``(x, y) -> A_q x W y^T A_k^T``."""
 
     slots: tuple[Word | Identity, ...]
+
+    __repr__ = _shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +110,16 @@ class Apply:
     operator: Expr
     arguments: tuple[Expr, ...]
 
+    __repr__ = _shown
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The symbol of what is derived: ``logits``, ``stream`` or ``scores:L1H0``."""
 
     name: str
+
+    __repr__ = _shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +131,9 @@ class Family:
     count: Expr
     order: int | None = None
 
+    def __repr__(self) -> str:
+        return f"<Family {self.composition}: {_shown(self.body)}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -103,12 +141,16 @@ class Number:
 
     value: int
 
+    __repr__ = _shown
+
 
 @dataclass(frozen=True, slots=True)
 class HeadCount:
     """``H_l``, the number of heads of layer ``layer`` (from 0)."""
 
     layer: int
+
+    __repr__ = _shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +160,8 @@ class Elementary:
     order: int
     layers: tuple[int, ...]
 
+    __repr__ = _shown
+
 
 @dataclass(frozen=True, slots=True)
 class CountOf:
@@ -126,6 +170,8 @@ class CountOf:
     expr: Expr
     order: int | None = None
     composition: str | None = None
+
+    __repr__ = _shown
 
 
 Expr = (
@@ -188,26 +234,32 @@ def wrap(body: Expr, indices: tuple[tuple[str, int], ...]) -> Expr:
     return body
 
 
-def rebuild(expr: Expr, leaf: Callable[[Word], Expr]) -> Expr:
-    """The expression with every word replaced by ``leaf(word)``."""
+def rebuild(expr: Expr, leaf: Callable[[Word, bool], Expr], transposed: bool = False) -> Expr:
+    """The expression with every word replaced by ``leaf(word, transposed)``: whether it stands in a transpose."""
     match expr:
         case Word():
-            return leaf(expr)
+            return leaf(expr, transposed)
         case Product():
-            return replace(expr, factors=tuple(rebuild(f, leaf) for f in expr.factors))
+            return replace(expr, factors=tuple(rebuild(f, leaf, transposed) for f in expr.factors))
         case Sum():
-            return Sum(tuple(rebuild(t, leaf) for t in expr.terms))
-        case SumOver() | Transposed() | Family():
-            return replace(expr, body=rebuild(expr.body, leaf))
+            return Sum(tuple(rebuild(t, leaf, transposed) for t in expr.terms))
+        case Transposed():
+            return Transposed(rebuild(expr.body, leaf, not transposed))
+        case SumOver() | Family():
+            return replace(expr, body=rebuild(expr.body, leaf, transposed))
         case _:
             return expr
 
 
 def substitute(expr: Expr, layer: int, definition: Callable[[bool], Expr]) -> Expr:
-    """``X_l`` replaced by its definition; ``definition(transposed)`` gives it for each occurrence."""
+    """``X_l`` replaced by its definition; ``definition(transposed)`` gives it for each occurrence.
+
+    ``transposed`` says how the occurrence stands in the whole expression, not in its word alone: in scores the
+    transposed stream is that of the keys, also where the transpose is taken of a sum around it.
+    """
     glyph = stream_symbol(layer).symbol.glyph
 
-    def leaf(word: Word) -> Expr:
+    def leaf(word: Word, turned: bool) -> Expr:
         parts: list[Expr] = []
         run: list[Factor] = []
         for f in word.factors:
@@ -215,11 +267,13 @@ def substitute(expr: Expr, layer: int, definition: Callable[[bool], Expr]) -> Ex
                 run.append(f)
                 continue
             parts += [Word(tuple(run))] if run else []
-            body = definition(f.transposed)
+            body = definition(f.transposed != turned)
             parts.append(Transposed(body) if f.transposed else body)
             run = []
         if not parts:
             return word
+        if len(parts) == 1 and not run and not word.scales:
+            return parts[0]
         return Product(tuple(parts + ([Word(tuple(run))] if run else [])), word.scales)
 
     return rebuild(expr, leaf)

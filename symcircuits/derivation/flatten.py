@@ -28,7 +28,7 @@ from symcircuits.derivation.expressions import (
 
 __all__ = [
     "Flat", "composition_of_word", "count_polynomial", "counted", "multiply_out", "multiply_out_operator",
-    "orders_of_word", "tally",
+    "orders_of_word", "softmax_invisible", "tally",
 ]  # fmt: skip
 
 
@@ -40,6 +40,11 @@ class Flat:
     scales: tuple[str, ...] = ()
     factors: tuple[Factor, ...] = ()
     right: tuple[Factor, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.indices]
+        if len(set(names)) < len(names):
+            raise ValueError(f"one index is bound by two sums of a product: {', '.join(names)}")
 
     @property
     def T(self) -> Flat:
@@ -143,6 +148,15 @@ def composition_of_word(word: Word) -> str:
     if len(orders) == 1:
         return "V" if orders[0] >= 2 else "none"
     return ("Q" if orders[0] else "") + ("K" if orders[1] else "") or "none"
+
+
+def softmax_invisible(expr: Expr) -> bool:
+    """Whether a finished score term is the same for every key, read from its word: its key side starts from a bias."""
+    while isinstance(expr, (SumOver, Family)):
+        expr = expr.body
+    if not isinstance(expr, Word) or not any(f.col.space.kind == "qk" for f in expr.factors[:-1]):
+        return False
+    return any(f.symbol.glyph == "ones" for f in score_sides(expr)[1].factors)
 
 
 Tally = Mapping[tuple[int, str, tuple[int, ...]], int]

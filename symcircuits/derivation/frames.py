@@ -115,6 +115,13 @@ class Frame:
         return times([HeadCount(layer) for layer in layers])
 
     @cached_property
+    def biases(self) -> tuple[str, ...]:
+        """The biases that occur, under the names of this form: ``b_V[h_1]`` is one that every head of layer 1 has."""
+        names = {f"[{label}]": f"[{name}]" for label, name in self._names("").items()}
+        found = [s.name.partition("[") for s in self.expansion.sources if s.is_bias]
+        return tuple(kind + names.get(bracket + label, bracket + label) for kind, bracket, label in found)
+
+    @cached_property
     def letters(self) -> int:
         """Number of letters of the longest word."""
         return max((len(term.word.factors) for term, _ in self.terms), default=1)
@@ -175,20 +182,27 @@ def make_frame(arch: Architecture, target: str, form: str) -> Frame:
 
 
 def _generic(arch: Architecture, depth: int) -> Architecture:
-    """One generic head in each of the first ``depth`` layers; the others as they are."""
+    """One generic head in each of the first ``depth`` layers; the others as they are.
+
+    Of the biases of those heads only ``b_V`` occurs in what is written to the stream.
+    """
     heads = (1,) * depth + arch.heads[depth:]
     names = {b for b in arch.biases if not _of_lower_head(b, depth)}
-    for kind in ("b_V", "b_Q", "b_K"):
-        for layer in range(depth):
-            here = [f"{kind}[{h}]" in arch.biases for h in arch.layer_heads(layer)]
-            if any(here) and not all(here):
-                raise ValueError(
-                    f"the generic form needs one kind of head a layer, but some heads of layer {layer} have {kind} "
-                    'and some have not; use form="enumerated"'
-                )
-            if any(here):
-                names.add(f"{kind}[{Head(layer, 0)}]")
+    names |= {f"b_V[{Head(layer, 0)}]" for layer in range(depth) if _value_bias(arch, layer)}
     return attention_only(heads, arch.positions, names, scale=arch.scale, causal=arch.causal, unembed=arch.unembed)
+
+
+def _value_bias(arch: Architecture, layer: int) -> bool:
+    """Whether the generic head of a layer has ``b_V``: as its heads do, or where it has none all the others."""
+    heads = arch.layer_heads(layer)
+    have = {f"b_V[{h}]" in arch.biases for h in heads or arch.all_heads}
+    if len(have) == 2:
+        fault = (
+            f"some heads of layer {layer} have b_V and some have not" if heads else
+            f"layer {layer} has no heads, and elsewhere some heads have b_V and some have not"
+        )  # fmt: skip
+        raise ValueError(f'the generic form needs one kind of head a layer, but {fault}; use form="enumerated"')
+    return True in have
 
 
 def _of_lower_head(bias: str, depth: int) -> bool:

@@ -50,14 +50,14 @@ def rules(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition", (action,),
         "How a head acts: `A` moves information between tokens, `W` changes what is moved "
-        "(paper, “Notation”: tensor product; for any head `h`).",
+        '(paper, "Notation": tensor product; for any head `h`).',
         how="indices",
     )  # fmt: skip
     if frame.depth >= 2:
         rule = Claim((Product((Tensor((b, v)), Tensor((a, w)))), Tensor((_join(b, a), _join(v, w)))))
         yield Draft(
             "mixed product", (rule,),
-            "Tensors multiply slot by slot; `g` stands in a later layer than `h` (paper, “Notation”: mixed-product "
+            'Tensors multiply slot by slot; `g` stands in a later layer than `h` (paper, "Notation": mixed-product '
             "property, there also called distributive property).",
             how="indices",
         )  # fmt: skip

@@ -1,7 +1,9 @@
 """Values of expressions: every matrix an independent random k x k matrix over a prime field, exactly.
 
 The recursion symbols ``X_l`` and the target take their values from the transformer's forward pass with patterns
-given, written from its definition in :mod:`symcircuits.model`; everything else from the expression itself.
+given, written from its definition in :mod:`symcircuits.model`; everything else from the expression itself, as it
+is printed: a word by its abbreviated factors, and ``X0``, ``W_OV`` and ``W_QK`` by what they mean here and not by
+the product from which they were made.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class Instance:
     seed: int = 0
     trials: int = 2
     ring: PrimeField = field(default_factory=PrimeField)
+    rows_sum_to_one: bool = False  # draw such patterns, and the ones as ones
 
     def __post_init__(self) -> None:
         self.readout: Readout = readout(self.architecture, self.target)
@@ -86,13 +89,29 @@ class Instance:
         label = bindings.get(symbol.label, symbol.label)
         name = f"{symbol.glyph}_{label}" if label else symbol.glyph
         if name not in self._known:
-            self._known[name] = self._make(symbol, name)
+            self._known[name] = self._make(symbol.glyph, label, name)
         return self._known[name]
 
-    def _make(self, symbol: Symbol, name: str) -> Array:
-        if symbol.glyph[0] == "X" and symbol.glyph[1:].isdecimal():
-            return self._forward.streams[int(symbol.glyph[1:])]
-        return self.drawn[name]
+    def _make(self, glyph: str, label: str, name: str) -> Array:
+        m, drawn = self.ring.matmul, self.drawn
+        match glyph:
+            case "X0":
+                return m(drawn["t"], transpose(drawn["W_E"]))
+            case "W_OV":
+                return m(drawn[f"W_O_{label}"], drawn[f"W_V_{label}"])
+            case "W_QK":
+                return m(transpose(drawn[f"W_Q_{label}"]), drawn[f"W_K_{label}"])
+            case "ones" if self.rows_sum_to_one:
+                return np.ones_like(drawn[name])
+            case "A" if self.rows_sum_to_one:
+                return self._rows_sum_to_one(drawn[name])
+        if glyph[0] == "X" and glyph[1:].isdecimal():
+            return self._forward.streams[int(glyph[1:])]
+        return drawn[name]
+
+    def _rows_sum_to_one(self, matrix: Array) -> Array:
+        last = (1 - matrix[..., :-1].sum(-1, keepdims=True)) % self.ring.p
+        return np.concatenate([matrix[..., :-1], last], -1)
 
     @cached_property
     def _forward(self) -> Frozen:
@@ -137,9 +156,9 @@ class Instance:
         """The matrix that an expression stands for."""
         match expr:
             case Word():
-                return self.scaled(expr.scales, self.chain(expr.factors, bindings))
+                return self.scaled(expr.scales, self.chain(expr.fused, bindings))  # as it is printed
             case Spelled():
-                return self.value(expr.word, bindings)
+                return self.scaled(expr.word.scales, self.chain(expr.word.factors, bindings))
             case Product():
                 value = self.value(expr.factors[0], bindings)
                 for f in expr.factors[1:]:

@@ -7,6 +7,7 @@ from typing import Any
 from symcircuits.derivation import Derivation, Step
 from symcircuits.derivation.checks import Check
 from symcircuits.derivation.expressions import Expr
+from symcircuits.derivation.flatten import softmax_invisible
 from symcircuits.render.latex import expr_latex
 from symcircuits.render.text import expr_text
 from symcircuits.render.words import check_sentence, conventions, plain, seal, title
@@ -29,7 +30,7 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
             "heads": None if frame.generic else list(arch.heads),
             "layers": frame.depth,
             "positions": arch.positions,
-            "biases": sorted(frame.walked.biases),
+            "biases": list(frame.biases) if frame.generic else sorted(arch.biases),
             "scale": arch.scale,
             "causal": arch.causal,
             "unembed": arch.unembed,
@@ -56,6 +57,7 @@ def _terms(derivation: Derivation) -> list[dict[str, Any]]:
         }
         if len(term.orders) == 2:
             entry["orders"] = list(term.orders)
+            entry["softmax_invisible"] = softmax_invisible(expr)
         if frame.generic:
             count = frame.count(term)
             entry |= {"count": {"text": expr_text(count), "latex": expr_latex(count)}}

@@ -9,7 +9,7 @@ from symcircuits.algebra import Factor, Word
 from symcircuits.derivation import Derivation, Step
 from symcircuits.derivation.checks import Claim
 from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
-from symcircuits.derivation.flatten import composition_of_word
+from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
 from symcircuits.expansion import Expansion
 from symcircuits.notation import factor_latex, latex_label, scale_latex
 from symcircuits.render.layout import Piece, broken, joined, pieces
@@ -116,10 +116,10 @@ def _coloured(content: str, composition: str) -> str:
     return content if colour == "black" else rf"\textcolor{{{colour}}}{{{content}}}"
 
 
-def _row_lines(expr: Expr, width: float, complete: bool) -> list[str]:
+def _row_lines(expr: Expr, width: float, complete: bool, marked: bool) -> list[str]:
     """The rows of a right-hand side: on one line if it fits, else a term a line, with its composition type."""
     if isinstance(expr, Sum) and all(isinstance(t, Family) for t in expr.terms):
-        return _family_rows(expr, width)
+        return _family_rows(expr, width, marked)
     parts = pieces(expr, _STYLE)
     if not isinstance(expr, Sum) or (latex_width(joined(parts)) <= width and not complete):
         return _lines(parts, width)
@@ -136,15 +136,15 @@ def _row_lines(expr: Expr, width: float, complete: bool) -> list[str]:
     return rows
 
 
-def _family_rows(expr: Sum, width: float) -> list[str]:
+def _family_rows(expr: Sum, width: float, marked: bool) -> list[str]:
     rows: list[str] = []
     for family in expr.terms:
         assert isinstance(family, Family)
-        rows += _one_family(family, width, first=not rows)
+        rows += _one_family(family, width, marked, first=not rows)
     return rows
 
 
-def _one_family(family: Family, width: float, first: bool) -> list[str]:
+def _one_family(family: Family, width: float, marked: bool, first: bool) -> list[str]:
     """A family's terms under braces, so many lines under each that a page can be broken between them."""
     members = family.body.terms if isinstance(family.body, Sum) else (family.body,)
     name, count = _family_label(family, len(members) > 1 or isinstance(members[0], SumOver))
@@ -153,7 +153,7 @@ def _one_family(family: Family, width: float, first: bool) -> list[str]:
     label = name + count if one_row else _two_rows(name, count)
     blocks: list[list[str]] = [[]]
     for i, member in enumerate(members):
-        part = _member_lines(member, width - beside - 1.2, len(members) > 1)
+        part = _member_lines(member, width - beside - 1.2, len(members) > 1, marked)
         part[0] = ("" if first and not i else "{}+ ") + part[0]
         if blocks[-1] and _height(blocks[-1] + part) > _LINES_UNDER_BRACE:
             blocks.append([])
@@ -186,19 +186,20 @@ def _two_rows(first: str, second: str) -> str:
     return rf"\begin{{array}}{{@{{}}l@{{}}}}{first}\\{second}\end{{array}}"
 
 
-def _member_lines(member: Expr, width: float, noted: bool) -> list[str]:
-    """One term of a family, with its own number of terms behind it where it stands for several."""
+def _member_lines(member: Expr, width: float, noted: bool, marked: bool) -> list[str]:
+    """One term of a family, with its own number of terms behind it where it stands for several, and its mark."""
     lines = _lines(pieces(member, _STYLE), width)
-    if isinstance(member, Family) and noted:
-        own = rf"\quad[{expr_latex(member.count)}]"
-        if latex_width(lines[-1] + own) <= width:
-            lines[-1] += own
-        else:
-            lines.append(rf"\qquad{own}")
+    notes = [f"[{expr_latex(member.count)}]"] if isinstance(member, Family) and noted else []
+    notes += [r"\ast"] if marked and softmax_invisible(member) else []
+    own = r"\quad" + r"\;".join(notes)
+    if notes and latex_width(lines[-1] + own) <= width:
+        lines[-1] += own
+    elif notes:
+        lines.append(rf"\qquad{own}")
     return lines
 
 
-def _claim_rows(claim: Claim, known: Collection[Expr], complete: bool) -> list[str]:
+def _claim_rows(claim: Claim, known: Collection[Expr], complete: bool, marked: bool) -> list[str]:
     """The rows of an aligned display; a side that was printed just before is not repeated."""
     sides = [s for s in claim.sides[1:] if s not in known] or [claim.rhs]
     left_parts = pieces(claim.lhs, _STYLE)
@@ -208,7 +209,7 @@ def _claim_rows(claim: Claim, known: Collection[Expr], complete: bool) -> list[s
     if len(sides) > 1 and sum(latex_width(expr_latex(s)) + 2 for s in sides) + used <= WIDTH:
         return [f"{left} &= " + " = ".join(expr_latex(s) for s in sides)]
     for i, side in enumerate(sides):
-        lines = _row_lines(side, WIDTH - used, complete)
+        lines = _row_lines(side, WIDTH - used, complete, marked)
         if lines[0].count("\n") > 2:  # several rows under one brace: the left-hand side stands above them
             lines.insert(0, "")
         rows.append((left if not i else "") + " &= " + lines[0])
@@ -217,8 +218,8 @@ def _claim_rows(claim: Claim, known: Collection[Expr], complete: bool) -> list[s
 
 
 def _display(step: Step, known: Collection[Expr]) -> str:
-    complete = "terms" in step.check.also
-    rows = [row for claim in step.claims for row in _claim_rows(claim, known, complete)]
+    complete, marked = "terms" in step.check.also, "softmax" in step.check.also
+    rows = [row for claim in step.claims for row in _claim_rows(claim, known, complete, marked)]
     # No page is broken after the first row or before the last.
     body = "".join(row + (" \\\\*" if i in (0, len(rows) - 2) else " \\\\") + "\n  " for i, row in enumerate(rows[:-1]))
     body += rows[-1]
@@ -229,17 +230,19 @@ def _display(step: Step, known: Collection[Expr]) -> str:
 
 # ------------------------------------------------------------------------------------------------ derivations
 _ESCAPES = {"\\": r"\textbackslash{}", "_": r"\_", "^": r"\^{}", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
-            "{": r"\{", "}": r"\}", "~": r"\~{}", "“": "``", "”": "''", "–": "--"}  # fmt: skip
+            "{": r"\{", "}": r"\}", "~": r"\~{}"}  # fmt: skip
 _MATH = (
     (r"\(x\)", r"\\otimes "), (r"\bsum\b", r"\\sum "), (r"\bId\b", r"\\mathrm{Id}"), (r"\^T\b", r"^{\\mathsf{T}}"),
     (r"sqrt\(d_head\)", r"\\sqrt{d_{\\mathrm{head}}}"), (r"\b(\w)_(\w{2,})\b", r"\1_{\2}"),
-    (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 b\b", r"\\mathbf{1}\\,b"),
-    (r"^1$", r"\\mathbf{1}"), (r"\bX(\d+)\b", r"X_{\1}"), (r"(?<=\w) (?=\w)", r"\\,"),
+    (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 (?=b)", r"\\mathbf{1}\\,"),
+    (r"^1$", r"\\mathbf{1}"), (r"^A 1 = 1$", r"A\\,\\mathbf{1} = \\mathbf{1}"), (r"\bX(\d+)\b", r"X_{\1}"),
+    (r"(?<=\w) (?=\w)", r"\\,"),
 )  # fmt: skip
 
 
 def _formula(plain: str) -> str:
     """A short formula of a sentence, written in plain text, as inline mathematics."""
+    plain = re.sub(r"\[(\w+)\]", lambda label: f"^{{{latex_label(label[1])}}}", plain)
     for pattern, replacement in _MATH:
         plain = re.sub(pattern, replacement, plain)
     return f"${plain}$"
@@ -248,9 +251,12 @@ def _formula(plain: str) -> str:
 def prose(text: str) -> str:
     """A sentence in LaTeX: what stands between backticks is set as a formula, everything else is escaped."""
     parts = text.split("`")
-    return "".join(
-        _formula(part) if i % 2 else "".join(_ESCAPES.get(c, c) for c in part) for i, part in enumerate(parts)
-    )
+    return "".join(_formula(part) if i % 2 else _escaped(part) for i, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    """Words, with the quotation marks of TeX."""
+    return "".join(_ESCAPES.get(c, c) for c in re.sub(r'"([^"]*)"', r"``\1''", text))
 
 
 def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:

@@ -186,11 +186,13 @@ def _grouped(expr: Expr, style: Style, group: bool) -> list[Piece]:
 def _product(expr: Product, style: Style) -> list[Piece]:
     if is_number(expr):
         return _number_product(expr, style)
-    joint = style.operator_joint if is_operator(expr) else style.matrix_joint
+    operators = is_operator(expr)
+    joint = style.operator_joint if operators else style.matrix_joint
     out = [Piece(style.scale(s), FACTOR, style.scale_joint) for s in expr.scales]
     for i, factor in enumerate(expr.factors):
         last = i == len(expr.factors) - 1
-        needs = isinstance(factor, (Sum, Tensor)) or (isinstance(factor, SumOver) and not last)
+        needs = isinstance(factor, (Sum, Tensor)) or (isinstance(factor, SumOver) and (operators or not last))
+        needs = needs or (isinstance(factor, Apply) and len(expr.factors) > 1)
         first = len(out) == len(expr.scales)
         out += _after(_grouped(factor, style, needs), NONE if first else FACTOR, style.scale_joint if first else joint)
     return _after(out, NONE, "")
@@ -235,10 +237,12 @@ def _tensor(expr: Tensor, style: Style) -> list[Piece]:
 
 
 def _apply(expr: Apply, style: Style) -> list[Piece]:
+    """An operator before its argument, which stands in parentheses unless it is one letter."""
     operator = _grouped(expr.operator, style, isinstance(expr.operator, (Sum, Tensor, SumOver)))
     if len(expr.arguments) == 1:
         argument = expr.arguments[0]
-        return operator + _after(_grouped(argument, style, isinstance(argument, Sum)), FACTOR, style.operator_joint)
+        one = isinstance(argument, Word) and len(argument.scales + argument.fused) == 1
+        return operator + _after(_grouped(argument, style, not one), FACTOR, style.operator_joint)
     parts = [_grouped(a, style, False) for a in expr.arguments]
     parts[0] = [replace(parts[0][0], text=style.opening + parts[0][0].text), *parts[0][1:]]
     parts[0][-1] = replace(parts[0][-1], text=parts[0][-1].text + style.comma)

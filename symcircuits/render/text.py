@@ -9,7 +9,7 @@ from symcircuits.algebra import Factor, Word
 from symcircuits.derivation import Derivation, Step
 from symcircuits.derivation.checks import Claim
 from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
-from symcircuits.derivation.flatten import composition_of_word
+from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
 from symcircuits.render.layout import broken, joined, pieces
 from symcircuits.render.words import check_sentence, conventions, family_title, seal, subject, title
 
@@ -101,20 +101,21 @@ def _composition(term: Expr) -> str:
     return composition_of_word(term) if isinstance(term, Word) else ""
 
 
-def _side_lines(expr: Expr, complete: bool) -> list[str]:
+def _side_lines(expr: Expr, complete: bool, marked: bool) -> list[str]:
     terms = expr.terms if isinstance(expr, Sum) else (expr,)
     lines: list[str] = []
     for i, term in enumerate(terms):
         sign = "= " if not i else "+ "
         if isinstance(term, Family):
-            lines += _family_lines(term, sign)
+            lines += _family_lines(term, sign, marked)
         else:
             note = _composition(term) if complete else ""
             lines += _term_lines(term, sign, f"[{note}]" if note else "")
     return lines
 
 
-def _family_lines(family: Family, sign: str) -> list[str]:
+def _family_lines(family: Family, sign: str, marked: bool) -> list[str]:
+    """A family: its name and number of terms, then its members, with ``*`` at those that softmax does not see."""
     members = family.body.terms if isinstance(family.body, Sum) else (family.body,)
     name = family_title(family, family.order is None, len(members) > 1 or isinstance(members[0], SumOver))
     count = expr_text(family.count)
@@ -122,23 +123,26 @@ def _family_lines(family: Family, sign: str) -> list[str]:
     lines = ["    " + line for line in lines]
     for i, member in enumerate(members):
         note = f"[{expr_text(member.count)}]" if isinstance(member, Family) and len(members) > 1 else ""
+        if marked and softmax_invisible(member):
+            note = f"* {note}".strip()
         lines += _term_lines(member, sign if not i else "+ ", note)
     return lines
 
 
-def _claim_lines(claim: Claim, known: Collection[Expr], complete: bool) -> list[str]:
+def _claim_lines(claim: Claim, known: Collection[Expr], complete: bool, marked: bool) -> list[str]:
     sides = [s for s in claim.sides[1:] if s not in known] or [claim.rhs]
     one = "  " + " = ".join(map(expr_text, (claim.lhs, *sides)))
     if len(one) <= WIDTH and not complete:
         return [one]
     left = broken(pieces(claim.lhs, _STYLE), WIDTH - 2, len)
-    return ["  " + joined(line) for line in left] + [line for side in sides for line in _side_lines(side, complete)]
+    shown = (line for side in sides for line in _side_lines(side, complete, marked))
+    return ["  " + joined(line) for line in left] + list(shown)
 
 
 def _step_text(step: Step, known: Collection[Expr]) -> str:
     head = _paragraph(f"Step {step.number} ({step.kind}). {step.reason}")
-    complete = "terms" in step.check.also
-    body = [line for claim in step.claims for line in _claim_lines(claim, known, complete)]
+    complete, marked = "terms" in step.check.also, "softmax" in step.check.also
+    body = [line for claim in step.claims for line in _claim_lines(claim, known, complete, marked)]
     return "\n".join([head, "", *body, "", _paragraph(check_sentence(step.check), "  ")])
 
 

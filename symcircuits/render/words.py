@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from symcircuits.derivation import Derivation
 from symcircuits.derivation.checks import Check
 from symcircuits.derivation.expressions import Family
+from symcircuits.derivation.frames import Frame
 
 __all__ = ["check_sentence", "conventions", "family_title", "plain", "seal", "subject", "title"]
+
+_LISTED = 12  # biases are named one by one up to so many
 
 
 def plain(text: str) -> str:
@@ -26,23 +31,37 @@ def subject(derivation: Derivation) -> str:
     """Which models the derivation speaks of."""
     frame = derivation.frame
     if not frame.generic:
-        return f"Model: {frame.architecture}."
+        return f"Model: {frame.architecture}.{_biases(frame)}"
     layers = "1 layer" if frame.depth == 1 else f"{frame.depth} layers"
-    extra = str(frame.walked).partition(", heads ")[2].partition(", ")[2]
+    extra = str(frame.walked).partition(", heads ")[2].split(", ")[1:]
     below = " below the head" if frame.head is not None else ""
-    return f"Model: attention-only, {layers}{below}, any number of heads in each" + (f", {extra}." if extra else ".")
+    heads = ", any number of heads in each" if frame.depth else ""
+    said = [
+        f"Model: attention-only, {layers}{below}{heads}",
+        *(e for e in extra if e != "biases"),
+    ]
+    return ", ".join(said) + "." + _biases(frame)
+
+
+def _biases(frame: Frame) -> str:
+    """Which biases occur in the formulas, so which kind of head is meant."""
+    names = [f"`{name}`" for name in frame.biases]
+    if not names:
+        return " No bias occurs in the formulas." if frame.architecture.biases else ""
+    if len(names) > _LISTED:
+        kinds = Counter(name.partition("[")[0] for name in frame.biases)
+        names = [f"{n} of kind `{kind}`" for kind, n in kinds.items()]
+    every = ""
+    if any("[h_" in name for name in frame.biases):
+        every = "; `b_V[h_l]`: every head of layer `l` has one"
+    return f" Biases in the formulas: {', '.join(names)}, and no others{every}."
 
 
 def conventions(derivation: Derivation) -> list[str]:
     """What a reader must know: conventions, and what is held fixed."""
     frame = derivation.frame
-    lines = [
-        "Row convention: a stream `X` has one row for each token; a head maps `X` to `A X W_OV^T` with "
-        "`W_OV = W_O W_V`, and its scores are `X W_QK X^T` with `W_QK = W_Q^T W_K` (rows are queries, columns keys).",
-        "Held fixed: the attention patterns `A`, and so every formula is linear in what enters the stream; no layer "
-        "norm and no MLP.",
-    ]
-    if frame.generic:
+    lines = [_rows(frame), _held_fixed(frame)]
+    if frame.generic and frame.depth:
         names = "index `h_l` runs"
         if frame.head is not None:
             names = "indices `h_l`, `q_l` (on the query side) and `k_l` (on the key side) run"
@@ -51,19 +70,62 @@ def conventions(derivation: Derivation) -> list[str]:
             "A given head is called by its label, counted from 0: L0H0 is the first head of the first layer, "
             "`h_1 = 1`."
         )
-    else:
+    elif frame.depth or frame.head is not None:
         lines.append("Heads are called by their labels, counted from 0: L0H2 is the third head of the first layer. "
                      "Layers in formulas are numbered from 1: `X_l` is the stream after `l` layers"
                      + _head_counts(frame.architecture.heads[: frame.depth]) + ".")  # fmt: skip
-    if frame.head is not None and frame.expansion.readout.scale:
-        lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar, applied once.")
-    if frame.architecture.biases:
+    if frame.head is not None:
+        lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar, applied once."
+                     if frame.expansion.readout.scale else "The scores of this model carry no scale.")  # fmt: skip
+    if frame.biases:
         lines.append("Biases are sources of their own; `1 b^T`, with `1` the column of ones, is the same row for "
                      "every token.")  # fmt: skip
     if frame.architecture.positions:
         where = "the stream" if frame.architecture.positions == "standard" else "the input of queries and keys only"
         lines.append(f"`P` is the position embedding; it is added to {where}.")
     return lines
+
+
+def _rows(frame: Frame) -> str:
+    """The row convention, and what a head of this model does."""
+    said = ["Row convention: a stream `X` has one row for each token"]
+    if frame.depth:
+        said.append(f"a head maps `X` to {_head_map(frame)}; `W_OV = W_O W_V`")
+    if frame.head is not None:
+        stream = "Y" if frame.architecture.positions == "shortformer" else "X"
+        scale = "s " if frame.expansion.readout.scale else ""
+        score = f"`{scale}{stream} W_QK {stream}^T`"
+        kinds = {name.partition("[")[0] for name in frame.biases}
+        if kinds & {"b_Q", "b_K"}:
+            q, k = (f"({stream} W_{x}^T + 1 b_{x}^T)" if f"b_{x}" in kinds else f"({stream} W_{x}^T)" for x in "QK")
+            score = f"`{scale}{q} {k}^T`"
+        where = "`W_QK = W_Q^T W_K`" + (" and `Y = X + P`" if stream == "Y" else "")
+        said.append(f"the scores of {frame.head} are {score}, with {where} (rows are queries, columns keys)")
+    return "; ".join(said) + "."
+
+
+def _head_map(frame: Frame) -> str:
+    """What the heads below make of a stream: with a value bias or without, or some so and some so."""
+    biased = {
+        f"b_V[{h}]" in frame.walked.biases for layer in range(frame.depth) for h in frame.walked.layer_heads(layer)
+    }
+    shown = {False: "`A X W_OV^T`", True: "`A (X W_V^T + 1 b_V^T) W_O^T`"}
+    if len(biased) == 2:
+        return f"{shown[False]}, or to {shown[True]} where it has a value bias"
+    return shown[True in biased]
+
+
+def _held_fixed(frame: Frame) -> str:
+    """What is held fixed, and what the formulas are linear in."""
+    if not frame.depth:
+        return "There is no layer norm and no MLP."
+    if frame.head is None:
+        linear = "every formula is linear in what enters the stream" + (
+            " and in `b_U`" if "b_U" in frame.biases else ""
+        )
+    else:
+        linear = "the scores are bilinear: linear in what enters the query side, and linear in what enters the key side"
+    return f"Held fixed: the attention patterns `A`, and so {linear}; no layer norm and no MLP."
 
 
 def _head_counts(heads: tuple[int, ...]) -> str:
@@ -90,8 +152,6 @@ def _counts(check: Check) -> str:
 
 def check_sentence(check: Check) -> str:
     """What was checked of a step, and how."""
-    if check.how == "letters":
-        return "Checked: the same product, letter by letter."
     if check.how == "count":
         text = f"Checked: the terms of the expression above were counted{_counts(check)} and compared with the "
         text += "count of the enumeration"
@@ -108,6 +168,9 @@ def check_sentence(check: Check) -> str:
         text += "; the terms are those of the enumeration, each once"
     if "families" in check.also:
         text += "; composition type, order and number of terms of every family were read from its words"
+    if "softmax" in check.also:
+        text += ("; the terms marked `*`, and no others, are the same for every key on draws of patterns whose rows "
+                 "sum to one")  # fmt: skip
     return text + "."
 
 
@@ -119,13 +182,17 @@ def seal(derivation: Derivation) -> str:
     claims = sum(c.claims for c in checks)
     drawn = [c for c in checks if c.prime]
     parts = [f"Every step was checked: {claims} claims in {len(checks)} steps"]
+    wrong = "a claim that is wrong there" if _at_instances(derivation) else "a wrong claim"
+    where = " at the head counts that the steps list" if _at_instances(derivation) else ""
     parts.append(f"{sum(c.claims for c in drawn)} of them exactly, on random matrices over the integers modulo the "
-                 f"prime `p = {drawn[0].prime}` (seed {drawn[0].seed}), where a wrong claim passes with probability at "
-                 f"most `{max(c.bound for c in drawn):.1e}`") if drawn else None  # fmt: skip
+                 f"prime `p = {drawn[0].prime}` (seed {drawn[0].seed}){where}, where {wrong} passes with probability "
+                 f"at most `{max(c.bound for c in drawn):.1e}`") if drawn else None  # fmt: skip
     counted = sum(c.claims for c in checks if c.how == "count")
     if counted:
-        parts.append(f"{counted} by counting")
-    letters = sum(c.claims for c in checks if c.how == "letters")
-    if letters:
-        parts.append(f"{letters} as abbreviations, letter by letter")
+        parts.append(f"{counted} by counting" + (", for every number of heads" if _at_instances(derivation) else ""))
     return ", ".join(parts) + "."
+
+
+def _at_instances(derivation: Derivation) -> bool:
+    """Whether head counts are symbols, so that matrices were drawn at some head counts only."""
+    return derivation.frame.generic and derivation.frame.depth > 0

@@ -92,7 +92,7 @@ def verify(
         for row, question in questions.items():
             try:
                 check = question(group)
-            except IllTyped as fault:
+            except (IllTyped, NotImplementedError) as fault:  # a description that no row can follow
                 check = Check(row, named(group), False, 1, 0, f"a term is no word: {fault}")
             rows += [check] if check else []
             if check and progress:
