@@ -436,7 +436,7 @@ def wrong_abbreviations() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("wrong", "glyph"), wrong_abbreviations())
+@pytest.mark.parametrize(("wrong", "glyph"), list(wrong_abbreviations()))
 def test_a_wrong_abbreviation_is_refused(wrong: Any, glyph: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = ["scores:L1H0"] if glyph == "W_QK" else ["logits", "scores:L1H0"]
     monkeypatch.setattr(algebra, "_abbreviation", wrong)
