@@ -18,7 +18,7 @@ _HOME = {
     "IllTyped": "algebra",
     "Word": "algebra",
     "Expansion": "expansion",
-    "Term": "expansion",
+    "Term": "terms",
     "expand": "expansion",
     "logits": "expansion",
     "scores": "expansion",

@@ -6,125 +6,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
-from symcircuits.algebra import Word, transpose
 from symcircuits.architecture import Architecture, Head, Readout, Source, readout
 from symcircuits.notation import amount
-from symcircuits.paths import Path, Paths, path_factors
+from symcircuits.paths import Paths
+from symcircuits.terms import Term, composition_of
 from symcircuits.walk import Mark
-
-if TYPE_CHECKING:
-    from symcircuits.export import TermFunction
 
 __all__ = ["Expansion", "Term", "composition_of", "expand", "logits", "scores", "stream"]
 
 SIDES = ("query", "key")
 MAX_LISTED = 10_000_000
-
-
-def composition_of(orders: tuple[int, ...]) -> str:
-    """The composition type from the number of heads (per side): ``none``, ``V``; ``none``, ``Q``, ``K``, ``QK``.
-
-    >>> composition_of((2,)), composition_of((1, 0)), composition_of((0, 0))
-    ('V', 'Q', 'none')
-    """
-    if len(orders) == 1:
-        return "V" if orders[0] >= 2 else "none"
-    return ("Q" if orders[0] else "") + ("K" if orders[1] else "") or "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One term of an expansion: a path to the logits or stream, or a pair of paths (query, key) to a score.
-
-    >>> from symcircuits.architecture import attention_only
-    >>> term = scores(attention_only((3, 3)), "L1H0")[1]
-    >>> term.label, term.composition, term.order, term.orders
-    ('embed | embed -> L0H0', 'K', 1, (0, 1))
-    >>> print(term.text)
-    scale[L1H0] * X0 @ W_QK[L1H0] @ W_OV[L0H0] @ X0.T @ A[L0H0].T
-    """
-
-    readout: Readout
-    paths: tuple[Path, ...]
-
-    @property
-    def orders(self) -> tuple[int, ...]:
-        """Number of heads of each path: ``(order,)``, or ``(query, key)``."""
-        return tuple(p.order for p in self.paths)
-
-    @property
-    def order(self) -> int:
-        """Number of heads, of both sides together."""
-        return sum(self.orders)
-
-    @property
-    def composition(self) -> str:
-        """``none`` or ``V`` for logits and stream; ``none``, ``Q``, ``K`` or ``QK`` for scores."""
-        return composition_of(self.orders)
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The name of each path's source."""
-        return tuple(p.source.name for p in self.paths)
-
-    @property
-    def heads(self) -> tuple[tuple[Head, ...], ...]:
-        """The heads of each path, earliest first."""
-        return tuple(p.heads for p in self.paths)
-
-    @property
-    def label(self) -> str:
-        """``embed -> L0H1 -> L1H0``; for scores ``query path | key path``."""
-        return " | ".join(p.label for p in self.paths)
-
-    @property
-    def softmax_invisible(self) -> bool:
-        """Whether it is constant along the keys, so that softmax does not see it.
-
-        So it is where the key side starts from a bias: ``b_K``, and ``b_O``, ``b_V`` because the rows of the
-        patterns they go through sum to one.
-        """
-        return len(self.paths) == 2 and self.paths[1].source.is_bias
-
-    @property
-    def word(self) -> Word:
-        """The term as a checked product of matrix symbols."""
-        sides = [path_factors(program, p) for program, p in zip(self.readout.sides, self.paths, strict=True)]
-        scales = (self.readout.scale,) if self.readout.scale else ()
-        return Word(sides[0] + (transpose(sides[1]) if len(sides) == 2 else ()), scales)
-
-    @property
-    def text(self) -> str:
-        """Text notation, e.g. ``A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T``."""
-        return self.word.text
-
-    def latex(self) -> str:
-        """The term as LaTeX (math mode, no delimiters)."""
-        from symcircuits.notation import word_latex
-
-        return word_latex(self.word)
-
-    @property
-    def expr(self) -> Any:
-        """The term as a SymPy matrix expression: ``MatrixSymbol``s with symbolic sizes."""
-        from symcircuits.export import word_expr
-
-        return word_expr(self.word)
-
-    def lambdify(self) -> TermFunction:
-        """The term as a NumPy function of named arrays (``.arguments`` lists them), right on batches too."""
-        from symcircuits.export import lambdify_word
-
-        return lambdify_word(self.word)
-
-    def _repr_latex_(self) -> str:
-        return f"$\\displaystyle {self.latex()}$"
-
-    def __repr__(self) -> str:
-        text = self.text
-        return f"<Term {self.label} ({self.composition}): {text}>" if len(text) <= 200 else f"<Term {self.label}>"
 
 
 @dataclass(frozen=True, slots=True)

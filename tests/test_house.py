@@ -31,6 +31,7 @@ LAYERS = (
     "export",
     "walk",
     "paths",
+    "terms",
     "expansion",
     "symbolic",
     "model",
@@ -55,8 +56,8 @@ SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation"}
 # What a module may not import although it stands lower: a witness must not see the answer.
 FORBIDDEN = {
     "algebra": set(LAYERS),
-    "symbolic": {"paths", "expansion", "arguments", "export", "tree", "evaluation"},
-    "model": {"walk", "paths", "expansion", "export", "symbolic"},
+    "symbolic": {"paths", "terms", "expansion", "arguments", "export", "tree", "evaluation"},
+    "model": {"walk", "paths", "terms", "expansion", "export", "symbolic"},
 }
 
 

@@ -885,6 +885,7 @@ def test_every_type_mislabelled_is_refused_above_the_limit(target: str, monkeypa
     """Counts by type and types of terms are wrong alike: SymPy's letters tell, and the letters of the word."""
     assert verify(RECORD, targets=[target], max_terms=10).ok
     monkeypatch.setattr(expanded, "composition_of", mistyped)
+    monkeypatch.setattr("symcircuits.terms.composition_of", mistyped)
     found = {c.name: c for c in verify(RECORD, targets=[target], max_terms=10).checks}
     assert {name for name, c in found.items() if c.passed is False} == {"same names", "same letters"}
     assert found["same letters"].error == 2 * 16  # each is missing, and there is another
