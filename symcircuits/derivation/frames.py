@@ -169,7 +169,7 @@ def make_frame(arch: Architecture, target: str, form: str) -> Frame:
         if asked.count > MAX_TERMS:
             raise ValueError(
                 f"the enumerated form would print {asked.count:,} terms, more than {MAX_TERMS:,}; "
-                'use form="generic", or derive a smaller model'
+                'use the generic form (form="generic", or --form generic), or derive a smaller model'
             )
         return Frame(arch, target, form, arch, depth)
     families = 2**depth if asked.readout.head is None else 4**depth
