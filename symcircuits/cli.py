@@ -188,12 +188,16 @@ def _add_verify(commands: Any) -> None:
         commands, "verify", _verify, "check the expansions against SymPy, over a prime field, and on a softmax model",
         "  symcircuits verify --heads 3,3\n"
         "  symcircuits verify --heads 12,12,12 --max-terms 30000 --target scores:L2H0\n"
-        "  symcircuits verify MODEL --tokens 1,2,3",
+        "  symcircuits verify MODEL --tokens 1,2,3\n"
+        "  symcircuits verify --general",
     )  # fmt: skip
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a model to verify on, instead of --heads")
     _architecture_options(parser, required=False)
     _tokens_option(parser, required=False)
     parser.add_argument("--target", action="append", metavar="T", help="logits, stream or scores:L1H0; may be repeated")
+    parser.add_argument(
+        "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-terms", type=int, metavar="N", help="terms of one target to be listed (default 5000)")
     _json_option(parser)
@@ -358,6 +362,8 @@ def _load(path: str) -> Model:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    if options.general:
+        return _verify_general(options)
     from symcircuits.progress import Progress
     from symcircuits.verification import MAX_TERMS, verify
 
@@ -378,6 +384,16 @@ def _verify(options: argparse.Namespace) -> int:
         )  # fmt: skip
     _print_json(report.json()) if options.json else print(report.text(_width()))
     return 0 if report.ok else 1
+
+
+def _verify_general(options: argparse.Namespace) -> int:
+    from symcircuits.general import check_general
+
+    if options.model is not None or options.heads is not None:
+        raise ValueError("--general is about every architecture: give no MODEL and no --heads with it")
+    report = check_general()
+    _print_json(report.json()) if options.json else print(report.text(_width()))
+    return (0 if report.ok else 1) if report.available else 2
 
 
 def _explain(options: argparse.Namespace) -> int:

@@ -660,3 +660,28 @@ def test_a_terminal_without_a_width_has_80_columns(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "stderr", open(os.devnull, "w"))  # noqa: SIM115
     assert progress._columns() == 80
     sys.stderr.close()
+
+
+# ---------------------------------------------------------------------------------------- the general theorem
+@pytest.mark.parametrize(("available", "ok", "code"), [(False, False, 2), (True, True, 0), (True, False, 1)])
+def test_the_general_theorem_has_the_exit_code_of_its_report(
+    available: bool, ok: bool, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Found:
+        def text(self, width: int) -> str:
+            return "what was proved"
+
+        def json(self) -> dict[str, bool]:
+            return {"ok": ok}
+
+    Found.available, Found.ok = available, ok  # type: ignore[attr-defined]
+    monkeypatch.setattr("symcircuits.general.check_general", Found)
+    assert main(["verify", "--general"]) == code
+    assert capsys.readouterr().out == "what was proved\n"
+    assert main(["verify", "--general", "--json"]) == code
+    assert json.loads(capsys.readouterr().out) == {"ok": ok}
+
+
+def test_the_general_theorem_is_about_no_architecture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--general", "--heads", "3,3"]) == 2
+    assert "give no MODEL and no --heads" in capsys.readouterr().err

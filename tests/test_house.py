@@ -43,6 +43,7 @@ LAYERS = (
     "loaders",
     "explanation",
     "render",
+    "general",  # the proofs for all layers and heads
     "zoo",  # small models that come with the package
     "__init__",  # the public names
     "demo",
