@@ -1,4 +1,4 @@
-"""The command line: ``symcircuits derive | verify | count | explain | demo``.
+"""The command line: ``symcircuits derive | verify | count | check | explain | demo``.
 
 Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool. Results on standard output,
 progress and notes on standard error. Everything heavy is imported by the command that needs it.
@@ -9,16 +9,11 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from symcircuits.architecture import Architecture, attention_only
-from symcircuits.notation import amount
-
-if TYPE_CHECKING:
-    from symcircuits.model import Model
+from symcircuits import commands as does
 
 __all__ = ["main"]
 
@@ -113,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     parser.set_defaults(run=_no_command(parser), command="")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser, prog="symcircuits")
-    for add in (_add_derive, _add_verify, _add_count, _add_explain, _add_demo):
+    for add in (_add_derive, _add_verify, _add_count, _add_check, _add_explain, _add_demo):
         add(commands)
     return parser
 
@@ -157,7 +152,7 @@ def _json_option(parser: Any) -> None:
 
 def _add_count(commands: Any) -> None:
     parser = _command(
-        commands, "count", _count, "count the terms of an expansion, exactly",
+        commands, "count", does.count, "count the terms of an expansion, exactly",
         "  symcircuits count --heads 12,12\n"
         "  symcircuits count --heads 12,12 --target scores:L1H0 --positions shortformer --json",
     )  # fmt: skip
@@ -168,7 +163,7 @@ def _add_count(commands: Any) -> None:
 
 def _add_derive(commands: Any) -> None:
     parser = _command(
-        commands, "derive", _derive, "write a derivation, every step checked, as LaTeX, text or JSON",
+        commands, "derive", does.derive, "write a derivation, every step checked, as LaTeX, text or JSON",
         "  symcircuits derive --heads 3,3\n"
         "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex",
     )  # fmt: skip
@@ -185,7 +180,7 @@ def _add_derive(commands: Any) -> None:
 
 def _add_verify(commands: Any) -> None:
     parser = _command(
-        commands, "verify", _verify, "check the expansions against SymPy, over a prime field, and on a softmax model",
+        commands, "verify", does.verify, "check expansions against SymPy, over a prime field, and on a softmax model",
         "  symcircuits verify --heads 3,3\n"
         "  symcircuits verify --heads 12,12,12 --max-terms 30000 --target scores:L2H0\n"
         "  symcircuits verify MODEL --tokens 1,2,3\n"
@@ -203,9 +198,25 @@ def _add_verify(commands: Any) -> None:
     _json_option(parser)
 
 
+def _add_check(commands: Any) -> None:
+    parser = _command(
+        commands, "check", does.check, "check a formula: is it right, and if not, which mistake is it",
+        "  symcircuits check 'A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T' --heads 3,3\n"
+        "  symcircuits check 'W_E @ QK[L1H0] @ OV[L0H1].T @ W_E.T' --heads 3,3 --convention transformerlens --json",
+    )  # fmt: skip
+    parser.add_argument("formula", metavar="FORMULA", help="a term or a sum, as text or LaTeX (-: standard input)")
+    _architecture_options(parser)
+    parser.add_argument("--target", metavar="T", help="logits, stream or scores:L1H0 (default: what it speaks of)")
+    parser.add_argument(
+        "--convention", choices=["paper", "transformerlens"], default="paper", help="of input and answer"
+    )
+    parser.add_argument("--part", action="store_true", help="a sum is right when it is some of the terms, each once")
+    _json_option(parser)
+
+
 def _add_explain(commands: Any) -> None:
     parser = _command(
-        commands, "explain", _explain, "take a model apart on tokens: closure, largest terms, totals, remainder",
+        commands, "explain", does.explain, "take a model apart on tokens: closure, largest terms, totals, remainder",
         "  symcircuits explain MODEL --tokens 1,2,3\n"
         "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json",
     )  # fmt: skip
@@ -226,7 +237,7 @@ def _add_explain(commands: Any) -> None:
 
 def _add_demo(commands: Any) -> None:
     parser = _command(
-        commands, "demo", _demo, "derive the two-layer results, verify them, explain the model that the package ships",
+        commands, "demo", does.demo, "derive the two-layer results, verify them, explain the model that comes along",
         "  symcircuits demo\n"
         "  symcircuits demo --out results",
     )  # fmt: skip
@@ -239,180 +250,3 @@ def _tokens_option(parser: Any, required: bool) -> None:
     parser.add_argument(
         "--tokens", required=required, metavar="1,2,3", help="token ids; rows of a batch are separated by ;"
     )
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    """Whole numbers between commas; ValueError names the option and the one at fault."""
-    if not text.strip():
-        raise ValueError(f"{option} is empty; write whole numbers with commas between, e.g. {option} 1,2,3")
-    found = []
-    for word in text.split(","):
-        seen = word.strip()
-        if not re.fullmatch(r"[+-]?[0-9]+", seen):
-            fault = f"{seen!r} is not a whole number" if seen else "a number is missing between the commas"
-            raise ValueError(f"{option} {text!r}: {fault}")
-        found.append(int(seen))
-    return found
-
-
-def _read_tokens(text: str) -> Any:
-    parts = text.split(";")
-    if len(parts) > 1 and not all(part.strip() for part in parts):
-        raise ValueError(f"--tokens {text!r}: a row is empty")
-    rows = [_numbers(row, "--tokens") for row in parts]
-    return rows if len(rows) > 1 else rows[0]
-
-
-def _read_architecture(options: argparse.Namespace) -> Architecture:
-    text = options.heads
-    if not text.strip():
-        raise ValueError('--heads is empty; write the heads of each layer, e.g. --heads 3,3, or "none" for zero layers')
-    heads = [] if text.strip().lower() == "none" else _numbers(text, "--heads")
-    positions = None if options.positions == "none" else options.positions
-    return attention_only(
-        heads, positions, options.biases,
-        scale=not options.no_scale, causal=not options.bidirectional, unembed=not options.no_unembed,
-    )  # fmt: skip
-
-
-def _at_least_zero(name: str, number: int | None) -> None:
-    if number is not None and number < 0:
-        raise ValueError(f"{name} must be 0 or more, not {number}")
-
-
-def _default_target(architecture: Architecture, target: str | None) -> str:
-    return target if target is not None else "logits" if architecture.unembed else "stream"
-
-
-def _print_json(data: Any) -> None:
-    import json
-
-    print(json.dumps(data, indent=1, allow_nan=False))
-
-
-def _width() -> int:
-    import shutil
-
-    return max(40, shutil.get_terminal_size((100, 24)).columns) if sys.stdout.isatty() else 100
-
-
-def _fitted(line: str) -> str:
-    """A line as it is where it fits the terminal, wrapped where it does not."""
-    if len(line) <= _width():
-        return line
-    import textwrap
-
-    return textwrap.fill(line, _width(), subsequent_indent="  ", break_on_hyphens=False)
-
-
-# ----------------------------------------------------------------------------------------------- commands
-def _count(options: argparse.Namespace) -> int:
-    from symcircuits.expansion import expand
-
-    architecture = _read_architecture(options)
-    expansion = expand(architecture, _default_target(architecture, options.target))
-    by_order, by_composition = expansion.counts_by_order(), expansion.counts_by_composition()
-    if options.json:
-        _print_json({
-            "schema": "symcircuits.count/1", "architecture": str(architecture), "target": expansion.target,
-            "count": expansion.count, "by_order": by_order, "by_composition": by_composition,
-        })  # fmt: skip
-        return 0
-    print(_fitted(f"{expansion.target} of {architecture}: {amount(expansion.count, 'term')}"))
-    for kind, counts in (("order", by_order), ("composition", by_composition)):
-        size = max(len(f"{n:,}") for n in counts.values()) if counts else 0
-        for key, n in counts.items():
-            print(f"  {kind} {key!s:<5} {n:>{size},}")
-    return 0
-
-
-def _derive(options: argparse.Namespace) -> int:
-    from symcircuits.derivation import derive
-
-    if options.standalone and options.format != "latex":
-        raise ValueError("--standalone makes a LaTeX document; it does not go with --format " + options.format)
-    if options.output == "-":
-        options.output = None
-    if options.output is not None:
-        from symcircuits.files import check_writable, write_text
-
-        check_writable(options.output)
-    architecture = _read_architecture(options)
-    found = derive(architecture, _default_target(architecture, options.target), options.form)
-    if options.format == "latex":
-        text = found.latex(standalone=options.standalone)
-    elif options.format == "text":
-        text = found.text()
-    else:
-        import json
-
-        text = json.dumps(found.json(), indent=1)
-    if options.output is not None:
-        write_text(options.output, text if text.endswith("\n") else text + "\n")
-        print(f"wrote {options.output}", file=sys.stderr)
-    else:
-        print(text)
-    return 0
-
-
-def _load(path: str) -> Model:
-    from symcircuits.loaders import load
-
-    return load(path)
-
-
-def _verify(options: argparse.Namespace) -> int:
-    if options.general:
-        return _verify_general(options)
-    from symcircuits.progress import Progress
-    from symcircuits.verification import MAX_TERMS, verify
-
-    if (options.model is None) == (options.heads is None):
-        raise ValueError("give either --heads or a MODEL to verify")
-    described = [o for o in ("biases", "no_scale", "bidirectional", "no_unembed") if getattr(options, o)]
-    described += ["positions"] if options.positions != "none" else []
-    if options.model is not None and described:
-        raise ValueError(f"--{described[0].replace('_', '-')} goes with --heads; a MODEL says by itself what it has")
-    _at_least_zero("--seed", options.seed)
-    _at_least_zero("--max-terms", options.max_terms)
-    subject = _load(options.model) if options.model is not None else _read_architecture(options)
-    tokens = _read_tokens(options.tokens) if options.tokens is not None else None
-    with Progress() as progress:
-        report = verify(
-            subject, tokens, targets=options.target, seed=options.seed, progress=progress.note,
-            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
-        )  # fmt: skip
-    _print_json(report.json()) if options.json else print(report.text(_width()))
-    return 0 if report.ok else 1
-
-
-def _verify_general(options: argparse.Namespace) -> int:
-    from symcircuits.general import check_general
-
-    if options.model is not None or options.heads is not None:
-        raise ValueError("--general is about every architecture: give no MODEL and no --heads with it")
-    report = check_general()
-    _print_json(report.json()) if options.json else print(report.text(_width()))
-    return (0 if report.ok else 1) if report.available else 2
-
-
-def _explain(options: argparse.Namespace) -> int:
-    from symcircuits.explanation import MAX_TERMS, explain
-    from symcircuits.progress import Progress
-
-    model = _load(options.model)
-    queries = None if options.queries is None else _numbers(options.queries, "--queries")
-    with Progress() as progress:
-        found = explain(
-            model, _read_tokens(options.tokens), position=options.position, token=options.token, row=options.row,
-            top=options.top, sort=options.sort, queries=queries, dtype=options.dtype, progress=progress.step,
-            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
-        )  # fmt: skip
-    _print_json(found.json()) if options.json else print(found.text(_width()))
-    return 0 if found.ok else 1
-
-
-def _demo(options: argparse.Namespace) -> int:
-    from symcircuits.demo import run
-
-    return run(options.out, _width())

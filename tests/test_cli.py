@@ -685,3 +685,28 @@ def test_the_general_theorem_has_the_exit_code_of_its_report(
 def test_the_general_theorem_is_about_no_architecture(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--general", "--heads", "3,3"]) == 2
     assert "give no MODEL and no --heads" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------------------------- check
+@pytest.mark.parametrize(
+    ("formula", "code", "mistake"),
+    [
+        ("A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T", 0, None),
+        ("A[L0H1] @ X0 @ W_OV[L0H1] @ W_U.T", 1, "transpose"),
+        ("A[L0H1] @ X0 @ W_OV[L0H2].T @ W_U.T", 1, "wrong-head"),
+    ],
+)
+def test_check(formula: str, code: int, mistake: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", formula, "--heads", "3,3", "--json"]) == code
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["right"], found["mistake"]) == ("symcircuits.check/1", not code, mistake)
+    assert main(["check", formula, "--heads", "3,3"]) == code
+    assert capsys.readouterr().out.startswith("Wrong" if code else "Right")
+
+
+@pytest.mark.parametrize("formula", ["", "A[L0H1", "A[L0H7] @ X0", "Q[L0H1] @ X0"])
+def test_check_says_what_it_cannot_read(formula: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", formula, "--heads", "3,3"]) == 2
+    ran = capsys.readouterr()
+    assert ran.out == ""
+    assert ran.err.startswith("symcircuits check: error: ")

@@ -33,6 +33,12 @@ LAYERS = (
     "paths",
     "terms",
     "expansion",
+    "lexing",
+    "reading",
+    "matching",
+    "mistakes",
+    "verdicts",
+    "checking",
     "symbolic",
     "model",
     "tree",
@@ -46,7 +52,9 @@ LAYERS = (
     "general",  # the proofs for all layers and heads
     "zoo",  # small models that come with the package
     "__init__",  # the public names
+    "book",
     "demo",
+    "commands",
     "cli",
     "__main__",
 )

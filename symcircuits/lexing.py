@@ -1,0 +1,332 @@
+"""The symbols of a formula that somebody wrote: text notation and LaTeX taken apart into tokens, with positions.
+
+Nothing is checked but names: which symbols there are, which carry the label of a head or of a layer, and whether
+the model has it. Nothing is ever executed. :mod:`symcircuits.reading` puts the tokens together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, NoReturn
+
+from symcircuits.architecture import Architecture, as_head
+from symcircuits.notation import amount
+
+__all__ = ["CONVENTIONS", "Letter", "Names", "RawFactor", "ReadError", "Token", "letter_text", "split_target", "tokens"]
+
+CONVENTIONS: Final = ("paper", "transformerlens")
+_LABELLED: Final = ("A", "W_Q", "W_K", "W_V", "W_O", "W_OV", "W_QK", "b_V", "b_Q", "b_K", "scale")
+_PLAIN: Final = ("t", "P", "ones", "X0", "W_E", "W_U", "b_U")
+_ALIASES: Final = {"s": "scale", "X_0": "X0"}
+# TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
+_THEIR_NAMES: Final = {"OV": "W_OV", "QK": "W_QK", "W_pos": "P"}
+_FLIPPED: Final = frozenset(["W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_OV", "b_V", "b_O", "b_Q", "b_K", "b_U"])
+_SHOWN: Final = 56  # characters of the text that an error shows
+_DIGITS: Final = 18
+
+
+class ReadError(ValueError):
+    """A formula that cannot be read: what is wrong, where, and the place with a mark under it.
+
+    ``position`` counts characters of the text from 0 (of a SymPy expression: its factors); ``place`` is two lines.
+
+    >>> fault = ReadError("what is this?", "X0 @ %", 5)
+    >>> print(fault)
+    what is this? (position 5)
+      X0 @ %
+           ^
+    """
+
+    def __init__(self, message: str, source: str = "", position: int = 0) -> None:
+        self.position = position
+        self.place = _place(source, position) if source.strip() else ""
+        where = f" (position {position})" if source else ""
+        super().__init__(message + where + (f"\n{self.place}" if self.place else ""))
+
+
+def _place(source: str, at: int) -> str:
+    start = source.rfind("\n", 0, at) + 1
+    end = source.find("\n", at) if "\n" in source[at:] else len(source)
+    first = max(start, at - _SHOWN // 2)
+    line = "".join(c if c.isprintable() else "?" for c in source[first : min(end, first + _SHOWN)])
+    before, after = "..." if first > start else "", "..." if end > first + _SHOWN else ""
+    return f"  {before}{line}{after}\n  {' ' * (len(before) + at - first)}^"
+
+
+class Letter(NamedTuple):
+    """A matrix symbol by name, transposed or not, in the paper's convention: ``W_OV[L0H1].T``."""
+
+    glyph: str
+    label: str = ""
+    transposed: bool = False
+
+    @property
+    def text(self) -> str:
+        """Text notation."""
+        return letter_text(self)
+
+    @property
+    def T(self) -> Letter:
+        """The transpose."""
+        return Letter(self.glyph, self.label, not self.transposed)
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Glyph and label, whatever the transpose."""
+        return self.glyph, self.label
+
+
+def letter_text(letter: Letter, convention: str = "paper") -> str:
+    """A letter as it is written in a convention.
+
+    >>> letter_text(Letter("W_OV", "L0H1", True), "transformerlens")
+    'OV[L0H1]'
+    """
+    glyph, transposed = letter.glyph, letter.transposed
+    if convention == "transformerlens":
+        transposed ^= glyph in _FLIPPED
+        glyph = {"W_OV": "OV", "W_QK": "QK"}.get(glyph, glyph)
+    return glyph + (f"[{letter.label}]" if letter.label else "") + (".T" if transposed else "")
+
+
+class RawFactor(NamedTuple):
+    """A letter and where it stands in the text."""
+
+    letter: Letter
+    at: int
+
+
+class Token(NamedTuple):
+    """``kind`` is ``factor``, ``scale``, ``number``, ``T`` or one of ``( ) + - *``."""
+
+    kind: str
+    at: int
+    value: Any = None
+
+
+class Names:
+    """The symbols of one model in one convention; says what is wrong with one that is not there."""
+
+    def __init__(self, architecture: Architecture, convention: str, source: str = "") -> None:
+        self.architecture, self.convention, self.source = architecture, convention, source
+        theirs = _THEIR_NAMES if convention == "transformerlens" else {}
+        self._known = {n: n for n in (*_LABELLED, *_PLAIN, "b_O")} | _ALIASES | theirs
+
+    def fault(self, message: str, at: int) -> NoReturn:
+        """Refuse the formula at this place."""
+        raise ReadError(message, self.source, at)
+
+    def token(self, name: str, label: str | None, transposed: bool, at: int) -> Token:
+        """The token of a symbol by its written name and label; ReadError where there is no such symbol."""
+        glyph, label = self._glyph(name, label, at)
+        if glyph == "scale":
+            return Token("scale", at, self._head(label, at))
+        if glyph in _LABELLED:
+            label = self._head(label, at)
+        elif glyph == "b_O":
+            label = self._layer(label, at)
+        transposed ^= self.convention == "transformerlens" and glyph in _FLIPPED
+        return Token("factor", at, RawFactor(Letter(glyph, label, transposed), at))
+
+    def _glyph(self, name: str, label: str | None, at: int) -> tuple[str, str]:
+        plain = name.replace("{", "").replace("}", "")
+        found = re.fullmatch(r"(\w+?)_(L\d+(?:H\d+)?)", plain)  # a Python identifier: W_OV_L0H1
+        if found and label is None:
+            plain, label = found.groups()
+        glyph = self._known.get(plain)
+        if glyph is None:
+            self._unknown(plain, at)
+        if glyph in _PLAIN and label is not None:
+            self.fault(f"{plain} has no label", at)
+        if glyph not in _PLAIN and not label:
+            example = "b_O[L0], of a layer" if glyph == "b_O" else f"{plain}[L0H0], of a head"
+            self.fault(f"{plain} needs a label, e.g. {example}", at)
+        return glyph, label or ""
+
+    def _unknown(self, name: str, at: int) -> NoReturn:
+        shown = name if len(name) <= 40 else name[:40] + "..."
+        if self.convention == "paper" and name in ("OV", "QK"):
+            self.fault(f"unknown symbol {name!r}: here it is W_{name}; {name} is TransformerLens's "
+                       '(convention="transformerlens")', at)  # fmt: skip
+        near = difflib.get_close_matches(name[:40], list(self._known), 1, 0.5)
+        alike = [k for k in self._known if sorted(k.lower().replace("_", "")) == sorted(name.lower().replace("_", ""))]
+        hint = (alike or near)[:1]
+        if re.fullmatch(r"X_?\d{1,9}", name):
+            self.fault(f"{name} is the stream after some layers; write out what it is, in X0", at)
+        hints = f"the nearest known is {hint[0]}" if hint else f"known are {', '.join(sorted(self._known))}"
+        self.fault(f"unknown symbol {shown!r}; {hints}", at)
+
+    def _head(self, label: str, at: int) -> str:
+        try:
+            return str(self.architecture.head(label[:40]))
+        except ValueError as fault:
+            self.fault(str(fault), at)
+
+    def _layer(self, label: str, at: int) -> str:
+        found = re.fullmatch(r"[Ll](\d{1,9})", label)
+        if not found:
+            self.fault(f"{label[:40]!r} is not the name of a layer; write b_O[L0]", at)
+        if int(found[1]) >= self.architecture.n_layers:
+            layers = amount(self.architecture.n_layers, "layer")
+            self.fault(f"there is no layer {label}: the model has {layers}, counted from 0", at)
+        return f"L{int(found[1])}"
+
+
+# ------------------------------------------------------------------------------------------ text and LaTeX
+_NESTED = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_SKIP: Final = re.compile(
+    r"""\s+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\[\]()\ ] | \\\\\*? | \\q?quad(?![A-Za-z]) | \\displaystyle(?![A-Za-z])
+      | \\right\\\}\\;(?: \\begin\{array\}.*?\\end\{array\} | \\text\{[^{}]*\}.*?\\text\{[^{}]*\} )
+      | \\(?:left|right)(?:\.|(?=[()])) | \\[bB]igg?[lrm]?(?=[()]) | \\ast(?![A-Za-z]) | \\text(?:rm|bf)?\{[^{}]*\}
+      | \\begin\{[a-z]+\*?\}(?:\{\d\})? | \\end\{[a-z]+\*?\}""",
+    re.VERBOSE | re.DOTALL,
+)
+_OPEN: Final = re.compile(r"\\textcolor\{[^{}]*\}\{|\{")
+_TIMES: Final = re.compile(r"@|\*|·|\\cdot(?![A-Za-z])")
+_WORD: Final = re.compile(r"[^\W\d]\w*")
+_LATEX_NAME: Final = re.compile(
+    r"\\mathbf\{1\}|(?:ones|scale)(?![A-Za-z])|X\d+|[A-Za-z]\w*?_L\d+(?:H\d+)?|[A-Za-z](?:_(?:\{\w+\}|OV|QK|[A-Za-z0-9]))?"
+)
+_LABEL: Final = re.compile(r"\s*\[([^\[\]]*)\]")
+_DOT_T: Final = re.compile(r"\s*\.\s*T(?!\w)")
+_SUPER: Final = re.compile(rf"\s*\^\s*(?:{_NESTED}|(\\top(?![A-Za-z])|\\mathsf\{{T\}}|[A-Za-z0-9]))")
+_SUPER_PART: Final = re.compile(
+    r"(?P<space>\s+|\\[,;:! ])|(?P<T>\\mathsf\{T\}|\\mathrm\{T\}|\\top(?![A-Za-z])|T(?!\w))"
+    r"|\\mathrm\{(?P<roman>[^{}]*)\}|(?P<plain>[Ll]\d+(?:[Hh]\d+)?)"
+)
+_LEFT_SIDE: Final = re.compile(
+    r"(?:\s|\$|\\displaystyle|\\\[|&|\\begin\{[a-z]+\*?\}(?:\{\d\})?)*"
+    r"(?:(?P<word>logits|stream)|\\mathrm\{(?P<roman>logits|stream)\}|X_?\{?(?P<layer>\d{1,6})\}?"
+    r"|(?:S|scores)\s*(?:\^\{\\mathrm\{(?P<tex>[^{}]{1,40})\}\}|\[(?P<head>[^\[\]]{1,40})\]))(?:\s|&)*="
+)
+_REFUSED: Final = (
+    (re.compile(r"\\(?:c?dots|ldots)|\.\.\.|…"), "dots stand for terms that cannot be read; write all of them"),
+    (re.compile(r"\\otimes|⊗"), "a tensor product cannot be read; write A @ X0 @ W.T for (A (x) W) X0"),
+    (re.compile(r"/|\\frac|\\sqrt"), "a quotient cannot be read; write the score scale as scale[L1H0] *"),
+    (re.compile(r"="), "only one left-hand side is read, logits, stream, S[L1H0] or X_2"),
+    (re.compile(r"\\sum"), "a sum sign cannot be read; write the terms with + between"),
+    (re.compile(r"\^"), "a power or superscript cannot be read here; ^{T} and .T transpose"),
+    (re.compile(r"\."), "only .T may follow a symbol, and coefficients are whole numbers"),
+    (re.compile(r"[\[\]]"), "a label in brackets stands directly after a symbol, e.g. W_OV[L0H1]"),
+    (re.compile(r"\\[A-Za-z]+|\\."), "this LaTeX command cannot be read"),
+)
+
+
+def split_target(text: str, names: Names) -> tuple[str | None, int]:
+    """The target that a left-hand side such as ``logits =`` names, if there is one, and where the formula starts."""
+    found = _LEFT_SIDE.match(text)
+    if not found:
+        return None, 0
+    word, head = found["word"] or found["roman"], found["tex"] or found["head"]
+    if word:
+        return word, found.end()
+    if head is None:
+        if int(found["layer"]) != names.architecture.n_layers:
+            names.fault("as a left-hand side X stands for the stream after the last layer, "
+                        f"X_{names.architecture.n_layers}", found.start("layer"))  # fmt: skip
+        return "stream", found.end()
+    try:
+        return f"scores:{names.architecture.head(as_head(head))}", found.end()
+    except ValueError as fault:
+        names.fault(str(fault), found.start("tex" if found["tex"] else "head"))
+
+
+def tokens(text: str, names: Names, start: int = 0) -> Iterator[Token]:
+    """The tokens of a formula in text notation or LaTeX, in order."""
+    name = _LATEX_NAME if "\\" in text or "_{" in text or "^{" in text else _WORD
+    braces: list[int] = []
+    at = start
+    while at < len(text):
+        if skipped := _SKIP.match(text, at):
+            at = skipped.end()
+        elif opened := _OPEN.match(text, at):
+            braces.append(at)
+            at = opened.end()
+        elif text[at] == "}":
+            if not braces:
+                names.fault("this brace was never opened", at)
+            braces.pop()
+            at += 1
+        else:
+            token, at = _token(text, at, names, name)
+            yield token
+            if token.kind == ")":
+                flips, at = _flips(text, at, names)
+                if flips % 2:
+                    yield Token("T", at)
+    if braces:
+        names.fault("this brace is never closed", braces[-1])
+
+
+def _token(text: str, at: int, names: Names, name: re.Pattern[str]) -> tuple[Token, int]:
+    char = text[at]
+    if char in "()+":
+        return Token(char, at), at + 1
+    if char in "-−":
+        return Token("-", at), at + 1
+    if times := _TIMES.match(text, at):
+        return Token("*", at), times.end()
+    if char in "0123456789":
+        digits = re.compile(r"[0-9]+").match(text, at)
+        assert digits is not None
+        if len(digits[0]) > _DIGITS:
+            names.fault(f"a coefficient of more than {_DIGITS} digits", at)
+        return Token("number", at, int(digits[0])), digits.end()
+    if found := name.match(text, at):
+        return _symbol(text, found, names)
+    for pattern, message in _REFUSED:
+        if pattern.match(text, at):
+            names.fault(message, at)
+    shown = char if char.isprintable() else f"U+{ord(char):04X}"
+    names.fault(f"unknown character {shown!r}", at)
+
+
+def _symbol(text: str, found: re.Match[str], names: Names) -> tuple[Token, int]:
+    """A symbol with its label and transposes."""
+    label, transposed, at = None, False, found.end()
+    written = "ones" if found[0].startswith("\\") else found[0]
+    if bracket := _LABEL.match(text, at):
+        label, at = bracket[1].strip(), bracket.end()
+    while True:
+        if dot := _DOT_T.match(text, at):
+            transposed, at = not transposed, dot.end()
+        elif script := _SUPER.match(text, at):
+            own, flips = _superscript(script, names)
+            if own is not None and label is not None:
+                names.fault("a second label", script.start())
+            label = own if own is not None else label
+            transposed, at = transposed ^ (flips % 2 == 1), script.end()
+        else:
+            return names.token(written, label, transposed, found.start()), at
+
+
+def _flips(text: str, at: int, names: Names) -> tuple[int, int]:
+    """How often what stands in parentheses is transposed, and where that ends."""
+    flips = 0
+    while True:
+        if dot := _DOT_T.match(text, at):
+            flips, at = flips + 1, dot.end()
+        elif script := _SUPER.match(text, at):
+            label, more = _superscript(script, names)
+            if label is not None:
+                names.fault("a label cannot stand on parentheses", script.start())
+            flips, at = flips + more, script.end()
+        else:
+            return flips, at
+
+
+def _superscript(script: re.Match[str], names: Names) -> tuple[str | None, int]:
+    """The label and the number of transposes in a superscript."""
+    inner, offset = (script[1], script.start(1)) if script[1] is not None else (script[2], script.start(2))
+    label: str | None = None
+    flips = at = 0
+    while at < len(inner):
+        part = _SUPER_PART.match(inner, at)
+        if part is None or (label is not None and part.lastgroup in ("roman", "plain")):
+            names.fault("a superscript holds the label of a head and T, e.g. W_{OV}^{L0H1 T}", offset + at)
+        flips += part["T"] is not None
+        label = part["roman"] or part["plain"] or label
+        at = part.end()
+    return label, flips

@@ -1,0 +1,205 @@
+"""Which term of an expansion a product of letters is: its path is read from the letters, its number by arithmetic.
+
+A *circuit* is the middle of a term, without tokens and patterns, e.g. ``W_E.T @ W_QK[L1H0] @ W_OV[L0H1] @ W_E``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple, final
+
+from symcircuits.algebra import Factor
+from symcircuits.architecture import Head, Source, as_head
+from symcircuits.expansion import Expansion, Term
+from symcircuits.lexing import Letter
+from symcircuits.paths import Path, path_factors
+
+__all__ = [
+    "CONTEXT", "READERS", "Letters", "Match", "Matcher", "circuit_forms", "fuse", "letters_of", "sources_named",
+    "transpose", "unfuse",
+]  # fmt: skip
+
+Letters = tuple[Letter, ...]
+
+CONTEXT = ("A", "t", "X0", "ones")  # what a circuit does not hold
+READERS = ("W_QK", "W_Q", "W_K", "b_Q", "b_K")  # where a query meets a key
+_PAIRS = {
+    ("t", False, "W_E", True): ("X0", False), ("W_E", False, "t", True): ("X0", True),
+    ("W_O", False, "W_V", False): ("W_OV", False), ("W_V", True, "W_O", True): ("W_OV", True),
+    ("W_Q", True, "W_K", False): ("W_QK", False), ("W_K", True, "W_Q", False): ("W_QK", True),
+}  # fmt: skip
+_PARTS = {fused: ((a, ta), (b, tb)) for (a, ta, b, tb), fused in _PAIRS.items()}
+
+
+class Match(NamedTuple):
+    """A term, and what is to be said of the form in which it was written."""
+
+    term: Term
+    note: str = ""
+
+
+def letters_of(factors: Iterable[Factor]) -> Letters:
+    """The names of typed factors."""
+    return tuple(Letter(f.symbol.glyph, f.symbol.label, f.transposed) for f in factors)
+
+
+def transpose(letters: Sequence[Letter]) -> Letters:
+    """The transposed product."""
+    return tuple(letter.T for letter in reversed(letters))
+
+
+def fuse(letters: Iterable[Letter]) -> Letters:
+    """Abbreviations used wherever they can be: ``t @ W_E.T`` as ``X0``, ``W_O @ W_V`` as ``W_OV``.
+
+    >>> [f.text for f in fuse((Letter("W_V", "L0H1", True), Letter("W_O", "L0H1", True)))]
+    ['W_OV[L0H1].T']
+    """
+    out: list[Letter] = []
+    for b in letters:
+        a = out[-1] if out else None
+        pair = _PAIRS.get((a.glyph, a.transposed, b.glyph, b.transposed)) if a and a.label == b.label else None
+        if a is None or pair is None:
+            out.append(b)
+        else:
+            out[-1] = Letter(pair[0], b.label, pair[1])
+    return tuple(out)
+
+
+def unfuse(letters: Iterable[Letter], glyphs: tuple[str, ...] = ("X0", "W_OV", "W_QK")) -> Letters:
+    """Abbreviations written out."""
+    out: list[Letter] = []
+    for f in letters:
+        parts = _PARTS.get((f.glyph, f.transposed)) if f.glyph in glyphs else None
+        out += [Letter(g, f.label, t) for g, t in parts] if parts else [f]
+    return tuple(out)
+
+
+def sources_named(letters: Iterable[Letter]) -> list[str]:
+    """The names of the sources that the letters speak of, in order."""
+    names: list[str] = []
+    for f in letters:
+        if f.glyph in ("X0", "t", "W_E"):
+            names.append("embed")
+        elif f.glyph == "P":
+            names.append("pos")
+        elif f.glyph[:2] == "b_":
+            names.append(f.glyph + (f"[{f.label}]" if f.label else ""))
+    return list(dict.fromkeys(names))
+
+
+@final
+class Matcher:
+    """Terms of one expansion by their letters (abbreviated, in the paper's convention)."""
+
+    def __init__(self, expansion: Expansion) -> None:
+        self.expansion, self.readout = expansion, expansion.readout
+        programs = self.readout.sides
+        self.sources: list[dict[str, Source]] = [{s.name: s for la in p for s in la.sources} for p in programs]
+        self._heads = [{h for heads in side.layer_heads for h in heads} for side in expansion.sides]
+        self._paths: dict[tuple[int, Letters], Path | None] = {}
+
+    def make(self, paths: tuple[Path, ...]) -> Term | None:
+        """The term of these paths, if it is one of the expansion."""
+        term = Term(self.readout, paths)
+        return term if all(self.is_path(i, p) for i, p in enumerate(paths)) else None
+
+    def is_path(self, side: int, path: Path) -> bool:
+        """Whether a side has this path."""
+        layers = [h.layer for h in path.heads]
+        return (
+            path.source in self.expansion.sides[side].sources_of(path.heads)
+            and all(a < b for a, b in pairwise(layers))
+            and all(h in self._heads[side] for h in path.heads)
+        )
+
+    def knows(self, side: int, head: Head) -> bool:
+        """Whether the paths of a side can go through this head."""
+        return head in self._heads[side]
+
+    def side_letters(self, side: int, path: Path) -> Letters:
+        """The letters of one side's path, readout included."""
+        return fuse(letters_of(path_factors(self.readout.sides[side], path)))
+
+    def term_letters(self, term: Term) -> Letters:
+        """The letters of a term."""
+        sides = [self.side_letters(i, p) for i, p in enumerate(term.paths)]
+        return fuse(sides[0] + (transpose(sides[1]) if len(sides) == 2 else ()))
+
+    def term(self, letters: Letters) -> Term | None:
+        """The term that is written with these letters in this order, if there is one."""
+        if not self.readout.bilinear:
+            path = self._path(0, letters)
+            return self.make((path,)) if path else None
+        letters = unfuse(letters, ("W_QK",))
+        joints = [i for i in range(1, len(letters)) if letters[i - 1].glyph in READERS and letters[i].glyph in READERS]
+        if len(joints) != 1:
+            return None
+        query, key = self._path(0, letters[: joints[0]]), self._path(1, transpose(letters[joints[0] :]))
+        return self.make((query, key)) if query and key else None
+
+    def _path(self, side: int, letters: Letters) -> Path | None:
+        if (side, letters) not in self._paths:
+            self._paths[side, letters] = self._read_path(side, letters)
+        return self._paths[side, letters]
+
+    def _read_path(self, side: int, letters: Letters) -> Path | None:
+        """The path whose letters these are: heads from the patterns in front, the source from what follows."""
+        n = next((i for i, f in enumerate(letters) if f.glyph != "A"), len(letters))
+        names = sources_named(letters[n : n + 2])
+        source = self.sources[side].get(names[0]) if names else None
+        if source is None:
+            return None
+        path = Path(source, tuple(as_head(f.label) for f in reversed(letters[:n])))
+        if not self.is_path(side, path) or self.side_letters(side, path) != letters:
+            return None
+        return path
+
+    # ----------------------------------------------------------------------------------------------- circuits
+    def circuit(self, letters: Letters) -> Match | None:
+        """The term whose circuit these letters are, if there is one."""
+        for rows in (True, False):
+            given = letters if rows else transpose(letters)
+            paths = self._circuit_paths(given)
+            term = self.make(paths) if paths else None
+            if term is None:
+                continue
+            for form, note in circuit_forms(self, term):
+                if form == letters:
+                    return Match(term, note)
+        return None
+
+    def _circuit_paths(self, letters: Letters) -> tuple[Path, ...] | None:
+        if not self.readout.bilinear:
+            path = self._circuit_path(0, letters)
+            return (path,) if path else None
+        letters = unfuse(letters, ("W_QK",))
+        readers = [i for i, f in enumerate(letters) if f.glyph in READERS]
+        if len(readers) != 2:
+            return None
+        query = self._circuit_path(0, letters[: readers[0] + 1])
+        key = self._circuit_path(1, transpose(letters[readers[1] :]))
+        return (query, key) if query and key else None
+
+    def _circuit_path(self, side: int, letters: Letters) -> Path | None:
+        names = sources_named(letters)
+        source = self.sources[side].get(names[0] if names else "embed")
+        heads = tuple(as_head(f.label) for f in letters if f.glyph in ("W_OV", "W_O"))
+        return Path(source, heads) if source else None
+
+
+def circuit_forms(matcher: Matcher, term: Term) -> list[tuple[Letters, str]]:
+    """How the circuit of a term may be written: with and without embedding and unembedding, which way round."""
+    inner = tuple(f for f in unfuse(matcher.term_letters(term), ("X0",)) if f.glyph not in CONTEXT)
+    starts = [inner, inner[1:]] if inner[0].glyph == "W_E" else [inner]
+    if term.readout.bilinear:
+        bare = [f[:-1] if f[-1].glyph == "W_E" else f for f in starts]
+        forms = [(f, "") for f in dict.fromkeys((*starts, *bare)) if f]
+        if inner[0].glyph == inner[-1].glyph == "W_E" and len({bool(p.heads) for p in term.paths}) == 2:
+            forms.append((transpose(inner[1:-1]), "transposed, as in the paper's composition scores"))
+        return forms
+    bare = [f[:-1] for f in starts if f and f[-1].glyph == "W_U"]
+    rows = [f for f in dict.fromkeys((*starts, *bare)) if f and (len(f) > 1 or f[0].glyph not in ("W_E", "W_U"))]
+    return [(f, "as it acts on rows, [in, out]") for f in rows] + [
+        (transpose(f), "as the paper prints it, [out, in]") for f in rows
+    ]
