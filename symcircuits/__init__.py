@@ -35,6 +35,8 @@ _HOME = {
     "evaluate": "evaluation",
     "verify": "verification",
     "derive": "derivation",
+    "theorem": "derivation",
+    "theorems": "derivation",
     "explain": "explanation",
 }
 __all__ = ["__version__", *_HOME]

@@ -1,4 +1,4 @@
-"""The command line: ``symcircuits derive | verify | count | check | explain | demo``.
+"""The command line: ``symcircuits derive | verify | count | check | explain | book | demo``.
 
 Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool. Results on standard output,
 progress and notes on standard error. Everything heavy is imported by the command that needs it.
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     parser.set_defaults(run=_no_command(parser), command="")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser, prog="symcircuits")
-    for add in (_add_derive, _add_verify, _add_count, _add_check, _add_explain, _add_demo):
+    for add in (_add_derive, _add_verify, _add_count, _add_check, _add_explain, _add_book, _add_demo):
         add(commands)
     return parser
 
@@ -233,6 +233,14 @@ def _add_explain(commands: Any) -> None:
     parser.add_argument("--max-terms", type=int, metavar="N", help="terms to look at one by one (default 20000)")
     parser.add_argument("--dtype", choices=["float64", "float32"], help="compute in this type (default float64)")
     _json_option(parser)
+
+
+def _add_book(commands: Any) -> None:
+    parser = _command(
+        commands, "book", does.book, "write all derivations as one document, and its PDF where pdflatex is there",
+        "  symcircuits book -o book",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", default="symcircuits-book", metavar="DIR", help="folder of the book")
 
 
 def _add_demo(commands: Any) -> None:

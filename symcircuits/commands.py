@@ -16,7 +16,7 @@ from symcircuits.notation import amount
 if TYPE_CHECKING:
     from symcircuits.model import Model
 
-__all__ = ["check", "count", "demo", "derive", "explain", "verify"]
+__all__ = ["book", "check", "count", "demo", "derive", "explain", "verify"]
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -197,6 +197,14 @@ def check(options: argparse.Namespace) -> int:
     verdict = check(formula, _read_architecture(options), options.target, options.convention, part=options.part)
     _print_json(verdict.json()) if options.json else print(verdict.text(_width()))
     return 0 if verdict.right else 1
+
+
+def book(options: argparse.Namespace) -> int:
+    from symcircuits.book import write_book
+    from symcircuits.files import make_folder
+
+    print(f"wrote {write_book(make_folder(options.output))}")
+    return 0
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from symcircuits.architecture import attention_only
 from symcircuits.derivation import derive
 from symcircuits.explanation import explain
-from symcircuits.files import write_text
+from symcircuits.files import make_folder, write_text
 from symcircuits.loaders import load
 from symcircuits.progress import Progress
 from symcircuits.render.tables import paragraph
@@ -29,10 +27,7 @@ DERIVATIONS = (
 def run(folder: str, width: int) -> int:
     """Derive, verify, explain; the LaTeX goes to ``folder``. Returns the exit code."""
     architecture = attention_only((3, 3))
-    out = Path(folder)
-    if out.exists() and not out.is_dir():
-        raise FileExistsError(f"cannot write the LaTeX to {out}: it is a file, not a folder")
-    out.mkdir(parents=True, exist_ok=True)
+    out = make_folder(folder)
     print("1. Two layers of 3 heads, derived: every step is checked before it is printed\n")
     for target, form, name in DERIVATIONS:
         found = derive(architecture, target, form)

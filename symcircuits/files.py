@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["check_writable", "write_text"]
+__all__ = ["check_writable", "make_folder", "write_text"]
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -48,6 +48,18 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     except OSError as fault:
         raise OSError(f"cannot write {target}: {fault.strerror or fault}") from None
     return target
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, made with those above it where it is not there; OSError, in words, where a file is in its place."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"cannot write to {folder}: it is a file, not a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise OSError(f"cannot make the folder {folder}: {fault.strerror}") from None
+    return folder
 
 
 def _replace(target: Path, text: str) -> None:

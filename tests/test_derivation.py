@@ -12,11 +12,14 @@ import pytest
 import symcircuits as sc
 from symcircuits import algebra, architecture
 from symcircuits.algebra import Factor, IllTyped, Word
-from symcircuits.derivation import Claim, DerivationError, Draft, Step
+from symcircuits.derivation import Claim, DerivationError, Draft, Step, theorem, theorems
 from symcircuits.derivation import checks as checks_module
 from symcircuits.derivation import definitions as definitions_module
+from symcircuits.derivation import specials as specials_module
 from symcircuits.derivation import steps as steps_module
+from symcircuits.derivation.bench import Bench
 from symcircuits.derivation.checks import KINDS, Laboratory
+from symcircuits.derivation.examples import Elementwise, Literal, TinyModel
 from symcircuits.derivation.expressions import (
     Apply,
     CountOf,
@@ -27,6 +30,7 @@ from symcircuits.derivation.expressions import (
     Identity,
     Number,
     Product,
+    Special,
     Spelled,
     Sum,
     SumOver,
@@ -36,6 +40,23 @@ from symcircuits.derivation.expressions import (
 )
 from symcircuits.derivation.flatten import composition_of_word, multiply_out
 from symcircuits.derivation.frames import MAX_FAMILIES, MAX_TERMS, make_frame
+from symcircuits.derivation.results import frame_of, registered
+from symcircuits.derivation.specials import (
+    AtTokens,
+    Beside,
+    CountIn,
+    HeadWidth,
+    Inverse,
+    Letter,
+    Masked,
+    Parentheses,
+    Rank,
+    Rebased,
+    Run,
+    Scaled,
+    SquaredNorm,
+    Without,
+)
 from symcircuits.derivation.steps import path_expansion
 from symcircuits.render.layout import is_number
 
@@ -256,6 +277,53 @@ def corrupted(expr: Expr) -> Iterator[tuple[str, Expr]]:
             yield "wrong count", replace(expr, order=expr.order - 1)
         case CountOf():
             yield "another order", CountOf(expr.expr, order=9)
+        case Special():
+            yield from corrupted_special(expr)
+
+
+def corrupted_special(expr: Special) -> Iterator[tuple[str, Expr]]:
+    match expr:
+        case Beside():
+            yield "swap", Beside((expr.parts[1], expr.parts[0], *expr.parts[2:]))
+            yield "drop a part", Beside(expr.parts[1:])
+        case Parentheses() | Masked() | Scaled() | SquaredNorm() | Rank():
+            yield from ((what, replace(expr, body=b)) for what, b in corrupted(expr.body))
+            if isinstance(expr, Scaled):
+                yield "leave out", expr.body
+        case AtTokens():
+            yield from ((what, replace(expr, tokens=t)) for what, t in corrupted(expr.tokens))
+            yield "another target", replace(expr, target="stream")
+        case Inverse():
+            yield "leave out", expr.of
+        case Letter():
+            yield (
+                "another letter",
+                replace(expr, name=expr.name + "2", kind="" if expr.kind == "centring" else expr.kind),
+            )
+        case Rebased():
+            yield "another target", replace(expr, target="stream")
+        case Without():
+            yield "another head", replace(expr, head="L1H1")
+        case Run():
+            layer = {"X": 3 - expr.layer, "Y": expr.layer % 3 + 1}
+            wrong = replace(expr, n=expr.n - 1 or 2) if expr.what == "logits" else replace(expr, layer=layer[expr.what])
+            yield "another run", wrong
+        case CountIn():
+            yield "another model", replace(expr, heads=(3, 4))
+            yield "another target", replace(expr, target="scores:L0H0")
+        case Literal():
+            (first, *rest), *rows = expr.rows
+            yield "another entry", Literal(((first + "+1", *rest), *rows))
+        case Elementwise():
+            for what, b in corrupted(expr.body):
+                assert isinstance(b, Literal)
+                yield what, replace(expr, body=b)
+        case TinyModel():
+            for what, t in corrupted(expr.tokens):
+                assert isinstance(t, Literal)
+                yield what, replace(expr, tokens=t)
+            if expr.patterns is not None:
+                yield "patterns computed", replace(expr, patterns=None)
 
 
 def spoiled(draft: Draft, tries: int) -> Iterator[tuple[str, Draft]]:
@@ -352,6 +420,123 @@ def test_the_misprint_of_the_paper_is_refused() -> None:
     wrong = raw((f[0].T, *f[1:-1], f[-1].T))
     with pytest.raises(DerivationError, match="summed over their indices"):
         Laboratory(frame).check(replace(draft, claims=(Claim((form, wrong)),)), 7)
+
+
+# ---------------------------------------------------------------------------- results that are no path expansion
+
+# Steps where a corrupted claim may hold: maps of tokens and of streams in either order, what acts on the ones, an
+# inverse on either side, a projection that is its own transpose, norms of a transpose.
+ALSO_TRUE = {
+    ("concatenated_heads", 1),
+    ("layer_norm", 2),
+    ("layer_norm", 5),
+    ("virtual_heads", 2),
+    ("bias_collapse", 3),
+    ("basis_freedom", 1),
+    ("basis_freedom", 8),
+}
+
+
+def bench_of(name: str, **changes: Any) -> tuple[Bench, tuple[Draft, ...]]:
+    found = replace(registered(name), **changes)
+    frame = frame_of(found)
+    drafts = tuple(found.steps(frame))
+    return Bench(frame, drafts, found.given), drafts
+
+
+@pytest.mark.parametrize("name", theorems())
+def test_every_result_is_checked(name: str) -> None:
+    derivation = theorem(name)
+    assert derivation.ok
+    assert derivation.statement.endswith(".")
+    assert derivation.section
+    assert repr(derivation).startswith(f"<Derivation of {name}: ")
+    assert [s.claims for s in theorem(name, seed=5).steps] == [s.claims for s in derivation.steps]
+    assert all(step.check.bound < 1e-12 for step in derivation.steps)
+
+
+@pytest.mark.parametrize("name", theorems())
+def test_every_corruption_of_a_result_is_refused(name: str) -> None:
+    bench, drafts = bench_of(name)
+    seen = 0
+    for number, draft in enumerate(drafts, 1):
+        equations = tuple(claim for claim in draft.claims if claim.relation == "=")
+        if (name, number) in ALSO_TRUE:
+            continue
+        for what, wrong in spoiled(replace(draft, claims=equations), tries=2):
+            message = refusal(bench, wrong, number)
+            assert message, f"step {number} ({draft.kind}) took: {what} in {wrong.claims}"
+            seen += 1
+    assert seen >= 12
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in ALSO_TRUE}))
+def test_a_step_with_many_true_claims_refuses_wrong_ones(name: str) -> None:
+    bench, drafts = bench_of(name)
+    for number in sorted(n for other, n in ALSO_TRUE if other == name):
+        refused = [what for what, wrong in spoiled(drafts[number - 1], tries=2) if refusal(bench, wrong, number)]
+        assert {"transpose", "another letter", "double a factor", "leave out"} & set(refused)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "step"),
+    [
+        ("virtual_heads", ("causal", "narrow heads"), 2),
+        ("virtual_heads", ("rows sum to one", "narrow heads"), 3),
+        ("virtual_heads", ("rows sum to one", "causal"), 4),
+        ("bias_collapse", (), 3),
+    ],
+)
+def test_what_is_given_is_needed(name: str, given: tuple[str, ...], step: int) -> None:
+    bench, drafts = bench_of(name, given=given)
+    for number, draft in enumerate(drafts[:step], 1):
+        assert bool(refusal(bench, draft, number)) == (number == step)
+
+
+def test_inequalities_are_refused_where_they_do_not_hold() -> None:
+    bench, drafts = bench_of("basis_freedom")
+    for number, draft in enumerate(drafts, 1):
+        if draft.kind == "counterexample":
+            for claim in draft.claims:
+                same = replace(draft, claims=(Claim((claim.lhs, claim.lhs), "!="),))
+                assert "it is not true that" in refusal(bench, same, number)
+                assert refusal(bench, replace(draft, claims=(replace(claim, relation="="),)), number)
+    heads, drafts = bench_of("virtual_heads")
+    pattern = drafts[2].claims[0].rhs
+    wide = replace(drafts[3], claims=(Claim((Rank(pattern), HeadWidth()), "<="),))
+    assert "rank(A[h]) <= d_head" in refusal(heads, wide, 4)
+    exact, drafts = bench_of("linearity")
+    example = next(d for d in drafts if d.kind == "counterexample")
+    once = example.claims[0].rhs
+    assert refusal(exact, replace(example, claims=(Claim((once, once), "!="),)), 5)
+    frame = make_frame(sc.attention_only((1,)), "logits", "enumerated")
+    with pytest.raises(DerivationError, match="claims what is no equation"):
+        Laboratory(frame).check(Draft("definition", (Claim((HeadCount(0), Number(9)), "<="),), "", "values"), 1)
+
+
+def test_every_pair_of_ranks_is_what_the_width_of_a_head_allows() -> None:
+    bench, drafts = bench_of("virtual_heads")
+    for claim in drafts[3].claims:
+        for value in bench.instances[0].value(claim.lhs).ravel():
+            assert value == 2  # of random heads of width 2 as large as it can be
+
+
+def test_a_wrong_algorithm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = specials_module._outputs
+    monkeypatch.setattr(specials_module, "_outputs", lambda at, layer, x: right(at, layer, x) if layer else at.zero())
+    with pytest.raises(DerivationError, match=r"step 1 \(definition\) fails"):
+        theorem("term_importance")
+
+
+def test_an_unknown_result_is_refused_with_the_names() -> None:
+    with pytest.raises(ValueError, match="no result 'abelation'; the results are ablation, basis_freedom"):
+        theorem("abelation")
+
+
+def test_the_numbers_of_terms_of_the_paper() -> None:
+    text = " ".join(theorem("numbers_of_terms").text().split())
+    for said in ("= 169", "= 338", "= 676", "= 196", "= 31"):
+        assert said in text
 
 
 # ------------------------------------------------------------------------------------------- the expressions

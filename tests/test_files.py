@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from symcircuits import files
-from symcircuits.files import check_writable, write_text
+from symcircuits.files import check_writable, make_folder, write_text
 
 
 def test_a_new_file(tmp_path: Path) -> None:
@@ -155,3 +155,13 @@ def test_text_that_no_file_can_hold_leaves_the_old_one(tmp_path: Path) -> None:
         write_text(target, "x" * 100_000 + "\ud800")
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:
+    assert make_folder(tmp_path / "a" / "b").is_dir()
+    assert make_folder(tmp_path / "a") == tmp_path / "a"
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(FileExistsError, match="it is a file, not a folder"):
+        make_folder(tmp_path / "file")
+    with pytest.raises(OSError, match="cannot make the folder"):
+        make_folder(tmp_path / "file" / "below")

@@ -9,14 +9,26 @@ from typing import Any
 from symcircuits.architecture import Architecture
 from symcircuits.derivation.checks import Check, Claim, DerivationError, Draft, Laboratory, Step
 from symcircuits.derivation.frames import Frame, make_frame
+from symcircuits.derivation.results import RESULTS, Result, frame_of, registered
 from symcircuits.derivation.steps import path_expansion
 
-__all__ = ["Check", "Claim", "Derivation", "DerivationError", "Draft", "Step", "derive"]
+__all__ = [
+    "Check",
+    "Claim",
+    "Derivation",
+    "DerivationError",
+    "Draft",
+    "Result",
+    "Step",
+    "derive",
+    "theorem",
+    "theorems",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """A checked derivation; made by :func:`derive`.
+    """A checked derivation; made by :func:`derive`, or by :func:`theorem` for a result that is no path expansion.
 
     >>> from symcircuits.architecture import attention_only
     >>> derivation = derive(attention_only((1,)), "stream")
@@ -26,6 +38,7 @@ class Derivation:
 
     frame: Frame
     steps: tuple[Step, ...]
+    result: Result | None = None
 
     @property
     def ok(self) -> bool:
@@ -41,6 +54,20 @@ class Derivation:
     def form(self) -> str:
         """``enumerated`` or ``generic``."""
         return self.frame.form
+
+    @property
+    def statement(self) -> str:
+        """What is shown, in a sentence."""
+        from symcircuits.render.words import plain, statement
+
+        return plain(statement(self))
+
+    @property
+    def section(self) -> str:
+        """The section of the paper."""
+        from symcircuits.render.words import section
+
+        return section(self)
 
     def latex(self, standalone: bool = False) -> str:
         """LaTeX: a fragment, or a document that compiles with pdflatex."""
@@ -75,6 +102,8 @@ class Derivation:
         return derivation_display(self)
 
     def __repr__(self) -> str:
+        if self.result is not None:
+            return f"<Derivation of {self.result.name}: {len(self.steps)} steps, all checked>"
         return f"<Derivation of {self.target}, {self.form} form: {len(self.steps)} steps, all checked>"
 
 
@@ -97,3 +126,34 @@ def derive(
     laboratory = Laboratory(frame, seed)
     steps = tuple(laboratory.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
     return Derivation(frame, steps)
+
+
+def theorem(name: str, *, seed: int = 0) -> Derivation:
+    """A result that is no path expansion, by its name, every step checked; :func:`theorems` lists the names.
+
+    Raises ValueError where there is no such result, :class:`DerivationError` where a step does not hold.
+
+    >>> derivation = theorem("ablation")
+    >>> derivation.ok, derivation.steps[2].kind
+    (True, 'identity')
+    >>> derivation.statement
+    'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it.'
+    """
+    from symcircuits.derivation.bench import Bench
+
+    found = registered(name)
+    frame = frame_of(found)
+    drafts = tuple(found.steps(frame))
+    bench = Bench(frame, drafts, found.given, seed)
+    return Derivation(frame, tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1)), found)
+
+
+def theorems() -> tuple[str, ...]:
+    """The names that :func:`theorem` knows.
+
+    >>> "virtual_weights" in theorems()
+    True
+    """
+    from symcircuits.derivation import results_basis, results_heads, results_norms, results_runs  # noqa: F401  (they register)
+
+    return tuple(sorted(RESULTS))

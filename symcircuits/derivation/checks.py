@@ -36,7 +36,7 @@ from symcircuits.expansion import expand
 __all__ = ["KINDS", "Check", "Claim", "DerivationError", "Draft", "Laboratory", "Step"]
 
 KINDS = ("definition", "substitution", "distributing", "mixed product", "collecting by composition type", "counting")
-HOW = ("values", "indices", "count")
+HOW = ("values", "indices", "count", "exact")
 
 
 class DerivationError(AssertionError):
@@ -45,9 +45,10 @@ class DerivationError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``sides[0] = sides[1] = ...``; all are expressions."""
+    """``sides[0] = sides[1] = ...``; all are expressions. The relation may be ``!=`` or ``<=`` too."""
 
     sides: tuple[Expr, ...]
+    relation: str = "="
 
     @property
     def lhs(self) -> Expr:
@@ -64,7 +65,7 @@ class Claim:
         """The claim on one line, in text notation."""
         from symcircuits.render.text import expr_text
 
-        return " = ".join(map(expr_text, self.sides))
+        return f" {self.relation} ".join(map(expr_text, self.sides))
 
     def __repr__(self) -> str:
         return f"<Claim {cut(self.text)}>"
@@ -103,6 +104,8 @@ class Check:
     degree: int = 0
     head_counts: tuple[tuple[int, ...], ...] = ()
     also: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    relations: tuple[str, ...] = ()
     passed: bool = True
 
     @property
@@ -134,6 +137,8 @@ class Step:
 class Laboratory:
     """Where the claims of one derivation are checked: the instances of its frame, with matrices drawn once."""
 
+    kinds: tuple[str, ...] = KINDS
+
     def __init__(self, frame: Frame, seed: int = 0, trials: int = 2) -> None:
         self.frame, self.seed, self.trials = frame, seed, trials
         self._tallies: dict[int, tuple[Expr, Tally]] = {}
@@ -148,8 +153,8 @@ class Laboratory:
     def check(self, draft: Draft, number: int) -> Step:
         """The step, if its claims hold; else :class:`DerivationError`."""
         name = f"step {number} ({draft.kind})"
-        if draft.kind not in KINDS or draft.how not in HOW or not draft.claims:
-            raise ValueError(f"{name}: a draft needs claims, a kind of {KINDS} and a check of {HOW}")
+        if draft.kind not in self.kinds or draft.how not in HOW or not draft.claims:
+            raise ValueError(f"{name}: a draft needs claims, a kind of {self.kinds} and a check of {HOW}")
         for claim in draft.claims:
             if len(claim.sides) < 2:
                 raise DerivationError(f"{name} claims nothing: a claim has two sides or more")
@@ -174,6 +179,8 @@ class Laboratory:
 
     # --------------------------------------------------------------------------------------------- values
     def _check_values(self, name: str, claim: Claim, draft: Draft) -> None:
+        if claim.relation != "=":
+            raise DerivationError(f"{name} claims what is no equation")
         for instance in self.instances:
             where = f"{name} fails" + self._at(instance)
             first = instance.value(claim.lhs)

@@ -12,14 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symcircuits.algebra import Factor, Index, Space, Symbol, Word
 
+if TYPE_CHECKING:
+    from symcircuits.derivation.values import Bindings, Instance
+    from symcircuits.rings import Array
+
 __all__ = [
-    "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Spelled", "Sum",
-    "SumOver", "Target", "Tensor", "Transposed", "cut", "parts_of", "rebuild", "relabelled", "sandwich",
-    "stream_symbol", "substitute", "times", "wrap",
+    "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Sign", "Special",
+    "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "cut", "parts_of", "rebuild", "relabelled",
+    "sandwich", "stream_symbol", "substitute", "times", "wrap",
 ]  # fmt: skip
 
 
@@ -174,9 +178,43 @@ class CountOf:
     __repr__ = _shown
 
 
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What stands between the expressions of a :class:`Special`, in text and in LaTeX; a line may end before it."""
+
+    text: str
+    latex: str
+    breaks: bool = False
+
+
+class Special:
+    """A node that knows its own value and how it is written: what results that are no path expansion speak of."""
+
+    __slots__ = ()
+    __repr__ = _shown
+    counts = False  # whether it is a number of things, not a matrix
+    letter = False  # whether it is written as one letter
+
+    def written(self) -> tuple[Sign | Expr, ...]:
+        """The signs and expressions of which it is written."""
+        raise NotImplementedError
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        """The matrix that it stands for."""
+        raise NotImplementedError
+
+    def number(self) -> int:
+        """How many it counts."""
+        raise NotImplementedError
+
+    def size(self, of: Callable[[Expr], int]) -> int:
+        """The degree of its entries as polynomials; ``of`` is that of its parts."""
+        return sum(of(part) for part in self.written() if not isinstance(part, Sign))
+
+
 Expr = (
     Word | Spelled | Product | Sum | SumOver | Transposed | Identity | Tensor | Apply | Target | Family
-    | Number | HeadCount | Elementary | CountOf
+    | Number | HeadCount | Elementary | CountOf | Special
 )  # fmt: skip
 
 

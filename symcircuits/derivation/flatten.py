@@ -17,6 +17,7 @@ from symcircuits.derivation.expressions import (
     Identity,
     Number,
     Product,
+    Special,
     Spelled,
     Sum,
     SumOver,
@@ -205,5 +206,7 @@ def count_polynomial(expr: Expr, heads: Callable[[int], int]) -> int:
             return coefficients[expr.order]
         case CountOf():
             return count_polynomial(counted(expr, tally(expr.expr)), heads)
+        case Special():
+            return expr.number()
         case _:
             raise TypeError(f"{type(expr).__name__} does not count")

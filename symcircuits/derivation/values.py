@@ -8,7 +8,7 @@ the product from which they were made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from zlib import crc32
@@ -23,6 +23,7 @@ from symcircuits.derivation.expressions import (
     Family,
     Identity,
     Product,
+    Special,
     Spelled,
     Sum,
     SumOver,
@@ -39,17 +40,22 @@ __all__ = ["Instance"]
 
 Bindings = Mapping[str, str]  # index -> label of the head it stands for
 _EMPTY: Bindings = {}
+_EMPTY_MATRICES: Mapping[str, Array] = {}
 
 
 class _Drawn(dict[str, Array]):
     """Matrices by name, drawn when first asked for; the name and the seed alone decide what is drawn."""
 
-    def __init__(self, ring: PrimeField, shape: tuple[int, ...], seed: int) -> None:
+    def __init__(
+        self, ring: PrimeField, shape: tuple[int, ...], seed: int, given: Callable[[str, Array], Array] | None = None
+    ) -> None:
         super().__init__()
         self.ring, self.shape, self.seed = ring, shape, seed
+        self.given = given or (lambda name, matrix: matrix)
 
     def __missing__(self, name: str) -> Array:
-        self[name] = found = self.ring.random(self.shape, np.random.default_rng([self.seed, crc32(name.encode())]))
+        found = self.ring.random(self.shape, np.random.default_rng([self.seed, crc32(name.encode())]))
+        self[name] = found = self.given(name, found)
         return found
 
 
@@ -63,11 +69,13 @@ class Instance:
     seed: int = 0
     trials: int = 2
     ring: PrimeField = field(default_factory=PrimeField)
-    rows_sum_to_one: bool = False  # draw such patterns, and the ones as ones
+    rows_sum_to_one: bool = False  # draw such patterns, and the ones with equal rows
+    causal: bool = False  # draw patterns that are zero above the diagonal
+    d_head: int = 0  # draw weights of heads with so many rows or columns, the others zero; 0: all
 
     def __post_init__(self) -> None:
         self.readout: Readout = readout(self.architecture, self.target)
-        self.drawn = _Drawn(self.ring, (self.trials, self.k, self.k), self.seed)
+        self.drawn = _Drawn(self.ring, (self.trials, self.k, self.k), self.seed, self._given)
         self._scales = _Drawn(self.ring, (self.trials, 1, 1), self.seed)
         self._known: dict[str, Array] = {}
 
@@ -101,23 +109,34 @@ class Instance:
                 return m(drawn[f"W_O_{label}"], drawn[f"W_V_{label}"])
             case "W_QK":
                 return m(transpose(drawn[f"W_Q_{label}"]), drawn[f"W_K_{label}"])
-            case "ones" if self.rows_sum_to_one:
-                return np.ones_like(drawn[name])
-            case "A" if self.rows_sum_to_one:
-                return self._rows_sum_to_one(drawn[name])
         if glyph[0] == "X" and glyph[1:].isdecimal():
             return self._forward.streams[int(glyph[1:])]
         return drawn[name]
 
-    def _rows_sum_to_one(self, matrix: Array) -> Array:
-        last = (1 - matrix[..., :-1].sum(-1, keepdims=True)) % self.ring.p
-        return np.concatenate([matrix[..., :-1], last], -1)
+    def _given(self, name: str, matrix: Array) -> Array:
+        """A drawn matrix with what is given of it: causal, rows that sum to one, the width of a head."""
+        kind = name[:3]
+        if kind == "one" and self.rows_sum_to_one:
+            return np.broadcast_to(matrix[..., :1, :], matrix.shape)  # 1 times any row
+        if name[:2] == "A_":
+            matrix = np.tril(matrix) if self.causal else matrix
+            if self.rows_sum_to_one:  # the first entry of a row makes up for the others
+                first = (1 - matrix[..., 1:].sum(-1, keepdims=True)) % self.ring.p
+                matrix = np.concatenate([first, matrix[..., 1:]], -1)
+        if self.d_head and kind in ("W_O", "W_V", "W_Q", "W_K"):
+            kept = np.arange(self.k) < self.d_head
+            matrix = matrix * (kept if kind == "W_O" else kept[:, None])
+        return matrix
 
     @cached_property
     def _forward(self) -> Frozen:
+        return self._run({})
+
+    def _run(self, changed: Mapping[str, Array]) -> Frozen:
         names = matrix_names(self.architecture)
         scales = {name: self._scales[name.removeprefix("scale_")] for name in names if name.startswith("scale_")}
-        return frozen(self.architecture, {name: scales.get(name, self.drawn[name]) for name in names}, self.ring)
+        matrices = {name: scales[name] if name in scales else self.drawn[name] for name in names}
+        return frozen(self.architecture, matrices | dict(changed), self.ring)
 
     def factor(self, factor: Factor, bindings: Bindings = _EMPTY) -> Array:
         """The matrix of a factor."""
@@ -141,15 +160,16 @@ class Instance:
         """The empty sum."""
         return self.ring.zeros((self.trials, self.k, self.k))
 
-    def target_value(self) -> Array:
-        """What is derived, by the forward pass."""
-        head = self.readout.head
-        if head is not None:
-            return self._forward.scores[str(head)]
-        if self.target == "stream":
-            return self._forward.streams[-1]
-        assert self._forward.logits is not None
-        return self._forward.logits
+    def target_value(self, name: str, changed: Mapping[str, Array] = _EMPTY_MATRICES) -> Array:
+        """A target by the forward pass, with some of the matrices changed where asked."""
+        forward = self._run(changed) if changed else self._forward
+        kind, _, head = name.partition(":")
+        if head:
+            return forward.scores[head]
+        if kind == "stream":
+            return forward.streams[-1]
+        assert forward.logits is not None
+        return forward.logits
 
     # ---------------------------------------------------------------------------------------- expressions
     def value(self, expr: Expr, bindings: Bindings = _EMPTY) -> Array:
@@ -175,9 +195,11 @@ class Instance:
             case Apply():
                 return self.act(expr.operator, [self.value(a, bindings) for a in expr.arguments], bindings)
             case Target():
-                return self.target_value()
+                return self.target_value(expr.name)
             case Identity():
                 return self.identity()
+            case Special():
+                return expr.value(self, bindings)
             case _:
                 raise TypeError(f"{type(expr).__name__} has no matrix value")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symcircuits.derivation import Derivation, Step
-from symcircuits.derivation.checks import Check
+from symcircuits.derivation.checks import Check, Claim
 from symcircuits.derivation.expressions import Expr
 from symcircuits.derivation.flatten import softmax_invisible
 from symcircuits.render.latex import expr_latex
@@ -21,8 +21,11 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
     """Title, architecture, conventions, terms (families in the generic form), steps with checks, and the seal."""
     frame = derivation.frame
     arch = frame.architecture
+    result = derivation.result
+    named = {"result": result.name, "statement": plain(result.statement), "section": result.section} if result else {}
     return {
         "schema": SCHEMA,
+        **named,
         "title": title(derivation),
         "target": derivation.target,
         "form": derivation.form,
@@ -36,8 +39,8 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
             "unembed": arch.unembed,
         },
         "conventions": [plain(line) for line in conventions(derivation)],
-        "count": None if frame.generic else frame.expansion.count,
-        "families" if frame.generic else "terms": _terms(derivation),
+        "count": None if frame.generic or result else frame.expansion.count,
+        "families" if frame.generic else "terms": [] if result else _terms(derivation),
         "steps": [_step(step) for step in derivation.steps],
         "ok": derivation.ok,
         "seal": plain(seal(derivation)),
@@ -75,9 +78,14 @@ def _step(step: Step) -> dict[str, Any]:
         "number": step.number,
         "kind": step.kind,
         "reason": plain(step.reason),
-        "claims": [{"sides": [_expr(side) for side in claim.sides]} for claim in step.claims],
+        "claims": [_claim(claim) for claim in step.claims],
         "check": _check(step.check),
     }
+
+
+def _claim(claim: Claim) -> dict[str, Any]:
+    relation = {"relation": claim.relation} if claim.relation != "=" else {}
+    return {"sides": [_expr(side) for side in claim.sides], **relation}
 
 
 def _check(check: Check) -> dict[str, Any]:
@@ -94,4 +102,5 @@ def _check(check: Check) -> dict[str, Any]:
         "bound": check.bound,
         "head_counts": [list(c) for c in check.head_counts],
         "also": list(check.also),
+        **({"given": list(check.given)} if check.given else {}),
     }

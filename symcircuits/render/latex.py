@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from symcircuits.algebra import Factor, Word
 from symcircuits.derivation import Derivation, Step
 from symcircuits.derivation.checks import Claim
-from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
+from symcircuits.derivation.expressions import Expr, Family, Sign, Sum, SumOver
 from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
 from symcircuits.expansion import Expansion
 from symcircuits.notation import factor_latex, latex_label, scale_latex
 from symcircuits.render.layout import Piece, broken, joined, pieces
 from symcircuits.render.widths import latex_width
-from symcircuits.render.words import check_sentence, conventions, family_title, seal, subject, title
+from symcircuits.render.words import check_sentence, conventions, family_title, seal, statement, subject, title
 
-__all__ = ["derivation_display", "derivation_latex", "expansion_display", "expr_latex"]
+__all__ = ["book_latex", "derivation_display", "derivation_latex", "expansion_display", "expr_latex"]
 
 WIDTH = 45.0  # em of 10 pt on a text block of 160 mm, less a margin for the estimate
 _LINES_UNDER_BRACE = 14
@@ -53,6 +53,10 @@ class LatexStyle:
         """A matrix symbol, transposed or not."""
         return factor_latex(factor)
 
+    def sign(self, sign: Sign) -> str:
+        """A sign of a special node."""
+        return sign.latex
+
     def power(self, exponent: int) -> str:
         """``^{2}``."""
         return f"^{{{exponent}}}"
@@ -85,6 +89,7 @@ class LatexStyle:
         return "N" if order is None else rf"N_{{{order}}}"
 
 
+_RELATIONS = {"=": "=", "!=": r"\neq", "<=": r"\le"}
 _STYLE = LatexStyle()
 
 
@@ -205,14 +210,14 @@ def _claim_rows(claim: Claim, known: Collection[Expr], complete: bool, marked: b
     left_parts = pieces(claim.lhs, _STYLE)
     left = joined(left_parts)
     used = latex_width(left) + 1.3
-    rows = []
+    sign, rows = _RELATIONS[claim.relation], []
     if len(sides) > 1 and sum(latex_width(expr_latex(s)) + 2 for s in sides) + used <= WIDTH:
-        return [f"{left} &= " + " = ".join(expr_latex(s) for s in sides)]
+        return [f"{left} &{sign} " + f" {sign} ".join(expr_latex(s) for s in sides)]
     for i, side in enumerate(sides):
         lines = _row_lines(side, WIDTH - used, complete, marked)
         if lines[0].count("\n") > 2:  # several rows under one brace: the left-hand side stands above them
             lines.insert(0, "")
-        rows.append((left if not i else "") + " &= " + lines[0])
+        rows.append((left if not i else "") + f" &{sign} " + lines[0])
         rows += [r"&\quad " + line for line in lines[1:]]
     return rows
 
@@ -261,8 +266,13 @@ def _escaped(text: str) -> str:
 
 def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:
     """A derivation as LaTeX: a fragment (amsmath, amssymb, xcolor), or a document for pdflatex."""
-    blocks = [rf"\textbf{{{prose(title(derivation))}}}" if not standalone else
-              rf"{{\Large\bfseries {prose(title(derivation))}\par}}",
+    name = prose(title(derivation))
+    body = _body(derivation, rf"{{\Large\bfseries {name}\par}}" if standalone else rf"\textbf{{{name}}}")
+    return _PREAMBLE + body + "\\end{document}\n" if standalone else body
+
+
+def _body(derivation: Derivation, heading: str) -> str:
+    blocks = [heading,
               prose(subject(derivation)),
               r"\textit{Conventions.} " + " ".join(prose(line) for line in conventions(derivation))]  # fmt: skip
     known: set[Expr] = set()
@@ -272,8 +282,18 @@ def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:
         blocks.append(f"{head}\n{_display(step, known)}\n{check}")
         known |= {side for claim in step.claims for side in claim.sides[1:]}
     blocks.append(rf"\textbf{{Seal.}} {prose(seal(derivation))}")
-    body = "\\begingroup\\allowdisplaybreaks\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
-    return _PREAMBLE + body + "\\end{document}\n" if standalone else body
+    return "\\begingroup\\allowdisplaybreaks\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
+
+
+def book_latex(name: str, chapters: Mapping[str, Mapping[str, Derivation]]) -> str:
+    """Derivations as one document with a table of contents: chapter -> heading -> derivation."""
+    parts = [_PREAMBLE, rf"{{\LARGE\bfseries {prose(name)}\par}}", "\n\\tableofcontents\n"]
+    for chapter, derivations in chapters.items():
+        parts.append(f"\n\\clearpage\n\\section{{{prose(chapter)}}}\n")
+        for heading, derivation in derivations.items():
+            said = "" if derivation.result else f"\n\\noindent {prose(statement(derivation))}"
+            parts.append(_body(derivation, rf"\subsection{{{prose(heading)}}}" + said))
+    return "\n".join(parts) + "\\end{document}\n"
 
 
 def derivation_display(derivation: Derivation) -> str:
@@ -287,7 +307,8 @@ def derivation_display(derivation: Derivation) -> str:
             first = True
             for side in sides:
                 for line in _plain_rows(side):
-                    rows.append((f"&{expr_latex(claim.lhs)} = " if first else r"&\quad ") + line)
+                    left = f"&{expr_latex(claim.lhs)} {_RELATIONS[claim.relation]} " if first else r"&\quad "
+                    rows.append(left + line)
                     first = False
         known |= {side for claim in step.claims for side in claim.sides[1:]}
     return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"

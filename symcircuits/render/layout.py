@@ -18,6 +18,8 @@ from symcircuits.derivation.expressions import (
     Identity,
     Number,
     Product,
+    Sign,
+    Special,
     Spelled,
     Sum,
     SumOver,
@@ -60,6 +62,9 @@ class Style(Protocol):
     def factor(self, factor: Factor) -> str:
         """A matrix symbol, transposed or not."""
 
+    def sign(self, sign: Sign) -> str:
+        """What stands between the parts of a special node."""
+
     def power(self, exponent: int) -> str:
         """What follows a factor that stands several times."""
 
@@ -91,6 +96,8 @@ def is_number(expr: Expr) -> bool:
             return all(map(is_number, expr.terms))
         case Product():
             return all(map(is_number, expr.factors))
+        case Special():
+            return expr.counts
         case _:
             return False
 
@@ -125,7 +132,7 @@ def pieces(expr: Expr, style: Style) -> list[Piece]:
             body = _grouped(expr.body, style, isinstance(expr.body, Sum))
             return [Piece(style.sum_over(expr.index, expr.layer)), *_after(body, FACTOR, " ")]
         case Transposed():
-            inner = _grouped(expr.body, style, True)
+            inner = _grouped(expr.body, style, not (isinstance(expr.body, Special) and expr.body.letter))
             return [*inner[:-1], replace(inner[-1], text=inner[-1].text + style.transposed)]
         case Tensor():
             return _tensor(expr, style)
@@ -133,8 +140,20 @@ def pieces(expr: Expr, style: Style) -> list[Piece]:
             return _apply(expr, style)
         case Family():
             return pieces(expr.body, style)
+        case Special():
+            return _special(expr, style)
         case _:
             return [Piece(_leaf(expr, style))]
+
+
+def _special(expr: Special, style: Style) -> list[Piece]:
+    out: list[Piece] = []
+    for part in expr.written():
+        if isinstance(part, Sign):
+            out.append(Piece(style.sign(part), DEEPER if part.breaks else NONE))
+        else:
+            out += _after(_deeper(pieces(part, style)), NONE, "")
+    return _after(out, NONE, "")
 
 
 def _leaf(expr: Expr, style: Style) -> str:

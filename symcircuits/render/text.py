@@ -8,7 +8,7 @@ from textwrap import fill, wrap
 from symcircuits.algebra import Factor, Word
 from symcircuits.derivation import Derivation, Step
 from symcircuits.derivation.checks import Claim
-from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
+from symcircuits.derivation.expressions import Expr, Family, Sign, Sum, SumOver
 from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
 from symcircuits.render.layout import broken, joined, pieces
 from symcircuits.render.words import check_sentence, conventions, family_title, seal, subject, title
@@ -38,6 +38,10 @@ class TextStyle:
     def factor(self, factor: Factor) -> str:
         """``W_OV[L0H1].T``."""
         return factor.text
+
+    def sign(self, sign: Sign) -> str:
+        """A sign of a special node."""
+        return sign.text
 
     def power(self, exponent: int) -> str:
         """``^2``."""
@@ -101,11 +105,11 @@ def _composition(term: Expr) -> str:
     return composition_of_word(term) if isinstance(term, Word) else ""
 
 
-def _side_lines(expr: Expr, complete: bool, marked: bool) -> list[str]:
+def _side_lines(expr: Expr, relation: str, complete: bool, marked: bool) -> list[str]:
     terms = expr.terms if isinstance(expr, Sum) else (expr,)
     lines: list[str] = []
     for i, term in enumerate(terms):
-        sign = "= " if not i else "+ "
+        sign = relation if not i else "+ "
         if isinstance(term, Family):
             lines += _family_lines(term, sign, marked)
         else:
@@ -131,12 +135,14 @@ def _family_lines(family: Family, sign: str, marked: bool) -> list[str]:
 
 def _claim_lines(claim: Claim, known: Collection[Expr], complete: bool, marked: bool) -> list[str]:
     sides = [s for s in claim.sides[1:] if s not in known] or [claim.rhs]
-    one = "  " + " = ".join(map(expr_text, (claim.lhs, *sides)))
+    sign = f"{claim.relation} "
+    one = "  " + f" {sign}".join(map(expr_text, (claim.lhs, *sides)))
     if len(one) <= WIDTH and not complete:
         return [one]
     left = broken(pieces(claim.lhs, _STYLE), WIDTH - 2, len)
-    shown = (line for side in sides for line in _side_lines(side, complete, marked))
-    return ["  " + joined(line) for line in left] + list(shown)
+    shown = (line for side in sides for line in _side_lines(side, sign, complete, marked))
+    above = [("    @ " if i and line[0].joint.strip() == "@" else "  ") + joined(line) for i, line in enumerate(left)]
+    return above + list(shown)
 
 
 def _step_text(step: Step, known: Collection[Expr]) -> str:

@@ -11,6 +11,8 @@ __all__ = ["latex_width"]
 
 _TOKEN = re.compile(r"\\[a-zA-Z]+\*?|\\.|[{}_^]|.", re.DOTALL)
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
+_MATRIX = re.compile(r"\\begin\{pmatrix\}(.*?)\\end\{pmatrix\}", re.DOTALL)
+_FRACTION = re.compile(r"\\frac\{((?:[^{}]|\{[^{}]*\})*)\}\{((?:[^{}]|\{[^{}]*\})*)\}")
 _COMMANDS = {
     r"\,": 0.17, r"\;": 0.28, r"\!": -0.17, r"\quad": 1.0, r"\qquad": 2.0, r"\ ": 0.33, r"\sum": 1.45, r"\prod": 1.3,
     r"\otimes": 1.23, r"\cdot": 0.72, r"\cdots": 1.2, r"\dots": 1.2, r"\mathbf": 0.0, r"\mathsf": 0.0,
@@ -30,9 +32,22 @@ def latex_width(source: str) -> float:
     >>> latex_width("A^{h_1}") < latex_width(r"A^{\\\\mathrm{L0H1}}")
     True
     """
+    matrices = [_matrix_width(found[1]) for found in _MATRIX.finditer(source)]
+    source = _MATRIX.sub("", source)
     spaced = _TEXT.sub(lambda found: found[0].replace(" ", r"\ "), source)  # a space counts in text alone
     width, _ = _group(_TOKEN.findall(spaced), 0)
-    return width
+    return width + sum(matrices)
+
+
+def _matrix_width(body: str) -> float:
+    """A small matrix in its parentheses: the widest entry of every column, a fraction as wide as its wider part."""
+    rows = [[_FRACTION.sub(_wider, cell) for cell in row.split("&")] for row in body.split(r"\\")]
+    columns = zip(*rows, strict=True)
+    return sum(max(map(latex_width, column)) + 1.0 for column in columns) + 1.0
+
+
+def _wider(found: re.Match[str]) -> str:
+    return max(found[1], found[2], key=latex_width)
 
 
 def _group(tokens: list[str], at: int) -> tuple[float, int]:

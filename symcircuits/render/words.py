@@ -9,7 +9,7 @@ from symcircuits.derivation.checks import Check
 from symcircuits.derivation.expressions import Family
 from symcircuits.derivation.frames import Frame
 
-__all__ = ["check_sentence", "conventions", "family_title", "plain", "seal", "subject", "title"]
+__all__ = ["check_sentence", "conventions", "family_title", "plain", "seal", "section", "statement", "subject", "title"]
 
 _LISTED = 12  # biases are named one by one up to so many
 
@@ -21,15 +21,67 @@ def plain(text: str) -> str:
 
 def title(derivation: Derivation) -> str:
     """``The logits as a sum over paths``."""
+    if derivation.result is not None:
+        return derivation.result.title
     head = derivation.frame.head
     what = {"logits": "The logits", "stream": "The residual stream"}.get(derivation.target, f"The scores of {head}")
     pairs = "pairs of paths" if head is not None else "paths"
     return f"{what} as a sum over {pairs}: {derivation.form} form"
 
 
+def statement(derivation: Derivation) -> str:
+    """What is shown, in a sentence; formulas in it stand between backticks."""
+    if derivation.result is not None:
+        return derivation.result.statement
+    frame = derivation.frame
+    pairs = "every pair of paths, one on the query and one on the key side" if frame.head else "every path"
+    what = f"The scores of {frame.head} are" if frame.head else f"The {derivation.target} are"
+    what = "The residual stream is" if derivation.target == "stream" else what
+    n = len(frame.terms)
+    terms = "1 term" if n == 1 else f"{n:,} terms"
+    if frame.generic:
+        families = "1 family" if n == 1 else f"{n:,} families"
+        terms = f"{families}, for any number of heads"
+    return f"{what} exactly the sum of one term for {pairs}: {_model_words(frame)}, {terms}."
+
+
+def _model_words(frame: Frame) -> str:
+    arch = frame.architecture
+    layers = "no layer" if not frame.depth else "1 layer" if frame.depth == 1 else f"{frame.depth} layers"
+    if frame.depth and not frame.generic:
+        counts = arch.heads[: frame.depth]
+        n = str(counts[0]) if len(set(counts)) == 1 else " and ".join(map(str, counts))
+        layers += f" of {n} head{'' if n == '1' else 's'}"
+    layers += " below" if frame.head is not None else ""
+    where = {"standard": ", position in the stream", "shortformer": ", position in queries and keys only"}
+    kinds = sorted({name.partition("[")[0] for name in frame.biases})
+    biases = f", biases {', '.join(f'`{kind}`' for kind in kinds)}" if kinds else ""
+    return layers + where.get(arch.positions or "", "") + biases
+
+
+def section(derivation: Derivation) -> str:
+    """The section of the paper."""
+    if derivation.result is not None:
+        return derivation.result.section
+    frame = derivation.frame
+    if frame.head is not None:
+        names = {0: "Splitting Attention Head terms into QK and OV circuits"}
+        return names.get(frame.depth, "Path Expansion of Attention Scores QK Circuit")
+    names = {0: "Zero-Layer Transformers", 1: "The Path Expansion Trick"}
+    return names.get(frame.depth, "Path Expansion of Logits")
+
+
 def subject(derivation: Derivation) -> str:
     """Which models the derivation speaks of."""
     frame = derivation.frame
+    if derivation.result is not None and not derivation.result.names_model:
+        return derivation.result.statement
+    if derivation.result is not None:
+        return f"{derivation.result.statement} {_shown_for(frame)}"
+    return _shown_for(frame)
+
+
+def _shown_for(frame: Frame) -> str:
     if not frame.generic:
         return f"Model: {frame.architecture}.{_biases(frame)}"
     layers = "1 layer" if frame.depth == 1 else f"{frame.depth} layers"
@@ -61,6 +113,10 @@ def conventions(derivation: Derivation) -> list[str]:
     """What a reader must know: conventions, and what is held fixed."""
     frame = derivation.frame
     lines = [_rows(frame), _held_fixed(frame)]
+    if derivation.result is not None:
+        lines[1:] = derivation.result.conventions or [lines[1]]
+        if not derivation.result.names_model:
+            return lines
     if frame.generic and frame.depth:
         names = "index `h_l` runs"
         if frame.head is not None:
@@ -152,6 +208,13 @@ def _counts(check: Check) -> str:
 
 def check_sentence(check: Check) -> str:
     """What was checked of a step, and how."""
+    if check.how == "exact":
+        return "Checked: both sides were computed with exact numbers by SymPy, from their definition."
+    if "listed" in check.also:
+        return ("Checked: the terms were listed one by one, no two the same, and their number was compared with the "
+                "formula and its value.")  # fmt: skip
+    if check.relations and set(check.relations) != {"="}:
+        return _other_relation(check)
     if check.how == "count":
         text = f"Checked: the terms of the expression above were counted{_counts(check)} and compared with the "
         text += "count of the enumeration"
@@ -161,7 +224,7 @@ def check_sentence(check: Check) -> str:
     which = "in every claim the" if check.claims > 1 else "the"
     text = (
         f"Checked: {which} two sides are equal, {by}on {check.trials} draws of "
-        f"random `{check.k} x {check.k}` matrices modulo `p`{_counts(check)}; "
+        f"random `{check.k} x {check.k}` matrices modulo `p`{_given(check)}{_counts(check)}; "
         f"error at most `({check.degree}/p)^{check.trials} = {check.bound:.1e}`"
     )
     if "terms" in check.also:
@@ -172,6 +235,24 @@ def check_sentence(check: Check) -> str:
         text += ("; the terms marked `*`, and no others, are the same for every key on draws of patterns whose rows "
                  "sum to one")  # fmt: skip
     return text + "."
+
+
+def _given(check: Check) -> str:
+    """What was given of the matrices that were drawn."""
+    said = {
+        "rows sum to one": "patterns whose rows sum to one", "causal": "patterns that are causal",
+        "narrow heads": "heads of width 2", "invertible": "invertible where an inverse is taken",
+    }  # fmt: skip
+    return f" ({', '.join(said[name] for name in check.given)})" if check.given else ""
+
+
+def _other_relation(check: Check) -> str:
+    many = "in every claim the" if check.claims > 1 else "the"
+    drawn = f"{check.trials} draws of random `{check.k} x {check.k}` matrices modulo `p`{_given(check)}"
+    if set(check.relations) == {"!="}:
+        return f"Checked: {many} two sides differ, on each of {drawn}."
+    return (f"Checked: {many} rank was found by elimination, on {drawn}; error at most "
+            f"`({check.degree}/p)^{check.trials} = {check.bound:.1e}`.")  # fmt: skip
 
 
 def seal(derivation: Derivation) -> str:
@@ -189,7 +270,10 @@ def seal(derivation: Derivation) -> str:
                  f"at most `{max(c.bound for c in drawn):.1e}`") if drawn else None  # fmt: skip
     counted = sum(c.claims for c in checks if c.how == "count")
     if counted:
-        parts.append(f"{counted} by counting" + (", for every number of heads" if _at_instances(derivation) else ""))
+        every = _at_instances(derivation) and derivation.result is None
+        parts.append(f"{counted} by counting" + (", for every number of heads" if every else ""))
+    by_sympy = sum(c.claims for c in checks if c.how == "exact")
+    parts += [f"{by_sympy} by SymPy, with exact numbers"] if by_sympy else []
     return ", ".join(parts) + "."
 
 

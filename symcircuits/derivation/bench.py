@@ -1,0 +1,177 @@
+"""Where the claims of a result are checked: exactly over the prime field with what is given, or by SymPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, reduce
+from typing import Any
+
+from symcircuits.algebra import Factor, Word
+from symcircuits.derivation.checks import KINDS, Check, Claim, DerivationError, Draft, Laboratory
+from symcircuits.derivation.examples import Elementwise, Literal, TinyModel
+from symcircuits.derivation.expressions import (
+    Apply,
+    Expr,
+    Family,
+    Product,
+    Sign,
+    Special,
+    Spelled,
+    Sum,
+    SumOver,
+    Target,
+    Tensor,
+    Transposed,
+)
+from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.specials import Inverse, Letter, Rebased, Scaled, SquaredNorm
+from symcircuits.derivation.values import Instance
+from symcircuits.rings import Array
+
+__all__ = ["GIVEN", "Bench"]
+
+GIVEN = ("rows sum to one", "causal", "narrow heads")
+HEAD_WIDTH = 2  # of heads that are narrow: their other rows and columns are zero
+
+
+class Bench(Laboratory):
+    """A laboratory for the claims of one result, which may use what is given of its matrices."""
+
+    kinds = (*KINDS, "identity", "counterexample")
+
+    def __init__(self, frame: Frame, drafts: Sequence[Draft], given: tuple[str, ...] = (), seed: int = 0) -> None:
+        super().__init__(frame, seed)
+        self.given = given
+        sides = [side for draft in drafts if draft.how == "values" for claim in draft.claims for side in claim.sides]
+        self.largest = max(map(self.size, sides), default=1)
+
+    @cached_property
+    def instances(self) -> tuple[Instance, ...]:
+        """One instance for each choice of head counts, with what is given."""
+        rows, causal, narrow = (name in self.given for name in GIVEN)
+        k = max(self.largest // 2 + 1, HEAD_WIDTH + 2)
+        return tuple(
+            Instance(
+                a, self.frame.target, k, self.seed, self.trials,
+                rows_sum_to_one=rows, causal=causal, d_head=HEAD_WIDTH if narrow else 0,
+            )
+            for a in self.frame.instances
+        )  # fmt: skip
+
+    def size(self, expr: Expr) -> int:
+        """The degree of the entries of an expression as polynomials in what is drawn, an inverse counted once."""
+        match expr:
+            case Word():
+                return sum(map(self._letter, expr.factors)) + len(expr.scales)
+            case Spelled():
+                return self.size(expr.word)
+            case Product():
+                return sum(map(self.size, expr.factors)) + len(expr.scales)
+            case Tensor():
+                return sum(map(self.size, expr.slots))
+            case Apply():
+                return self.size(expr.operator) + sum(map(self.size, expr.arguments))
+            case Sum():
+                return max(map(self.size, expr.terms), default=0)
+            case SumOver() | Transposed() | Family():
+                return self.size(expr.body)
+            case Target():
+                return self.frame.letters + 1
+            case Special():
+                return expr.size(self.size)
+            case _:
+                return 0
+
+    def _letter(self, factor: Factor) -> int:
+        glyph = factor.symbol.glyph
+        return self.frame.letters if glyph[0] == "X" and glyph[1:].isdecimal() else 1
+
+    # ------------------------------------------------------------------------------------------------ checks
+    def _check_values(self, name: str, claim: Claim, draft: Draft) -> None:
+        try:
+            self._check_relation(name, claim, draft)
+        except ValueError as fault:  # matrices that do not fit, or one without an inverse
+            raise DerivationError(f"{name} fails: a side has no value: {fault}") from None
+
+    def _check_relation(self, name: str, claim: Claim, draft: Draft) -> None:
+        if claim.relation == "=":
+            super()._check_values(name, claim, draft)
+            return
+        for instance in self.instances:
+            first = instance.value(claim.lhs)
+            for side in claim.sides[1:]:
+                if not _holds(first, instance.value(side), claim.relation):
+                    raise DerivationError(f"{name} fails{self._at(instance)}: it is not true that {claim.text}")
+
+    def _check_exact(self, name: str, claim: Claim, draft: Draft) -> None:
+        from sympy import N, simplify
+
+        try:
+            first, *others = map(_exact, claim.sides)
+        except ValueError as fault:  # matrices that do not fit
+            raise DerivationError(f"{name} fails: a side has no value: {fault}") from None
+        for other in others:
+            same = first.shape == other.shape and simplify(first - other).is_zero_matrix is True
+            apart = first.shape == other.shape and max(abs(N(entry)) for entry in first - other) > 1e-6
+            if not (same if claim.relation == "=" else apart and not same):
+                raise DerivationError(f"{name} fails: it is not true that {claim.text}")
+
+    def _record(self, draft: Draft) -> Check:
+        claims = len(draft.claims)
+        if draft.how == "exact":
+            return Check("exact", claims, also=("sympy",))
+        found = super()._record(draft)
+        if draft.how == "count":
+            return Check("count", claims, head_counts=found.head_counts, also=("listed",))
+        if draft.how != "values":
+            return found
+        k = self.instances[0].k
+        sides = [side for claim in draft.claims for side in claim.sides]
+        inverses = sum(_inverses(side) for side in sides)
+        degree = max(map(self.size, sides)) + (2 * k * inverses + 1 if inverses else 0)
+        given = self.given if not inverses else (*self.given, "invertible")
+        return Check("values", claims, k, found.trials, found.prime, self.seed, degree, found.head_counts,
+                     found.also, given=given, relations=tuple(claim.relation for claim in draft.claims))  # fmt: skip
+
+
+def _holds(a: Array, b: Array, relation: str) -> bool:
+    """``!=`` asks that the sides differ on every draw, ``<=`` that no entry is larger."""
+    if relation == "<=":
+        return bool((a <= b).all())
+    return a.shape == b.shape and all(bool((x != y).any()) for x, y in zip(a, b, strict=True))
+
+
+def _inverses(expr: Expr) -> int:
+    """How many inverses of drawn matrices stand in an expression."""
+    if isinstance(expr, Inverse) or (isinstance(expr, Letter) and expr.kind == "orthogonal"):
+        return 1
+    if isinstance(expr, Rebased):
+        return 12
+    if isinstance(expr, Special):
+        twice = 2 if isinstance(expr, SquaredNorm) else 1
+        return twice * sum(_inverses(part) for part in expr.written() if not isinstance(part, Sign))
+    match expr:
+        case Product():
+            return sum(map(_inverses, expr.factors))
+        case Sum():
+            return sum(map(_inverses, expr.terms))
+        case Transposed() | SumOver():
+            return _inverses(expr.body)
+        case _:
+            return 0
+
+
+def _exact(expr: Expr) -> Any:
+    match expr:
+        case Literal() | TinyModel() | Elementwise():
+            return expr.exact()
+        case Product():
+            first, *others = map(_exact, expr.factors)
+            return reduce(lambda a, b: a * b, others, first)
+        case Sum():
+            first, *others = map(_exact, expr.terms)
+            return sum(others, first)
+        case Scaled() if expr.scalar.isdecimal():
+            return int(expr.scalar) * _exact(expr.body)
+        case _:
+            raise TypeError(f"{type(expr).__name__} has no exact value")

@@ -1,0 +1,85 @@
+"""Small examples in exact numbers: matrices, a tiny model, layer norm and GeLU, each computed by SymPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from symcircuits.derivation.expressions import Expr, Sign, Special
+
+__all__ = ["Elementwise", "Literal", "TinyModel"]
+
+Written = tuple[Sign | Expr, ...]
+_CLOSE = Sign(")", r"\bigr)")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Literal(Special):
+    """A small matrix of exact numbers, each entry as text that SymPy reads, such as ``2/(1+e)``."""
+
+    rows: tuple[tuple[str, ...], ...]
+
+    def written(self) -> Written:
+        from sympy import latex
+
+        text = ", ".join("[" + ", ".join(row) + "]" for row in self.rows)
+        rows = r" \\ ".join(" & ".join(map(latex, row)) for row in self.exact().tolist())
+        return (Sign(f"[{text}]", rf"\begin{{pmatrix}} {rows} \end{{pmatrix}}"),)
+
+    def exact(self) -> Any:
+        """The matrix in SymPy."""
+        from sympy import E, Matrix, sympify
+
+        return Matrix([[sympify(entry.replace("^", "**"), locals={"e": E}) for entry in row] for row in self.rows])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TinyModel(Special):
+    """``f(x) = x + softmax*(x x^T) x``: one layer, one head, every weight the identity, two tokens.
+
+    With ``patterns`` the pattern is that of other tokens, held fixed.
+    """
+
+    tokens: Literal
+    patterns: Literal | None = None
+
+    def written(self) -> Written:
+        if self.patterns is None:
+            return (Sign("f(", r"f\bigl("), self.tokens, _CLOSE)
+        return (Sign("f(", r"f\bigl("), self.tokens, Sign(" | A of ", r"\;\big|\;A\text{ of }"), self.patterns, _CLOSE)
+
+    def exact(self) -> Any:
+        """The value in SymPy, from the definition of causal attention."""
+        from sympy import Matrix, exp
+
+        x = self.tokens.exact()
+        read = (self.patterns or self.tokens).exact()
+        scores, n = read * read.T, x.rows
+        weights = Matrix(n, n, lambda i, j: exp(scores[i, j]) if j <= i else 0)
+        pattern = Matrix(n, n, lambda i, j: weights[i, j] / sum(weights[i, :]))
+        return x + pattern * x
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Elementwise(Special):
+    """``LN`` of every row, without gain and bias, or ``gelu`` of every entry, from their definitions."""
+
+    name: str
+    body: Literal
+
+    def written(self) -> Written:
+        return (Sign(f"{self.name}(", rf"\mathrm{{{self.name}}}\bigl("), self.body, _CLOSE)
+
+    def exact(self) -> Any:
+        """The value in SymPy."""
+        from sympy import Matrix, erf, sqrt
+
+        x = self.body.exact()
+        if self.name == "gelu":
+            return x.applyfunc(lambda z: z * (1 + erf(z / sqrt(2))) / 2)
+        rows = []
+        for row in x.tolist():
+            mean = sum(row) / len(row)
+            variance = sum((z - mean) ** 2 for z in row) / len(row)
+            rows.append([(z - mean) / sqrt(variance) for z in row])
+        return Matrix(rows)

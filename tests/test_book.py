@@ -1,0 +1,161 @@
+"""The book of all results, its index, and that both are of what stands in derivations/."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symcircuits import book
+from symcircuits.derivation import Derivation, theorem, theorems
+from symcircuits.render.widths import latex_width
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "derivations"
+NAMES = [name for entries in book.CHAPTERS.values() for name in entries]
+
+
+@cache
+def everything() -> dict[str, Derivation]:
+    return {name: derivation for _, name, _, derivation in book.derivations()}
+
+
+@pytest.fixture
+def derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = everything()
+    listed = [(c, n, h, made[n]) for c, entries in book.CHAPTERS.items() for n, (h, _) in entries.items()]
+    monkeypatch.setattr(book, "derivations", lambda: iter(listed))
+
+
+def test_the_book_has_every_derivation_and_every_theorem() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert set(NAMES) == {path.stem for path in FOLDER.glob("*.py")} == {path.stem for path in FOLDER.glob("*.tex")}
+    assert set(theorems()) <= set(NAMES)
+    headings = [heading for entries in book.CHAPTERS.values() for heading, _ in entries.values()]
+    assert len(set(headings)) == len(headings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_book_derives_stands_in_the_folder(name: str) -> None:
+    derivation = everything()[name]
+    assert derivation.ok
+    assert derivation.latex(standalone=True) == (FOLDER / f"{name}.tex").read_text("utf-8")
+    source = (FOLDER / f"{name}.py").read_text("utf-8")
+    assert f"{name}.tex beside this file" in source
+    assert ("sc.theorem(" in source) == (name in theorems())
+
+
+@pytest.mark.parametrize("name", theorems())
+def test_results_are_printed_in_every_format(name: str) -> None:
+    derivation = everything()[name]
+    text = derivation.text()
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("Checked: ") == derivation.latex().count("Checked: ") == len(derivation.steps)
+    found = json.loads(json.dumps(derivation.json()))
+    assert (found["result"], found["statement"], found["ok"]) == (name, derivation.statement, True)
+    relations = {c.get("relation", "=") for s in found["steps"] for c in s["claims"]}
+    assert relations == {c.relation for s in derivation.steps for c in s.claims}
+    shown = derivation._repr_latex_()
+    assert shown.startswith("\\begin{align*}")
+    assert "`" not in found["statement"] + "".join(s["reason"] for s in found["steps"])
+
+
+def test_inequalities_are_printed_as_such() -> None:
+    derivation = theorem("basis_freedom")
+    assert "!= (T @ W_E).T" in derivation.text()
+    assert r"\neq" in derivation.latex()
+    assert r"\neq" in derivation._repr_latex_()
+    assert r"\le d_{\mathrm{head}}" in theorem("virtual_heads").latex()
+
+
+def test_small_matrices_are_as_wide_as_they_are() -> None:
+    """Widths in em: two columns of digits, and fractions, as pdflatex sets them (about 2.8 and 4)."""
+    assert latex_width(r"\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}") == pytest.approx(3.5, abs=0.8)
+    assert latex_width(r"\begin{pmatrix} \frac{1}{1 + e} & 0 \\ 0 & 1 \end{pmatrix}") < 8
+
+
+# ------------------------------------------------------------------------------------------------------ the index
+def test_the_index_is_of_the_same_objects(derived_once: None) -> None:
+    written = (FOLDER / "README.md").read_text("utf-8")
+    assert written == book.index()
+    links = re.findall(r"\]\(([^)]+)\)", written)
+    assert len(links) == 2 * len(NAMES)
+    assert all((FOLDER / link).is_file() for link in links)
+    rows = [line for line in written.splitlines() if line.startswith("| [")]
+    assert len(rows) == len(NAMES)
+    assert all(line.count(" | ") == 3 for line in rows)
+
+
+def test_the_index_says_a_bound_that_holds() -> None:
+    assert all(step.check.bound < 1e-12 for d in everything().values() for step in d.steps)
+
+
+def test_one_command_writes_the_index(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "symcircuits.book", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "README.md").read_bytes() == (FOLDER / "README.md").read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------------- the book
+def test_the_book_compiles_with_a_table_of_contents(tmp_path: Path, pdflatex: str, derived_once: None) -> None:
+    made = book.write_book(tmp_path)
+    assert made == tmp_path / "book.pdf"
+    assert made.read_bytes().startswith(b"%PDF")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["book.pdf", "book.tex"]
+    source = (tmp_path / "book.tex").read_text("utf-8")
+    assert source.count(r"\tableofcontents") == 1
+    assert source.count(r"\section{") == len(book.CHAPTERS)
+    assert source.count(r"\subsection{") == source.count(r"\textbf{Seal.}") == len(NAMES)
+    if shutil.which("pdftotext"):
+        command = ["pdftotext", "-l", "1", "-layout", str(made), "-"]
+        contents = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert re.search(r"Basis freedom[ .]+\d+", contents)
+
+
+def test_without_pdflatex_the_source_is_written(
+    tmp_path: Path, derived_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(FileNotFoundError, match=r"book\.tex is written, but there is no pdflatex.*apt install"):
+        book.write_book(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["book.tex"]
+
+
+WIDE = r"\documentclass{article}\begin{document}\hbox to\textwidth{" + "\\rule{2\\textwidth}{1pt}}\\end{document}"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (WIDE, r"1 lines? of .*too wide.*Overfull"),
+        (r"\documentclass{article}\begin{document}\wrong", "pdflatex failed"),
+    ],
+)
+def test_a_bad_page_is_an_error(
+    tmp_path: Path, pdflatex: str, source: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book, "book", lambda: source)
+    with pytest.raises(book.BookError, match=message):
+        book.write_book(tmp_path)
+    assert not (tmp_path / "book.pdf").exists()
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> str:
+        raise AssertionError("nothing is derived before the folder is looked at")
+
+    monkeypatch.setattr(book, "book", never)
+    with pytest.raises(OSError, match="does not exist"):
+        book.write_book(tmp_path / "missing")
