@@ -17,6 +17,16 @@ from symcircuits import commands as does
 
 __all__ = ["main"]
 
+_HELP = {
+    "count": "count the terms of an expansion, exactly",
+    "derive": "write a derivation, every step checked, as LaTeX, text or JSON",
+    "verify": "check expansions against SymPy, over a prime field, and on a softmax model",
+    "check": "check a formula: is it right, and if not, which mistake is it",
+    "explain": "take a model apart on tokens: closure, largest terms, totals, remainder",
+    "book": "write all derivations as one document, and its PDF where pdflatex is there",
+    "demo": "derive the two-layer results, verify them, explain the model that comes along",
+}
+
 
 class _Parser(argparse.ArgumentParser):
     """Says what was meant when a command or option is misspelt."""
@@ -55,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no failure
     try:
         try:
-            options = _parser().parse_args(_joined(sys.argv[1:] if argv is None else argv))
+            words = _joined(sys.argv[1:] if argv is None else argv)
+            options = _parser(words[0] if words else "").parse_args(words)
             command = f"symcircuits {options.command}".strip()
             code: int = options.run(options)
         finally:
@@ -99,7 +110,8 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------- arguments
-def _parser() -> argparse.ArgumentParser:
+def _parser(chosen: str = "") -> argparse.ArgumentParser:
+    """The parser; of the chosen command, or of all commands where none is chosen."""
     parser = _Parser(
         prog="symcircuits",
         description="The algebra of transformer circuits: derived, verified and evaluated.",
@@ -108,8 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     parser.set_defaults(run=_no_command(parser), command="")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser, prog="symcircuits")
-    for add in (_add_derive, _add_verify, _add_count, _add_check, _add_explain, _add_book, _add_demo):
-        add(commands)
+    for name, add in _ADD.items():
+        if chosen not in _ADD or name == chosen:  # the others are not asked for: starting up stays fast
+            add(commands)
     return parser
 
 
@@ -126,7 +139,8 @@ def _no_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return run
 
 
-def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], help: str, examples: str) -> Any:
+def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], examples: str) -> Any:
+    help = _HELP[name]
     parser = commands.add_parser(
         name, help=help, description=help[:1].upper() + help[1:] + ".", epilog="examples:\n" + examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -152,7 +166,7 @@ def _json_option(parser: Any) -> None:
 
 def _add_count(commands: Any) -> None:
     parser = _command(
-        commands, "count", does.count, "count the terms of an expansion, exactly",
+        commands, "count", does.count,
         "  symcircuits count --heads 12,12\n"
         "  symcircuits count --heads 12,12 --target scores:L1H0 --positions shortformer --json",
     )  # fmt: skip
@@ -163,7 +177,7 @@ def _add_count(commands: Any) -> None:
 
 def _add_derive(commands: Any) -> None:
     parser = _command(
-        commands, "derive", does.derive, "write a derivation, every step checked, as LaTeX, text or JSON",
+        commands, "derive", does.derive,
         "  symcircuits derive --heads 3,3\n"
         "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex",
     )  # fmt: skip
@@ -180,7 +194,7 @@ def _add_derive(commands: Any) -> None:
 
 def _add_verify(commands: Any) -> None:
     parser = _command(
-        commands, "verify", does.verify, "check expansions against SymPy, over a prime field, and on a softmax model",
+        commands, "verify", does.verify,
         "  symcircuits verify --heads 3,3\n"
         "  symcircuits verify --heads 12,12,12 --max-terms 30000 --target scores:L2H0\n"
         "  symcircuits verify MODEL --tokens 1,2,3\n"
@@ -200,7 +214,7 @@ def _add_verify(commands: Any) -> None:
 
 def _add_check(commands: Any) -> None:
     parser = _command(
-        commands, "check", does.check, "check a formula: is it right, and if not, which mistake is it",
+        commands, "check", does.check,
         "  symcircuits check 'A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T' --heads 3,3\n"
         "  symcircuits check 'W_E @ QK[L1H0] @ OV[L0H1].T @ W_E.T' --heads 3,3 --convention transformerlens --json",
     )  # fmt: skip
@@ -216,7 +230,7 @@ def _add_check(commands: Any) -> None:
 
 def _add_explain(commands: Any) -> None:
     parser = _command(
-        commands, "explain", does.explain, "take a model apart on tokens: closure, largest terms, totals, remainder",
+        commands, "explain", does.explain,
         "  symcircuits explain MODEL --tokens 1,2,3\n"
         "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json",
     )  # fmt: skip
@@ -237,7 +251,7 @@ def _add_explain(commands: Any) -> None:
 
 def _add_book(commands: Any) -> None:
     parser = _command(
-        commands, "book", does.book, "write all derivations as one document, and its PDF where pdflatex is there",
+        commands, "book", does.book,
         "  symcircuits book -o book",
     )  # fmt: skip
     parser.add_argument("-o", "--output", default="symcircuits-book", metavar="DIR", help="folder of the book")
@@ -245,7 +259,7 @@ def _add_book(commands: Any) -> None:
 
 def _add_demo(commands: Any) -> None:
     parser = _command(
-        commands, "demo", does.demo, "derive the two-layer results, verify them, explain the model that comes along",
+        commands, "demo", does.demo,
         "  symcircuits demo\n"
         "  symcircuits demo --out results",
     )  # fmt: skip
@@ -258,3 +272,14 @@ def _tokens_option(parser: Any, required: bool) -> None:
     parser.add_argument(
         "--tokens", required=required, metavar="1,2,3", help="token ids; rows of a batch are separated by ;"
     )
+
+
+_ADD: dict[str, Callable[[Any], None]] = {
+    "derive": _add_derive,
+    "verify": _add_verify,
+    "count": _add_count,
+    "check": _add_check,
+    "explain": _add_explain,
+    "book": _add_book,
+    "demo": _add_demo,
+}

@@ -8,8 +8,7 @@ values split any of these by order and by which chosen heads and sources a path 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, final
 
 from symcircuits.algebra import Factor
 from symcircuits.architecture import Branch, Head, Program, Source
@@ -50,9 +49,11 @@ def walk(program: Program, algebra: Algebra[V]) -> V | None:
     return value
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class Counts:
     """Integers: the number of terms."""
+
+    __slots__ = ()
 
     def source(self, source: Source) -> int:
         """One term."""
@@ -74,16 +75,17 @@ class Mark(NamedTuple):
     bits: int
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class Marked:
     """Values split by :class:`Mark`: a formal sum ``sum_mark value_mark``, over any other algebra.
 
     ``heads`` and ``source_bits`` say which bits a path gets from the heads it goes through and from its source.
     """
 
-    base: Any
-    heads: Mapping[Head, int]
-    source_bits: Callable[[Source], int]
+    __slots__ = ("base", "heads", "source_bits")
+
+    def __init__(self, base: Any, heads: Mapping[Head, int], source_bits: Callable[[Source], int]) -> None:
+        self.base, self.heads, self.source_bits = base, heads, source_bits
 
     def source(self, source: Source) -> dict[Mark, Any]:
         """The source's value under its mark."""
@@ -124,7 +126,7 @@ class MatrixRing(Protocol):
         """Sum."""
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class Matrices:
     """Matrices over a ring: the walk is the frozen forward pass, exact where the ring is.
 
@@ -132,9 +134,10 @@ class Matrices:
     ``known`` holds values of sources that need no multiplying, by name (an embedding is a look-up of rows).
     """
 
-    matrices: Mapping[str, Any]
-    ring: MatrixRing
-    known: Mapping[str, Any] = field(default_factory=dict)
+    __slots__ = ("known", "matrices", "ring")
+
+    def __init__(self, matrices: Mapping[str, Any], ring: MatrixRing, known: Mapping[str, Any] | None = None) -> None:
+        self.matrices, self.ring, self.known = matrices, ring, known or {}
 
     def factor(self, factor: Factor) -> Any:
         """The array of a factor."""
