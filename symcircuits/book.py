@@ -12,7 +12,7 @@ from typing import Any
 
 from symcircuits.architecture import attention_only
 from symcircuits.derivation import Derivation, derive, theorem
-from symcircuits.files import check_writable, write_text
+from symcircuits.files import check_writable, write_bytes, write_text
 
 __all__ = ["CHAPTERS", "BookError", "derivations", "index", "write_book", "write_index"]
 
@@ -188,9 +188,7 @@ def _compiled(program: str, source: Path) -> Path:
         wide = re.findall(r"Overfull \\hbox.*", log)
         if wide:
             raise BookError(f"{len(wide)} lines of {source} are too wide, the first: {wide[0]}")
-        target = source.with_suffix(".pdf")
-        shutil.copyfile(Path(scratch) / "book.pdf", target)
-    return target
+        return write_bytes(source.with_suffix(".pdf"), (Path(scratch) / "book.pdf").read_bytes())
 
 
 if __name__ == "__main__":

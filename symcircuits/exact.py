@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from symcircuits.algebra import Factor, Index, Symbol, Word
 from symcircuits.architecture import Architecture, Branch, Program, Readout, Source, readout
+from symcircuits.elimination import inverse
 from symcircuits.model import matrix_names
 from symcircuits.rings import PrimeField, transpose
 from symcircuits.walk import Matrices, walk
@@ -172,8 +173,8 @@ def change_of_basis(at: Instance, seed: int) -> Instance:
         name = f"{kind} {owner}" if owner else "stream"
         if name not in bases:
             bases[name] = _invertible(at, rng)
-        basis, inverse = bases[name]
-        return transpose(inverse) if index.reader else basis
+        basis, undone = bases[name]
+        return transpose(undone) if index.reader else basis
 
     matrices = dict(at.matrices)
     for name, symbol in at.symbols.items():
@@ -188,23 +189,6 @@ def change_of_basis(at: Instance, seed: int) -> Instance:
 def _invertible(at: Instance, rng: np.random.Generator) -> tuple[Array, Array]:
     while True:
         matrix = at.ring.random((at.k, at.k), rng)
-        inverse = _inverse(matrix, at.ring.p)
-        if inverse is not None:
-            return matrix, inverse
-
-
-def _inverse(matrix: Array, p: int) -> Array | None:
-    """The inverse modulo p by elimination, a whole column at a time; None when there is none."""
-    k = len(matrix)
-    rows: Array = np.concatenate([matrix % p, np.eye(k, dtype=np.int64)], axis=1)
-    rows = rows if p <= 2**31 else rows.astype(object)  # products of two elements must fit
-    for col in range(k):
-        pivot = col + int(np.argmax(rows[col:, col] != 0))
-        if not rows[pivot, col]:
-            return None
-        rows[[col, pivot]] = rows[[pivot, col]]
-        rows[col] = rows[col] * pow(int(rows[col, col]), -1, p) % p
-        others = rows[:, col].copy()
-        others[col] = 0
-        rows = (rows - others[:, None] * rows[col] % p) % p
-    return rows[:, k:].astype(np.int64)
+        found = inverse(matrix, at.ring.p)
+        if found is not None:
+            return matrix, found

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["check_writable", "make_folder", "write_text"]
+__all__ = ["check_writable", "make_folder", "write_bytes", "write_text"]
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -31,7 +31,12 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write text to a temporary name in the same folder, then rename: an existing file stays whole on failure.
+    """Write text, in UTF-8, as :func:`write_bytes` writes."""
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Write to a temporary name in the same folder, then rename: an existing file stays whole on failure.
 
     An existing file keeps its permissions; through a link the file it leads to is written. What is no file, such as
     ``/dev/stdout``, is written to as it is. Raises OSError, in words, where it cannot be written.
@@ -40,9 +45,9 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     target = Path(path)
     try:
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(content)
         else:
-            _replace(Path(os.path.realpath(target)), text)
+            _replace(Path(os.path.realpath(target)), content)
     except BrokenPipeError:
         raise
     except OSError as fault:
@@ -62,13 +67,13 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, content: bytes) -> None:
     if target.is_symlink():
         raise OSError("the link leads in a circle")
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.chmod(name, target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask())
         os.replace(name, target)
     finally:

@@ -24,6 +24,7 @@ LAYERS = (
     "algebra",
     "notation",
     "rings",
+    "elimination",
     "files",
     "progress",
     "architecture",

@@ -12,10 +12,10 @@ import numpy as np
 
 from symcircuits.algebra import Word
 from symcircuits.architecture import attention_only, embedding
-from symcircuits.derivation.elimination import eliminated
-from symcircuits.derivation.elimination import inverse as inverse_of
 from symcircuits.derivation.expressions import Expr, Sign, Special
 from symcircuits.derivation.values import Bindings, Instance
+from symcircuits.elimination import eliminated
+from symcircuits.elimination import inverses as inverse_of
 from symcircuits.expansion import expand
 from symcircuits.rings import Array, transpose
 

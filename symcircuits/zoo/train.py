@@ -22,7 +22,6 @@ import argparse
 import dataclasses
 import importlib
 import json
-import os
 import pathlib
 import sys
 import time
@@ -32,6 +31,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
+
+from symcircuits.files import write_bytes, write_text
 
 MIN_PERIOD, MAX_PERIOD = 2, 15
 MIN_REPEAT, CUT_SHORT = 2, 0.7  # the fewest tokens of the second copy, and how many sequences may cut it short
@@ -199,22 +200,12 @@ def evaluate(torch: Any, weights: Weights, settings: Settings) -> dict[str, Any]
     }
 
 
-def _write_atomically(target: pathlib.Path, content: bytes) -> None:
-    """Write under a temporary name in the same folder, then rename: a reader never sees half a file."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def save(folder: pathlib.Path, weights: Weights, scores: dict[str, Any], settings: Settings) -> None:
     """Write `model.safetensors`, `config.json` and `scores.json` into the folder."""
     arrays = {name: np.ascontiguousarray(value.numpy(), dtype=np.float32) for name, value in weights.items()}
-    _write_atomically(folder / "model.safetensors", safetensors.numpy.save(arrays))
+    write_bytes(folder / "model.safetensors", safetensors.numpy.save(arrays))
     for name, content in {"config.json": settings.config(), "scores.json": scores}.items():
-        _write_atomically(folder / name, (json.dumps(content, indent=1) + "\n").encode())
+        write_text(folder / name, json.dumps(content, indent=1) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
