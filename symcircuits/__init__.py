@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "attention_only": "architecture",
+    "transformer": "architecture",
     "Architecture": "architecture",
     "Head": "architecture",
     "IllTyped": "algebra",
@@ -28,6 +29,7 @@ _HOME = {
     "ReadError": "reading",
     "Model": "model",
     "Run": "model",
+    "Settings": "model",
     "random_model": "model",
     "change_basis": "model",
     "load": "loaders",

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 __all__ = [
-    "Factor", "IllTyped", "Index", "Space", "Symbol", "Word",
-    "check_finished", "fuse", "product", "score_sides", "unfuse",
+    "SYMMETRIC", "Factor", "IllTyped", "Index", "Space", "Symbol", "Word",
+    "check_finished", "contraction_fault", "fuse", "product", "score_sides", "unfuse",
 ]  # fmt: skip
 
 
@@ -30,7 +30,8 @@ class IllTyped(ValueError):
 
     ``rule`` is the rule broken (1 product, 2 word, 3 score); ``left`` and ``right`` are what met, as text.
 
-    >>> from symcircuits.architecture import Head, attention_only, pattern
+    >>> from symcircuits.architecture import Head, attention_only
+    >>> from symcircuits.programs import pattern
     >>> earlier, later = Factor(pattern(Head(0, 1))), Factor(pattern(Head(1, 0)))
     >>> try:
     ...     Word((earlier, later))
@@ -60,7 +61,8 @@ class Space:
 
     def readable_by(self, reader: Space) -> bool:
         """Whether a reader of space ``reader`` accepts a vector of this space."""
-        return self == reader or (self.kind, reader.kind) in _ALSO_READS
+        alike = not self.owner or self.owner == reader.owner
+        return self == reader or (alike and (self.kind, reader.kind) in _ALSO_READS)
 
 
 _SPACES = {
@@ -68,13 +70,25 @@ _SPACES = {
     "vocab_in": "input vocabulary",
     "vocab_out": "output vocabulary",
     "model": "model space",
+    "normed_context": "context after the norm",
+    "normed_model": "model space after the norm",
+    "centred_model": "model space after centring",
+    "scaled_model": "model space, scaled by the norm",
     "attention_input": "query/key input",
+    "normed_input": "query/key input after the norm",
     "qk": "query/key space",
     "ov": "value space",
     "one": "one-dimensional space",
 }
 # In a shortformer layer queries and keys read the stream plus the position; values read the stream alone.
-_ALSO_READS = {("model", "attention_input")}
+_ALSO_READS = {
+    ("model", "attention_input"), ("model", "scaled_model"), ("normed_model", "normed_input"),
+}  # fmt: skip
+# What is read through a norm: the word must start where that norm leads to.
+_THROUGH_NORM = ("normed_model", "normed_input", "scaled_model", "attention_input")
+_CONTEXTS = ("context", "normed_context")
+# Diagonal, or the projection that centres: equal to their transposes, so that the mark is not written.
+SYMMETRIC = ("D", "C", "gain")
 # Where a finished word that is no score ends.
 _ENDS = ("model", "vocab_out")
 
@@ -148,8 +162,13 @@ class Factor:
 
     @property
     def text(self) -> str:
-        """Text notation: ``W_OV[L0H1].T``."""
-        return self.symbol.text + (".T" if self.transposed else "")
+        """Text notation: ``W_OV[L0H1].T``; the transpose of a symmetric matrix is not marked."""
+        return self.symbol.text + (".T" if self.marked else "")
+
+    @property
+    def marked(self) -> bool:
+        """Whether the transpose is written: it is not where the matrix is symmetric."""
+        return self.transposed and self.symbol.glyph not in SYMMETRIC
 
     @property
     def T(self) -> Factor:
@@ -162,7 +181,7 @@ def transpose(factors: Iterable[Factor]) -> tuple[Factor, ...]:
     return tuple(f.T for f in reversed(tuple(factors)))
 
 
-def _contraction_fault(left: Index, right: Index) -> str:
+def contraction_fault(left: Index, right: Index) -> str:
     """Why two indices do not contract; empty where they do (rule 1)."""
     vector, reader = (right, left) if left.reader else (left, right)
     if left.reader == right.reader:
@@ -181,7 +200,7 @@ def _contraction_fault(left: Index, right: Index) -> str:
 def product(factors: Sequence[Factor]) -> tuple[Factor, ...]:
     """The factors, checked: every neighbouring pair contracts (rule 1), else :class:`IllTyped`."""
     for left, right in pairwise(factors):
-        fault = _contraction_fault(left.col, right.row)
+        fault = contraction_fault(left.col, right.row)
         if fault:
             raise IllTyped(
                 f"{left.text} @ {right.text} cannot be multiplied: {left.text} offers {left.col}, "
@@ -241,7 +260,8 @@ class Word:
 
     The constructor checks rule 1. Equality is of what is multiplied: ``W_OV`` and ``W_O @ W_V`` are the same.
 
-    >>> from symcircuits.architecture import Head, embedding, pattern
+    >>> from symcircuits.architecture import Head
+    >>> from symcircuits.programs import embedding, pattern
     >>> Word((Factor(pattern(Head(0, 1))), *embedding())).text
     'A[L0H1] @ X0'
     """
@@ -288,15 +308,17 @@ class Word:
         return Word(transpose(self.factors), self.scales)
 
 
-def _names(factors: Iterable[Factor]) -> list[tuple[str, str]]:
-    return [(f.symbol.branch, f.text) for f in factors if f.symbol.branch]
+def _names(factors: Iterable[Factor], outward: int) -> list[tuple[str, str]]:
+    """The branches named by factors, each with the factor as it is written, from the right (-1) or the left (1)."""
+    named = [(p.symbol.branch, f.text) for f in factors for p in unfuse((f,)) if p.symbol.branch]
+    return named[::outward]
 
 
 def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
     """Rule 2 on ``L X R``: the branches named left and right of X agree, read outward from X."""
     where, factors = f" on the {side} side" if side else "", fuse(factors)  # abbreviated, as people write words
-    core = next((i for i, f in enumerate(factors) if f.col.space.kind != "context"), len(factors))
-    if factors[0].row.space.kind != "context" or factors[0].row.reader:
+    core = next((i for i, f in enumerate(factors) if f.col.space.kind not in _CONTEXTS), len(factors))
+    if factors[0].row.space.kind not in _CONTEXTS or factors[0].row.reader:
         raise IllTyped(
             f"{' @ '.join(f.text for f in factors)} is no finished word{where}: it must start at the context "
             f"(from patterns or a source), but {factors[0].text} offers {factors[0].row}. "
@@ -307,7 +329,7 @@ def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
             f"{' @ '.join(f.text for f in factors)} is no finished word{where}: it holds patterns only. "
             "Rule 2 (words): L X R with X a source.", 2, factors[0].text,
         )  # fmt: skip
-    left, right = _names(reversed(factors[:core])), _names(factors[core:])
+    left, right = _names(factors[:core], -1), _names(factors[core:], 1)
     for i in range(max(len(left), len(right))):
         a, b = left[i] if i < len(left) else ("", ""), right[i] if i < len(right) else ("", "")
         if a[0] == b[0]:
@@ -319,8 +341,16 @@ def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
         raise IllTyped(
             f"the two sides of {factors[core].text} do not belong together{where}: {seen} "
             f"(number {i + 1} read outward from {factors[core].text}). Rule 2 (words): the branches named on "
-            "the left (patterns) and on the right (W_OV or W_O) are the same, in the same order.",
+            "the left (patterns, norms) and on the right (W_OV or W_O, gains) are the same, in the same order.",
             2, a[1], b[1],
+        )  # fmt: skip
+    reader = unfuse(factors)[-1]
+    read, start = reader.row.space, factors[0]
+    if read.kind in _THROUGH_NORM and read.owner and start.row.space != Space("normed_context", read.owner):
+        raise IllTyped(
+            f"{reader.text} reads{where} through the norm {read.owner}, so the word must start with D[{read.owner}], "
+            f"but it starts with {start.text}. Rule 2 (words): the branches named on the left (patterns, norms) and on "
+            "the right are the same, in the same order.", 2, start.text, reader.text,
         )  # fmt: skip
 
 
@@ -366,7 +396,7 @@ def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
     query, key = score_sides(word)
     _check_sides(query.factors, "query")
     _check_sides(key.factors, "key")
-    owner = query.col.space.owner
+    owner = query.factors[-1].symbol.label
     wanted = None if scaled is None else ((owner,) if scaled else ())
     if word.scales not in (((), (owner,)) if wanted is None else (wanted,)):
         seen = " * ".join(f"scale[{s}]" for s in word.scales) or "no scale"

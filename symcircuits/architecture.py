@@ -1,9 +1,7 @@
-"""Architectures, described: sources, branches and layers, and what each readout reads.
+"""Architectures, described: which heads, norms, MLPs, positions and biases a transformer has.
 
-A model with its patterns held fixed is a *program*: a list of layers, each a sum of branches
-``X -> left X right`` plus sources, with or without the skip connection. Everything else (counting,
-enumerating, evaluating, the SymPy recursion) walks this list. A new kind of source or branch is added here
-(and its real computation in :mod:`symcircuits.model`).
+Here stand the features; what each does to the algebra is written in :mod:`symcircuits.programs`, its real
+computation in :mod:`symcircuits.model`.
 """
 
 from __future__ import annotations
@@ -12,19 +10,22 @@ import operator
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from symcircuits.algebra import Factor, Index, Space, Symbol
 from symcircuits.notation import amount
 
-__all__ = ["Architecture", "Branch", "Head", "Layer", "Readout", "Source", "as_head", "attention_only", "readout"]
+__all__ = ["Architecture", "Head", "as_head", "attention_only", "possible_biases", "transformer"]
 
 POSITIONS = (None, "standard", "shortformer")
+NORMS = (None, "LN", "RMS")
 MAX_HEADS = 100_000  # a description lists its heads one by one
-BIAS_KINDS = ("b_V", "b_O", "b_Q", "b_K", "b_U")
+# The kinds of bias that are sources of their own; those inside an MLP are part of what it writes.
+SOURCE_BIASES = ("b_N", "b_V", "b_O", "b_Q", "b_K", "b_U")
+BIAS_KINDS = (*SOURCE_BIASES, "b_in", "b_gate", "b_out")
 # The order of sources within one chain of heads, stable across versions.
-SOURCE_ORDER = ("embed", "pos", *BIAS_KINDS)
+SOURCE_ORDER = ("embed", "pos", "mlp", *SOURCE_BIASES)
+FINAL = "final"  # the label of the norm before the unembedding
 
 
 class Head(NamedTuple):
@@ -66,89 +67,12 @@ def as_head(head: str | tuple[int, int]) -> Head:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Source:
-    """What writes a constant to the stream: ``left core right``, e.g. ``A^h (1 b_V^T) W_O^T``.
-
-    ``name`` is ``embed``, ``pos``, ``b_V[L0H1]``, ...; ``head`` the head inside which it enters, if any.
-    """
-
-    name: str
-    core: tuple[Factor, ...]
-    left: tuple[Factor, ...] = ()
-    right: tuple[Factor, ...] = ()
-    head: Head | None = None
-
-    def __repr__(self) -> str:
-        return f"<Source {self.name}>"
-
-    @property
-    def kind(self) -> str:
-        """The kind: ``embed``, ``pos``, ``b_V``, ``b_O``, ``b_Q``, ``b_K`` or ``b_U``."""
-        return self.name.partition("[")[0]
-
-    @property
-    def factors(self) -> tuple[Factor, ...]:
-        """All factors, in order."""
-        return self.left + self.core + self.right
-
-    @property
-    def is_bias(self) -> bool:
-        """Whether it is the same row for every token."""
-        return self.core[0].symbol.glyph == "ones"
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A map ``X -> left X right``; ``head`` is the head it belongs to (None: a readout, which is no choice)."""
-
-    head: Head | None
-    left: tuple[Factor, ...]
-    right: tuple[Factor, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A sum of branches and sources, with or without the skip connection."""
-
-    branches: tuple[Branch, ...] = ()
-    sources: tuple[Source, ...] = ()
-    skip: bool = True
-
-
-Program = tuple[Layer, ...]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Readout:
-    """What is expanded: one program for logits or the stream, two (query, key) for the scores of a head.
-
-    ``target`` is ``"logits"``, ``"stream"`` or ``"scores:L1H0"``; ``scale`` the label of the score scale, if any.
-    """
-
-    architecture: Architecture
-    target: str
-    sides: tuple[Program, ...]
-    scale: str = ""
-
-    def __repr__(self) -> str:
-        return f"<Readout {self.target} of {self.architecture}>"
-
-    @property
-    def head(self) -> Head | None:
-        """The head whose scores are read, if any."""
-        return as_head(self.target.partition(":")[2]) if self.bilinear else None
-
-    @property
-    def bilinear(self) -> bool:
-        """Whether it has a query and a key side."""
-        return len(self.sides) == 2
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class Architecture:
-    """An attention-only transformer, as far as its algebra goes; made by :func:`attention_only`.
+    """A transformer, as far as its algebra goes; made by :func:`attention_only` or :func:`transformer`.
 
-    ``biases`` holds the names of the bias sources that are there.
+    ``biases`` holds the names of the biases that are there, ``gains`` the labels of the norms that have a gain,
+    ``mlps`` the layers that have an MLP, ``groups`` (None: every head its own) the number of key/value heads of each
+    layer.
 
     >>> arch = attention_only((2, 3), positions="shortformer")
     >>> arch.n_layers, str(arch.head("1.2")), str(arch)
@@ -161,6 +85,12 @@ class Architecture:
     scale: bool = True
     causal: bool = True
     unembed: bool = True
+    norm: str | None = None
+    gains: frozenset[str] = frozenset()
+    mlps: frozenset[int] = frozenset()
+    gated: bool = False
+    parallel: bool = False
+    groups: tuple[int, ...] | None = None
 
     @property
     def n_layers(self) -> int:
@@ -189,28 +119,92 @@ class Architecture:
             raise ValueError(f"there is no head {found}: layer {found.layer} has {heads}, counted from 0")
         return found
 
+    def key_value(self, head: Head) -> str:
+        """The label of what a head's keys and values have in common: its own, or that of its group, ``L0G1``.
+
+        Query head i of H uses key/value head floor(i / (H / H_kv)).
+        """
+        if self.groups is None or self.groups[head.layer] == self.heads[head.layer]:
+            return head.label
+        return f"L{head.layer}G{head.number * self.groups[head.layer] // self.heads[head.layer]}"
+
+    def key_values(self, layer: int) -> tuple[str, ...]:
+        """The labels of the key/value heads of a layer."""
+        return tuple(dict.fromkeys(self.key_value(h) for h in self.layer_heads(layer)))
+
+    def norm_label(self, layer: int) -> str:
+        """The label of the norm that a layer's attention reads through; empty where there is none."""
+        return f"L{layer}" if self.norm else ""
+
+    @property
+    def norm_labels(self) -> tuple[str, ...]:
+        """The labels of all norms: ``L0`` before attention, ``M0`` before the MLP, ``final``."""
+        if not self.norm:
+            return ()
+        layers = [f"L{layer}" for layer in range(self.n_layers)] + [f"M{layer}" for layer in sorted(self.mlps)]
+        return tuple(layers + ([FINAL] if self.unembed else []))
+
     def __repr__(self) -> str:
         return f"<Architecture: {self}>"
 
     def __str__(self) -> str:
         heads = ",".join(map(str, self.heads)) or "none"
-        extra = [f"positions {self.positions}"] if self.positions else []
+        extra = [f"key/value heads {','.join(map(str, self.groups))}"] if self.groups else []
+        extra += [f"positions {self.positions}"] if self.positions else []
+        extra += [f"{self.norm} norm" + ("" if self.gains else " without gain")] if self.norm else []
+        extra += [self._mlp_words()] if self.mlps else []
         extra += ["biases"] if self.biases else []
         extra += [] if self.scale else ["no score scale"]
         extra += [] if self.causal else ["bidirectional"]
         extra += [] if self.unembed else ["no unembedding"]
-        return f"attention-only, heads {heads}" + "".join(f", {e}" for e in extra)
+        return f"{'transformer' if self.mlps else 'attention-only'}, heads {heads}" + "".join(f", {e}" for e in extra)
+
+    def _mlp_words(self) -> str:
+        where = "" if len(self.mlps) == self.n_layers else f" in layers {','.join(map(str, sorted(self.mlps)))}"
+        return ("gated " if self.gated else "") + ("parallel " if self.parallel else "") + f"MLPs{where}"
 
 
-def bias_names(heads: tuple[int, ...], unembed: bool = True) -> tuple[str, ...]:
-    """The names of all bias sources that a model with these heads can have, in the order of sources."""
-    labels = [Head(layer, i).label for layer, n in enumerate(heads) for i in range(n)]
-    names = [f"b_V[{h}]" for h in labels] + [f"b_O[L{layer}]" for layer in range(len(heads))]
-    names += [f"b_Q[{h}]" for h in labels] + [f"b_K[{h}]" for h in labels]
-    return tuple(names + (["b_U"] if unembed else []))
+def possible_biases(architecture: Architecture) -> tuple[str, ...]:
+    """The names of all biases that a model like this can have, in the order of sources.
+
+    >>> possible_biases(attention_only((1,)))
+    ('b_V[L0H0]', 'b_O[L0]', 'b_Q[L0H0]', 'b_K[L0H0]', 'b_U')
+    """
+    layers = range(architecture.n_layers)
+    heads = [h.label for h in architecture.all_heads]
+    shared = [label for layer in layers for label in architecture.key_values(layer)]
+    names = [f"b_N[{label}]" for label in architecture.norm_labels if architecture.norm == "LN"]
+    names += [f"b_V[{label}]" for label in shared] + [f"b_O[L{layer}]" for layer in layers]
+    names += [f"b_Q[{h}]" for h in heads] + [f"b_K[{label}]" for label in shared]
+    names += ["b_U"] if architecture.unembed else []
+    kinds = ("b_in", "b_gate", "b_out") if architecture.gated else ("b_in", "b_out")
+    return tuple(names + [f"{kind}[L{layer}]" for kind in kinds for layer in sorted(architecture.mlps)])
 
 
 def attention_only(
+    heads: Iterable[int],
+    positions: str | None = None,
+    biases: bool | Iterable[str] = False,
+    **features: Any,
+) -> Architecture:
+    """Describe an attention-only transformer: heads per layer, position embedding, biases.
+
+    ``positions``: None, ``"standard"`` (a second source in the stream) or ``"shortformer"`` (added to the
+    input of queries and keys only). ``biases``: True for all, or the names (or kinds) of those that are there.
+    ``scale=False``: scores carry no scale (otherwise one scalar a head). ``unembed=False``: a model without
+    unembedding, whose stream is expanded. ``causal=False``: attention looks both ways. Norms and key/value groups
+    as in :func:`transformer`. Raises ValueError on anything else. Source: paper, "Model Simplifications".
+
+    >>> arch = attention_only(heads=(3, 3))
+    >>> arch.n_layers, [str(h) for h in arch.layer_heads(1)]
+    (2, ['L1H0', 'L1H1', 'L1H2'])
+    """
+    if "mlps" in features:
+        raise ValueError("an attention-only transformer has no MLPs; describe it with transformer(heads, mlps=True)")
+    return transformer(heads, positions, biases, **features)
+
+
+def transformer(
     heads: Iterable[int],
     positions: str | None = None,
     biases: bool | Iterable[str] = False,
@@ -218,26 +212,80 @@ def attention_only(
     scale: bool = True,
     causal: bool = True,
     unembed: bool = True,
+    norm: str | None = None,
+    gains: bool | Iterable[str] = True,
+    mlps: bool | Iterable[int] = False,
+    gated: bool = False,
+    parallel: bool = False,
+    groups: Iterable[int] | None = None,
 ) -> Architecture:
-    """Describe an attention-only transformer: heads per layer, position embedding, biases.
+    """Describe a transformer: heads per layer, positions, biases, norms, MLPs, key/value groups.
 
-    ``positions``: None, ``"standard"`` (a second source in the stream) or ``"shortformer"`` (added to the
-    input of queries and keys only). ``biases``: True for all, or the names (or kinds) of those that are there.
-    ``scale``: whether scores carry one scalar scale per head. ``unembed=False``: a model without unembedding,
-    whose stream is expanded. Raises ValueError on anything else. Source: paper, "Model Simplifications".
+    ``norm``: ``"LN"`` (centre, divide by the standard deviation) or ``"RMS"`` (divide by the root mean square), before
+    every attention, every MLP and the unembedding; ``gains``: the norms that have a gain, by label (``L0``, ``M0``,
+    ``final``), True for all, False for none (folded). ``mlps``: the layers that have an MLP, True for all; what an MLP
+    writes is a source of its own. ``gated``: MLPs have a gate; ``parallel``: they read the stream that attention reads.
+    ``groups``: the number of key/value heads of each layer, which divides its number of heads. The rest as in
+    :func:`attention_only`. Raises ValueError on anything else. Source: Ba et al. 2016 and Zhang and Sennrich 2019 for
+    the norms, Ainslie et al. 2023 for groups; the paper, "Handling Layer Normalization" and "MLP Layers".
 
-    >>> arch = attention_only(heads=(3, 3))
-    >>> arch.n_layers, [str(h) for h in arch.layer_heads(1)]
-    (2, ['L1H0', 'L1H1', 'L1H2'])
+    >>> str(transformer((2, 2), norm="LN", mlps=True))
+    'transformer, heads 2,2, LN norm, MLPs'
     """
     counts = _head_counts(heads)
     if positions not in POSITIONS:
         raise ValueError(f'positions must be None, "standard" or "shortformer", not {positions!r}')
-    for name, flag in (("scale", scale), ("causal", causal), ("unembed", unembed)):
+    if norm not in NORMS:
+        raise ValueError(f'norm must be None, "LN" or "RMS", not {norm!r}')
+    flags = {"scale": scale, "causal": causal, "unembed": unembed, "gated": gated, "parallel": parallel}
+    for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, not {flag!r}")
-    names = frozenset[str]() if biases is False else _biases(biases, bias_names(counts, unembed))
-    return Architecture(counts, positions, names, scale, causal, unembed)
+    layers = _mlp_layers(mlps, len(counts))
+    if not layers and (gated or parallel):
+        raise ValueError(f"{'gated' if gated else 'parallel'} says what MLPs are like, but there are none (see mlps)")
+    plain = Architecture(
+        counts, positions, frozenset(), scale, causal, unembed, norm, frozenset(), layers, gated, parallel,
+        _groups(groups, counts),
+    )  # fmt: skip
+    named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))
+    return replace(plain, biases=named, gains=_gains(gains, plain))
+
+
+def _gains(gains: bool | Iterable[str], plain: Architecture) -> frozenset[str]:
+    possible = plain.norm_labels
+    if isinstance(gains, bool):
+        return frozenset(possible if gains else ())
+    names = frozenset(_listed(gains, 'gains must be True, False or the labels of norms, e.g. "L0" or "final"'))
+    for name in names:
+        if name not in possible:
+            known = ", ".join(possible) if possible else "none, because norm is None"
+            raise ValueError(f"there is no norm {name!r} here; the norms are {known}")
+    return names
+
+
+def _mlp_layers(mlps: bool | Iterable[int], n_layers: int) -> frozenset[int]:
+    if isinstance(mlps, bool):
+        return frozenset(range(n_layers) if mlps else ())
+    layers = _listed(mlps, "mlps must be True, False or the layers that have an MLP, e.g. [0, 1]")
+    for layer in layers:
+        if isinstance(layer, bool) or not hasattr(layer, "__index__") or not 0 <= layer < n_layers:
+            raise ValueError(f"mlps lists layers of the model, 0 to {n_layers - 1}, not {layer!r}")
+    return frozenset(int(layer) for layer in layers)
+
+
+def _groups(groups: Iterable[int] | None, counts: tuple[int, ...]) -> tuple[int, ...] | None:
+    if groups is None:
+        return None
+    found = _listed(groups, "groups must list the number of key/value heads of each layer, e.g. (2, 2)")
+    if len(found) != len(counts):
+        raise ValueError(f"groups lists {len(found)} layers, but heads lists {len(counts)}")
+    for layer, (g, n) in enumerate(zip(found, counts, strict=True)):
+        whole = not isinstance(g, bool) and hasattr(g, "__index__") and (n % g == 0 if g > 0 else n == g == 0)
+        if not whole:
+            raise ValueError(f"the number of key/value heads of layer {layer} must divide its {n} heads, not be {g!r}")
+    whole_groups = tuple(int(g) for g in found)
+    return None if whole_groups == counts else whole_groups
 
 
 def _listed(values: Any, what: str) -> tuple[Any, ...]:
@@ -272,112 +320,7 @@ def _biases(biases: bool | Iterable[str], possible: tuple[str, ...]) -> frozense
     for name in [biases] if isinstance(biases, str) else _listed(biases, what):
         found = {p for p in possible if name in (p, p.partition("[")[0])}
         if not found and name not in BIAS_KINDS:
-            raise ValueError(f"there is no bias {name!r} here; the kinds are {', '.join(BIAS_KINDS)}, e.g. b_V[L0H1]")
+            kinds = dict.fromkeys(p.partition("[")[0] for p in possible) or ["b_O", "b_U"]
+            raise ValueError(f"there is no bias {name!r} here; the kinds are {', '.join(kinds)}, e.g. b_V[L0H1]")
         names |= found
     return frozenset(names)
-
-
-# ---------------------------------------------------------------------------------------------- symbols
-# Points of the stream: 0 after the embedding, l + 1 after layer l. ``None`` on a constant: it is at every point.
-_ONE = Space("one")
-_ONES = Symbol("ones", "", Index(Space("context")), Index(_ONE))
-
-
-def _model(point: int, reader: bool = False) -> Index:
-    return Index(Space("model"), reader, point)
-
-
-def _bias(glyph: str, label: str, row: Index) -> tuple[Factor, ...]:
-    """``1 b^T``: the same row for every token."""
-    return (Factor(_ONES), Symbol(glyph, label, row, Index(_ONE, True)).T)
-
-
-def embedding() -> tuple[Factor, ...]:
-    """``t W_E^T``, the token embedding, ``[n_context, d_model]``."""
-    t = Symbol("t", "", Index(Space("context"), False, 0), Index(Space("vocab_in")))
-    w_e = Symbol("W_E", "", _model(0), Index(Space("vocab_in"), True))
-    return (Factor(t), w_e.T)
-
-
-def _position(arch: Architecture) -> Source:
-    space = Space("attention_input" if arch.positions == "shortformer" else "model")
-    return Source("pos", (Factor(Symbol("P", "", Index(Space("context"), False, 0), Index(space, False, 0))),))
-
-
-def pattern(head: Head) -> Symbol:
-    """``A^h``, the attention pattern, ``[n_context, n_context]``: rows are queries, columns keys."""
-    context = Space("context")
-    rows, cols = Index(context, False, head.layer + 1), Index(context, True, head.layer)
-    return Symbol("A", head.label, rows, cols, branch=head.label)
-
-
-def weight(arch: Architecture, glyph: str, head: Head) -> Symbol:
-    """One of ``W_Q, W_K, W_V`` (``[d_head, d_model]``) or ``W_O`` (``[d_model, d_head]``) of a head."""
-    label, at = head.label, head.layer
-    if glyph == "W_O":
-        return Symbol("W_O", label, _model(at + 1), Index(Space("ov", label), True), branch=label)
-    if glyph == "W_V":
-        return Symbol("W_V", label, Index(Space("ov", label)), _model(at, True))
-    space = Space("attention_input" if arch.positions == "shortformer" else "model")
-    return Symbol(glyph, label, Index(Space("qk", label), glyph == "W_K"), Index(space, True, at))
-
-
-# --------------------------------------------------------------------------------------------- programs
-def stream_program(arch: Architecture, n_layers: int) -> Program:
-    """The layers that write the residual stream up to ``n_layers``: embedding, then attention layers."""
-    sources = [Source("embed", embedding())]
-    if arch.positions == "standard":
-        sources.append(_position(arch))
-    layers = [Layer((), tuple(sources), skip=False)]
-    return tuple(layers + [_attention_layer(arch, layer) for layer in range(n_layers)])
-
-
-def _attention_layer(arch: Architecture, layer: int) -> Layer:
-    branches, sources = [], []
-    for head in arch.layer_heads(layer):
-        left, w_o = (Factor(pattern(head)),), weight(arch, "W_O", head)
-        branches.append(Branch(head, left, (weight(arch, "W_V", head).T, w_o.T)))
-        if f"b_V[{head}]" in arch.biases:
-            core = _bias("b_V", head.label, Index(Space("ov", head.label)))
-            sources.append(Source(f"b_V[{head}]", core, left, (w_o.T,), head))
-    if f"b_O[L{layer}]" in arch.biases:
-        sources.append(Source(f"b_O[L{layer}]", _bias("b_O", f"L{layer}", _model(layer + 1))))
-    return Layer(tuple(branches), tuple(sources))
-
-
-def _side_program(arch: Architecture, head: Head, side: str) -> Program:
-    """One side of a head's scores: the stream it reads, the position, then ``W_Q`` and ``b_Q`` (or K)."""
-    program = stream_program(arch, head.layer)
-    if arch.positions == "shortformer":
-        program += (Layer((), (_position(arch),)),)
-    read = Branch(None, (), (weight(arch, f"W_{side}", head).T,))
-    bias = f"b_{side}[{head}]"
-    sources: tuple[Source, ...] = ()
-    if bias in arch.biases:
-        sources = (Source(bias, _bias(f"b_{side}", head.label, Index(Space("qk", head.label), side == "K"))),)
-    return (*program, Layer((read,), sources, skip=False))
-
-
-def readout(arch: Architecture, target: str) -> Readout:
-    """The readout of that name: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``; ValueError otherwise.
-
-    >>> len(readout(attention_only((3, 3)), "scores:L1H0").sides)
-    2
-    """
-    kind, _, which = target.partition(":") if isinstance(target, str) else ("", "", "")
-    if target == "stream":
-        return Readout(arch, target, (stream_program(arch, arch.n_layers),))
-    if target == "logits":
-        if not arch.unembed:
-            raise ValueError("this model has no unembedding, so it has no logits; expand the stream instead")
-        w_u = Symbol("W_U", "", Index(Space("vocab_out")), _model(arch.n_layers, True))
-        sources: tuple[Source, ...] = ()
-        if "b_U" in arch.biases:
-            sources = (Source("b_U", _bias("b_U", "", Index(Space("vocab_out")))),)
-        unembed = Layer((Branch(None, (), (w_u.T,)),), sources, skip=False)
-        return Readout(arch, target, ((*stream_program(arch, arch.n_layers), unembed),))
-    if kind == "scores" and which:
-        head = arch.head(which)
-        sides = (_side_program(arch, head, "Q"), _side_program(arch, head, "K"))
-        return Readout(arch, f"scores:{head}", sides, head.label if arch.scale else "")
-    raise ValueError(f'unknown target {target!r}; the targets are "logits", "stream" and "scores:L1H0" (any head)')

@@ -21,15 +21,24 @@ SIZES: Final = {
     "context": "n_context",
     "model": "d_model",
     "attention_input": "d_model",
+    "normed_context": "n_context",
+    "normed_model": "d_model",
+    "centred_model": "d_model",
+    "scaled_model": "d_model",
+    "normed_input": "d_model",
     "vocab_in": "d_vocab",
     "vocab_out": "d_vocab_out",
     "qk": "d_head",
     "ov": "d_head",
     "one": "1",
 }
-_BATCHED: Final = ("t", "A")
+_BATCHED: Final = ("t", "A", "D", "mlp")
+_OWNED: Final = ("qk", "ov")  # spaces whose size is their owner's
 # Every array that a model can hand over; what is none of these is a mistake.
-_KNOWN: Final = re.compile(r"(t|X0|W_E|W_U|W_pos|P|b_U|ones)|(A|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+H\d+|b_O_L\d+")
+_KNOWN: Final = re.compile(
+    r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|(A|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
+    r"|(D|gain|b_N)_([LM]\d+|final)|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
+)
 _MEANING: Final = {
     "t": "tokens, one-hot",
     "W_E": "token embedding",
@@ -39,13 +48,17 @@ _MEANING: Final = {
     "W_OV": "W_O @ W_V",
     "W_QK": "W_Q.T @ W_K",
     "scale": "score scale",
+    "D": "1 / sigma of the norm, diagonal",
+    "C": "I - 1 1^T / d_model",
+    "gain": "gain of the norm, diagonal",
+    "mlp": "what the MLP writes",
 }
 
 
 def size_of(index: Index) -> str:
     """The name of an index's size: ``d_model``, ``d_head_L0H1``, or ``1``."""
     name = SIZES[index.space.kind]
-    return f"{name}_{index.space.owner}" if index.space.owner else name
+    return f"{name}_{index.space.owner}" if index.space.kind in _OWNED and index.space.owner else name
 
 
 def shape_of(symbol: Symbol) -> Shape:
@@ -119,7 +132,7 @@ def _words(symbol: Symbol) -> str:
 
 
 def _array(name: str, value: Any, symbol: Symbol) -> Any:
-    """The value as an array; a bias or ``ones`` of one axis becomes a column."""
+    """The value as an array; a bias or ``ones`` of one axis becomes a column, a gain of one axis a diagonal matrix."""
     import numpy as np
 
     try:
@@ -128,6 +141,8 @@ def _array(name: str, value: Any, symbol: Symbol) -> Any:
         raise ValueError(f"{_described(name, symbol)} is no array: {fault}") from None
     if array.dtype.kind in "SUMm":
         raise ValueError(f"{_described(name, symbol)} must hold numbers, not {array.dtype}")
+    if array.ndim == 1 and symbol.glyph == "gain":
+        return np.diag(array)
     return array[:, None] if array.ndim == 1 and shape_of(symbol)[1] == "1" else array
 
 

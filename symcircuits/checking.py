@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.lexing import letter_text
-from symcircuits.matching import CONTEXT, READERS, Letters, Match, Matcher, fuse
+from symcircuits.matching import CONTEXT, READERS, Letters, Match, Matcher, Spelling
 from symcircuits.mistakes import Edit, Nearest, mistake_of, nearest, type_fault
 from symcircuits.notation import amount
 from symcircuits.reading import Formula, ReadError, read
@@ -100,8 +100,9 @@ class _Case:
     ) -> None:
         self.convention, self.part = convention, part
         sums: dict[tuple[Letters, tuple[str, ...]], int] = {}
+        spelling = Spelling(architecture)
         for word in formula.words:
-            key = fuse(word.letters), word.scales
+            key = spelling.fuse(word.letters), word.scales
             sums[key] = sums.get(key, 0) + word.coefficient
         self.circuit = _is_circuit([letters for letters, _ in sums])
         self.named = formula.target is not None
@@ -309,9 +310,10 @@ def _is_circuit(words: Sequence[Letters]) -> bool:
 
 def _target_of(words: Sequence[Letters], architecture: Architecture, circuit: bool) -> str:
     """What a formula speaks of: scores where a query meets a key, else the logits or the stream."""
-    for letters in words:
-        for f in letters:
-            if f.glyph in READERS:
-                return f"scores:{f.label}"
+    read = [f.label for letters in words for f in letters if f.glyph in READERS]
+    own = [label for label in read if "G" not in label]  # keys of a group alone do not say whose scores
+    own += [str(h) for h in architecture.all_heads if architecture.key_value(h) in read]
+    if read and own:
+        return f"scores:{own[0]}"
     ends = circuit or any(f.glyph in ("W_U", "b_U") for letters in words for f in letters)
     return "logits" if ends and architecture.unembed else "stream"

@@ -158,6 +158,10 @@ def _architecture_options(parser: Any, required: bool = True) -> None:
     parser.add_argument("--no-scale", action="store_true", help="scores without a scale")
     parser.add_argument("--bidirectional", action="store_true", help="attention without a causal mask")
     parser.add_argument("--no-unembed", action="store_true", help="a model without unembedding (expand the stream)")
+    parser.add_argument("--norm", choices=["none", "LN", "RMS"], default="none", help="norm before whatever reads")
+    parser.add_argument("--no-gains", action="store_true", help="norms without gain (folded into the weights)")
+    parser.add_argument("--mlps", action="store_true", help="an MLP in every layer, what it writes a source of its own")
+    parser.add_argument("--key-value-heads", metavar="1,1", help="key/value heads of each layer (grouped queries)")
 
 
 def _json_option(parser: Any) -> None:

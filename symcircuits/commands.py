@@ -10,7 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.architecture import Architecture, attention_only
+from symcircuits.architecture import Architecture, transformer
 from symcircuits.notation import amount
 
 if TYPE_CHECKING:
@@ -47,9 +47,12 @@ def _read_architecture(options: argparse.Namespace) -> Architecture:
         raise ValueError('--heads is empty; write the heads of each layer, e.g. --heads 3,3, or "none" for zero layers')
     heads = [] if text.strip().lower() == "none" else _numbers(text, "--heads")
     positions = None if options.positions == "none" else options.positions
-    return attention_only(
+    groups = options.key_value_heads
+    return transformer(
         heads, positions, options.biases,
         scale=not options.no_scale, causal=not options.bidirectional, unembed=not options.no_unembed,
+        norm=None if options.norm == "none" else options.norm, gains=not options.no_gains, mlps=options.mlps,
+        groups=None if groups is None else _numbers(groups, "--key-value-heads"),
     )  # fmt: skip
 
 
@@ -147,8 +150,9 @@ def verify(options: argparse.Namespace) -> int:
 
     if (options.model is None) == (options.heads is None):
         raise ValueError("give either --heads or a MODEL to verify")
-    described = [o for o in ("biases", "no_scale", "bidirectional", "no_unembed") if getattr(options, o)]
-    described += ["positions"] if options.positions != "none" else []
+    flags = ("biases", "no_scale", "bidirectional", "no_unembed", "no_gains", "mlps", "key_value_heads")
+    described = [o for o in flags if getattr(options, o)]
+    described += [o for o in ("positions", "norm") if getattr(options, o) != "none"]
     if options.model is not None and described:
         raise ValueError(f"--{described[0].replace('_', '-')} goes with --heads; a MODEL says by itself what it has")
     _at_least_zero("--seed", options.seed)

@@ -14,10 +14,12 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.architecture import FINAL
 from symcircuits.expansion import Expansion, Term, composition_of
 from symcircuits.model import Run
 from symcircuits.paths import path_branches
 from symcircuits.rings import Floats
+from symcircuits.structured import Centring, Diagonal
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices
 
@@ -28,24 +30,34 @@ _KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, el
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
 
 
-class _Columns(Mapping[str, Any]):
-    """A run's arrays with biases as columns, as products need them."""
+class _Factors(Mapping[str, Any]):
+    """A run's arrays as products need them: biases as columns, the matrices of norms not written out."""
 
-    def __init__(self, arrays: Mapping[str, Any]) -> None:
-        self._arrays = arrays
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            array = self._arrays[name]
-            self._made[name] = array[:, None] if array.ndim == 1 else array
+            self._made[name] = self._make(name)
         return self._made[name]
 
+    def _make(self, name: str) -> Any:
+        glyph, _, label = name.partition("_")
+        if glyph == "D":
+            return Diagonal(self._run.norms[label])
+        if glyph == "C":
+            return Centring(self._run.model.d_model)
+        array = self._run.arrays[name]
+        if glyph == "gain":
+            return Diagonal(array)
+        return array[:, None] if array.ndim == 1 else array
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
+        return iter(self._run.arrays)
 
     def __len__(self) -> int:
-        return len(self._arrays)
+        return len(self._run.arrays)
 
 
 @final
@@ -59,7 +71,7 @@ class Values:
     def __init__(self, expansion: Expansion, run: Run) -> None:
         self.expansion, self.run = expansion, run
         known = {"embed": run.arrays["X0"]}
-        self._matrices = Matrices(_Columns(run.arrays), Floats(run.dtype), known)
+        self._matrices = Matrices(_Factors(run), Floats(run.dtype), known)
         self._batch = tuple(np.shape(run.tokens)[:-1])
 
     def __len__(self) -> int:
@@ -245,7 +257,10 @@ def reference(target: str, run: Run) -> Array:
     """What the model itself computed for a target: logits, the stream, or a head's masked scores."""
     if target == "logits":
         return run.logits  # type: ignore[return-value]
-    return run.streams[-1] if target == "stream" else run.scores[target.partition(":")[2]]
+    if target == "stream":
+        return run.streams[-1]
+    label = target.partition(":")[2]
+    return run.products.get(label, run.scores[label])
 
 
 def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
@@ -257,21 +272,44 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     itself is multiplied with: f then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size.
     """
     arrays, arch = run.arrays, run.model.architecture
-    if not target.startswith("scores"):
-        stream = _norm(run.streams[-1])[..., None]
-        return stream if target == "stream" else stream * _norm(arrays["W_U"])
+    if target == "stream":
+        return _norm(run.streams[-1])[..., None]
+    if target == "logits":
+        return _read_size(run, FINAL, run.streams[-1])[..., None] * _norm(arrays["W_U"])
     label = target.partition(":")[2]
-    read = run.streams[arch.head(label).layer]
-    if arch.positions == "shortformer":
-        read = read + arrays["P"]
-    w_q, w_k = (arrays[f"W_{s}_{label}"] for s in "QK")
-    q, k = (_norm(read @ w.T + arrays.get(f"b_{s}_{label}", 0)) for s, w in (("Q", w_q), ("K", w_k)))
-    size, x = _outer(q, k), _norm(read)
+    head = arch.head(label)
+    x = _read_size(run, f"L{head.layer}", run.streams[head.layer])
+    read = _read(run, head.layer)
+    w_q, w_k = arrays[f"W_Q_{label}"], arrays[f"W_K_{arch.key_value(head)}"]
+    b_q, b_k = arrays.get(f"b_Q_{label}", 0), arrays.get(f"b_K_{arch.key_value(head)}", 0)
+    q, k = _norm(read @ w_q.T + b_q), _norm(read @ w_k.T + b_k)
+    size = _outer(q, k)
     if w_q.shape[1] >= 16 * w_q.shape[0]:
         size = np.maximum(size, (_outer(x, k) * _length(w_q) + _outer(q, x) * _length(w_k)) / 16)
     if fused:
         size = np.maximum(size, _outer(x, x) * _length(arrays[f"W_QK_{label}"]) / 16)
     return np.asarray(size * (abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0))
+
+
+def _read(run: Run, layer: int) -> Array:
+    """What the queries and keys of a layer are made of: its stream, normed, with the position where it enters there."""
+    arrays, arch, read, label = run.arrays, run.model.architecture, run.streams[layer], f"L{layer}"
+    if arch.norm:
+        read = read - read.mean(axis=-1, keepdims=True) if arch.norm == "LN" else read
+        read = read * run.norms[label][..., None] * arrays.get(f"gain_{label}", 1) + arrays.get(f"b_N_{label}", 0)
+    return np.asarray(read + arrays["P"] if arch.positions == "shortformer" else read)
+
+
+def _read_size(run: Run, label: str, stream: Array) -> Array:
+    """The size of what is rounded when rows are read: their norm, through a norm that of its summands."""
+    arrays, arch = run.arrays, run.model.architecture
+    size = _norm(stream)
+    if arch.norm:
+        gain = float(np.abs(_wide(arrays.get(f"gain_{label}", np.ones(1)))).max())
+        size = size * _wide(run.norms[label]) * gain + _norm(arrays.get(f"b_N_{label}", np.zeros(1)))
+    if arch.positions == "shortformer" and label != FINAL:
+        size = size + _norm(arrays["P"])
+    return size
 
 
 def _wide(array: Array) -> Array:
@@ -306,7 +344,7 @@ def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fuse
         summed, absolute = (total.value, size.value) if total.count else (zero, zero)
         unit = np.finfo(run.dtype).eps / 2
         bound = np.broadcast_to(16 * unit * (absolute + rounding_scale(target, run, fused)), model.shape)
-        allowed = _allowed(target, run, model)
+        allowed = np.broadcast_to(_allowed(target, run), model.shape)
         error, bound = np.abs(summed - model)[allowed], bound[allowed]
     if not error.size:
         return Closure(target, 0.0, 0.0, False, total.count, listed)
@@ -318,10 +356,11 @@ def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fuse
     return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed)
 
 
-def _allowed(target: str, run: Run, model: Array) -> Array:
+def _allowed(target: str, run: Run) -> Array:
     """The entries that are compared: all, but of scores only those that the mask leaves."""
-    every = np.ones(model.shape, bool)
-    return np.tril(every) if target.startswith("scores") and run.model.architecture.causal else every
+    if not target.startswith("scores"):
+        return np.ones((1, 1), bool)
+    return run.masks[f"L{run.model.architecture.head(target.partition(':')[2]).layer}"]
 
 
 def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:

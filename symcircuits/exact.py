@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.algebra import Factor, Index, Symbol, Word
-from symcircuits.architecture import Architecture, Branch, Program, Readout, Source, readout
+from symcircuits.architecture import Architecture
 from symcircuits.elimination import inverse
 from symcircuits.model import matrix_names
+from symcircuits.programs import Branch, Program, Readout, Source, readout
 from symcircuits.rings import PrimeField, transpose
 from symcircuits.walk import Matrices, walk
 
@@ -160,17 +161,18 @@ def change_of_basis(at: Instance, seed: int) -> Instance:
     """The instance after a random invertible change of basis of the stream and of every head space.
 
     By type: a vector index is multiplied with the basis, a reader with its inverse. The query/key input of a
-    shortformer layer changes with the stream; context and vocabularies, which have a basis of their own, do not.
-    So logits and scores stay as they are, and a value ``X`` of the stream becomes ``X basis^T``.
+    shortformer layer changes with the stream, and so does what comes out of a norm: frozen, centring and gain are maps
+    like any other. Context and vocabularies, which have a basis of their own, do not change. So logits and scores stay
+    as they are, and a value ``X`` of the stream becomes ``X basis^T``.
     """
     rng = np.random.default_rng(seed)
     bases: dict[str, tuple[Array, Array]] = {}
 
     def acts(index: Index) -> Array | None:
         kind, owner = index.space.kind, index.space.owner
-        if kind not in ("model", "attention_input", "qk", "ov"):
+        if kind not in _BASES:
             return None
-        name = f"{kind} {owner}" if owner else "stream"
+        name = _BASES[kind] or f"{kind} {owner}"
         if name not in bases:
             bases[name] = _invertible(at, rng)
         basis, undone = bases[name]
@@ -184,6 +186,11 @@ def change_of_basis(at: Instance, seed: int) -> Instance:
         if right is not None:
             matrices[name] = at.ring.matmul(matrices[name], transpose(right))
     return Instance(at.ring, at.k, at.symbols, matrices, bases["stream"][0])
+
+
+# What has a basis: the stream's, or (empty) one of its owner.
+_STREAM = ("model", "attention_input", "normed_model", "centred_model", "scaled_model", "normed_input")
+_BASES = {**dict.fromkeys(_STREAM, "stream"), "qk": "", "ov": ""}
 
 
 def _invertible(at: Instance, rng: np.random.Generator) -> tuple[Array, Array]:

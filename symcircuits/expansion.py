@@ -8,9 +8,10 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, overload
 
-from symcircuits.architecture import Architecture, Head, Readout, Source, readout
+from symcircuits.architecture import Architecture, Head
 from symcircuits.notation import amount
 from symcircuits.paths import Paths
+from symcircuits.programs import Readout, Source, readout
 from symcircuits.terms import Term, composition_of
 from symcircuits.walk import Mark
 
@@ -260,10 +261,12 @@ class Expansion:
         return side
 
     def softmax_invisible(self) -> Expansion:
-        """The score terms that softmax does not see: the key side starts from a bias."""
+        """The score terms that softmax does not see: the key side starts from a bias, and meets no norm."""
         if not self.readout.bilinear:
             raise ValueError(f"only score terms meet a softmax, those of {self.target} do not")
-        names = {s.name for s in self._side_sources(1) if s.is_bias}
+        layers = self.readout.sides[1]
+        seen = layers[-1:] if self.architecture.norm else layers  # norms stand before every reader, or nowhere
+        names = {s.name for layer in seen for s in layer.sources if s.is_bias}
         return self._with(Clause("from_source", frozenset(names), "key"))
 
     @cached_property

@@ -30,7 +30,7 @@ def word_expr(word: Word, sizes: Mapping[str, Any] | None = None) -> Any:
     an unknown or impossible size. Source: SymPy's matrix expressions.
 
     >>> from symcircuits.algebra import Word
-    >>> from symcircuits.architecture import embedding
+    >>> from symcircuits.programs import embedding
     >>> word_expr(Word(embedding())), word_expr(Word(embedding()), {"n_context": 7, "d_model": 16}).shape
     (t*W_E.T, (7, 16))
     """
@@ -47,7 +47,7 @@ def _expression(word: Word, given: Mapping[str, Any], ones: Any) -> Any:
     matrices = []
     for f in _written(word):
         matrix = ones if f.symbol.glyph == "ones" else _matrix(f.symbol, given)
-        matrices.append(matrix.T if f.transposed else matrix)
+        matrices.append(matrix.T if f.marked else matrix)
     return matrices[0] if len(matrices) == 1 and not scales else MatMul(*scales, *matrices)
 
 
@@ -75,7 +75,7 @@ def _given_sizes(sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The given sizes, checked: known names, whole numbers from 1 on (or SymPy's whole symbols)."""
     known = sorted({size for size in SIZES.values() if size != "1"})
     for name, value in sizes.items():
-        if name not in known and not re.fullmatch(r"d_head_L\d+H\d+", name):
+        if name not in known and not re.fullmatch(r"d_head_L\d+[HG]\d+", name):
             raise ValueError(f"there is no size {name!r}; the sizes are {', '.join(known)}, d_head_L0H1, ...")
         whole = hasattr(value, "__index__") and not isinstance(value, bool) and value >= 1
         if not whole and getattr(value, "is_integer", None) is not True:
@@ -185,7 +185,7 @@ def lambdify_word(word: Word) -> TermFunction:
     """The word as a NumPy function of named arrays, through ``sympy.lambdify`` and a printer of our own.
 
     >>> from symcircuits.algebra import Word
-    >>> from symcircuits.architecture import embedding
+    >>> from symcircuits.programs import embedding
     >>> lambdify_word(Word(embedding()))(t=[[1, 0], [0, 1]], W_E=[[2.0, 3.0]]).tolist()
     [[2.0], [3.0]]
     """

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
+from symcircuits.algebra import SYMMETRIC
 from symcircuits.architecture import Architecture, as_head
 from symcircuits.notation import amount
 
@@ -18,11 +19,16 @@ __all__ = ["CONVENTIONS", "Letter", "Names", "RawFactor", "ReadError", "Token", 
 
 CONVENTIONS: Final = ("paper", "transformerlens")
 _LABELLED: Final = ("A", "W_Q", "W_K", "W_V", "W_O", "W_OV", "W_QK", "b_V", "b_Q", "b_K", "scale")
-_PLAIN: Final = ("t", "P", "ones", "X0", "W_E", "W_U", "b_U")
-_ALIASES: Final = {"s": "scale", "X_0": "X0"}
+_PLAIN: Final = ("t", "P", "ones", "X0", "W_E", "W_U", "b_U", "C")
+_SHARED: Final = ("W_K", "W_V", "b_K", "b_V")  # carry the label of a group of heads, where there are groups
+_OF_LAYER: Final = ("b_O", "mlp")
+_OF_NORM: Final = ("D", "gain", "b_N")
+_ALIASES: Final = {"s": "scale", "X_0": "X0", r"\Gamma": "gain", "Gamma": "gain", "M": "mlp"}
 # TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
 _THEIR_NAMES: Final = {"OV": "W_OV", "QK": "W_QK", "W_pos": "P"}
-_FLIPPED: Final = frozenset(["W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_OV", "b_V", "b_O", "b_Q", "b_K", "b_U"])
+_FLIPPED: Final = frozenset(
+    ["W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_OV", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U"]
+)
 _SHOWN: Final = 56  # characters of the text that an error shows
 _DIGITS: Final = 18
 
@@ -69,8 +75,8 @@ class Letter(NamedTuple):
 
     @property
     def T(self) -> Letter:
-        """The transpose."""
-        return Letter(self.glyph, self.label, not self.transposed)
+        """The transpose; a symmetric matrix is never marked."""
+        return Letter(self.glyph, self.label, not self.transposed and self.glyph not in SYMMETRIC)
 
     @property
     def name(self) -> tuple[str, str]:
@@ -112,7 +118,10 @@ class Names:
     def __init__(self, architecture: Architecture, convention: str, source: str = "") -> None:
         self.architecture, self.convention, self.source = architecture, convention, source
         theirs = _THEIR_NAMES if convention == "transformerlens" else {}
-        self._known = {n: n for n in (*_LABELLED, *_PLAIN, "b_O")} | _ALIASES | theirs
+        known = [*_LABELLED, *_PLAIN, "b_O", *(["mlp"] if architecture.mlps else [])]
+        known += _OF_NORM if architecture.norm else []
+        known = [n for n in known if n != "C" or architecture.norm == "LN"]
+        self._known = {n: n for n in known} | {a: n for a, n in _ALIASES.items() if n in known} | theirs
 
     def fault(self, message: str, at: int) -> NoReturn:
         """Refuse the formula at this place."""
@@ -123,16 +132,21 @@ class Names:
         glyph, label = self._glyph(name, label, at)
         if glyph == "scale":
             return Token("scale", at, self._head(label, at))
-        if glyph in _LABELLED:
+        if glyph in _SHARED:
+            label = self._shared(label, at)
+        elif glyph in _LABELLED:
             label = self._head(label, at)
-        elif glyph == "b_O":
-            label = self._layer(label, at)
+        elif glyph in _OF_LAYER:
+            label = self._layer(glyph, label, at)
+        elif glyph in _OF_NORM:
+            label = self._norm(glyph, label, at)
         transposed ^= self.convention == "transformerlens" and glyph in _FLIPPED
+        transposed &= glyph not in SYMMETRIC
         return Token("factor", at, RawFactor(Letter(glyph, label, transposed), at))
 
     def _glyph(self, name: str, label: str | None, at: int) -> tuple[str, str]:
         plain = name.replace("{", "").replace("}", "")
-        found = re.fullmatch(r"(\w+?)_(L\d+(?:H\d+)?)", plain)  # a Python identifier: W_OV_L0H1
+        found = re.fullmatch(rf"(\w+?)_({_OWNER})", plain)  # a Python identifier: W_OV_L0H1
         if found and label is None:
             plain, label = found.groups()
         glyph = self._known.get(plain)
@@ -141,7 +155,7 @@ class Names:
         if glyph in _PLAIN and label is not None:
             self.fault(f"{plain} has no label", at)
         if glyph not in _PLAIN and not label:
-            example = "b_O[L0], of a layer" if glyph == "b_O" else f"{plain}[L0H0], of a head"
+            example = f"{plain}[L0], of a layer" if glyph in _OF_LAYER + _OF_NORM else f"{plain}[L0H0], of a head"
             self.fault(f"{plain} needs a label, e.g. {example}", at)
         return glyph, label or ""
 
@@ -164,17 +178,37 @@ class Names:
         except ValueError as fault:
             self.fault(str(fault), at)
 
-    def _layer(self, label: str, at: int) -> str:
+    def _shared(self, label: str, at: int) -> str:
+        """The label of keys and values: a group's, or that of a head's group."""
+        found = re.fullmatch(r"[Ll](\d{1,9})[Gg](\d{1,9})", label)
+        if not found:
+            return self.architecture.key_value(as_head(self._head(label, at)))
+        layer, name = int(found[1]), f"L{int(found[1])}G{int(found[2])}"
+        groups = self.architecture.key_values(layer) if layer < self.architecture.n_layers else ()
+        if name not in groups:
+            known = f"layer {layer} has {', '.join(groups)}" if groups else "there is no such layer"
+            self.fault(f"there are no keys and values {name}: {known}", at)
+        return name
+
+    def _layer(self, glyph: str, label: str, at: int) -> str:
         found = re.fullmatch(r"[Ll](\d{1,9})", label)
         if not found:
-            self.fault(f"{label[:40]!r} is not the name of a layer; write b_O[L0]", at)
+            self.fault(f"{label[:40]!r} is not the name of a layer; write {glyph}[L0]", at)
         if int(found[1]) >= self.architecture.n_layers:
             layers = amount(self.architecture.n_layers, "layer")
             self.fault(f"there is no layer {label}: the model has {layers}, counted from 0", at)
         return f"L{int(found[1])}"
 
+    def _norm(self, glyph: str, label: str, at: int) -> str:
+        known = [name for name in self.architecture.norm_labels if name[0] != "M"]
+        found = next((name for name in known if name.lower() == label.lower()), None)
+        if found is None:
+            self.fault(f"{label[:40]!r} is not the name of a norm; write {glyph}[...] with {' or '.join(known)}", at)
+        return found
+
 
 # ------------------------------------------------------------------------------------------ text and LaTeX
+_OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final"
 _NESTED = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 _SKIP: Final = re.compile(
     r"""\s+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\[\]()\ ] | \\\\\*? | \\q?quad(?![A-Za-z]) | \\displaystyle(?![A-Za-z])
@@ -187,14 +221,15 @@ _OPEN: Final = re.compile(r"\\textcolor\{[^{}]*\}\{|\{")
 _TIMES: Final = re.compile(r"@|\*|·|\\cdot(?![A-Za-z])")
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _LATEX_NAME: Final = re.compile(
-    r"\\mathbf\{1\}|(?:ones|scale)(?![A-Za-z])|X\d+|[A-Za-z]\w*?_L\d+(?:H\d+)?|[A-Za-z](?:_(?:\{\w+\}|OV|QK|[A-Za-z0-9]))?"
+    r"\\mathbf\{1\}|\\Gamma(?![A-Za-z])|(?:ones|scale|gain|mlp)(?![A-Za-z])|X\d+"
+    rf"|[A-Za-z]\w*?_(?:{_OWNER})(?![A-Za-z])|[A-Za-z](?:_(?:\{{\w+\}}|OV|QK|[A-Za-z0-9]))?"
 )
 _LABEL: Final = re.compile(r"\s*\[([^\[\]]*)\]")
 _DOT_T: Final = re.compile(r"\s*\.\s*T(?!\w)")
 _SUPER: Final = re.compile(rf"\s*\^\s*(?:{_NESTED}|(\\top(?![A-Za-z])|\\mathsf\{{T\}}|[A-Za-z0-9]))")
 _SUPER_PART: Final = re.compile(
     r"(?P<space>\s+|\\[,;:! ])|(?P<T>\\mathsf\{T\}|\\mathrm\{T\}|\\top(?![A-Za-z])|T(?!\w))"
-    r"|\\mathrm\{(?P<roman>[^{}]*)\}|(?P<plain>[Ll]\d+(?:[Hh]\d+)?)"
+    r"|\\mathrm\{(?P<roman>[^{}]*)\}|(?P<plain>[Ll]\d+(?:[HhGg]\d+)?)"
 )
 _LEFT_SIDE: Final = re.compile(
     r"(?:\s|\$|\\displaystyle|\\\[|&|\\begin\{[a-z]+\*?\}(?:\{\d\})?)*"
@@ -286,7 +321,7 @@ def _token(text: str, at: int, names: Names, name: re.Pattern[str]) -> tuple[Tok
 def _symbol(text: str, found: re.Match[str], names: Names) -> tuple[Token, int]:
     """A symbol with its label and transposes."""
     label, transposed, at = None, False, found.end()
-    written = "ones" if found[0].startswith("\\") else found[0]
+    written = "ones" if found[0].startswith("\\math") else found[0]
     if bracket := _LABEL.match(text, at):
         label, at = bracket[1].strip(), bracket.end()
     while True:

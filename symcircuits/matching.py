@@ -10,25 +10,27 @@ from itertools import pairwise
 from typing import NamedTuple, final
 
 from symcircuits.algebra import Factor
-from symcircuits.architecture import Head, Source, as_head
+from symcircuits.architecture import Architecture, Head, as_head
 from symcircuits.expansion import Expansion, Term
 from symcircuits.lexing import Letter
 from symcircuits.paths import Path, path_factors
+from symcircuits.programs import Source
 
 __all__ = [
-    "CONTEXT", "READERS", "Letters", "Match", "Matcher", "circuit_forms", "fuse", "letters_of", "sources_named",
-    "transpose", "unfuse",
+    "CONTEXT", "READERS", "Letters", "Match", "Matcher", "Spelling", "circuit_forms", "letters_of", "sources_named",
+    "transpose",
 ]  # fmt: skip
 
 Letters = tuple[Letter, ...]
 
-CONTEXT = ("A", "t", "X0", "ones")  # what a circuit does not hold
+CONTEXT = ("A", "D", "t", "X0", "ones", "mlp")  # what a circuit does not hold
 READERS = ("W_QK", "W_Q", "W_K", "b_Q", "b_K")  # where a query meets a key
 _PAIRS = {
     ("t", False, "W_E", True): ("X0", False), ("W_E", False, "t", True): ("X0", True),
     ("W_O", False, "W_V", False): ("W_OV", False), ("W_V", True, "W_O", True): ("W_OV", True),
     ("W_Q", True, "W_K", False): ("W_QK", False), ("W_K", True, "W_Q", False): ("W_QK", True),
 }  # fmt: skip
+_HEADED = ("W_O", "W_Q")  # a head's own, where keys and values are those of a group
 _PARTS = {fused: ((a, ta), (b, tb)) for (a, ta, b, tb), fused in _PAIRS.items()}
 
 
@@ -41,7 +43,7 @@ class Match(NamedTuple):
 
 def letters_of(factors: Iterable[Factor]) -> Letters:
     """The names of typed factors."""
-    return tuple(Letter(f.symbol.glyph, f.symbol.label, f.transposed) for f in factors)
+    return tuple(Letter(f.symbol.glyph, f.symbol.label, f.marked) for f in factors)
 
 
 def transpose(letters: Sequence[Letter]) -> Letters:
@@ -49,30 +51,47 @@ def transpose(letters: Sequence[Letter]) -> Letters:
     return tuple(letter.T for letter in reversed(letters))
 
 
-def fuse(letters: Iterable[Letter]) -> Letters:
-    """Abbreviations used wherever they can be: ``t @ W_E.T`` as ``X0``, ``W_O @ W_V`` as ``W_OV``.
+@final
+class Spelling:
+    """The abbreviations of an architecture's letters: ``X0``, ``W_OV``, ``W_QK``.
 
-    >>> [f.text for f in fuse((Letter("W_V", "L0H1", True), Letter("W_O", "L0H1", True)))]
+    >>> from symcircuits.architecture import attention_only
+    >>> spelled = Letter("W_V", "L0H1", True), Letter("W_O", "L0H1", True)
+    >>> [f.text for f in Spelling(attention_only((2,))).fuse(spelled)]
     ['W_OV[L0H1].T']
     """
-    out: list[Letter] = []
-    for b in letters:
-        a = out[-1] if out else None
-        pair = _PAIRS.get((a.glyph, a.transposed, b.glyph, b.transposed)) if a and a.label == b.label else None
-        if a is None or pair is None:
-            out.append(b)
-        else:
-            out[-1] = Letter(pair[0], b.label, pair[1])
-    return tuple(out)
 
+    def __init__(self, architecture: Architecture) -> None:
+        self._shared = {h.label: architecture.key_value(h) for h in architecture.all_heads}
 
-def unfuse(letters: Iterable[Letter], glyphs: tuple[str, ...] = ("X0", "W_OV", "W_QK")) -> Letters:
-    """Abbreviations written out."""
-    out: list[Letter] = []
-    for f in letters:
-        parts = _PARTS.get((f.glyph, f.transposed)) if f.glyph in glyphs else None
-        out += [Letter(g, f.label, t) for g, t in parts] if parts else [f]
-    return tuple(out)
+    def fuse(self, letters: Iterable[Letter]) -> Letters:
+        """Abbreviations used wherever they can be: ``t @ W_E.T`` as ``X0``, ``W_O @ W_V`` as ``W_OV``."""
+        out: list[Letter] = []
+        for b in letters:
+            pair = self._pair(out[-1], b) if out else None
+            if pair is None:
+                out.append(b)
+            else:
+                out[-1] = pair
+        return tuple(out)
+
+    def _pair(self, a: Letter, b: Letter) -> Letter | None:
+        fused = _PAIRS.get((a.glyph, a.transposed, b.glyph, b.transposed))
+        if fused is None:
+            return None
+        head, other = (a, b) if a.glyph in _HEADED else (b, a)  # which of the two is the head's own
+        if self._shared.get(head.label, "") != other.label:
+            return None
+        return Letter(fused[0], head.label, fused[1])
+
+    def unfuse(self, letters: Iterable[Letter], glyphs: tuple[str, ...] = ("X0", "W_OV", "W_QK")) -> Letters:
+        """Abbreviations written out."""
+        out: list[Letter] = []
+        for f in letters:
+            parts = _PARTS.get((f.glyph, f.transposed)) if f.glyph in glyphs else None
+            shared = self._shared.get(f.label, f.label)
+            out += [Letter(g, f.label if g in _HEADED else shared, t) for g, t in parts] if parts else [f]
+        return tuple(out)
 
 
 def sources_named(letters: Iterable[Letter]) -> list[str]:
@@ -83,7 +102,7 @@ def sources_named(letters: Iterable[Letter]) -> list[str]:
             names.append("embed")
         elif f.glyph == "P":
             names.append("pos")
-        elif f.glyph[:2] == "b_":
+        elif f.glyph[:2] == "b_" or f.glyph == "mlp":
             names.append(f.glyph + (f"[{f.label}]" if f.label else ""))
     return list(dict.fromkeys(names))
 
@@ -95,7 +114,11 @@ class Matcher:
     def __init__(self, expansion: Expansion) -> None:
         self.expansion, self.readout = expansion, expansion.readout
         programs = self.readout.sides
-        self.sources: list[dict[str, Source]] = [{s.name: s for la in p for s in la.sources} for p in programs]
+        self.spelling = Spelling(expansion.architecture)
+        self.sources: list[dict[str, list[Source]]] = [{} for _ in programs]
+        for named, program in zip(self.sources, programs, strict=True):
+            for s in (s for layer in program for s in layer.sources):
+                named.setdefault(s.name, []).append(s)
         self._heads = [{h for heads in side.layer_heads for h in heads} for side in expansion.sides]
         self._paths: dict[tuple[int, Letters], Path | None] = {}
 
@@ -117,21 +140,27 @@ class Matcher:
         """Whether the paths of a side can go through this head."""
         return head in self._heads[side]
 
+    def source(self, side: int, name: str, heads: tuple[Head, ...]) -> Source | None:
+        """The source of that name from which a path through these heads may start."""
+        found = self.sources[side].get(name, [])
+        inside = [s for s in found if s.head is not None and s.head in heads[:1]]
+        return next(iter(inside or [s for s in found if s.head is None]), None)
+
     def side_letters(self, side: int, path: Path) -> Letters:
         """The letters of one side's path, readout included."""
-        return fuse(letters_of(path_factors(self.readout.sides[side], path)))
+        return self.spelling.fuse(letters_of(path_factors(self.readout.sides[side], path)))
 
     def term_letters(self, term: Term) -> Letters:
         """The letters of a term."""
         sides = [self.side_letters(i, p) for i, p in enumerate(term.paths)]
-        return fuse(sides[0] + (transpose(sides[1]) if len(sides) == 2 else ()))
+        return self.spelling.fuse(sides[0] + (transpose(sides[1]) if len(sides) == 2 else ()))
 
     def term(self, letters: Letters) -> Term | None:
         """The term that is written with these letters in this order, if there is one."""
         if not self.readout.bilinear:
             path = self._path(0, letters)
             return self.make((path,)) if path else None
-        letters = unfuse(letters, ("W_QK",))
+        letters = self.spelling.unfuse(letters, ("W_QK",))
         joints = [i for i in range(1, len(letters)) if letters[i - 1].glyph in READERS and letters[i].glyph in READERS]
         if len(joints) != 1:
             return None
@@ -145,12 +174,13 @@ class Matcher:
 
     def _read_path(self, side: int, letters: Letters) -> Path | None:
         """The path whose letters these are: heads from the patterns in front, the source from what follows."""
-        n = next((i for i, f in enumerate(letters) if f.glyph != "A"), len(letters))
+        n = next((i for i, f in enumerate(letters) if f.glyph not in ("A", "D")), len(letters))
         names = sources_named(letters[n : n + 2])
-        source = self.sources[side].get(names[0]) if names else None
+        heads = tuple(as_head(f.label) for f in reversed(letters[:n]) if f.glyph == "A")
+        source = self.source(side, names[0], heads) if names else None
         if source is None:
             return None
-        path = Path(source, tuple(as_head(f.label) for f in reversed(letters[:n])))
+        path = Path(source, heads)
         if not self.is_path(side, path) or self.side_letters(side, path) != letters:
             return None
         return path
@@ -173,7 +203,7 @@ class Matcher:
         if not self.readout.bilinear:
             path = self._circuit_path(0, letters)
             return (path,) if path else None
-        letters = unfuse(letters, ("W_QK",))
+        letters = self.spelling.unfuse(letters, ("W_QK",))
         readers = [i for i, f in enumerate(letters) if f.glyph in READERS]
         if len(readers) != 2:
             return None
@@ -183,14 +213,14 @@ class Matcher:
 
     def _circuit_path(self, side: int, letters: Letters) -> Path | None:
         names = sources_named(letters)
-        source = self.sources[side].get(names[0] if names else "embed")
         heads = tuple(as_head(f.label) for f in letters if f.glyph in ("W_OV", "W_O"))
+        source = self.source(side, names[0] if names else "embed", heads)
         return Path(source, heads) if source else None
 
 
 def circuit_forms(matcher: Matcher, term: Term) -> list[tuple[Letters, str]]:
     """How the circuit of a term may be written: with and without embedding and unembedding, which way round."""
-    inner = tuple(f for f in unfuse(matcher.term_letters(term), ("X0",)) if f.glyph not in CONTEXT)
+    inner = tuple(f for f in matcher.spelling.unfuse(matcher.term_letters(term), ("X0",)) if f.glyph not in CONTEXT)
     starts = [inner, inner[1:]] if inner[0].glyph == "W_E" else [inner]
     if term.readout.bilinear:
         bare = [f[:-1] if f[-1].glyph == "W_E" else f for f in starts]

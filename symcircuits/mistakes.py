@@ -8,28 +8,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from symcircuits import algebra
-from symcircuits.algebra import Factor, IllTyped, Symbol, Word, check_finished
-from symcircuits.architecture import Architecture, Head, as_head, attention_only, readout
+from symcircuits.algebra import SYMMETRIC, Factor, IllTyped, Symbol, Word, check_finished
+from symcircuits.architecture import Architecture, Head, as_head, possible_biases
 from symcircuits.expansion import Term
 from symcircuits.lexing import Letter
-from symcircuits.matching import READERS, Letters, Matcher, circuit_forms, fuse, sources_named, transpose, unfuse
+from symcircuits.matching import READERS, Letters, Matcher, Spelling, circuit_forms, sources_named, transpose
 from symcircuits.paths import Path
+from symcircuits.programs import readout
 
 __all__ = ["MISTAKES", "Edit", "Nearest", "mistake_of", "nearest", "type_fault"]
 
 # Every name that a mistake can have, the most telling first; the order decides where there are several.
 MISTAKES: Final = (
     "position-in-ov", "bias-per-head", "norm-side", "gain-order", "layer-order", "query-key-swap", "wrong-head",
-    "transpose", "wrong-matrix", "factor-order", "doubled-factor", "dropped-factor", "extra-factor", "scale",
-    "extra-terms", "missing-terms", "unknown",
+    "wrong-norm", "transpose", "wrong-matrix", "factor-order", "doubled-factor", "dropped-factor", "extra-factor",
+    "scale", "extra-terms", "missing-terms", "unknown",
 )  # fmt: skip
 _SPELLED: Final = {"X0": ("t", "W_E"), "W_OV": ("W_O", "W_V"), "W_QK": ("W_Q", "W_K")}
 _LONGEST: Final = 250  # letters of a word whose nearest term is looked for
 _TURN, _RELABEL, _CHANGE, _MISSING, _EXTRA, _ORDER = 100, 100, 200, 100, 110, 100
+_LIGHT = 30  # what norms do is often left out as a whole
 
 
 class Edit(NamedTuple):
@@ -64,12 +67,13 @@ def _replacement(given: Letter, right: Letter) -> tuple[int, str]:
 
 def _aligned(given: Letters, right: Letters) -> tuple[int, tuple[Edit, ...]]:
     """The cheapest changes from one product to the other, letter by letter."""
-    rows = [[j * _MISSING for j in range(len(right) + 1)]]
+    missing = [_LIGHT if b.glyph in SYMMETRIC else _MISSING for b in right]
+    rows = [[sum(missing[:j]) for j in range(len(right) + 1)]]
     for i, a in enumerate(given, 1):
         row = [i * _EXTRA]
         for j, b in enumerate(right, 1):
             put = rows[i - 1][j - 1] + _replacement(a, b)[0]
-            row.append(min(put, rows[i - 1][j] + _EXTRA, row[j - 1] + _MISSING))
+            row.append(min(put, rows[i - 1][j] + _EXTRA, row[j - 1] + missing[j - 1]))
         rows.append(row)
     edits: list[Edit] = []
     i, j = len(given), len(right)
@@ -78,7 +82,7 @@ def _aligned(given: Letters, right: Letters) -> tuple[int, tuple[Edit, ...]]:
             kind = _replacement(given[i - 1], right[j - 1])[1]
             edits += [Edit(kind, given[i - 1], right[j - 1])] if kind else []
             i, j = i - 1, j - 1
-        elif j and rows[i][j] == rows[i][j - 1] + _MISSING:
+        elif j and rows[i][j] == rows[i][j - 1] + missing[j - 1]:
             edits.append(Edit("missing", None, right[j - 1]))
             j -= 1
         else:
@@ -103,7 +107,7 @@ def _distance(given: Letters, right: Letters) -> tuple[int, tuple[Edit, ...]]:
 
 # ----------------------------------------------------------------------------------------------- candidates
 def _heads(letters: Letters, glyphs: tuple[str, ...]) -> list[Head]:
-    return list(dict.fromkeys(as_head(f.label) for f in letters if f.glyph in glyphs))
+    return list(dict.fromkeys(as_head(f.label) for f in letters if f.glyph in glyphs and "G" not in f.label))
 
 
 def _chains(letters: Letters) -> Iterator[tuple[Head, ...]]:
@@ -118,8 +122,8 @@ def _chains(letters: Letters) -> Iterator[tuple[Head, ...]]:
 def _paths(matcher: Matcher, side: int, letters: Letters) -> list[Path]:
     """The paths of one side that the letters suggest."""
     sources = matcher.sources[side]
-    named = [sources[n] for n in sources_named(letters) if n in sources]
-    named += [sources[n] for n in ("embed", "pos") if n in sources and sources[n] not in named]
+    names = dict.fromkeys((*sources_named(letters), "embed", "pos"))
+    named = [source for n in names for source in sources.get(n, ())]
     found: dict[str, Path] = {}
     for chain in _chains(letters):
         for source in named:
@@ -157,7 +161,7 @@ def _best_paths(matcher: Matcher, side: int, letters: Letters, circuit: bool) ->
     paths = _paths(matcher, side, letters)
     if len(paths) <= 3 or circuit:
         return paths[:8]
-    return sorted(paths, key=lambda p: _distance(fuse(letters), matcher.side_letters(side, p))[0])[:3]
+    return sorted(paths, key=lambda p: _distance(matcher.spelling.fuse(letters), matcher.side_letters(side, p))[0])[:3]
 
 
 def _forms(matcher: Matcher, term: Term, given: Letters, circuit: bool) -> Iterator[tuple[Letters, Letters]]:
@@ -167,7 +171,7 @@ def _forms(matcher: Matcher, term: Term, given: Letters, circuit: bool) -> Itera
         yield given, form
         spelled = () if circuit else tuple(w for w, parts in _SPELLED.items() if any(f.glyph in parts for f in given))
         if spelled:
-            yield unfuse(given, spelled), unfuse(form, spelled)
+            yield matcher.spelling.unfuse(given, spelled), matcher.spelling.unfuse(form, spelled)
 
 
 def _ends(letters: Letters) -> int:
@@ -193,7 +197,7 @@ def nearest(matcher: Matcher, letters: Letters, circuit: bool = False) -> Neares
         for given, form in _forms(matcher, term, letters, circuit):
             cost, edits = _distance(given, form)
             if edits and (best is None or (cost, number) < best[0]):
-                best = (cost, number), Nearest(term, fuse(form), edits, cost)
+                best = (cost, number), Nearest(term, matcher.spelling.fuse(form), edits, cost)
     return best[1] if best and best[1].cost <= 250 + 40 * len(letters) else None
 
 
@@ -216,7 +220,8 @@ def _strange(architecture: Architecture, source: str) -> bool:
     """Whether the model has no such source at all."""
     if source == "pos":
         return architecture.positions is None
-    return source != "embed" and source not in architecture.biases
+    mlps = [f"mlp[L{layer}]" for layer in architecture.mlps]
+    return source != "embed" and source not in architecture.biases and source not in mlps
 
 
 def _position_in_ov(matcher: Matcher, letters: Letters) -> bool:
@@ -242,6 +247,8 @@ def _kind(matcher: Matcher, letters: Letters, found: Nearest, edit: Edit) -> str
     if edit.kind == "relabel":
         assert given is not None
         assert right is not None
+        if right.glyph in ("D", "gain", "b_N"):
+            return "wrong-norm"
         inside = any(n == f"b_V[{right.label}]" for n in bias)
         return "bias-per-head" if inside and given.glyph in ("A", "b_V", "W_O") else "wrong-head"
     if edit.kind == "missing":
@@ -255,7 +262,7 @@ def _extra_kind(matcher: Matcher, letters: Letters, found: Nearest, given: Lette
     in_given, in_right = (Counter(f.name for f in ls) for ls in (letters, found.letters))
     if in_given[given.name] > in_right[given.name] > 0:
         return "doubled-factor"
-    if given.glyph not in ("A", "W_OV", "W_O", "W_V"):
+    if given.glyph not in ("A", "W_OV", "W_O", "W_V") or "G" in given.label:
         return "extra-factor"
     head = as_head(given.label)
     if given.glyph == "A" and f"b_O[L{head.layer}]" in bias:
@@ -279,9 +286,25 @@ def _order_kind(letters: Letters, right: Letters) -> str:
 
     if any(f.glyph in READERS for f in letters) and sides(letters) != sides(right):
         return "query-key-swap"
+
+    def order(ls: Letters, glyphs: tuple[str, ...]) -> list[tuple[str, str]]:
+        return [f.name for f in ls if f.glyph in glyphs]
+
     if any(heads(letters, g) != heads(right, g) for g in ("A", "W_OV", "W_O", "W_V")):
         return "layer-order"
+    if order(letters, ("A", "D")) != order(right, ("A", "D")) or _crossed(letters) != _crossed(right):
+        return "norm-side"
+    if order(letters, _GAINED) != order(right, _GAINED):
+        return "gain-order"
     return "factor-order"
+
+
+_GAINED: Final = ("C", "gain", "W_Q", "W_K", "W_V", "W_O", "W_OV", "W_QK", "W_U")
+
+
+def _crossed(letters: Letters) -> list[str]:
+    """What norms scale: on which side of the sources they stand."""
+    return ["D" if f.glyph == "D" else "X" for f in letters if f.glyph in ("D", "X0", "t", "P", "ones", "mlp")]
 
 
 # ---------------------------------------------------------------------------------------------------- types
@@ -293,11 +316,16 @@ def type_fault(architecture: Architecture, letters: Letters, scales: tuple[str, 
     >>> print(type_fault(attention_only((1, 1)), wrong, (), True)[:53])
     W_QK[L1H0] @ W_OV[L0H0].T cannot be multiplied: W_QK[
     """
-    symbols = _symbols(architecture, frozenset(f.label for f in letters if f.glyph in READERS))
-    factors = [symbols.get(f.name) for f in unfuse(letters)]
-    if any(s is None for s in factors):
-        return ""
-    typed = [Factor(s, f.transposed) for s, f in zip(factors, unfuse(letters), strict=True) if s]
+    labels = {f.label for f in letters if f.glyph in READERS}
+    heads = frozenset(str(h) for h in architecture.all_heads if {str(h), architecture.key_value(h)} & labels)
+    symbols = _symbols(architecture, heads)
+    typed: list[Factor] = []
+    for f in Spelling(architecture).unfuse(letters):
+        ways = [Factor(s, f.transposed) for s in symbols.get(f.name, ())]
+        ways += [w.T for w in ways if f.glyph in SYMMETRIC]
+        if not ways:
+            return ""
+        typed.append(next((w for w in ways if typed and not algebra.contraction_fault(typed[-1].col, w.row)), ways[0]))
     try:
         word = Word(algebra.fuse(typed), scales)
         if not circuit:
@@ -308,15 +336,17 @@ def type_fault(architecture: Architecture, letters: Letters, scales: tuple[str, 
 
 
 @lru_cache(maxsize=8)
-def _symbols(architecture: Architecture, heads: frozenset[str]) -> dict[tuple[str, str], Symbol]:
-    """The typed symbols of a model with every source that there can be."""
-    full = attention_only(architecture.heads, architecture.positions or "standard", True)
+def _symbols(architecture: Architecture, heads: frozenset[str]) -> dict[tuple[str, str], tuple[Symbol, ...]]:
+    """The typed symbols of a model with every source that there can be; of some there is one for each place."""
+    biases = frozenset(possible_biases(replace(architecture, unembed=True)))
+    full = replace(architecture, positions=architecture.positions or "standard", biases=biases, unembed=True)
     programs = list(readout(full, "logits").sides)
     for head in sorted(heads) or [str(h) for h in full.all_heads[:1]]:
         programs += readout(full, f"scores:{head}").sides
-    found: dict[tuple[str, str], Symbol] = {}
+    found: dict[tuple[str, str], dict[Symbol, None]] = {}
     for layer in (layer for program in programs for layer in program):
         factors = [f for s in layer.sources for f in s.factors]
         factors += [f for b in layer.branches for f in b.left + b.right]
-        found |= {(f.symbol.glyph, f.symbol.label): f.symbol for f in factors}
-    return found
+        for f in factors:
+            found.setdefault((f.symbol.glyph, f.symbol.label), {})[f.symbol] = None
+    return {name: tuple(symbols) for name, symbols in found.items()}

@@ -12,14 +12,15 @@ _GLYPHS = {
     "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0",
     "W_E": "W_E", "W_U": "W_U", "W_Q": "W_Q", "W_K": "W_K", "W_V": "W_V", "W_O": "W_O",
     "W_OV": "W_{OV}", "W_QK": "W_{QK}",
+    "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "b_N": "b_N",
     "b_V": "b_V", "b_O": "b_O", "b_Q": "b_Q", "b_K": "b_K", "b_U": "b_U",
 }  # fmt: skip
 
 
 def latex_label(label: str) -> str:
     """A head or layer label in LaTeX: ``\\mathrm{L0H1}``; a generic head, ``h_1`` or ``h``, in italics."""
-    if label[:1].islower():
-        letter, _, number = label.partition("_")
+    letter, _, number = label.partition("_")
+    if letter.islower() and len(letter) == 1:
         return letter + (f"_{{{number}}}" if number else "")
     return rf"\mathrm{{{label}}}"
 
@@ -37,7 +38,7 @@ def symbol_latex(symbol: Symbol, transposed: bool = False) -> str:
 
 def factor_latex(factor: Factor) -> str:
     """A factor in LaTeX."""
-    return symbol_latex(factor.symbol, factor.transposed)
+    return symbol_latex(factor.symbol, factor.marked)
 
 
 def scale_latex(label: str) -> str:

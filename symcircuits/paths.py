@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from symcircuits.algebra import Factor
-from symcircuits.architecture import SOURCE_ORDER, Branch, Head, Program, Source
+from symcircuits.architecture import SOURCE_ORDER, Head
+from symcircuits.programs import Branch, Program, Source
 from symcircuits.walk import Counts, Mark, Marked, walk_marked
 
 __all__ = ["Path", "Paths", "path_branches", "path_factors"]

@@ -76,7 +76,7 @@ def read(formula: Any, architecture: Architecture, convention: str = "paper") ->
         return _read_text(formula, architecture, convention)
     word = formula if isinstance(formula, Word) else getattr(formula, "word", None)
     if isinstance(word, Word):
-        letters = [Letter(f.symbol.glyph, f.symbol.label, f.transposed) for f in word.fused]
+        letters = [Letter(f.symbol.glyph, f.symbol.label, f.marked) for f in word.fused]
         factors = tuple(RawFactor(letter, i) for i, letter in enumerate(letters))
         return Formula((RawWord(1, word.scales, factors),))
     return Formula(_multiplied(_sympy_tokens(formula, Names(architecture, convention)), ""))

@@ -14,8 +14,9 @@ from functools import cache
 from itertools import compress, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from symcircuits.algebra import Factor, Word
-from symcircuits.architecture import Architecture, Branch, Program, Readout, Source, readout
+from symcircuits.algebra import SYMMETRIC, Factor, Word
+from symcircuits.architecture import Architecture
+from symcircuits.programs import Branch, Program, Readout, Source, readout
 from symcircuits.walk import walk
 
 __all__ = [
@@ -28,7 +29,11 @@ Key = tuple[tuple[str, ...], str, tuple[int, ...]]
 
 # ------------------------------------------------------------------------------------------ the recursion
 class _Expressions:
-    """The algebra of SymPy expressions: ``left X right``, a product that is not multiplied out."""
+    """The algebra of SymPy expressions: ``left X right``, a product that is not multiplied out.
+
+    Symmetric matrices (norms) are letters without a transpose; where SymPy itself transposes one, it is dropped on
+    reading.
+    """
 
     def __init__(self) -> None:
         self._letters: dict[Factor, Any] = {}
@@ -40,7 +45,7 @@ class _Expressions:
             from sympy import Symbol, transpose
 
             found = Symbol(factor.symbol.argument, commutative=False)
-            self._letters[factor] = found = transpose(found) if factor.transposed else found
+            self._letters[factor] = found = transpose(found) if factor.marked else found
         return found
 
     def source(self, source: Source) -> Any:
@@ -177,7 +182,7 @@ def _read_letter(factor: Any, product: Any) -> tuple[str, ...]:
     if factor.is_Symbol:
         return (_text(factor.name),)
     if isinstance(factor, transpose) and factor.args[0].is_Symbol:
-        return (_text(factor.args[0].name) + ".T",)
+        return (_transposed(_text(factor.args[0].name)),)
     if factor.is_Pow and factor.exp.is_Integer and factor.exp > 0:
         once = [t for part in Mul.make_args(factor.base) for t in _read_letter(part, product)]
         return tuple(once) * int(factor.exp)
@@ -187,7 +192,14 @@ def _read_letter(factor: Any, product: Any) -> tuple[str, ...]:
 @cache
 def _text(argument: str) -> str:
     """The argument name ``W_OV_L0H1`` in text notation: ``W_OV[L0H1]``."""
-    return re.sub(r"_(L\d+(?:H\d+)?)$", r"[\1]", argument)
+    return re.sub(r"_(L\d+(?:[HG]\d+)?|final)$", r"[\1]", argument)
+
+
+def _transposed(letter: str) -> str:
+    """A letter's transpose; the mark is not written where the matrix is symmetric."""
+    if letter.partition("[")[0] in SYMMETRIC:
+        return letter
+    return letter.removesuffix(".T") if letter.endswith(".T") else letter + ".T"
 
 
 _MEETS = ("W_Q[", "b_Q[", "W_K[", "b_K[")
@@ -203,13 +215,14 @@ def _orders(tokens: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _patterns(tokens: tuple[str, ...]) -> int:
-    """How many patterns come before anything else."""
-    return sum(1 for _ in takewhile(lambda t: t.startswith("A[") and not t.endswith(".T"), tokens))
+    """How many patterns come before anything else but norms."""
+    front = takewhile(lambda t: t.startswith(("A[", "D[")) and not t.endswith(".T"), tokens)
+    return sum(t.startswith("A[") for t in front)
 
 
 def _flipped(tokens: tuple[str, ...]) -> tuple[str, ...]:
     """The letters of the transposed product."""
-    return tuple(t.removesuffix(".T") if t.endswith(".T") else t + ".T" for t in reversed(tokens))
+    return tuple(_transposed(t) for t in reversed(tokens))
 
 
 def _composition(orders: tuple[int, ...]) -> str:
@@ -249,7 +262,7 @@ def tally(terms: Iterable[SymbolicTerm]) -> Counter[Key]:
 def word_tokens(word: Word) -> tuple[str, ...]:
     """The scales and letters of a word, nothing abbreviated, as they stand in the keys of :func:`tally`.
 
-    >>> from symcircuits.architecture import embedding
+    >>> from symcircuits.programs import embedding
     >>> word_tokens(Word(embedding()))
     ('t', 'W_E.T')
     """

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.algebra import Word, transpose
-from symcircuits.architecture import Head, Readout
-from symcircuits.paths import Path, path_factors
+from symcircuits.architecture import Head
+from symcircuits.paths import Path, path_branches, path_factors
+from symcircuits.programs import Readout
 
 if TYPE_CHECKING:
     from symcircuits.export import TermFunction
@@ -76,10 +77,13 @@ class Term:
     def softmax_invisible(self) -> bool:
         """Whether it is constant along the keys, so that softmax does not see it.
 
-        So it is where the key side starts from a bias: ``b_K``, and ``b_O``, ``b_V`` because the rows of the
-        patterns they go through sum to one.
+        So it is where the key side starts from a bias and meets no norm: ``b_K``, and ``b_O``, ``b_V`` because the
+        rows of the patterns they go through sum to one. A norm scales every key by its own ``1 / sigma``.
         """
-        return len(self.paths) == 2 and self.paths[1].source.is_bias
+        if len(self.paths) != 2 or not self.paths[1].source.is_bias:
+            return False
+        branches = path_branches(self.readout.sides[1], self.paths[1])
+        return not any(f.symbol.glyph == "D" for b in branches for f in b.left)
 
     @property
     def word(self) -> Word:

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.algebra import Factor
-from symcircuits.architecture import Branch, Head, Source
+from symcircuits.architecture import Head
 from symcircuits.paths import Path, Paths
+from symcircuits.programs import Branch, Source
 from symcircuits.walk import Mark, Matrices
 
 __all__ = ["HeadTree"]
@@ -40,13 +41,15 @@ class HeadTree:
         self.paths, self.matrices, self.batch = paths, matrices, batch
         self._branches = {b.head: b for layer in paths.program for b in layer.branches if b.head is not None}
         self._readout: tuple[Factor, ...] = ()
+        self._rows: tuple[Factor, ...] = ()
         self._after: set[str] = set()
         for layer in paths.program:
             unmarked = [b for b in layer.branches if b.head is None]
-            if (self._readout and not unmarked) or any(b.left for b in unmarked):
+            if self._readout and not unmarked:
                 raise NotImplementedError("the head-space tree takes readouts at the end of a program only")
             if unmarked:
                 self._readout += unmarked[0].right
+                self._rows = unmarked[0].left + self._rows
                 self._after |= {s.name for s in layer.sources}
         self._links: dict[tuple[Head, Head], Array] = {}
         self._reads: dict[Head, Array] = {}
@@ -69,9 +72,15 @@ class HeadTree:
         for i in keep:
             value = self.matrices.source(sources[i])
             if sources[i].name not in self._after:
-                value = self.matrices.chain(self._readout, value)
+                value = self._scaled(self.matrices.chain(self._readout, value))
             values.append(self._spread(value))
         return np.stack(values)
+
+    def _scaled(self, value: Array) -> Array:
+        """What the readout does to rows (its norm)."""
+        for f in reversed(self._rows):
+            value = self.matrices.factor(f) @ value
+        return value
 
     def _spread(self, value: Array) -> Array:
         """A source's value with the batch axes of the run."""
@@ -88,7 +97,7 @@ class HeadTree:
             stack.append(self._step(stack[-1], self._branches[head]) if stack else self._start(head, sources))
         top = stack[-1]
         z = top.z if len(keep) == top.z.shape[-2] else top.z[..., keep, :]
-        return np.moveaxis(self._read(top.branch, z), -2, 0)
+        return self._scaled(np.moveaxis(self._read(top.branch, z), -2, 0))
 
     def _start(self, head: Head, sources: tuple[Source, ...]) -> _Node:
         """All sources of a first head, taken into its value space and mixed by its pattern."""
@@ -96,13 +105,16 @@ class HeadTree:
         rows = []
         for s in sources:
             if s.head is None:
-                rows.append(self.matrices.chain(branch.right[:-1], self.matrices.source(s)))
-            elif s.left == branch.left and s.right == branch.right[-1:]:
-                rows.append(self.matrices.chain(s.core))
+                row = self.matrices.chain(branch.right[:-1], self.matrices.source(s))
+                for f in reversed(branch.left[1:]):
+                    row = self.matrices.factor(f) @ row
+                rows.append(row)
+            elif s.left == branch.left[:1] and s.right[-1:] == branch.right[-1:]:
+                rows.append(self.matrices.chain(s.core + s.right[:-1]))  # it enters after the norm
             else:
-                raise NotImplementedError(f"source {s.name} does not enter {head} at its value space")
+                raise NotImplementedError(f"source {s.name} does not enter {head} at its pattern")
         z = np.stack([self._spread(r) for r in rows], axis=-2)
-        return _Node(branch, self._mix(branch, z))
+        return _Node(branch, self._mix(branch.left[:1], z))
 
     def _step(self, node: _Node, branch: Branch) -> _Node:
         """One more head: the virtual weight ``W_O^{f T} W_V^{h T}``, then the pattern."""
@@ -113,12 +125,12 @@ class HeadTree:
         if link is None:
             link = self.matrices.chain(node.branch.right[-1:] + branch.right[:-1])
             self._links[before, head] = link
-        return _Node(branch, self._mix(branch, node.z @ link))
+        return _Node(branch, self._mix(branch.left, node.z @ link))
 
-    def _mix(self, branch: Branch, z: Array) -> Array:
+    def _mix(self, left: tuple[Factor, ...], z: Array) -> Array:
         shape = z.shape
         flat = z.reshape(*shape[:-2], shape[-2] * shape[-1])
-        for f in reversed(branch.left):
+        for f in reversed(left):
             flat = self.matrices.factor(f) @ flat
         return flat.reshape(shape)
 

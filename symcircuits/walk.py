@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, final
 
 from symcircuits.algebra import Factor
-from symcircuits.architecture import Branch, Head, Program, Source
+from symcircuits.architecture import Head
+from symcircuits.programs import Branch, Program, Source
 
 __all__ = ["Algebra", "Counts", "Mark", "Marked", "Matrices", "walk"]
 
@@ -34,7 +35,8 @@ class Algebra(Protocol[V]):
 def walk(program: Program, algebra: Algebra[V]) -> V | None:
     """Walk a program; None is the empty sum (a program in which nothing is written).
 
-    >>> from symcircuits.architecture import attention_only, readout
+    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.programs import readout
     >>> walk(readout(attention_only((3, 3)), "logits").sides[0], Counts())
     16
     """
@@ -155,11 +157,12 @@ class Matrices:
         return value
 
     def branch(self, branch: Branch, value: Any) -> Any:
-        """``left value right``, the pattern applied in the narrow head space."""
-        value = self.chain(branch.right[:1], value)
+        """``left value right``, what stands left applied where it is narrow: a pattern in the head's value space."""
+        cut = 0 if branch.head is None else len(branch.right) - 1
+        value = self.chain(branch.right[:cut], value)
         for f in reversed(branch.left):
             value = self.ring.matmul(self.factor(f), value)
-        return self.chain(branch.right[1:], value)
+        return self.chain(branch.right[cut:], value)
 
     def add(self, values: Sequence[Any]) -> Any:
         """Their sum, in order."""

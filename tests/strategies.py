@@ -14,31 +14,41 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from symcircuits.architecture import Architecture, attention_only
+from symcircuits.architecture import Architecture, transformer
 from symcircuits.expansion import Expansion
 
-KINDS = ("embed", "pos", "b_V", "b_O", "b_Q", "b_K", "b_U")  # the order of sources
+KINDS = ("embed", "pos", "mlp", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U")  # the order of sources
 HeadPair = tuple[int, int]
 
 
 # --------------------------------------------------------------------------------------------- counting
 def path_count(arch: Architecture, n_layers: int) -> int:
-    """Number of paths to the stream after that many layers: ``c_{l+1} = (1 + H) c_l + (biases of layer l)``."""
+    """Number of paths to the stream after that many layers: ``c_{l+1} = (1 + H) c_l + (sources of layer l)``."""
     count = 2 if arch.positions == "standard" else 1
     for layer in range(n_layers):
         count += arch.heads[layer] * count
-        count += sum(f"b_V[L{layer}H{i}]" in arch.biases for i in range(arch.heads[layer]))
-        count += f"b_O[L{layer}]" in arch.biases
+        count += sum(f"b_V[{group(arch, layer, i)}]" in arch.biases for i in range(arch.heads[layer]))
+        count += (f"b_N[L{layer}]" in arch.biases) * arch.heads[layer]
+        count += (f"b_O[L{layer}]" in arch.biases) + (layer in arch.mlps)
     return count
+
+
+def group(arch: Architecture, layer: int, i: int) -> str:
+    """The label of the keys and values of a head: its own, or its group's."""
+    if arch.groups is None or arch.groups[layer] == arch.heads[layer]:
+        return f"L{layer}H{i}"
+    return f"L{layer}G{i // (arch.heads[layer] // arch.groups[layer])}"
 
 
 def term_count(arch: Architecture, target: str) -> int:
     """Number of terms of a target, by the recursion alone."""
     kind, _, head = target.partition(":")
     if kind != "scores":
-        return path_count(arch, len(arch.heads)) + (kind == "logits" and "b_U" in arch.biases)
-    paths = path_count(arch, int(head[1:].split("H")[0])) + (arch.positions == "shortformer")
-    return (paths + (f"b_Q[{head}]" in arch.biases)) * (paths + (f"b_K[{head}]" in arch.biases))
+        last = ("b_U" in arch.biases) + ("b_N[final]" in arch.biases)
+        return path_count(arch, len(arch.heads)) + (last if kind == "logits" else 0)
+    layer, i = (int(n) for n in head[1:].split("H"))
+    paths = path_count(arch, layer) + (arch.positions == "shortformer") + (f"b_N[L{layer}]" in arch.biases)
+    return (paths + (f"b_Q[{head}]" in arch.biases)) * (paths + (f"b_K[{group(arch, layer, i)}]" in arch.biases))
 
 
 # ------------------------------------------------------------------------------------------- strategies
@@ -49,28 +59,52 @@ def architectures(
     max_heads: int = 5,
     max_terms: int | None = 2000,
     unembed: bool | None = None,
+    features: bool = True,
 ) -> Architecture:
-    """Any attention-only architecture whose stream has at most ``max_terms`` terms (None: any number)."""
+    """Any architecture whose stream has at most ``max_terms`` terms (None: any number).
+
+    ``features``: norms, MLPs and key/value groups too, in one of two of them.
+    """
     heads = [draw(st.integers(0, max_heads)) for _ in range(draw(st.integers(0, max_layers)))]
     positions = draw(st.sampled_from([None, "standard", "shortformer"]))
     biases = draw(st.sampled_from([False, True, "some"]))
-    while max_terms is not None and path_count(attention_only(heads, positions, bool(biases)), len(heads)) > max_terms:
+    more: dict[str, Any] = draw(_features(len(heads))) if features and draw(st.booleans()) else {}
+    while (
+        max_terms is not None
+        and path_count(transformer(heads, positions, bool(biases), **more), len(heads)) > max_terms
+    ):
         heads[heads.index(max(heads))] -= 1
+    if more and draw(st.booleans()):
+        more["groups"] = [draw(st.sampled_from([g for g in range(1, n + 1) if n % g == 0] or [0])) for n in heads]
     unembed = draw(st.booleans()) if unembed is None else unembed
-    possible = possible_biases(heads, unembed)
+    more |= {"scale": draw(st.booleans()), "causal": draw(st.booleans()), "unembed": unembed}
+    plain = transformer(heads, positions, **more)
+    possible = possible_biases(plain)
     if biases == "some":
         biases = draw(st.sets(st.sampled_from(possible))) if possible else False
-    scale, causal = draw(st.booleans()), draw(st.booleans())
-    return attention_only(heads, positions, biases, scale=scale, causal=causal, unembed=unembed)
+    if plain.norm_labels and draw(st.booleans()):
+        more["gains"] = draw(st.sets(st.sampled_from(plain.norm_labels)))
+    return transformer(heads, positions, biases, **more)
 
 
-def possible_biases(heads: Iterable[int], unembed: bool) -> list[str]:
+@st.composite
+def _features(draw: DrawFn, n_layers: int) -> dict[str, Any]:
+    mlps = draw(st.sets(st.integers(0, n_layers - 1))) if n_layers else set[int]()
+    found: dict[str, Any] = {"norm": draw(st.sampled_from(["LN", "RMS", None])), "mlps": mlps}
+    return found | ({"gated": draw(st.booleans()), "parallel": draw(st.booleans())} if mlps else {})
+
+
+def possible_biases(arch: Architecture) -> list[str]:
     """The names of all biases that there can be."""
-    names = ["b_U"] if unembed else []
-    for layer, count in enumerate(heads):
+    names = ["b_U"] if arch.unembed else []
+    names += [f"b_N[{label}]" for label in arch.norm_labels] if arch.norm == "LN" else []
+    for layer, count in enumerate(arch.heads):
         names.append(f"b_O[L{layer}]")
-        names += [f"{kind}[L{layer}H{i}]" for i in range(count) for kind in ("b_V", "b_Q", "b_K")]
-    return names
+        names += [f"b_Q[L{layer}H{i}]" for i in range(count)]
+        shared = dict.fromkeys(group(arch, layer, i) for i in range(count))
+        names += [f"{kind}[{label}]" for label in shared for kind in ("b_V", "b_K")]
+    inside = ("b_in", "b_out", "b_gate") if arch.gated else ("b_in", "b_out")
+    return names + [f"{kind}[L{layer}]" for layer in arch.mlps for kind in inside]
 
 
 def all_targets(arch: Architecture) -> list[str]:
@@ -107,7 +141,7 @@ class Route:
     def rank(self) -> tuple[Any, ...]:
         """Order, heads, source."""
         kind, _, where = self.source.partition("[")
-        layer = int(where[1:-1]) if kind == "b_O" else 0
+        layer = int(where[1:-1]) if kind in ("b_O", "mlp") else 0
         return len(self.heads), self.heads, KINDS.index(kind), layer
 
     @property
@@ -139,8 +173,26 @@ class Row:
 
 
 def transposed(factors: Iterable[str]) -> tuple[str, ...]:
-    """The factors of the transposed product, as text."""
-    return tuple(f.removesuffix(".T") if f.endswith(".T") else f + ".T" for f in reversed(tuple(factors)))
+    """The factors of the transposed product, as text; what norms do is symmetric."""
+    return tuple(
+        f if f[:2] in ("D[", "C", "ga") else f.removesuffix(".T") if f.endswith(".T") else f + ".T"
+        for f in reversed(tuple(factors))
+    )
+
+
+def norm_factors(arch: Architecture, label: str) -> tuple[list[str], list[str]]:
+    """What a norm puts on the left and on the right of the stream that is read through it."""
+    if not arch.norm:
+        return [], []
+    return [f"D[{label}]"], ["C"] * (arch.norm == "LN") + [f"gain[{label}]"] * (label in arch.gains)
+
+
+def read_through(arch: Architecture, label: str, found: list[Route], reader: str) -> list[Route]:
+    """The routes to the stream, read by a matrix through a norm, and the norm's bias."""
+    left, right = norm_factors(arch, label)
+    read = [Route(r.source, r.heads, (*left, *r.factors, *right, reader)) for r in found]
+    bias = f"b_N[{label}]"
+    return read + ([Route(bias, (), ("ones", f"{bias}.T", reader))] if bias in arch.biases else [])
 
 
 def routes(arch: Architecture, n_layers: int) -> list[Route]:
@@ -151,8 +203,10 @@ def routes(arch: Architecture, n_layers: int) -> list[Route]:
         skip_or_head = [[None, *((at, i) for i in range(arch.heads[at]))] for at in range(layer, n_layers)]
         for choice in itertools.product(*skip_or_head):
             through = [head for head in choice if head is not None]
-            names = [f"L{at}H{i}" for at, i in through]
-            factors = [f"A[{h}]" for h in reversed(names)] + core + [f"W_OV[{h}].T" for h in names]
+            factors = core
+            for at, i in through:
+                left, right = norm_factors(arch, f"L{at}")
+                factors = [f"A[L{at}H{i}]", *left, *factors, *right, f"W_OV[L{at}H{i}].T"]
             found.append(Route(source, (*inside, *through), tuple(factors)))
 
     start("embed", 0, ["X0"])
@@ -160,9 +214,14 @@ def routes(arch: Architecture, n_layers: int) -> list[Route]:
         start("pos", 0, ["P"])
     for layer in range(n_layers):
         for i in range(arch.heads[layer]):
-            h = f"L{layer}H{i}"
-            if f"b_V[{h}]" in arch.biases:
-                start(f"b_V[{h}]", layer + 1, [f"A[{h}]", "ones", f"b_V[{h}].T", f"W_O[{h}].T"], ((layer, i),))
+            h, shared, bias = f"L{layer}H{i}", group(arch, layer, i), f"b_N[L{layer}]"
+            if bias in arch.biases:
+                start(bias, layer + 1, [f"A[{h}]", "ones", f"{bias}.T", f"W_OV[{h}].T"], ((layer, i),))
+            if f"b_V[{shared}]" in arch.biases:
+                core = [f"A[{h}]", "ones", f"b_V[{shared}].T", f"W_O[{h}].T"]
+                start(f"b_V[{shared}]", layer + 1, core, ((layer, i),))
+        if layer in arch.mlps:
+            start(f"mlp[L{layer}]", layer + 1, [f"mlp[L{layer}]"])
         if f"b_O[L{layer}]" in arch.biases:
             start(f"b_O[L{layer}]", layer + 1, ["ones", f"b_O[L{layer}].T"])
     return found
@@ -174,21 +233,22 @@ def oracle(arch: Architecture, target: str) -> list[Row]:
     if kind != "scores":
         found = routes(arch, len(arch.heads))
         if kind == "logits":
-            found = [Route(r.source, r.heads, (*r.factors, "W_U.T")) for r in found]
+            found = read_through(arch, "final", found, "W_U.T")
             found += [Route("b_U", (), ("ones", "b_U.T"))] if "b_U" in arch.biases else []
         return [Row((r,), " @ ".join(r.factors)) for r in sorted(found, key=lambda r: r.rank)]
-    stream = routes(arch, int(head[1:].split("H")[0]))
-    if arch.positions == "shortformer":
-        stream.append(Route("pos", (), ("P",)))
-    query = [Route(r.source, r.heads, (*r.factors, f"W_Q[{head}].T")) for r in stream]
-    key = [Route(r.source, r.heads, (*r.factors, f"W_K[{head}].T")) for r in stream]
-    query += [Route("b_Q[" + head + "]", (), ("ones", f"b_Q[{head}].T"))] if f"b_Q[{head}]" in arch.biases else []
-    key += [Route("b_K[" + head + "]", (), ("ones", f"b_K[{head}].T"))] if f"b_K[{head}]" in arch.biases else []
+    layer, number = (int(n) for n in head[1:].split("H"))
+    stream, shared = routes(arch, layer), group(arch, layer, number)
+    sides = []
+    for reader, bias in ((f"W_Q[{head}].T", f"b_Q[{head}]"), (f"W_K[{shared}].T", f"b_K[{shared}]")):
+        side = read_through(arch, f"L{layer}", stream, reader)
+        side += [Route("pos", (), ("P", reader))] if arch.positions == "shortformer" else []
+        side += [Route(bias, (), ("ones", f"{bias}.T"))] if bias in arch.biases else []
+        sides.append(sorted(side, key=lambda r: r.rank))
     front = f"scale[{head}] * " if arch.scale else ""
     rows = []
-    for q, k in itertools.product(sorted(query, key=lambda r: r.rank), sorted(key, key=lambda r: r.rank)):
+    for q, k in itertools.product(*sides):
         text = " @ ".join((*q.factors, *transposed(k.factors)))
-        rows.append(Row((q, k), front + text.replace(f"W_Q[{head}].T @ W_K[{head}]", f"W_QK[{head}]")))
+        rows.append(Row((q, k), front + text.replace(f"W_Q[{head}].T @ W_K[{shared}]", f"W_QK[{head}]")))
     return rows
 
 
@@ -237,7 +297,13 @@ def by_source(wanted: tuple[str, ...], side: str) -> Selection:
 
 
 def invisible() -> Selection:
-    return Selection("softmax_invisible", lambda e: e.softmax_invisible(), lambda r: r.routes[1].source[:2] == "b_")
+    return Selection("softmax_invisible", lambda e: e.softmax_invisible(), unseen_by_softmax)
+
+
+def unseen_by_softmax(row: Row) -> bool:
+    """Softmax does not see what is the same for every key: a bias that meets no norm."""
+    key = row.routes[1]
+    return key.source[:2] == "b_" and not any(f.startswith("D[") for f in key.factors)
 
 
 def selections(arch: Architecture, target: str) -> SearchStrategy[Selection]:

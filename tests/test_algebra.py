@@ -22,8 +22,9 @@ from symcircuits.algebra import (
     transpose,
     unfuse,
 )
-from symcircuits.architecture import Architecture, Head, attention_only, readout
+from symcircuits.architecture import Architecture, Head, attention_only
 from symcircuits.expansion import Expansion, expand, logits, scores
+from symcircuits.programs import readout
 
 
 def symbols(arch: Architecture) -> dict[str, Symbol]:
@@ -36,8 +37,8 @@ def symbols(arch: Architecture) -> dict[str, Symbol]:
     (found["X0"],) = (f.symbol for f in fuse((Factor(found["t"]), found["W_E"].T)))
     for h in arch.all_heads:
         pairs = (
-            [Factor(found[f"W_O[{h}]"]), Factor(found[f"W_V[{h}]"])],
-            [found[f"W_Q[{h}]"].T, Factor(found[f"W_K[{h}]"])],
+            [Factor(found[f"W_O[{h}]"]), Factor(found[f"W_V[{arch.key_value(h)}]"])],
+            [found[f"W_Q[{h}]"].T, Factor(found[f"W_K[{arch.key_value(h)}]"])],
         )
         found |= {f.symbol.text: f.symbol for pair in pairs for f in fuse(pair)}
     return found
@@ -329,8 +330,9 @@ def test_wrong_words(text: str, left: str, right: str, fault: str) -> None:
         check_finished(word(text))
     assert (caught.value.rule, caught.value.left, caught.value.right) == (2, left, right)
     assert fault in str(caught.value)
-    assert "Rule 2 (words): the branches named on the left (patterns) and on the right (W_OV or W_O)" in str(
-        caught.value
+    assert (
+        "Rule 2 (words): the branches named on the left (patterns, norms) and on the right (W_OV or W_O, gains)"
+        in str(caught.value)
     )
 
 

@@ -1,6 +1,7 @@
 """Architectures: what is described, what is refused, and the programs of each readout."""
 
 import pickle
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from strategies import all_targets, architectures, possible_biases
 
 from symcircuits.algebra import Factor, Word, check_finished
-from symcircuits.architecture import Architecture, Branch, Head, Layer, Source, as_head, attention_only, readout
+from symcircuits.architecture import Architecture, Head, as_head, attention_only, transformer
+from symcircuits.programs import Branch, Layer, Source, readout
 
 
 # ---------------------------------------------------------------------------------------------------- heads
@@ -67,8 +69,8 @@ def test_heads_of_an_architecture() -> None:
 # ------------------------------------------------------------------------------------------- what is described
 @given(architectures(max_terms=None))
 def test_architectures_are_values(arch: Architecture) -> None:
-    again = attention_only(list(arch.heads), arch.positions, arch.biases, scale=arch.scale, causal=arch.causal,
-                           unembed=arch.unembed)  # fmt: skip
+    features = {f.name: getattr(arch, f.name) for f in fields(arch) if f.name not in ("heads", "positions", "biases")}
+    again = transformer(list(arch.heads), arch.positions, arch.biases, **features)
     assert again == arch
     assert hash(again) == hash(arch)
     assert pickle.loads(pickle.dumps(arch)) == arch
@@ -94,7 +96,7 @@ def test_defaults() -> None:
 
 @given(st.lists(st.integers(0, 3), max_size=3), st.booleans())
 def test_biases_by_name_and_kind(heads: list[int], unembed: bool) -> None:
-    names = possible_biases(heads, unembed)
+    names = possible_biases(attention_only(heads, unembed=unembed))
     assert attention_only(heads, None, True, unembed=unembed).biases == set(names)
     assert attention_only(heads, None, False, unembed=unembed).biases == attention_only(heads, None, []).biases == set()
     for kind in ("b_V", "b_O", "b_Q", "b_K", "b_U"):
@@ -269,13 +271,17 @@ def test_sources_and_branches(arch: Architecture) -> None:
                     assert s.kind == kind
                     assert s.factors == s.left + s.core + s.right
                     assert s.is_bias == kind.startswith("b_")
-                    assert s.head == (as_head(label[:-1]) if kind == "b_V" else None)
+                    inside = kind == "b_V" or (kind == "b_N" and bool(s.left))
+                    assert (s.head is not None) == inside
+                    assert s.head is None or label[:-1] in (arch.key_value(s.head), f"L{s.head.layer}")
                     word = Word(s.factors)
-                    if kind in ("embed", "b_V", "b_O", "b_U"):
+                    if kind in ("embed", "mlp", "b_V", "b_O", "b_U"):
                         assert check_finished(word) is word
                 for b in layer.branches:
-                    assert (b.head is None) == (not b.left)
                     assert Word(b.right).factors == b.right
+                    patterns = [f.text for f in b.left if f.symbol.glyph == "A"]
+                    assert patterns == ([] if b.head is None else [f"A[{b.head}]"])
+                    assert len(b.left) == len(patterns) + (arch.norm is not None)
                     if b.head is not None:
-                        assert [f.text for f in b.left] == [f"A[{b.head}]"]
+                        assert b.left[0].text == patterns[0]
                         assert all(type(f) is Factor for f in b.left + b.right)

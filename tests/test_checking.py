@@ -13,7 +13,7 @@ from symcircuits.architecture import Architecture, attention_only
 from symcircuits.checking import Verdict, check
 from symcircuits.expansion import Expansion, Term, expand, logits, scores, stream
 from symcircuits.lexing import Letter, letter_text
-from symcircuits.matching import CONTEXT, Matcher, circuit_forms, fuse, letters_of, unfuse
+from symcircuits.matching import CONTEXT, Matcher, Spelling, circuit_forms, letters_of
 from symcircuits.mistakes import MISTAKES
 from symcircuits.reading import ReadError, read
 from symcircuits.symbolic import recursion
@@ -30,7 +30,7 @@ def in_their_words(text: str, arch: Architecture) -> str:
     words = []
     for word in read(text, arch).words:
         front = "".join(f"scale[{s}] * " for s in word.scales)
-        words.append(front + " @ ".join(letter_text(f, "transformerlens") for f in fuse(word.letters)))
+        words.append(front + " @ ".join(letter_text(f, "transformerlens") for f in Spelling(arch).fuse(word.letters)))
     return " + ".join(words)
 
 
@@ -323,7 +323,9 @@ def corrupt(data: st.DataObject, letters: list[Letter], arch: Architecture) -> t
         letters = letters[:i] + letters[i:][::-1]
     elif kind == "turn all":
         letters = [f.T if f.glyph == letters[i].glyph else f for f in letters]
-    return kind, letters
+    shared = {str(h): arch.key_value(h) for h in arch.all_heads}
+    known = ("W_K", "W_V", "b_K", "b_V")  # a head's label there is read as its group's
+    return kind, [f._replace(label=shared.get(f.label, f.label)) if f.glyph in known else f for f in letters]
 
 
 @given(case=cases(max_terms=300, max_layers=3, max_heads=3), data=st.data())
@@ -336,7 +338,7 @@ def test_a_corrupted_word_is_right_only_where_it_is_another_term(
     term = expansion[data.draw(st.integers(0, expansion.count - 1))]
     letters = list(letters_of(term.word.fused))
     if data.draw(st.booleans()):
-        letters = list(unfuse(letters))
+        letters = list(Spelling(arch).unfuse(letters))
     kinds = []
     for _ in range(data.draw(st.integers(1, 3))):
         kind, letters = corrupt(data, letters, arch)
@@ -349,7 +351,7 @@ def test_a_corrupted_word_is_right_only_where_it_is_another_term(
     if verdict.circuit:
         assert not any(f.glyph in CONTEXT for f in letters)
     else:
-        is_term = " @ ".join(f.text for f in fuse(letters)) in every
+        is_term = " @ ".join(f.text for f in Spelling(arch).fuse(letters)) in every
         assert verdict.right == (is_term and (scales == term.word.scales or not scales)), verdict
     assert verdict.right == (verdict.mistake is None)
     if not verdict.right:
@@ -382,8 +384,8 @@ def test_one_wrong_word_in_a_sum_is_found(case: tuple[Architecture, str], data: 
     assert not verdict.right
     assert texts[i] in list(verdict.missing) or verdict.mistake == "scale"
     if wrong not in texts:
-        assert list(verdict.extra) == [" @ ".join(f.text for f in fuse(letters)) if not front else
-                                       front + " @ ".join(f.text for f in fuse(letters))]  # fmt: skip
+        assert list(verdict.extra) == [" @ ".join(f.text for f in Spelling(arch).fuse(letters)) if not front else
+                                       front + " @ ".join(f.text for f in Spelling(arch).fuse(letters))]  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------- the verdict

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import symcircuits as sc
-from symcircuits import algebra, architecture
+from symcircuits import algebra, programs
 from symcircuits.algebra import Factor, IllTyped, Word
 from symcircuits.derivation import Claim, DerivationError, Draft, Step, theorem, theorems
 from symcircuits.derivation import checks as checks_module
@@ -645,37 +645,37 @@ def test_every_use_of_an_abbreviation_is_evaluated(monkeypatch: pytest.MonkeyPat
 
 
 def forget_the_scale(patch: pytest.MonkeyPatch) -> None:
-    right = architecture.Readout
-    patch.setattr(architecture, "Readout", lambda arch, target, sides, scale="": right(arch, target, sides))
+    right = programs.Readout
+    patch.setattr(programs, "Readout", lambda arch, target, sides, scale="": right(arch, target, sides))
 
 
 def drop_output_biases(patch: pytest.MonkeyPatch) -> None:
-    right = architecture._attention_layer
+    right = programs._block
 
-    def wrong(arch: sc.Architecture, layer: int) -> architecture.Layer:
+    def wrong(arch: sc.Architecture, layer: int) -> programs.Layer:
         found = right(arch, layer)
         return replace(found, sources=tuple(s for s in found.sources if s.kind != "b_O"))
 
-    patch.setattr(architecture, "_attention_layer", wrong)
+    patch.setattr(programs, "_block", wrong)
 
 
 def positions_on_queries_only(patch: pytest.MonkeyPatch) -> None:
-    right = architecture._side_program
+    right = programs._side_program
 
-    def wrong(arch: sc.Architecture, head: Any, side: str) -> architecture.Program:
+    def wrong(arch: sc.Architecture, head: Any, side: str) -> programs.Program:
         found = right(arch, head, side)
         return found if side == "Q" else tuple(x for x in found if not any(s.kind == "pos" for s in x.sources))
 
-    patch.setattr(architecture, "_side_program", wrong)
+    patch.setattr(programs, "_side_program", wrong)
 
 
 def add_positions_to_values(patch: pytest.MonkeyPatch) -> None:
-    right = architecture.stream_program
+    right = programs.stream_program
 
-    def wrong(arch: sc.Architecture, n_layers: int) -> architecture.Program:
+    def wrong(arch: sc.Architecture, n_layers: int) -> programs.Program:
         return right(replace(arch, positions="standard"), n_layers)
 
-    for module in (architecture, definitions_module, steps_module):
+    for module in (programs, definitions_module, steps_module):
         patch.setattr(module, "stream_program", wrong)
 
 

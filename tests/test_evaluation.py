@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 # ----------------------------------------------------------------------------------------------- plain oracle
 def value_of_text(text: str, run: Run) -> Array:
     """The product that a term's text spells, factor by factor, from the weights, tokens and patterns alone."""
-    weights = run.model.weights
+    weights, arch = run.model.weights, run.model.architecture
     n = run.tokens.shape[-1]
     scale: Any = 1.0
     *scales, product = text.split(" * ")
@@ -46,9 +46,17 @@ def value_of_text(text: str, run: Run) -> Array:
         elif glyph == "P":
             matrix = weights["W_pos"][:n]
         elif glyph == "W_OV":
-            matrix = weights[f"W_O_{label}"] @ weights[f"W_V_{label}"]
+            matrix = weights[f"W_O_{label}"] @ weights[f"W_V_{arch.key_value(arch.head(label))}"]
         elif glyph == "W_QK":
-            matrix = weights[f"W_Q_{label}"].T @ weights[f"W_K_{label}"]
+            matrix = weights[f"W_Q_{label}"].T @ weights[f"W_K_{arch.key_value(arch.head(label))}"]
+        elif glyph == "D":
+            matrix = run.norms[label][..., None] * np.eye(n)
+        elif glyph == "C":
+            matrix = np.eye(run.model.d_model) - 1 / run.model.d_model
+        elif glyph == "gain":
+            matrix = np.diag(weights[f"gain_{label}"])
+        elif glyph == "mlp":
+            matrix = run.mlps[label]
         else:
             matrix = weights[f"{glyph}_{label}" if label else glyph]
             matrix = matrix[:, None] if matrix.ndim == 1 else matrix
@@ -479,18 +487,27 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
     d_model is too small here for any but the plain f.
     """
     expansion, run = drawn
-    target, w, model = expansion.target, run.model.weights, run.model
+    target, w, model, arch = expansion.target, run.model.weights, run.model, run.model.architecture
     values = [value_of_text(t.text, run) for t in expansion]
     if target == "stream":
         f = np.sqrt((run.streams[-1].astype(float) ** 2).sum(-1, keepdims=True))
     elif target == "logits":
-        f = np.sqrt((run.streams[-1].astype(float) ** 2).sum(-1))[..., None] * np.sqrt((w["W_U"] ** 2).sum(1))
+        f = np.sqrt((run.streams[-1].astype(float) ** 2).sum(-1))
+        if arch.norm:  # of what the norm's summands are
+            f = f * run.norms["final"] * np.abs(w.get("gain_final", np.ones(1))).max()
+            f = f + np.sqrt((w.get("b_N_final", np.zeros(1)) ** 2).sum())
+        f = f[..., None] * np.sqrt((w["W_U"] ** 2).sum(1))
     else:
         head = target.removeprefix("scores:")
-        read = run.streams[int(head[1 : head.index("H")])].astype(float)
+        layer = head[: head.index("H")]
+        read = run.streams[int(layer[1:])].astype(float)
+        if arch.norm:
+            read = read - read.mean(-1, keepdims=True) if arch.norm == "LN" else read
+            read = read * run.norms[layer][..., None] * w.get(f"gain_{layer}", 1.0) + w.get(f"b_N_{layer}", 0.0)
         if model.architecture.positions == "shortformer":
             read = read + w["W_pos"][: run.tokens.shape[-1]]
-        q, k = (read @ w[f"W_{s}_{head}"].T + w.get(f"b_{s}_{head}", 0.0) for s in "QK")
+        sides = ("Q", head), ("K", arch.key_value(arch.head(head)))
+        q, k = (read @ w[f"W_{s}_{label}"].T + w.get(f"b_{s}_{label}", 0.0) for s, label in sides)
         sizes = [np.sqrt((side**2).sum(-1)) for side in (q, k)]
         f = model.score_scale.get(head, 1.0) * sizes[0][..., :, None] * sizes[1][..., None, :]
     unit = float(np.finfo(run.dtype).eps) / 2

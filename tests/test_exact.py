@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits.algebra import Factor
-from symcircuits.architecture import Head, attention_only, readout
+from symcircuits.architecture import Head, attention_only
 from symcircuits.elimination import inverse
 from symcircuits.exact import (
     Instance,
@@ -26,6 +26,7 @@ from symcircuits.exact import (
 )
 from symcircuits.expansion import expand
 from symcircuits.model import frozen, matrix_names
+from symcircuits.programs import readout
 from symcircuits.rings import PrimeField, transpose
 from tests.strategies import all_targets, architectures, cases
 

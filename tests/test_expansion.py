@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Row, Selection, all_targets, architectures, cases, oracle, selections, targets, term_count
+from strategies import (
+    Row,
+    Selection,
+    all_targets,
+    architectures,
+    cases,
+    oracle,
+    selections,
+    targets,
+    term_count,
+    unseen_by_softmax,
+)
 
 from symcircuits.architecture import Architecture, Head, attention_only
 from symcircuits.expansion import MAX_LISTED, Expansion, Term, composition_of, expand, logits, scores, stream
@@ -66,7 +77,7 @@ def test_a_term_says_what_the_oracle_says(case: tuple[Architecture, str]) -> Non
         assert term.composition == row.composition
         assert term.sources == tuple(r.source for r in row.routes)
         assert term.heads == tuple(r.heads for r in row.routes)
-        assert term.softmax_invisible == (len(row.routes) == 2 and row.routes[1].source.startswith("b_"))
+        assert term.softmax_invisible == (target.startswith("scores") and unseen_by_softmax(row))
         assert (term.word.text, term.word.scales != ()) == (row.text, target.startswith("scores") and arch.scale)
         assert repr(term) == f"<Term {row.label} ({row.composition}): {row.text}>"
 

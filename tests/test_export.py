@@ -40,11 +40,19 @@ def random_arrays(
     for h in arch.all_heads:
         shapes |= {f"A_{h}": (*batch, n, n), f"W_O_{h}": (d, dh)} | {f"W_{g}_{h}": (dh, d) for g in "QKV"}
         shapes |= {f"b_{g}_{h}": (dh,) for g in "QKV"} | {f"scale_{h}": ()}
-    shapes |= {f"b_O_L{layer}": (d,) for layer in range(arch.n_layers)}
+    for layer in range(arch.n_layers):
+        shapes |= {f"b_O_L{layer}": (d,)} | ({f"mlp_L{layer}": (*batch, n, d)} if layer in arch.mlps else {})
+    for label in arch.norm_labels:
+        shapes |= {f"D_{label}": (*batch, n, n), "C": (d, d), f"gain_{label}": (d, d), f"b_N_{label}": (d,)}
     arrays: Arrays = {
         name: rng.integers(-4, 5, shape) if whole else rng.standard_normal(shape) for name, shape in shapes.items()
     }
+    for name, array in arrays.items():  # the matrices of norms are symmetric
+        if name.startswith(("D_", "gain_")) or name == "C":
+            arrays[name] = array + array.swapaxes(-1, -2)
     for h in arch.all_heads:
+        for glyph in ("W_K", "W_V", "b_K", "b_V"):  # a group has those of its first head
+            arrays[f"{glyph}_{h}"] = arrays.setdefault(f"{glyph}_{arch.key_value(h)}", arrays[f"{glyph}_{h}"])
         arrays[f"W_OV_{h}"] = arrays[f"W_O_{h}"] @ arrays[f"W_V_{h}"]
         arrays[f"W_QK_{h}"] = arrays[f"W_Q_{h}"].T @ arrays[f"W_K_{h}"]
     return arrays
@@ -58,23 +66,35 @@ def bias(arch: Architecture, arrays: Arrays, kind: str, where: str = "") -> Any:
 def forward(arch: Architecture, arrays: Arrays, target: str) -> Any:
     """The target from its definition, patterns held fixed: token by token, head by head, no paths."""
     kind, _, which = target.partition(":")
+
+    def norm(x: Any, label: str) -> Any:
+        if arch.norm is None:
+            return x
+        x = np.einsum("...mn,...nd->...md", arrays[f"D_{label}"], x)
+        x = np.einsum("...nd,ed->...ne", x, arrays["C"]) if arch.norm == "LN" else x
+        x = np.einsum("...nd,ed->...ne", x, arrays[f"gain_{label}"]) if label in arch.gains else x
+        return x + bias(arch, arrays, "b_N", label)
+
     x = np.einsum("...nv,dv->...nd", arrays["t"], arrays["W_E"])
     if arch.positions == "standard":
         x = x + arrays["P"]
     for layer, count in enumerate(arch.heads):
         if kind == "scores" and layer == arch.head(which).layer:
-            read = x + arrays["P"] if arch.positions == "shortformer" else x
+            y, shared = norm(x, f"L{layer}"), arch.key_value(arch.head(which))
+            read = y + arrays["P"] if arch.positions == "shortformer" else y
             q = np.einsum("...nd,hd->...nh", read, arrays[f"W_Q_{which}"]) + bias(arch, arrays, "b_Q", which)
-            k = np.einsum("...nd,hd->...nh", read, arrays[f"W_K_{which}"]) + bias(arch, arrays, "b_K", which)
+            k = np.einsum("...nd,hd->...nh", read, arrays[f"W_K_{which}"]) + bias(arch, arrays, "b_K", shared)
             return np.einsum("...qh,...kh->...qk", q, k) * (arrays[f"scale_{which}"] if arch.scale else 1)
-        written = x + bias(arch, arrays, "b_O", f"L{layer}")
+        written, y = x + bias(arch, arrays, "b_O", f"L{layer}"), norm(x, f"L{layer}")
+        written = written + arrays[f"mlp_L{layer}"] if layer in arch.mlps else written
         for h in (f"L{layer}H{i}" for i in range(count)):
-            v = np.einsum("...nd,hd->...nh", x, arrays[f"W_V_{h}"]) + bias(arch, arrays, "b_V", h)
+            shared = arch.key_value(arch.head(h))
+            v = np.einsum("...nd,hd->...nh", y, arrays[f"W_V_{h}"]) + bias(arch, arrays, "b_V", shared)
             z = np.einsum("...qk,...kh->...qh", arrays[f"A_{h}"], v)
             written = written + np.einsum("...qh,dh->...qd", z, arrays[f"W_O_{h}"])
         x = written
     if kind == "logits":
-        return np.einsum("...nd,vd->...nv", x, arrays["W_U"]) + bias(arch, arrays, "b_U")
+        return np.einsum("...nd,vd->...nv", norm(x, "final"), arrays["W_U"]) + bias(arch, arrays, "b_U")
     return x
 
 

@@ -11,8 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symcircuits.architecture import Architecture, attention_only, bias_names
-from symcircuits.model import Model, Run, change_basis, frozen, matrices_of, matrix_names, random_model, read_tokens
+from symcircuits.architecture import Architecture, attention_only, possible_biases, transformer
+from symcircuits.model import (
+    ACTIVATIONS,
+    Model,
+    Run,
+    Settings,
+    change_basis,
+    frozen,
+    matrices_of,
+    matrix_names,
+    random_model,
+    read_tokens,
+)
 from symcircuits.rings import Floats, PrimeField
 
 # Two float64 computations of the same sums differ by rounding alone: a few hundred operations of order 1.
@@ -23,25 +34,56 @@ ROUNDING = 1e-12
 def architectures(draw: st.DrawFn, most_layers: int = 4, most_heads: int = 5) -> Architecture:
     """Any architecture: unequal heads, none, some or all biases, each kind of position, with and without the rest."""
     heads = tuple(draw(st.lists(st.integers(0, most_heads), max_size=most_layers)))
-    unembed = draw(st.booleans())
-    possible = bias_names(heads, unembed)
+    options: dict[str, Any] = {name: draw(st.booleans()) for name in ("scale", "causal", "unembed")}
+    options["positions"] = draw(st.sampled_from([None, "standard", "shortformer"]))
+    if draw(st.booleans()):
+        options["norm"] = draw(st.sampled_from([None, "LN", "RMS"]))
+        options["mlps"] = draw(st.sets(st.integers(0, len(heads) - 1))) if heads else False
+        options["groups"] = [draw(st.sampled_from([g for g in range(1, n + 1) if n % g == 0] or [0])) for n in heads]
+    if options.get("mlps"):
+        options |= {"gated": draw(st.booleans()), "parallel": draw(st.booleans())}
+    plain = transformer(heads, **options)
+    possible = possible_biases(plain)
     biases = draw(st.booleans() | (st.sets(st.sampled_from(possible)) if possible else st.just(frozenset[str]())))
-    return attention_only(
-        heads,
-        draw(st.sampled_from([None, "standard", "shortformer"])),
-        biases,
-        scale=draw(st.booleans()),
-        causal=draw(st.booleans()),
-        unembed=unembed,
-    )
+    labels = plain.norm_labels
+    gains = draw(st.booleans() | (st.sets(st.sampled_from(labels)) if labels else st.just(True)))
+    return transformer(heads, biases=biases, gains=gains, **options)
 
 
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     sizes = {name: draw(st.integers(1, 6)) for name in ("d_vocab", "d_model", "d_head", "d_vocab_out")}
-    return random_model(
-        draw(architectures()), **sizes, n_context=draw(st.integers(5, 7)), seed=draw(st.integers(0, 99))
-    )
+    settings = Settings(draw(st.sampled_from([1e-5, 1e-2])), draw(st.sampled_from(sorted(ACTIVATIONS))))
+    sizes["n_context"], sizes["seed"] = draw(st.integers(5, 7)), draw(st.integers(0, 99))
+    return random_model(draw(architectures()), **sizes, settings=settings)
+
+
+def plain_norm(model: Model, label: str, x: list[Any]) -> list[Any]:
+    """The norm of every row, entry by entry, with sums that do not round."""
+    arch, w, d = model.architecture, model.weights, model.d_model
+    if arch.norm is None:
+        return x
+    out = []
+    for row in x:
+        mean = math.fsum(row) / d if arch.norm == "LN" else 0.0
+        sigma = math.sqrt(math.fsum((v - mean) ** 2 for v in row) / d + model.settings.eps)
+        gain, bias = w.get(f"gain_{label}", np.ones(d)), w.get(f"b_N_{label}", np.zeros(d))
+        out.append(np.array([(row[i] - mean) / sigma * gain[i] + bias[i] for i in range(d)]))
+    return out
+
+
+def plain_mlp(model: Model, layer: int, x: list[Any]) -> list[Any]:
+    w, arch, zero = model.weights, model.architecture, np.zeros(1)
+    activation, out = ACTIVATIONS[model.settings.activation], []
+    for row in plain_norm(model, f"M{layer}", x):
+        inner = w[f"W_in_L{layer}"] @ row + w.get(f"b_in_L{layer}", zero)
+        if arch.gated:
+            gate = w[f"W_gate_L{layer}"] @ row + w.get(f"b_gate_L{layer}", zero)
+            inner = activation(gate) * inner
+        else:
+            inner = activation(inner)
+        out.append(w[f"W_out_L{layer}"] @ inner + w.get(f"b_out_L{layer}", zero))
+    return out
 
 
 def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
@@ -54,12 +96,16 @@ def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
         x = [row + p for row, p in zip(x, positions, strict=True)]
     out: dict[str, Any] = {"streams": [x], "scores": {}, "patterns": {}, "results": {}}
     for layer, count in enumerate(arch.heads):
-        read = [row + p for row, p in zip(x, positions, strict=True)] if arch.positions == "shortformer" else x
+        y = plain_norm(model, f"L{layer}", x)
+        read = [row + p for row, p in zip(y, positions, strict=True)] if arch.positions == "shortformer" else y
         after = [row + w.get(f"b_O_L{layer}", zero) for row in x]
-        for name in (f"L{layer}H{i}" for i in range(count)):
+        for i in range(count):
+            name, kv = f"L{layer}H{i}", f"L{layer}H{i}"
+            if arch.groups and arch.groups[layer] != count:
+                kv = f"L{layer}G{i // (count // arch.groups[layer])}"
             q = [w[f"W_Q_{name}"] @ row + w.get(f"b_Q_{name}", zero) for row in read]
-            k = [w[f"W_K_{name}"] @ row + w.get(f"b_K_{name}", zero) for row in read]
-            v = [w[f"W_V_{name}"] @ row + w.get(f"b_V_{name}", zero) for row in x]
+            k = [w[f"W_K_{kv}"] @ row + w.get(f"b_K_{kv}", zero) for row in read]
+            v = [w[f"W_V_{kv}"] @ row + w.get(f"b_V_{kv}", zero) for row in y]
             n, scale = len(tokens), model.score_scale[name] if arch.scale else 1.0
             scores, pattern = np.full((n, n), -np.inf), np.zeros((n, n))
             result = []
@@ -73,9 +119,13 @@ def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
                 result.append(w[f"W_O_{name}"] @ sum(pattern[i, j] * v[j] for j in allowed))
             after = [row + r for row, r in zip(after, result, strict=True)]
             out["scores"][name], out["patterns"][name], out["results"][name] = scores, pattern, result
+        if layer in arch.mlps:
+            written = plain_mlp(model, layer, x if arch.parallel else after)
+            after = [row + m for row, m in zip(after, written, strict=True)]
         x = after
         out["streams"].append(x)
-    out["logits"] = [w["W_U"] @ row + w.get("b_U", zero) for row in x] if arch.unembed else None
+    last = plain_norm(model, "final", x) if arch.unembed else []
+    out["logits"] = [w["W_U"] @ row + w.get("b_U", zero) for row in last] if arch.unembed else None
     return out
 
 
@@ -252,8 +302,8 @@ def test_arrays_hold_all_that_a_term_needs(model: Model) -> None:
     assert close(arrays["t"] @ arrays["W_E"].T, arrays["X0"])
     assert ("P" in arrays) == (arch.positions is not None)
     for head in arch.all_heads:
-        assert close(arrays[f"W_OV_{head}"], arrays[f"W_O_{head}"] @ arrays[f"W_V_{head}"])
-        assert close(arrays[f"W_QK_{head}"], arrays[f"W_Q_{head}"].T @ arrays[f"W_K_{head}"])
+        assert close(arrays[f"W_OV_{head}"], arrays[f"W_O_{head}"] @ arrays[f"W_V_{arch.key_value(head)}"])
+        assert close(arrays[f"W_QK_{head}"], arrays[f"W_Q_{head}"].T @ arrays[f"W_K_{arch.key_value(head)}"])
         assert arrays[f"A_{head}"] is run.patterns[str(head)]
         assert (f"scale_{head}" in arrays) == arch.scale
         assert not arch.scale or arrays[f"scale_{head}"] == model.score_scale[str(head)]
@@ -293,18 +343,25 @@ def whole_forward(arch: Architecture, m: dict[str, Any], p: int) -> tuple[Any, d
     def bias(name: str, argument: str) -> Any:
         return m["ones"] @ m[argument].T if name in arch.biases else 0
 
+    def norm(x: Any, label: str) -> Any:
+        if not arch.norm:
+            return x
+        x = m[f"D_{label}"] @ x @ (m["C"].T if arch.norm == "LN" else np.eye(len(x), dtype=int).astype(object))
+        return (x @ m[f"gain_{label}"].T if label in arch.gains else x) + bias(f"b_N[{label}]", f"b_N_{label}")
+
     x = m["t"] @ m["W_E"].T + (m["P"] if arch.positions == "standard" else 0)
     scores = {}
-    for layer, count in enumerate(arch.heads):
-        y = x + (m["P"] if arch.positions == "shortformer" else 0)
-        terms = [x, bias(f"b_O[L{layer}]", f"b_O_L{layer}")]
-        for h in (f"L{layer}H{i}" for i in range(count)):
+    for layer in range(arch.n_layers):
+        z = norm(x, f"L{layer}") % p
+        y = z + (m["P"] if arch.positions == "shortformer" else 0)
+        terms = [x, bias(f"b_O[L{layer}]", f"b_O_L{layer}"), m[f"mlp_L{layer}"] if layer in arch.mlps else 0]
+        for h, g in ((str(h), arch.key_value(h)) for h in arch.layer_heads(layer)):
             q = y @ m[f"W_Q_{h}"].T + bias(f"b_Q[{h}]", f"b_Q_{h}")
-            k = y @ m[f"W_K_{h}"].T + bias(f"b_K[{h}]", f"b_K_{h}")
+            k = y @ m[f"W_K_{g}"].T + bias(f"b_K[{g}]", f"b_K_{g}")
             scores[h] = (m[f"scale_{h}"] if arch.scale else 1) * (q @ k.T) % p
-            terms.append(m[f"A_{h}"] @ (x @ m[f"W_V_{h}"].T + bias(f"b_V[{h}]", f"b_V_{h}")) @ m[f"W_O_{h}"].T)
+            terms.append(m[f"A_{h}"] @ (z @ m[f"W_V_{g}"].T + bias(f"b_V[{g}]", f"b_V_{g}")) @ m[f"W_O_{h}"].T)
         x = sum(terms) % p
-    return (x @ m["W_U"].T + bias("b_U", "b_U") if arch.unembed else x) % p, scores
+    return (norm(x, "final") @ m["W_U"].T + bias("b_U", "b_U") if arch.unembed else x) % p, scores
 
 
 @given(architectures(3, 3), st.integers(1, 4), st.integers(0, 2**32))
@@ -353,10 +410,18 @@ def test_a_change_of_basis_leaves_logits_and_scores(model: Model, seed: int) -> 
     rng = np.random.default_rng(seed)
     bases = {}
     for head in model.architecture.all_heads:
+        if f"W_K_{head}" not in model.weights:
+            with pytest.raises(ValueError, match=f"{head} shares its keys and values"):
+                change_basis(model, None, {str(head): (None, None)})
+            continue
         qk, ov = len(model.weights[f"W_Q_{head}"]), len(model.weights[f"W_V_{head}"])
         bases[str(head)] = (invertible(qk, rng), invertible(ov, rng))
     change = invertible(model.d_model, rng)
-    moved = change_basis(model, change, bases)
+    if model.architecture.norm:
+        with pytest.raises(ValueError, match="this model has norms, which depend on the basis of the stream"):
+            change_basis(model, change)
+        change = np.eye(model.d_model)
+    moved = change_basis(model, None if model.architecture.norm else change, bases)
     run, after = model.run([0] * 3), moved.run([0] * 3)
     assert all(np.allclose(run.scores[h], after.scores[h], rtol=1e-9, atol=1e-9) for h in run.scores)
     assert all(

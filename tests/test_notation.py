@@ -7,7 +7,7 @@ from hypothesis import given
 from strategies import cases
 
 from symcircuits.algebra import Factor, Word, fuse
-from symcircuits.architecture import Architecture, Head, attention_only, embedding, pattern, weight
+from symcircuits.architecture import Architecture, Head, attention_only
 from symcircuits.expansion import expand, logits, scores, stream
 from symcircuits.notation import (
     factor_latex,
@@ -18,6 +18,7 @@ from symcircuits.notation import (
     symbol_latex,
     word_latex,
 )
+from symcircuits.programs import embedding, pattern, weight
 
 ARCH = attention_only((2, 2), "standard", True)
 
@@ -85,6 +86,7 @@ def test_latex_says_what_the_text_says(case: tuple[Architecture, str]) -> None:
         assert term.latex() == word_latex(term.word)
         text = term.latex().replace(r"\mathbf{1}", "ones").replace("X_0", "X0").replace(r"\,\mathsf{T}}", "}^T")
         text = text.replace(r"^{\mathsf{T}}", "^T").replace(r"\,", " @ ").replace("{OV}", "OV").replace("{QK}", "QK")
+        text = text.replace(r"\Gamma", "gain").replace("M^", "mlp^")
         text = re.sub(r"\^\{\\mathrm\{(\w+)\}\}", r"[\1]", text).replace("^T", ".T")
         assert re.sub(r"^s\[(\w+)\] @", r"scale[\1] *", text) == term.text
 

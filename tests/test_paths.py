@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import architectures, cases, oracle
+from strategies import KINDS, architectures, cases, group, oracle
 
 from symcircuits.algebra import Factor, Index, Space, Symbol
-from symcircuits.architecture import Architecture, Branch, Head, Layer, Program, Source, attention_only, readout
+from symcircuits.architecture import Architecture, Head, attention_only
 from symcircuits.paths import Path, Paths, path_branches, path_factors
+from symcircuits.programs import Branch, Layer, Program, Source, readout
 from symcircuits.walk import Counts, Mark
 
 
@@ -53,7 +54,7 @@ def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -
     arch, target = case
     program = readout(arch, target).sides[-1]
     marked = {h: 1 << data.draw(st.integers(0, 2)) for h in arch.all_heads if data.draw(st.booleans())}
-    source_bits = {kind: data.draw(st.sampled_from([0, 1, 8])) for kind in ("embed", "pos", "b_V", "b_O", "b_K", "b_U")}
+    source_bits = {kind: data.draw(st.sampled_from([0, 1, 8])) for kind in KINDS}
     paths = Paths(program, marked, {s.name: source_bits[s.kind] for layer in program for s in layer.sources})
     weights: Mapping[Mark, int] = {mark: data.draw(st.integers(0, 3)) for mark in sorted(paths.counts)}
     every = list(unmarked(program).iterate(Ones()))
@@ -95,6 +96,11 @@ def test_numbers_of_deep_programs(arch: Architecture, rng: random.Random) -> Non
         assert paths.rank(path, weights) + inside == number
 
 
+def _written_out(arch: Architecture, head: str) -> str:
+    layer, number = head[1:].split("H")
+    return f"W_V[{group(arch, int(layer), int(number))}].T @ W_O[{head}].T"
+
+
 @given(cases(max_terms=150))
 def test_words_of_paths(case: tuple[Architecture, str]) -> None:
     arch, target = case
@@ -102,7 +108,7 @@ def test_words_of_paths(case: tuple[Architecture, str]) -> None:
         routes = list(dict.fromkeys(r.routes[i] for r in oracle(arch, target)))
         for path, route in zip(unmarked(program).iterate(Ones()), routes, strict=True):
             text = " @ ".join(f.text for f in path_factors(program, path))
-            written_out = [f if "OV" not in f else f"W_V{f[4:-2]}.T @ W_O{f[4:-2]}.T" for f in route.factors]
+            written_out = [f if "OV" not in f else _written_out(arch, f[5:-3]) for f in route.factors]
             assert text == " @ ".join(written_out).replace("X0", "t @ W_E.T")
 
 

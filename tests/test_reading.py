@@ -14,7 +14,7 @@ from symcircuits.architecture import Architecture, attention_only
 from symcircuits.derivation import derive
 from symcircuits.expansion import Expansion, Term, expand, logits, scores
 from symcircuits.lexing import letter_text
-from symcircuits.matching import fuse, letters_of, unfuse
+from symcircuits.matching import Spelling, letters_of
 from symcircuits.reading import MAX_WORDS, Formula, ReadError, read
 from symcircuits.symbolic import recursion
 from tests.strategies import cases
@@ -28,15 +28,15 @@ def texts(formula: Formula) -> list[str]:
     return [
         (f"{w.coefficient} * " if w.coefficient != 1 else "")
         + "".join(f"scale[{s}] * " for s in w.scales)
-        + " @ ".join(f.text for f in fuse(w.letters))
+        + " @ ".join(f.text for f in Spelling(ARCH).fuse(w.letters))
         for w in formula.words
     ]
 
 
 def their_text(term: Term, abbreviated: bool) -> str:
     """A term in TransformerLens's convention."""
-    letters = fuse(letters_of(term.word.fused))
-    letters = letters if abbreviated else unfuse(letters)
+    letters = letters_of(term.word.fused)
+    letters = letters if abbreviated else Spelling(term.readout.architecture).unfuse(letters)
     front = "".join(f"scale[{s}] * " for s in term.word.scales)
     return front + " @ ".join(letter_text(f, "transformerlens") for f in letters)
 
@@ -44,7 +44,7 @@ def their_text(term: Term, abbreviated: bool) -> str:
 def noncommutative(term: Term) -> Any:
     """A term as a product of noncommutative SymPy symbols."""
     letters = [
-        (sympy.transpose if f.transposed else lambda x: x)(sympy.Symbol(f.symbol.argument, commutative=False))
+        (sympy.transpose if f.marked else lambda x: x)(sympy.Symbol(f.symbol.argument, commutative=False))
         for f in term.word.fused
     ]
     return sympy.Mul(*[sympy.Symbol(f"scale_{s}") for s in term.word.scales], *letters)
@@ -59,7 +59,7 @@ WRITTEN: dict[str, tuple[str, Callable[[Term], Any]]] = {
     "latex": ("paper", lambda t: t.latex()),
     "notebook": ("paper", lambda t: t._repr_latex_()),
     "sympy": ("paper", lambda t: t.expr),
-    "sympy's text": ("paper", lambda t: " @ ".join(f.symbol.argument + ".T" * f.transposed for f in t.word.fused)),
+    "sympy's text": ("paper", lambda t: " @ ".join(f.symbol.argument + ".T" * f.marked for f in t.word.fused)),
     "noncommutative": ("paper", noncommutative),
     "term": ("paper", lambda t: t),
     "word": ("paper", lambda t: t.word),
@@ -82,7 +82,7 @@ def test_every_term_is_read_back(way: str, case: tuple[Architecture, str], seed:
         [word] = read(write(term), arch, convention).words
         scales = () if way == "sympy's text" else term.word.scales
         assert (word.coefficient, word.scales) == (1, scales)
-        assert fuse(word.letters) == letters_of(term.word.fused)
+        assert Spelling(arch).fuse(word.letters) == letters_of(term.word.fused)
 
 
 @pytest.mark.parametrize("target", ["logits", "stream", "scores:L1H0"])
@@ -352,7 +352,7 @@ def test_parentheses_and_transposes_agree_with_the_letters(flips: list[bool]) ->
     for flip in flips:
         text = f"({text})" + (".T" if flip else "")
     wanted = letters if sum(flips) % 2 == 0 else tuple(f.T for f in reversed(letters))
-    assert fuse(read(text, ARCH).words[0].letters) == wanted
+    assert Spelling(ARCH).fuse(read(text, ARCH).words[0].letters) == wanted
 
 
 def test_a_sum_as_long_as_the_limit_is_read() -> None:

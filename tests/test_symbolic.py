@@ -12,8 +12,9 @@ from strategies import cases
 
 import symcircuits.symbolic as symbolic
 from symcircuits.algebra import Factor
-from symcircuits.architecture import Architecture, Branch, Program, Readout, attention_only, readout
+from symcircuits.architecture import Architecture, attention_only
 from symcircuits.expansion import Expansion, expand
+from symcircuits.programs import Branch, Program, Readout, readout
 from symcircuits.symbolic import (
     Key,
     multiply_out,

@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import architecture as described
 from symcircuits import exact
 from symcircuits import expansion as expanded
+from symcircuits import programs as described
 from symcircuits.algebra import Factor, IllTyped, Word
-from symcircuits.architecture import Architecture, Branch, Head, Layer, Program, Readout, Source
+from symcircuits.architecture import Architecture, Head
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.model import random_model
 from symcircuits.paths import Path, Paths
+from symcircuits.programs import Branch, Layer, Program, Readout, Source
 from symcircuits.verification import ROWS, Check, Report, default_targets, verify
 from symcircuits.verification import rows as witnessed
 from symcircuits.verification.names import SAMPLE, check_names, read_paths
@@ -555,7 +556,7 @@ def branches(edit: Callable[[Architecture, Branch], Branch]) -> Any:
 
         return layer
 
-    return "_attention_layer", wrap
+    return "_block", wrap
 
 
 def sources(edit: Callable[[Source], list[Source]]) -> Any:
@@ -568,11 +569,11 @@ def sources(edit: Callable[[Source], list[Source]]) -> Any:
 
         return layer
 
-    return "_attention_layer", wrap
+    return "_block", wrap
 
 
 def layers(edit: Callable[[Layer], Layer]) -> Any:
-    return "_attention_layer", lambda layer_of: lambda arch, number: edit(layer_of(arch, number))
+    return "_block", lambda layer_of: lambda arch, number: edit(layer_of(arch, number))
 
 
 def readouts(edit: Callable[[Readout], Readout]) -> Any:
@@ -596,7 +597,7 @@ def of_another_head(glyph: str) -> Callable[[Architecture, Branch], Branch]:
         assert b.head is not None
         head = other(arch, b.head)
         if glyph == "A":
-            return replace(b, left=(Factor(described.pattern(head)),))
+            return replace(b, left=(Factor(described.pattern(head)), *b.left[1:]))
         new = described.weight(arch, glyph, head).T
         return replace(b, right=tuple(new if f.symbol.glyph == glyph else f for f in b.right))
 
@@ -606,6 +607,19 @@ def of_another_head(glyph: str) -> Callable[[Architecture, Branch], Branch]:
 BIASED = sc.attention_only((2, 2), "standard", True)
 SHORT = sc.attention_only((2, 2), "shortformer", True)
 PLAIN = sc.attention_only((2, 2))
+NORMED = sc.transformer((2, 2), None, True, norm="LN", mlps=True)
+GROUPED = sc.transformer((2, 4), None, True, groups=(1, 2))
+
+
+def norms(edit: Callable[[Any], Any]) -> Any:
+    """Edit what every norm is to the algebra."""
+    return "norm", lambda norm: lambda arch, label, point: edit(norm(arch, label, point))
+
+
+def destination_side(arch: Architecture, b: Branch) -> Branch:
+    return replace(b, left=b.left[::-1])
+
+
 MUTATIONS: dict[str, tuple[Architecture, Any]] = {
     "W_OV transposed": (PLAIN, branches(transposed_ov)),
     "another head's pattern": (PLAIN, branches(of_another_head("A"))),
@@ -641,6 +655,19 @@ MUTATIONS: dict[str, tuple[Architecture, Any]] = {
     ),
     "b_Q and b_K dropped": (
         SHORT, ("_side_program", lambda side: lambda a, h, s: side(replace(a, biases=frozenset()), h, s)),
+    ),
+    "norms on the destination side": (NORMED, branches(destination_side)),
+    "norms dropped": (NORMED, norms(lambda n: replace(n, left=()))),
+    "gain and centring exchanged": (NORMED, norms(lambda n: replace(n, right=n.right[::-1]))),
+    "the gain dropped": (NORMED, norms(lambda n: replace(n, right=n.right[:1]))),
+    "the centring dropped": (NORMED, norms(lambda n: replace(n, right=n.right[1:]))),
+    "another layer's norm": (NORMED, ("norm", lambda norm: lambda a, label, point: norm(a, "final", point))),
+    "b_N dropped": (NORMED, ("_reading", lambda read: lambda a, *rest: read(replace(a, biases=frozenset()), *rest))),
+    "b_N in heads dropped": (NORMED, sources(lambda s: [] if s.kind == "b_N" else [s])),
+    "what an MLP writes dropped": (NORMED, sources(lambda s: [] if s.kind == "mlp" else [s])),
+    "keys and values of another group": (
+        GROUPED, ("weight", lambda w: lambda a, g, h: w(a, g, h if g in ("W_O", "W_Q") else Head(h.layer, 3 - h.number))
+                  if h.layer else w(a, g, h)),
     ),
 }  # fmt: skip
 
@@ -691,7 +718,7 @@ def test_verify_refuses_a_wrong_description(name: str, mutate: Any) -> None:
 
 
 def test_a_right_description_holds_where_the_wrong_ones_fail() -> None:
-    for arch in (PLAIN, BIASED, SHORT):
+    for arch in (PLAIN, BIASED, SHORT, NORMED, GROUPED):
         assert all(check_polynomial(g, limit).passed for g in groups_of(arch) for limit in (0, 5000))
 
 

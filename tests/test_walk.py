@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import architectures, cases, oracle, routes, term_count
+from strategies import architectures, cases, group, oracle, routes, term_count
 
 from symcircuits.algebra import Factor, Index, Space, Symbol
-from symcircuits.architecture import Architecture, Branch, Head, Layer, Source, attention_only, readout
+from symcircuits.architecture import Architecture, Head, attention_only
 from symcircuits.expansion import expand
+from symcircuits.programs import Branch, Layer, Source, readout
 from symcircuits.walk import Counts, Mark, Marked, Matrices, walk, walk_marked
 
 SIZES = {"one": 1, "context": 3, "vocab_in": 4, "vocab_out": 2, "model": 3, "attention_input": 3, "qk": 2, "ov": 2}
@@ -47,7 +48,19 @@ def random_matrices(arch: Architecture, seed: int) -> dict[str, Any]:
             found |= {f"W_Q_{h}": draw("qk", "model"), f"W_K_{h}": draw("qk", "model"), f"W_V_{h}": draw("ov", "model")}
             found |= {f"W_O_{h}": draw("model", "ov"), f"A_{h}": draw("context", "context")}
             found |= {f"b_{x}_{h}": draw("ov" if x == "V" else "qk", "one") for x in "QKV"}
+            for glyph in ("W_K", "W_V", "b_K", "b_V"):  # a group has those of its first head
+                found[f"{glyph}_{h}"] = found.setdefault(f"{glyph}_{group(arch, layer, i)}", found[f"{glyph}_{h}"])
+        found[f"mlp_L{layer}"] = draw("context", "model")
+    for label in arch.norm_labels:  # general matrices: how they stand is what is tested
+        found |= {f"D_{label}": draw("context", "context"), f"b_N_{label}": draw("model", "one")}
+        found |= {"C": symmetric(draw("model", "model")), f"gain_{label}": symmetric(draw("model", "model"))}
+        found[f"D_{label}"] = symmetric(found[f"D_{label}"])
     return found
+
+
+def symmetric(m: Any) -> Any:
+    """As the matrices of norms are, so that text, which marks no transpose of them, says all."""
+    return m + m.T
 
 
 def definition(arch: Architecture, target: str, m: dict[str, Any]) -> list[Any]:
@@ -59,19 +72,28 @@ def definition(arch: Architecture, target: str, m: dict[str, Any]) -> list[Any]:
 
     kind, _, head = target.partition(":")
     depth = int(head[1:].split("H")[0]) if head else len(arch.heads)
+
+    def norm(x: Any, label: str) -> Any:
+        if arch.norm is None:
+            return x
+        x = m[f"D_{label}"] @ x
+        x = x @ m["C"] if arch.norm == "LN" else x
+        return (x @ m[f"gain_{label}"] if label in arch.gains else x) + bias("b_N", label)
+
     x = m["t"] @ m["W_E"].T + (m["P"] if arch.positions == "standard" else 0)
     for layer in range(depth):
-        out = bias("b_O", f"L{layer}")
+        out, y = bias("b_O", f"L{layer}"), norm(x, f"L{layer}")
         for i in range(arch.heads[layer]):
-            h = f"L{layer}H{i}"
-            out = out + m[f"A_{h}"] @ (x @ m[f"W_V_{h}"].T + bias("b_V", h)) @ m[f"W_O_{h}"].T
-        x = x + out
+            h, g = f"L{layer}H{i}", group(arch, layer, i)
+            out = out + m[f"A_{h}"] @ (y @ m[f"W_V_{g}"].T + bias("b_V", g)) @ m[f"W_O_{h}"].T
+        x = x + out + (m[f"mlp_L{layer}"] if layer in arch.mlps else 0)
     if kind == "stream":
         return [x]
     if kind == "logits":
-        return [x @ m["W_U"].T + bias("b_U", "")]
-    x = x + (m["P"] if arch.positions == "shortformer" else 0)
-    return [x @ m[f"W_{side}_{head}"].T + bias(f"b_{side}", head) for side in "QK"]
+        return [norm(x, "final") @ m["W_U"].T + bias("b_U", "")]
+    y = norm(x, f"L{depth}") + (m["P"] if arch.positions == "shortformer" else 0)
+    shared = group(arch, depth, int(head.split("H")[1]))
+    return [y @ m[f"W_{side}_{h}"].T + bias(f"b_{side}", h) for side, h in (("Q", head), ("K", shared))]
 
 
 def value_of(text: str, m: dict[str, Any]) -> Any:

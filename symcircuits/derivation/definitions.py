@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from symcircuits.algebra import Factor, Word, transpose
-from symcircuits.architecture import Layer, Program, Source, stream_program
 from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed, sandwich, stream_symbol
 from symcircuits.derivation.frames import Frame
+from symcircuits.programs import Layer, Program, Source, stream_program
 
 __all__ = ["layer_definition", "plus", "point", "readout_definition", "summands"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.algebra import Factor, Word
-from symcircuits.architecture import embedding
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.expressions import Expr, Identity, Product, Target, Transposed
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.results import result
 from symcircuits.derivation.results_heads import head_factors, read_by
 from symcircuits.derivation.specials import Inverse, Letter, Parentheses, Rebased, SquaredNorm
+from symcircuits.programs import embedding
 
 __all__: list[str] = []
 

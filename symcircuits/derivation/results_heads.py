@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.algebra import Factor, Symbol, Word
-from symcircuits.architecture import Head, attention_only, bias_names, embedding, pattern, stream_program, weight
+from symcircuits.architecture import Head, attention_only, possible_biases
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import layer_definition, plus, readout_definition
 from symcircuits.derivation.expressions import (
@@ -25,6 +25,7 @@ from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.results import result
 from symcircuits.derivation.specials import Beside, CountIn, HeadWidth, Masked, Named, Rank
 from symcircuits.derivation.tensors import factored, mixed
+from symcircuits.programs import embedding, pattern, stream_program, weight
 
 __all__ = ["embed", "head_factors", "read_by"]
 
@@ -307,7 +308,7 @@ def numbers_of_terms(frame: Frame) -> Iterator[Draft]:
 def _all_sources() -> Draft:
     """Two layers of two heads with everything that can be a source."""
     one, two = Number(1), Number(2)
-    sources = len(bias_names((2, 2)))
+    sources = len(possible_biases(attention_only((2, 2))))
     listed = CountIn("logits", (2, 2), "standard", True)
     three = Sum((one, two))
     by_entry: tuple[Expr, ...] = (Product((two, three, three)), Product((two, three)), Number(3), two, one, one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.algebra import Factor, Word
-from symcircuits.architecture import attention_only, embedding, stream_program
+from symcircuits.architecture import attention_only
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.examples import Elementwise, Literal
 from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Transposed, stream_symbol
@@ -13,6 +13,7 @@ from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.results import result
 from symcircuits.derivation.results_heads import embed, head_factors, read_by
 from symcircuits.derivation.specials import Letter, Named, Parentheses, Scaled
+from symcircuits.programs import embedding, stream_program
 
 __all__: list[str] = []
 

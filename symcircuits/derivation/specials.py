@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from symcircuits.algebra import Word
-from symcircuits.architecture import attention_only, embedding
+from symcircuits.architecture import attention_only
 from symcircuits.derivation.expressions import Expr, Sign, Special
 from symcircuits.derivation.values import Bindings, Instance
 from symcircuits.elimination import eliminated
 from symcircuits.elimination import inverses as inverse_of
 from symcircuits.expansion import expand
+from symcircuits.programs import embedding
 from symcircuits.rings import Array, transpose
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.algebra import Factor, Word
-from symcircuits.architecture import Head, stream_program, weight
+from symcircuits.architecture import Head
 from symcircuits.derivation import counts, reasons
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import layer_definition, plus, readout_definition
@@ -24,6 +24,7 @@ from symcircuits.derivation.expressions import (
 from symcircuits.derivation.flatten import multiply_out, softmax_invisible
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.tensors import factored, mixed, rules
+from symcircuits.programs import stream_program, weight
 
 __all__ = ["path_expansion"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.algebra import Factor, Word, transpose
-from symcircuits.architecture import Head, Program, pattern, stream_program, weight
+from symcircuits.architecture import Head
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import plus
 from symcircuits.derivation.expressions import (
@@ -20,6 +20,7 @@ from symcircuits.derivation.expressions import (
 )
 from symcircuits.derivation.flatten import Flat, multiply_out, multiply_out_operator
 from symcircuits.derivation.frames import Frame
+from symcircuits.programs import Program, pattern, stream_program, weight
 
 __all__ = ["factored", "mixed", "rules"]
 

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from symcircuits.algebra import Factor, Symbol, Word
-from symcircuits.architecture import Architecture, Readout, readout
+from symcircuits.architecture import Architecture
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -34,6 +34,7 @@ from symcircuits.derivation.expressions import (
 )
 from symcircuits.derivation.flatten import Flat
 from symcircuits.model import Frozen, frozen, matrix_names
+from symcircuits.programs import Readout, readout
 from symcircuits.rings import Array, PrimeField, transpose
 
 __all__ = ["Instance"]

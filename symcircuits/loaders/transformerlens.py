@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from symcircuits.architecture import Head, attention_only, bias_names
+from symcircuits.architecture import Head, attention_only, possible_biases
 from symcircuits.loaders.config import Config, refuse_unsupported
 from symcircuits.loaders.files import Stored
 from symcircuits.loaders.layout import Layout
@@ -72,13 +72,14 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
         check_values(weight, weights[weight])
     sizes = check_shapes(axes, weights, _given(settings, counts), "the config")
     paper = to_paper(weights)
-    zero = [b for b in bias_names(counts, "W_U" in paper) if _argument(b) in paper and not paper[_argument(b)].any()]
+    possible = possible_biases(attention_only(counts, unembed="W_U" in paper))
+    zero = [b for b in possible if _argument(b) in paper and not paper[_argument(b)].any()]
     for bias in zero:
         del paper[_argument(bias)]
     architecture = attention_only(
         counts,
         settings.positions,
-        [b for b in bias_names(counts, "W_U" in paper) if _argument(b) in paper],
+        [b for b in possible if _argument(b) in paper],
         scale=settings.flag("use_attn_scale", True),
         causal=settings.causal,
         unembed="W_U" in paper,
@@ -213,7 +214,7 @@ def _absent_notes(weights: Mapping[str, Array], counts: tuple[int, ...]) -> list
 
 def _zero_notes(zero: list[str], counts: tuple[int, ...]) -> list[str]:
     """One sentence on biases that are all zero, kinds together: "b_Q, b_K of all heads are zero ..."."""
-    possible = bias_names(counts)
+    possible = possible_biases(attention_only(counts))
     groups: dict[str, list[str]] = {}
     for kind in dict.fromkeys(name.partition("[")[0] for name in zero):
         names = [n for n in zero if n.partition("[")[0] == kind]

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from symcircuits.architecture import Architecture, Head
-from symcircuits.model.transformer import Model, weight_axes
+from symcircuits.model.forward import Settings
+from symcircuits.model.transformer import Model
+from symcircuits.model.weights import weight_axes
 from symcircuits.rings import Array
 
 __all__ = ["change_basis", "random_model"]
@@ -23,14 +25,17 @@ def random_model(
     d_head: int = 4,
     d_vocab_out: int | None = None,
     n_context: int = 32,
+    d_mlp: int | None = None,
     seed: int = 0,
     weight_scale: float = 1.0,
     score_scale: float | None = None,
+    settings: Settings | None = None,
 ) -> Model:
     """A float64 model with independent normal weights, such that streams, scores and logits are of order 1.
 
-    Embeddings, positions and biases have variance 1, other weights 1 / (number of inputs), and W_O also
-    1 / (number of heads of the model); standard deviations are multiplied by ``weight_scale``. ``score_scale`` is
+    Embeddings, positions and biases have variance 1, other weights 1 / (number of inputs), and W_O (W_out) also
+    1 / (number of heads, or MLPs, of the model); gains are near 1; standard deviations are multiplied by
+    ``weight_scale``. ``d_mlp`` is 2 d_model when None; ``settings``: eps and activation. ``score_scale`` is
     one number for all heads, 1 / sqrt(d_head) when None. The same arguments give the same model, another ``seed``
     another one.
     Raises ValueError on a size below 1.
@@ -43,6 +48,7 @@ def random_model(
         raise TypeError(f"random_model takes an architecture (see attention_only), not {architecture!r}")
     out = d_vocab if d_vocab_out is None else d_vocab_out
     sizes = {"d_vocab": d_vocab, "d_model": d_model, "d_head": d_head, "d_vocab_out": out, "n_ctx": n_context}
+    sizes["d_mlp"] = 2 * d_model if d_mlp is None and isinstance(d_model, int) else d_mlp
     for word, size in sizes.items():
         if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
             raise ValueError(f"{word} must be a whole number, 1 or more, not {size!r}")
@@ -53,15 +59,18 @@ def random_model(
         weights[name] = weight_scale * _deviation(architecture, name, sizes) * rng.standard_normal(shape)
     scale = 1 / math.sqrt(d_head) if score_scale is None else score_scale
     scales = {str(head): scale for head in architecture.all_heads} if architecture.scale else {}
-    return Model(architecture, weights, scales, name=f"random, seed {seed}")
+    weights |= {name: 1 + w / 4 for name, w in weights.items() if name.startswith("gain_")}
+    return Model(architecture, weights, scales, f"random, seed {seed}", settings=settings or Settings())
 
 
 def _deviation(architecture: Architecture, name: str, sizes: Mapping[str, int]) -> float:
     """The standard deviation of a weight that keeps what it writes of order 1."""
-    if name in ("W_E", "W_pos") or name.startswith("b_"):
+    if name in ("W_E", "W_pos") or name.startswith(("b_", "gain_")):
         return 1.0
     if name.startswith("W_O_"):
         return 1 / math.sqrt(sizes["d_head"] * sum(architecture.heads))
+    if name.startswith("W_out_"):
+        return 1 / math.sqrt(sizes["d_mlp"] * len(architecture.mlps))
     return 1 / math.sqrt(sizes["d_model"])
 
 
@@ -74,8 +83,9 @@ def change_basis(
     wrote, and ``W_Q, W_K, W_V, W_U`` read ``W T^-1``. ``head_bases`` holds by head label ``(R, S)``: ``W_Q, b_Q``
     become ``R W_Q, R b_Q``, ``W_K, b_K`` become ``R^-T W_K, R^-T b_K``; ``W_V, b_V`` become ``S W_V, S b_V`` and
     ``W_O`` becomes ``W_O S^-1``. None is the identity. Any invertible matrices leave logits, scores and every
-    end-to-end term unchanged. Computed in float64. Raises ValueError on a wrong shape, a matrix that is not
-    invertible, or a head that is not there. Source: the paper, "Residual Stream" (no privileged basis).
+    end-to-end term unchanged. Computed in float64. A norm has a basis of its own: where there is one, the stream cannot
+    be changed. Raises ValueError on that, on a wrong shape, a matrix that is not invertible, or a head that is not
+    there, or that shares its keys and values with others. Source: the paper, "Residual Stream" (no privileged basis).
 
     >>> from symcircuits.architecture import attention_only
     >>> model = random_model(attention_only((1,)), d_model=2)
@@ -85,16 +95,22 @@ def change_basis(
     """
     weights = {name: np.asarray(w, dtype=np.float64) for name, w in model.weights.items()}
     if T is not None:
+        if model.architecture.norm:
+            raise ValueError(
+                "this model has norms, which depend on the basis of the stream (they centre and measure rows), so T "
+                "would change what it computes; only the bases of its heads can be changed"
+            )
         _change_stream(weights, *_invertible(T, model.d_model, "T"))
     for label, (r, s) in (head_bases or {}).items():
         _change_head(weights, model.architecture.head(label), r, s)
     note = "the basis was changed"
-    return Model(model.architecture, weights, model.score_scale, model.name, (*model.notes, note))
+    parts = model.architecture, weights, model.score_scale, model.name, (*model.notes, note)
+    return Model(*parts, settings=model.settings)
 
 
 def _change_stream(weights: dict[str, Array], t: Array, inverse: Array) -> None:
     for name, w in weights.items():
-        if name == "W_E" or name.startswith(("W_O_", "b_O_")):
+        if name == "W_E" or name.startswith(("W_O_", "b_O_", "W_out_", "b_out_")):
             weights[name] = t @ w
         elif name == "W_pos":
             weights[name] = w @ t.T
@@ -103,6 +119,8 @@ def _change_stream(weights: dict[str, Array], t: Array, inverse: Array) -> None:
 
 
 def _change_head(weights: dict[str, Array], head: Head, r: Any | None, s: Any | None) -> None:
+    if f"W_K_{head}" not in weights:
+        raise ValueError(f"{head} shares its keys and values with the other heads of its group, so its basis is theirs")
     names = (f"W_Q_{head}", f"b_Q_{head}"), (f"W_K_{head}", f"b_K_{head}"), (f"W_V_{head}", f"b_V_{head}")
     if r is not None:
         change, inverse = _invertible(r, len(weights[f"W_Q_{head}"]), f"R of {head}")

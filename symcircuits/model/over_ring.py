@@ -1,4 +1,4 @@
-"""The forward pass with patterns given, over any ring: sums and products of matrices, and nothing else."""
+"""The forward pass with patterns, norms and MLP outputs given, over any ring: sums and products of matrices alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from symcircuits.architecture import Architecture, Head
-from symcircuits.model.transformer import Run, weight_axes
+import numpy as np
+
+from symcircuits.architecture import FINAL, Architecture, Head
+from symcircuits.model.transformer import Run
+from symcircuits.model.weights import weight_axes
 from symcircuits.rings import Array, Ring, transpose
 
 __all__ = ["Frozen", "frozen", "matrices_of", "matrix_names"]
@@ -30,15 +33,21 @@ def matrix_names(architecture: Architecture) -> tuple[str, ...]:
     >>> matrix_names(attention_only((1,)))
     ('t', 'W_E', 'W_Q_L0H0', 'W_K_L0H0', 'W_V_L0H0', 'W_O_L0H0', 'W_U', 'A_L0H0', 'scale_L0H0')
     """
-    weights = ["P" if name == "W_pos" else name for name in weight_axes(architecture)]
+    inside = ("W_in_", "W_gate_", "W_out_", "b_in_", "b_gate_", "b_out_", "gain_M", "b_N_M")  # of an MLP
+    weights = ["P" if n == "W_pos" else n for n in weight_axes(architecture) if not n.startswith(inside)]
     labels = [str(head) for head in architecture.all_heads]
-    patterns = [f"A_{label}" for label in labels]
-    scales = [f"scale_{label}" for label in labels] if architecture.scale else []
-    return ("t", *weights, *patterns, *scales, *(["ones"] if architecture.biases else []))
+    given = [f"A_{label}" for label in labels]
+    given += [f"D_{label}" for label in architecture.norm_labels if label[0] != "M"]
+    given += ["C"] if architecture.norm == "LN" else []
+    given += [f"mlp_L{layer}" for layer in sorted(architecture.mlps)]
+    given += [f"scale_{label}" for label in labels] if architecture.scale else []
+    return ("t", *weights, *given, *(["ones"] if architecture.biases else []))
 
 
 def matrices_of(run: Run) -> dict[str, Array]:
-    """What :func:`frozen` needs to repeat a run with its own patterns: its arrays, biases as columns ``[d, 1]``.
+    """What :func:`frozen` needs to repeat a run with its own patterns, norms and MLP outputs: its arrays.
+
+    Biases are columns ``[d, 1]``, gains diagonal matrices.
 
     >>> import numpy as np
     >>> from symcircuits.architecture import attention_only
@@ -48,16 +57,18 @@ def matrices_of(run: Run) -> dict[str, Array]:
     >>> bool(np.allclose(frozen(run.model.architecture, matrices_of(run), Floats()).logits, run.logits))
     True
     """
-    names = matrix_names(run.model.architecture)
-    return {name: run.arrays[name][:, None] if name.startswith("b_") else run.arrays[name] for name in names}
+    found = {name: run.arrays[name] for name in matrix_names(run.model.architecture)}
+    found |= {name: array[:, None] for name, array in found.items() if name.startswith("b_")}
+    return found | {name: np.diag(array) for name, array in found.items() if name.startswith("gain_")}
 
 
 def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) -> Frozen:
-    """The forward pass of the definition with its attention patterns held fixed, over a ring.
+    """The forward pass of the definition with attention patterns, norms and MLP outputs held fixed, over a ring.
 
-    ``X_0 = t W_E^T (+ P)``; scores ``scale (X W_Q^T + 1 b_Q^T)(X W_K^T + 1 b_K^T)^T``, of ``X + P`` in their two
+    ``X_0 = t W_E^T (+ P)``; heads and logits read ``Y = D X C^T gain^T + 1 b_N^T`` where there is a norm (no ``C`` in
+    an RMS norm), else ``Y = X``; scores ``scale (Y W_Q^T + 1 b_Q^T)(Y W_K^T + 1 b_K^T)^T``, of ``Y + P`` in their two
     factors where positions is "shortformer", neither masked nor put through a softmax; a head adds
-    ``A (X W_V^T + 1 b_V^T) W_O^T``, a layer ``1 b_O^T`` too; logits ``X W_U^T + 1 b_U^T``.
+    ``A (Y W_V^T + 1 b_V^T) W_O^T``, a layer ``1 b_O^T`` and its ``mlp`` too; logits ``Y W_U^T + 1 b_U^T``.
 
     ``matrices``, by argument name: ``t [n, d_vocab]``, ``W_E [d_model, d_vocab]``, ``P [n, d_model]``, ``A_L0H1
     [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, scalars ``scale_L0H1``, ``ones [n, 1]``, and the
@@ -80,17 +91,20 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) 
         stream = ring.add(stream, pass_.at("P"))
     streams, scores, results = [stream], {}, {}
     for layer in range(architecture.n_layers):
-        read = ring.add(stream, pass_.at("P")) if architecture.positions == "shortformer" else stream
+        normed = pass_.normed(stream, f"L{layer}")
+        read = ring.add(normed, pass_.at("P")) if architecture.positions == "shortformer" else normed
         after = stream
         for head in architecture.layer_heads(layer):
             scores[str(head)] = pass_.scores(head, read)
-            results[str(head)] = pass_.result(head, stream)
+            results[str(head)] = pass_.result(head, normed)
             after = ring.add(after, results[str(head)])
         if f"b_O[L{layer}]" in architecture.biases:
             after = ring.add(after, pass_.through(pass_.at("ones"), f"b_O_L{layer}"))
-        stream = after
+        stream = ring.add(after, pass_.at(f"mlp_L{layer}")) if layer in architecture.mlps else after
         streams.append(stream)
-    logits = pass_.affine(stream, "W_U", "b_U", "b_U") if architecture.unembed else None
+    logits = None
+    if architecture.unembed:
+        logits = pass_.affine(pass_.normed(stream, FINAL), "W_U", "b_U", "b_U")
     return Frozen(tuple(streams), logits, scores, results)
 
 
@@ -116,12 +130,26 @@ class _Pass:
             return product
         return self.ring.add(product, self.through(self.at("ones"), bias))
 
+    def normed(self, x: Array, label: str) -> Array:
+        """``D x C^T gain^T + 1 b_N^T``, as far as the norm has these."""
+        arch = self.architecture
+        if not arch.norm:
+            return x
+        x = self.ring.matmul(self.at(f"D_{label}"), x)
+        x = self.through(x, "C") if arch.norm == "LN" else x
+        x = self.through(x, f"gain_{label}") if label in arch.gains else x
+        if f"b_N[{label}]" not in arch.biases:
+            return x
+        return self.ring.add(x, self.through(self.at("ones"), f"b_N_{label}"))
+
     def scores(self, head: Head, read: Array) -> Array:
+        shared = self.architecture.key_value(head)
         queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}", f"b_Q[{head}]")
-        keys = self.affine(read, f"W_K_{head}", f"b_K_{head}", f"b_K[{head}]")
+        keys = self.affine(read, f"W_K_{shared}", f"b_K_{shared}", f"b_K[{shared}]")
         raw = self.ring.matmul(queries, transpose(keys))
         return self.ring.times(self.at(f"scale_{head}"), raw) if self.architecture.scale else raw
 
     def result(self, head: Head, stream: Array) -> Array:
-        values = self.affine(stream, f"W_V_{head}", f"b_V_{head}", f"b_V[{head}]")
+        shared = self.architecture.key_value(head)
+        values = self.affine(stream, f"W_V_{shared}", f"b_V_{shared}", f"b_V[{shared}]")
         return self.through(self.ring.matmul(self.at(f"A_{head}"), values), f"W_O_{head}")

@@ -1,12 +1,4 @@
-"""A transformer with its weights, and its forward pass, written from the definition.
-
-With a row per token: ``X_0 = t W_E^T + P``; a head has queries ``X W_Q^T + 1 b_Q^T`` and keys
-``X W_K^T + 1 b_K^T`` (of ``X + P`` instead, where the position enters there only: "shortformer"), scores
-``scale q k^T``, the pattern ``A = softmax(scores)`` over the allowed keys, and adds
-``A (X W_V^T + 1 b_V^T) W_O^T``; a layer adds its heads and ``1 b_O^T``; logits are ``X W_U^T + 1 b_U^T``.
-Source: Elhage, Nanda, Olsson et al., "A Mathematical Framework for Transformer Circuits" (2021), "Transformer
-Overview"; Press et al., "Shortformer" (2021), for the position in queries and keys only.
-"""
+"""A transformer with its weights, and the record of its forward pass on tokens."""
 
 from __future__ import annotations
 
@@ -19,38 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.architecture import Architecture, Head
-from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
+from symcircuits.architecture import Architecture
+from symcircuits.model.checks import check_names, check_shapes, check_values
+from symcircuits.model.forward import Record, Settings, forward
 from symcircuits.model.tokens import read_tokens
+from symcircuits.model.weights import weight_axes
 from symcircuits.rings import Array, transpose
 
-__all__ = ["Arrays", "Model", "Run", "weight_axes"]
-
-
-def weight_axes(architecture: Architecture) -> dict[str, Axes]:
-    """The weights of an architecture by argument name, each with the names of its axes.
-
-    >>> from symcircuits.architecture import attention_only
-    >>> weight_axes(attention_only((0,), "standard"))
-    {'W_E': ('d_model', 'd_vocab'), 'W_pos': ('n_ctx', 'd_model'), 'W_U': ('d_vocab_out', 'd_model')}
-    """
-    axes: dict[str, Axes] = {"W_E": ("d_model", "d_vocab")}
-    if architecture.positions is not None:
-        axes["W_pos"] = ("n_ctx", "d_model")
-    for head in architecture.all_heads:
-        qk, ov = f"d_head of queries and keys of {head}", f"d_head of values of {head}"
-        axes |= {f"W_Q_{head}": (qk, "d_model"), f"W_K_{head}": (qk, "d_model")}
-        axes |= {f"W_V_{head}": (ov, "d_model"), f"W_O_{head}": ("d_model", ov)}
-        biases = {"b_Q": qk, "b_K": qk, "b_V": ov}
-        axes |= {f"{b}_{head}": (size,) for b, size in biases.items() if f"{b}[{head}]" in architecture.biases}
-    for layer in range(architecture.n_layers):
-        if f"b_O[L{layer}]" in architecture.biases:
-            axes[f"b_O_L{layer}"] = ("d_model",)
-    if architecture.unembed:
-        axes["W_U"] = ("d_vocab_out", "d_model")
-    if "b_U" in architecture.biases:
-        axes["b_U"] = ("d_vocab_out",)
-    return axes
+__all__ = ["Arrays", "Model", "Run"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -60,7 +28,10 @@ class Model:
     ``weights``: ``W_E [d_model, d_vocab]``, ``W_pos [n_ctx, d_model]`` (a row per position), ``W_Q_L0H1``,
     ``W_K_L0H1``, ``W_V_L0H1`` ``[d_head, d_model]``, ``W_O_L0H1 [d_model, d_head]``, ``W_U [d_vocab_out, d_model]``
     and the biases ``b_Q_L0H1``, ``b_K_L0H1``, ``b_V_L0H1`` ``[d_head]``, ``b_O_L0 [d_model]``, ``b_U [d_vocab_out]``
-    that the architecture has. ``score_scale``: for every head the number its scores are multiplied with (empty
+    that the architecture has; ``gain_L0``, ``b_N_L0`` ``[d_model]`` of its norms (``M0`` before an MLP, ``final``);
+    ``W_in_L0``, ``W_gate_L0`` ``[d_mlp, d_model]``, ``W_out_L0 [d_model, d_mlp]`` of its MLPs, with ``b_in``,
+    ``b_gate``, ``b_out``. Keys and values of a group are called ``W_K_L0G1``. ``settings``: what else the forward pass
+    needs (see :class:`Settings`). ``score_scale``: for every head the number its scores are multiplied with (empty
     where the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
     type of the numbers in the file. Raises ValueError when a weight is missing, unknown, of the wrong shape, not
     of floating-point numbers, or not finite. The arrays are not copied, and cannot be written to through the model.
@@ -78,6 +49,7 @@ class Model:
     name: str = "model"
     notes: tuple[str, ...] = ()
     dtype: str = ""
+    settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         axes = weight_axes(self.architecture)
@@ -103,8 +75,8 @@ class Model:
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.architecture, dict(self.weights), dict(self.score_scale), self.name, self.notes, self.dtype)
-        return Model, parts
+        weights, scales = dict(self.weights), dict(self.score_scale)
+        return Model, (self.architecture, weights, scales, self.name, self.notes, self.dtype, self.settings)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {self.architecture}, d_model {self.d_model}, d_vocab {self.d_vocab}, {self.dtype}>"
@@ -145,7 +117,7 @@ class Model:
         number = np.dtype(np.float64 if dtype is None else dtype)
         if number not in (np.dtype(np.float64), np.dtype(np.float32)):
             raise ValueError(f"the forward pass is computed in float64 or float32, not {number}")
-        return _forward(self, read_tokens(tokens, self.d_vocab, self.n_context), number)
+        return _run(self, read_tokens(tokens, self.d_vocab, self.n_context), number)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -154,9 +126,12 @@ class Run:
 
     ``logits [..., n, d_vocab_out]`` (None without unembedding); by head label ``scores [..., n, n]`` (scaled;
     masked entries are -inf), ``patterns [..., n, n]`` (rows are queries; masked entries are exactly 0) and
-    ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and without b_O; ``streams``,
-    the residual stream ``[..., n, d_model]`` at points 0 to n_layers; ``arrays``, all that a term of an expansion
-    needs, by argument name. A record: nothing in it can be written to (copy an array to change it).
+    ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and without b_O; ``products``, what
+    score terms add up to, of heads whose scores are something else; ``masks [n, n]``, by layer (``L0``) which keys
+    (columns) a query may attend to; ``streams``, the residual stream ``[..., n, d_model]``
+    at points 0 to n_layers; ``norms [..., n]``, by label of the norm (``L0``, ``M0``, ``final``) its ``1 / sigma`` of
+    every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP adds; ``arrays``, all that a term of an
+    expansion needs, by argument name. A record: nothing in it can be written to (copy an array to change it).
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.architecture import attention_only
@@ -175,9 +150,13 @@ class Run:
     streams: tuple[Array, ...]
     results: Mapping[str, Array]
     arrays: Arrays
+    products: Mapping[str, Array]
+    masks: Mapping[str, npt.NDArray[np.bool_]]
+    norms: Mapping[str, Array]
+    mlps: Mapping[str, Array]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _forward, (self.model, self.tokens, self.dtype)  # the same numbers, computed again
+        return _run, (self.model, self.tokens, self.dtype)  # the same numbers, computed again
 
     def __repr__(self) -> str:
         return f"<Run of {self.model.name} on tokens {list(self.tokens.shape)}, {self.dtype}>"
@@ -215,79 +194,20 @@ class Arrays(Mapping[str, Array]):
         return f"Arrays({', '.join(self)})"
 
 
-def _forward(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> Run:
-    arch, w = model.architecture, {k: v.astype(dtype, copy=False) for k, v in model.weights.items()}
-    scores: dict[str, Array] = {}
-    patterns: dict[str, Array] = {}
-    results: dict[str, Array] = {}
-    allowed = _allowed(arch, tokens.shape[-1])
-    positions = w["W_pos"][: tokens.shape[-1]] if arch.positions is not None else np.zeros((), dtype)
-    with np.errstate(over="ignore", invalid="ignore"):  # reported by _finite, with the place
-        stream = transpose(w["W_E"])[tokens]
-        if arch.positions == "standard":
-            stream = stream + positions
-        streams = [stream]
-        for layer in range(arch.n_layers):
-            read = stream + positions if arch.positions == "shortformer" else stream
-            after = stream
-            for head in arch.layer_heads(layer):
-                raw = _finite(_scores(model, w, head, read), f"the scores of {head}")
-                scores[str(head)] = np.where(allowed, raw, dtype.type(-np.inf))
-                patterns[str(head)] = _softmax(scores[str(head)])
-                values = _affine(stream, w[f"W_V_{head}"], w.get(f"b_V_{head}"))
-                results[str(head)] = (patterns[str(head)] @ values) @ transpose(w[f"W_O_{head}"])
-                after = after + results[str(head)]
-            stream = after + w[f"b_O_L{layer}"] if f"b_O_L{layer}" in w else after
-            streams.append(_finite(stream, f"the residual stream after layer {layer}"))
-        logits = _finite(_affine(stream, w["W_U"], w.get("b_U")), "the logits") if arch.unembed else None
-    arrays = _arrays(model, w, tokens, patterns)
-    for array in (*scores.values(), *patterns.values(), *results.values(), *streams, logits):
-        if array is not None:
-            array.flags.writeable = False  # a record: what is changed here would not change the rest
-    by_head = [MappingProxyType(recorded) for recorded in (scores, patterns, results)]
-    return Run(model, tokens, dtype, logits, by_head[0], by_head[1], tuple(streams), by_head[2], arrays)
+def _run(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> Run:
+    w = {name: weight.astype(dtype, copy=False) for name, weight in model.weights.items()}
+    record = forward(model.architecture, w, model.score_scale, model.settings, tokens)
+    arrays = _arrays(model, w, tokens, record)
+    by_label = {name: MappingProxyType(getattr(record, name)) for name in ("scores", "patterns", "results")}
+    by_label |= {name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps")}
+    return Run(model, tokens, dtype, record.logits, streams=tuple(record.streams), arrays=arrays, **by_label)
 
 
-def _affine(x: Array, weight: Array, bias: Array | None) -> Array:
-    """``x W^T + 1 b^T``."""
-    product: Array = x @ transpose(weight)
-    return product if bias is None else product + bias
-
-
-def _scores(model: Model, w: Mapping[str, Array], head: Head, read: Array) -> Array:
-    """``scale q k^T`` ``[..., n, n]``, not masked; rows are queries, columns keys."""
-    queries = _affine(read, w[f"W_Q_{head}"], w.get(f"b_Q_{head}"))
-    keys = _affine(read, w[f"W_K_{head}"], w.get(f"b_K_{head}"))
-    raw: Array = queries @ transpose(keys)
-    return raw * raw.dtype.type(model.score_scale[str(head)]) if model.architecture.scale else raw
-
-
-def _allowed(architecture: Architecture, n: int) -> npt.NDArray[np.bool_]:
-    """Which keys (columns) a query (row) attends to: itself and what is before it, or all."""
-    every = np.ones((n, n), dtype=bool)
-    return np.tril(every) if architecture.causal else every
-
-
-def _softmax(scores: Array) -> Array:
-    """Softmax over keys; the largest score of a row is subtracted first, so that nothing overflows."""
-    weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    total: Array = weights.sum(axis=-1, keepdims=True)
-    return np.asarray(weights / total)
-
-
-def _finite(array: Array, what: str) -> Array:
-    if not np.isfinite(array).all():
-        more = "; try dtype float64" if array.dtype == np.float32 else ""
-        raise ValueError(f"{what} leave the range of {array.dtype}: the weights are too large{more}")
-    return array
-
-
-def _arrays(
-    model: Model, w: Mapping[str, Array], tokens: npt.NDArray[np.int64], patterns: Mapping[str, Array]
-) -> Arrays:
-    dtype = w["W_E"].dtype
+def _arrays(model: Model, w: Mapping[str, Array], tokens: npt.NDArray[np.int64], record: Record) -> Arrays:
+    dtype, architecture = w["W_E"].dtype, model.architecture
     known: dict[str, Array] = {**w, "ones": np.ones((tokens.shape[-1], 1), dtype)}
-    known |= {f"A_{label}": pattern for label, pattern in patterns.items()}
+    known |= {f"A_{label}": pattern for label, pattern in record.patterns.items()}
+    known |= {f"mlp_{label}": output for label, output in record.mlps.items()}
     known |= {f"scale_{label}": np.asarray(scale, dtype) for label, scale in model.score_scale.items()}
     if "W_pos" in w:
         known["P"] = w["W_pos"][: tokens.shape[-1]]
@@ -300,8 +220,15 @@ def _arrays(
     def product(left: Array, right: Array) -> Callable[[], Array]:
         return lambda: left @ right
 
+    def diagonal(scales: Array) -> Callable[[], Array]:
+        return lambda: scales[..., None] * np.eye(scales.shape[-1], dtype=dtype)
+
     makers: dict[str, Callable[[], Array]] = {"t": one_hot, "X0": lambda: transpose(w["W_E"])[tokens]}
-    for head in model.architecture.all_heads:
-        makers[f"W_OV_{head}"] = product(w[f"W_O_{head}"], w[f"W_V_{head}"])
-        makers[f"W_QK_{head}"] = product(transpose(w[f"W_Q_{head}"]), w[f"W_K_{head}"])
+    makers |= {f"D_{label}": diagonal(scales) for label, scales in record.norms.items()}
+    if architecture.norm == "LN":
+        makers["C"] = lambda: np.eye(model.d_model, dtype=dtype) - dtype.type(1 / model.d_model)
+    for head in architecture.all_heads:
+        shared = architecture.key_value(head)
+        makers[f"W_OV_{head}"] = product(w[f"W_O_{head}"], w[f"W_V_{shared}"])
+        makers[f"W_QK_{head}"] = product(transpose(w[f"W_Q_{head}"]), w[f"W_K_{shared}"])
     return Arrays(known, makers)

@@ -35,9 +35,10 @@ def read_paths(word: Word) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _read_side(factors: Sequence[Factor]) -> tuple[str, tuple[str, ...]]:
-    heads = [f.symbol.label for f in takewhile(lambda f: f.symbol.glyph == "A", factors)]
-    core = factors[len(heads)].symbol
-    source = _SOURCES.get(core.glyph) or factors[len(heads) + 1].symbol.text
+    left = list(takewhile(lambda f: f.symbol.glyph in ("A", "D"), factors))
+    heads = [f.symbol.label for f in left if f.symbol.glyph == "A"]
+    core = factors[len(left)].symbol
+    source = _SOURCES.get(core.glyph) or (factors[len(left) + 1].symbol.text if core.glyph == "ones" else core.text)
     return source, tuple(reversed(heads))
 
 
@@ -103,10 +104,18 @@ def _misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
         yield f"{label} is said to have orders {term.orders}"
     if term.composition != _composition([len(heads) for _, heads in read]):
         yield f"{label} is said to be of type {term.composition}"
-    if term.softmax_invisible != (len(read) == 2 and read[1][0].startswith("b_")):
+    if term.softmax_invisible != _constant_along_keys(term.word, read):
         yield f"{label} is {'not ' * (not term.softmax_invisible)}said to be invisible to softmax"
     if (not whole or i % (e.count // SAMPLE + 1) == 0) and not _found(e, i, term):
         yield f"{label} is not found under its number"
+
+
+def _constant_along_keys(word: Word, read: Sequence[tuple[str, tuple[str, ...]]]) -> bool:
+    """Whether softmax cannot see a score: its key side is a bias that meets patterns only, whose rows sum to one."""
+    if len(read) != 2 or not read[1][0].startswith("b_"):
+        return False
+    letters = (f.symbol.glyph for f in score_sides(word)[1].factors)
+    return "D" not in letters
 
 
 def _composition(orders: Sequence[int]) -> str:

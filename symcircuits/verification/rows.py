@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symcircuits.algebra import IllTyped, check_finished
-from symcircuits.architecture import Readout
 from symcircuits.evaluation import compare, evaluate
 from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
 from symcircuits.expansion import Expansion, Term
 from symcircuits.export import lambdify_words
 from symcircuits.model import Run, frozen
 from symcircuits.notation import amount
+from symcircuits.programs import Readout
 from symcircuits.rings import PrimeField, transpose
 from symcircuits.symbolic import polynomial_terms, symbolic_terms, tally, word_tokens
 from symcircuits.verification.report import Check

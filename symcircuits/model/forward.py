@@ -1,0 +1,212 @@
+"""The forward pass of a transformer, written from its definition.
+
+With a row per token: ``X_0 = t W_E^T + P``; a head reads ``Y = norm(X)`` (``X`` itself, where there is no norm), has
+queries ``Y W_Q^T + 1 b_Q^T`` and keys ``Y W_K^T + 1 b_K^T`` (of ``Y + P``, where the position enters there only:
+"shortformer"), scores ``scale q k^T``, the pattern ``A = softmax(scores)`` over the allowed keys, and adds
+``A (Y W_V^T + 1 b_V^T) W_O^T``; a layer adds its heads and ``1 b_O^T``, then its MLP of ``norm(X)``; logits are
+``norm(X) W_U^T + 1 b_U^T``. An LN is ``(x - mean) / sqrt(var + eps) * gain + b_N``, an RMS norm
+``x / sqrt(mean of squares + eps) * gain``, row by row.
+Source: Elhage, Nanda, Olsson et al., "A Mathematical Framework for Transformer Circuits" (2021), "Transformer
+Overview"; Press et al., "Shortformer" (2021), for the position in queries and keys only; Ba et al. (2016), Zhang and
+Sennrich (2019) for the norms; Shazeer (2020) for gated MLPs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.architecture import FINAL, Architecture, Head
+from symcircuits.rings import Array, transpose
+
+__all__ = ["ACTIVATIONS", "Record", "Settings", "forward"]
+
+Weights = Mapping[str, Array]
+Scales = Mapping[str, float]
+
+
+def _gelu(x: Array) -> Array:
+    erf = np.asarray(np.frompyfunc(math.erf, 1, 1)(x / math.sqrt(2)), dtype=x.dtype)
+    return np.asarray(x * (1 + erf) / 2)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return np.asarray(x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2)
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(x / 2)))  # never overflows
+
+
+ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": _gelu,
+    "gelu_new": _gelu_tanh,
+    "gelu_fast": _gelu_tanh,
+    "gelu_pytorch_tanh": _gelu_tanh,
+    "quick_gelu": lambda x: x * _sigmoid(1.702 * x),
+    "silu": lambda x: x * _sigmoid(x),
+    "swish": lambda x: x * _sigmoid(x),
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
+    "identity": lambda x: x,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the forward pass needs and the algebra does not: ``eps`` of the norms, the ``activation`` of the MLPs.
+
+    Raises ValueError on an unknown activation or a negative eps.
+
+    >>> Settings(activation="silu").eps
+    1e-05
+    """
+
+    eps: float = 1e-5
+    activation: str = "gelu"
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"unknown activation {self.activation!r}; known are {', '.join(ACTIVATIONS)}")
+        if isinstance(self.eps, bool) or not isinstance(self.eps, (int, float)) or not 0 <= self.eps < math.inf:
+            raise ValueError(f"eps, which a norm adds to the variance, must be a number from 0 on, not {self.eps!r}")
+
+
+@dataclass(slots=True)
+class Record:
+    """What a forward pass leaves; see :class:`~symcircuits.model.Run`."""
+
+    logits: Array | None = None
+    scores: dict[str, Array] = field(default_factory=dict)
+    patterns: dict[str, Array] = field(default_factory=dict)
+    products: dict[str, Array] = field(default_factory=dict)
+    results: dict[str, Array] = field(default_factory=dict)
+    masks: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    norms: dict[str, Array] = field(default_factory=dict)
+    mlps: dict[str, Array] = field(default_factory=dict)
+    streams: list[Array] = field(default_factory=list)
+
+    def close(self) -> Record:
+        """Make every array read-only: a record, in which what is changed would not change the rest."""
+        kinds = (self.scores, self.patterns, self.products, self.results, self.masks, self.norms, self.mlps)
+        arrays: tuple[Any, ...] = (*(a for kind in kinds for a in kind.values()), *self.streams, self.logits)
+        for array in arrays:
+            if array is not None:
+                array.flags.writeable = False
+        return self
+
+
+def forward(
+    architecture: Architecture, w: Weights, scales: Scales, settings: Settings, tokens: npt.NDArray[np.int64]
+) -> Record:
+    """Run the model on tokens ``[..., n]``; all weights in one dtype, which is the record's.
+
+    Raises ValueError where numbers leave the range of the dtype, with the place.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by _finite, with the place
+        return _Pass(architecture, w, scales, settings, tokens.shape[-1]).run(tokens).close()
+
+
+class _Pass:
+    """One forward pass under way."""
+
+    def __init__(self, architecture: Architecture, w: Weights, scales: Scales, settings: Settings, n: int) -> None:
+        self.architecture, self.w, self.scales, self.settings = architecture, w, scales, settings
+        self.record, self.n = Record(), n
+        self.positions = w["W_pos"][:n] if architecture.positions is not None else np.zeros((), w["W_E"].dtype)
+
+    def run(self, tokens: npt.NDArray[np.int64]) -> Record:
+        arch, record = self.architecture, self.record
+        stream = transpose(self.w["W_E"])[tokens]
+        if arch.positions == "standard":
+            stream = stream + self.positions
+        record.streams.append(stream)
+        for layer in range(arch.n_layers):
+            after = self.attention(layer, stream)
+            if layer in arch.mlps:
+                after = after + self.mlp(layer, stream if arch.parallel else after)
+            stream = _finite(after, f"the residual stream after layer {layer}")
+            record.streams.append(stream)
+        if arch.unembed:
+            record.logits = _finite(self.affine(self.normed(stream, FINAL), "W_U", "b_U"), "the logits")
+        return record
+
+    def normed(self, x: Array, label: str) -> Array:
+        """The norm of every row; its ``1 / sigma`` is recorded."""
+        if not self.architecture.norm:
+            return x
+        if self.architecture.norm == "LN":
+            x = x - x.mean(axis=-1, keepdims=True)
+        inverse = 1 / np.sqrt((x * x).mean(axis=-1) + x.dtype.type(self.settings.eps))
+        self.record.norms[label] = _finite(inverse, f"1 / sigma of the norm {label}")
+        x = x * inverse[..., None]
+        if f"gain_{label}" in self.w:
+            x = x * self.w[f"gain_{label}"]
+        return x + self.w[f"b_N_{label}"] if f"b_N_{label}" in self.w else x
+
+    def attention(self, layer: int, stream: Array) -> Array:
+        """The stream after the heads of a layer and its ``b_O``."""
+        values_of = self.normed(stream, f"L{layer}")
+        read = values_of + self.positions if self.architecture.positions == "shortformer" else values_of
+        after, record = stream, self.record
+        record.masks[f"L{layer}"] = allowed = _allowed(self.architecture, self.n)
+        for head in self.architecture.layer_heads(layer):
+            name, shared = str(head), self.architecture.key_value(head)
+            product = _finite(self.scores(head, read), f"the scores of {head}")
+            record.scores[name] = np.where(allowed, product, read.dtype.type(-np.inf))
+            record.patterns[name] = _softmax(record.scores[name])
+            values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
+            record.results[name] = (record.patterns[name] @ values) @ transpose(self.w[f"W_O_{head}"])
+            after = after + record.results[name]
+        return after + self.w[f"b_O_L{layer}"] if f"b_O_L{layer}" in self.w else after
+
+    def mlp(self, layer: int, stream: Array) -> Array:
+        """What the MLP of a layer adds: ``W_out act(W_in y)``, or ``W_out (act(W_gate y) * W_in y)`` with a gate."""
+        read, activation = self.normed(stream, f"M{layer}"), ACTIVATIONS[self.settings.activation]
+        inner = self.affine(read, f"W_in_L{layer}", f"b_in_L{layer}")
+        if self.architecture.gated:
+            inner = activation(self.affine(read, f"W_gate_L{layer}", f"b_gate_L{layer}")) * inner
+        else:
+            inner = activation(inner)
+        self.record.mlps[f"L{layer}"] = self.affine(inner, f"W_out_L{layer}", f"b_out_L{layer}")
+        return self.record.mlps[f"L{layer}"]
+
+    def affine(self, x: Array, weight: str, bias: str) -> Array:
+        """``x W^T + 1 b^T``, the second where there is that bias."""
+        product: Array = x @ transpose(self.w[weight])
+        return product + self.w[bias] if bias in self.w else product
+
+    def scores(self, head: Head, read: Array) -> Array:
+        """``scale q k^T`` ``[..., n, n]``, not masked; rows are queries, columns keys."""
+        shared = self.architecture.key_value(head)
+        queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}")
+        keys = self.affine(read, f"W_K_{shared}", f"b_K_{shared}")
+        raw: Array = queries @ transpose(keys)
+        return raw * raw.dtype.type(self.scales[str(head)]) if self.architecture.scale else raw
+
+
+def _allowed(architecture: Architecture, n: int) -> npt.NDArray[np.bool_]:
+    """Which keys (columns) a query (row) attends to: itself and what is before it, or all."""
+    every = np.ones((n, n), dtype=bool)
+    return np.tril(every) if architecture.causal else every
+
+
+def _softmax(scores: Array) -> Array:
+    """Softmax over keys; the largest score of a row is subtracted first, so that nothing overflows."""
+    weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    total: Array = weights.sum(axis=-1, keepdims=True)
+    return np.asarray(weights / total)
+
+
+def _finite(array: Array, what: str) -> Array:
+    if not np.isfinite(array).all():
+        more = "; try dtype float64" if array.dtype == np.float32 else ""
+        raise ValueError(f"{what} leave the range of {array.dtype}: the weights are too large{more}")
+    return array

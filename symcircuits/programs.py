@@ -1,0 +1,281 @@
+"""Programs: what an architecture is to the algebra, as sources, branches and layers, and what each readout reads.
+
+A model with its patterns, norms and MLP outputs held fixed is a *program*: a list of layers, each a sum of branches
+``X -> left X right`` plus sources, with or without the skip connection. Everything else (counting, enumerating,
+evaluating, the SymPy recursion) walks this list. A new kind of source or branch is added here (and its real
+computation in :mod:`symcircuits.model`).
+
+A frozen norm is ``LN(X) = D X C diag(gain) + 1 b_N^T``: ``D = diag(1 / sigma)`` stands on the left, next to the stream
+that it scales (it does not commute with patterns), centring and gain on the right, and its bias is a source. It leads
+into spaces of its own, which only its layer reads. Source: own derivation; the paper, "Handling Layer Normalization".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from symcircuits.algebra import Factor, Index, Space, Symbol
+from symcircuits.architecture import FINAL, Architecture, Head, as_head
+
+__all__ = [
+    "Branch", "Layer", "Program", "Readout", "Source", "embedding", "pattern", "readout", "stream_program", "weight",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Source:
+    """What writes a constant to the stream: ``left core right``, e.g. ``A^h (1 b_V^T) W_O^T``.
+
+    ``name`` is ``embed``, ``pos``, ``b_V[L0H1]``, ...; ``head`` the head inside which it enters, if any.
+    """
+
+    name: str
+    core: tuple[Factor, ...]
+    left: tuple[Factor, ...] = ()
+    right: tuple[Factor, ...] = ()
+    head: Head | None = None
+
+    def __repr__(self) -> str:
+        return f"<Source {self.name}>"
+
+    @property
+    def kind(self) -> str:
+        """The kind: ``embed``, ``pos``, ``b_V``, ``b_O``, ``b_Q``, ``b_K`` or ``b_U``."""
+        return self.name.partition("[")[0]
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """All factors, in order."""
+        return self.left + self.core + self.right
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether it is the same row for every token (its core is ``1 b^T``)."""
+        return self.core[0].symbol.glyph == "ones"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A map ``X -> left X right``; ``head`` is the head it belongs to (None: a readout, which is no choice).
+
+    Of ``left`` the first is the pattern, if there is a head; of ``right`` the last writes out of the value space.
+    """
+
+    head: Head | None
+    left: tuple[Factor, ...]
+    right: tuple[Factor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A sum of branches and sources, with or without the skip connection."""
+
+    branches: tuple[Branch, ...] = ()
+    sources: tuple[Source, ...] = ()
+    skip: bool = True
+
+
+Program = tuple[Layer, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Readout:
+    """What is expanded: one program for logits or the stream, two (query, key) for the scores of a head.
+
+    ``target`` is ``"logits"``, ``"stream"`` or ``"scores:L1H0"``; ``scale`` the label of the score scale, if any.
+    """
+
+    architecture: Architecture
+    target: str
+    sides: tuple[Program, ...]
+    scale: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Readout {self.target} of {self.architecture}>"
+
+    @property
+    def head(self) -> Head | None:
+        """The head whose scores are read, if any."""
+        return as_head(self.target.partition(":")[2]) if self.bilinear else None
+
+    @property
+    def bilinear(self) -> bool:
+        """Whether it has a query and a key side."""
+        return len(self.sides) == 2
+
+
+# ---------------------------------------------------------------------------------------------- symbols
+# Points of the stream: 0 after the embedding, l + 1 after layer l. ``None`` on a constant: it is at every point.
+_CONTEXT = Space("context")
+_MODEL = Space("model")
+_ONE = Space("one")
+
+
+def _model(point: int, reader: bool = False) -> Index:
+    return Index(_MODEL, reader, point)
+
+
+def _bias(glyph: str, label: str, row: Index, context: Space = _CONTEXT) -> tuple[Factor, ...]:
+    """``1 b^T``: the same row for every token."""
+    ones = Symbol("ones", "", Index(context), Index(_ONE))
+    return (Factor(ones), Symbol(glyph, label, row, Index(_ONE, True)).T)
+
+
+def embedding() -> tuple[Factor, ...]:
+    """``t W_E^T``, the token embedding, ``[n_context, d_model]``."""
+    t = Symbol("t", "", Index(_CONTEXT, False, 0), Index(Space("vocab_in")))
+    w_e = Symbol("W_E", "", _model(0), Index(Space("vocab_in"), True))
+    return (Factor(t), w_e.T)
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """The frozen norm with that label, read at a point of the stream; without label: none, the stream as it is.
+
+    ``left`` is ``D``, ``right`` centring and gain, ``context`` and ``model`` the spaces of what comes out. Of a folded
+    RMS norm nothing stands on the right: what reads it reads the model space, scaled.
+    """
+
+    label: str
+    left: tuple[Factor, ...] = ()
+    right: tuple[Factor, ...] = ()
+    context: Space = _CONTEXT
+    model: Space = _MODEL
+
+
+def norm(arch: Architecture, label: str, point: int) -> Norm:
+    """``X -> D X C diag(gain)``, ``C = I - 1 1^T / d_model`` in an LN only, the gain where the norm has one.
+
+    >>> from symcircuits.architecture import attention_only
+    >>> found = norm(attention_only((1,), norm="LN"), "L0", 0)
+    >>> [f.text for f in found.left + found.right]
+    ['D[L0]', 'C', 'gain[L0]']
+    """
+    if not arch.norm:
+        return Norm("")
+    context = Space("normed_context", label)
+    names = (["C"] if arch.norm == "LN" else []) + (["gain"] if label in arch.gains else [])
+    normed = Space("normed_model" if names else "scaled_model", label)
+    right: list[Factor] = []
+    read = _MODEL
+    for glyph in names:
+        last = glyph == names[-1]
+        leads = normed if last else Space("centred_model", label)
+        sides = Index(leads, False, point), Index(read, True, point)
+        right.append(Symbol(glyph, label if glyph == "gain" else "", *sides, branch=label if last else "").T)
+        read = leads
+    rows = Index(context, False, point), Index(_CONTEXT, True, point)
+    left = Factor(Symbol("D", label, *rows, branch=label if right else ""))
+    return Norm(label, (left,), tuple(right), context, normed)
+
+
+def pattern(head: Head, read: Space = _CONTEXT) -> Symbol:
+    """``A^h``, the attention pattern, ``[n_context, n_context]``: rows are queries, columns keys."""
+    rows, cols = Index(_CONTEXT, False, head.layer + 1), Index(read, True, head.layer)
+    return Symbol("A", head.label, rows, cols, branch=head.label)
+
+
+def weight(arch: Architecture, glyph: str, head: Head) -> Symbol:
+    """One of ``W_Q, W_K, W_V`` (``[d_head, d_model]``) or ``W_O`` (``[d_model, d_head]``) of a head.
+
+    ``W_K`` and ``W_V`` carry the label of the head's key/value group, where it has one.
+    """
+    at, shared = head.layer, arch.key_value(head)
+    if glyph == "W_O":
+        return Symbol("W_O", head.label, _model(at + 1), Index(Space("ov", shared), True), branch=head.label)
+    read = norm(arch, arch.norm_label(at), at)
+    if glyph == "W_V":
+        return Symbol("W_V", shared, Index(Space("ov", shared)), Index(read.model, True, at))
+    space = read.model
+    if arch.positions == "shortformer":
+        space = Space("normed_input" if read.right else "attention_input", read.label)
+    row = Index(Space("qk", shared), glyph == "W_K")
+    return Symbol(glyph, shared if glyph == "W_K" else head.label, row, Index(space, True, at))
+
+
+# --------------------------------------------------------------------------------------------- programs
+def stream_program(arch: Architecture, n_layers: int) -> Program:
+    """The layers that write the residual stream up to ``n_layers``: embedding, then attention (and MLP) layers."""
+    sources = [Source("embed", embedding())]
+    if arch.positions == "standard":
+        sources.append(Source("pos", (Factor(_position_symbol(_MODEL, _CONTEXT)),)))
+    layers = [Layer((), tuple(sources), skip=False)]
+    return tuple(layers + [_block(arch, layer) for layer in range(n_layers)])
+
+
+def _position_symbol(space: Space, context: Space) -> Symbol:
+    return Symbol("P", "", Index(context, False, 0), Index(space, False, 0))
+
+
+def _block(arch: Architecture, layer: int) -> Layer:
+    """One layer: its heads, and the sources that it adds (biases, those inside its heads too, its MLP's output)."""
+    branches, sources = [], []
+    read = norm(arch, arch.norm_label(layer), layer)
+    for head in arch.layer_heads(layer):
+        a, shared = Factor(pattern(head, read.context)), arch.key_value(head)
+        w_v, w_o = weight(arch, "W_V", head).T, weight(arch, "W_O", head).T
+        branches.append(Branch(head, (a, *read.left), (*read.right, w_v, w_o)))
+        if f"b_N[L{layer}]" in arch.biases:
+            core = _bias("b_N", f"L{layer}", Index(read.model), read.context)
+            sources.append(Source(f"b_N[L{layer}]", core, (a,), (w_v, w_o), head))
+        if f"b_V[{shared}]" in arch.biases:
+            core = _bias("b_V", shared, Index(Space("ov", shared)), read.context)
+            sources.append(Source(f"b_V[{shared}]", core, (a,), (w_o,), head))
+    if f"b_O[L{layer}]" in arch.biases:
+        sources.append(Source(f"b_O[L{layer}]", _bias("b_O", f"L{layer}", _model(layer + 1))))
+    if layer in arch.mlps:
+        output = Symbol("mlp", f"L{layer}", Index(_CONTEXT, False, layer + 1), _model(layer + 1))
+        sources.append(Source(output.text, (Factor(output),)))
+    return Layer(tuple(branches), tuple(sources))
+
+
+def _reading(arch: Architecture, read: Norm, w: Symbol, more: tuple[Source, ...]) -> Layer:
+    """The last layer of a program: the stream is read through a norm by ``W^T``, and what is added on the way."""
+    sources: tuple[Source, ...] = ()
+    if f"b_N[{read.label}]" in arch.biases:
+        sources = (Source(f"b_N[{read.label}]", _bias("b_N", read.label, Index(read.model), read.context), (), (w.T,)),)
+    return Layer((Branch(None, read.left, (*read.right, w.T)),), (*sources, *more), skip=False)
+
+
+def _side_program(arch: Architecture, head: Head, side: str) -> Program:
+    """One side of a head's scores: the stream it reads, the position, then ``W_Q`` and ``b_Q`` (or K)."""
+    program = stream_program(arch, head.layer)
+    read, w = norm(arch, arch.norm_label(head.layer), head.layer), weight(arch, f"W_{side}", head)
+    more: list[Source] = []
+    if arch.positions == "shortformer":
+        position = _position_symbol(w.col.space, read.context)
+        if read.label:  # added to what comes out of the norm
+            more.append(Source("pos", (Factor(position),), (), (w.T,)))
+        else:
+            program += (Layer((), (Source("pos", (Factor(position),)),)),)
+    bias = f"b_{side}[{w.label}]"
+    if bias in arch.biases:
+        core = _bias(f"b_{side}", w.label, Index(w.row.space, side == "K"), read.context)
+        more.append(Source(bias, core))
+    return (*program, _reading(arch, read, w, tuple(more)))
+
+
+def readout(arch: Architecture, target: str) -> Readout:
+    """The readout of that name: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``; ValueError otherwise.
+
+    >>> from symcircuits.architecture import attention_only
+    >>> len(readout(attention_only((3, 3)), "scores:L1H0").sides)
+    2
+    """
+    kind, _, which = target.partition(":") if isinstance(target, str) else ("", "", "")
+    if target == "stream":
+        return Readout(arch, target, (stream_program(arch, arch.n_layers),))
+    if target == "logits":
+        if not arch.unembed:
+            raise ValueError("this model has no unembedding, so it has no logits; expand the stream instead")
+        read = norm(arch, FINAL, arch.n_layers)
+        w_u = Symbol("W_U", "", Index(Space("vocab_out")), Index(read.model, True, arch.n_layers))
+        more: tuple[Source, ...] = ()
+        if "b_U" in arch.biases:
+            more = (Source("b_U", _bias("b_U", "", Index(Space("vocab_out")), read.context)),)
+        return Readout(arch, target, ((*stream_program(arch, arch.n_layers), _reading(arch, read, w_u, more)),))
+    if kind == "scores" and which:
+        head = arch.head(which)
+        sides = (_side_program(arch, head, "Q"), _side_program(arch, head, "K"))
+        return Readout(arch, f"scores:{head}", sides, head.label if arch.scale else "")
+    raise ValueError(f'unknown target {target!r}; the targets are "logits", "stream" and "scores:L1H0" (any head)')
