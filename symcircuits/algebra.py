@@ -21,7 +21,7 @@ from itertools import pairwise
 
 __all__ = [
     "SYMMETRIC", "Factor", "IllTyped", "Index", "Space", "Symbol", "Word",
-    "check_finished", "contraction_fault", "fuse", "product", "score_sides", "unfuse",
+    "check_finished", "contraction_fault", "fuse", "is_score", "product", "score_sides", "unfuse",
 ]  # fmt: skip
 
 
@@ -77,6 +77,8 @@ _SPACES = {
     "attention_input": "query/key input",
     "normed_input": "query/key input after the norm",
     "qk": "query/key space",
+    "query": "query space",
+    "key": "key space",
     "ov": "value space",
     "one": "one-dimensional space",
 }
@@ -89,6 +91,7 @@ _THROUGH_NORM = ("normed_model", "normed_input", "scaled_model", "attention_inpu
 _CONTEXTS = ("context", "normed_context")
 # Diagonal, or the projection that centres: equal to their transposes, so that the mark is not written.
 SYMMETRIC = ("D", "C", "gain")
+_JOINTS = ("qk", "query", "key")  # where a query meets a key
 # Where a finished word that is no score ends.
 _ENDS = ("model", "vocab_out")
 
@@ -357,23 +360,37 @@ def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
 def score_sides(word: Word) -> tuple[Word, Word]:
     """Split a score word at its one ``W_QK`` into the query side and the (transposed) key side (rule 3).
 
-    Both end in the head's query/key space: ``... W_Q.T`` or ``1 b_Q.T``, and ``... W_K.T`` or ``1 b_K.T``.
+    Both end in the head's query/key space: ``... W_Q.T`` or ``1 b_Q.T``, and ``... W_K.T`` or ``1 b_K.T``. Between them
+    rotary positions stand as ``R``, which leads from the one to the other.
     """
-    joints = [i for i, f in enumerate(word.factors[:-1]) if f.col.space.kind == "qk"]
+    factors = tuple(f for f in word.factors if f.symbol.glyph != "R")
+    joints = [i for i, f in enumerate(factors[:-1]) if f.col.space.kind in _JOINTS]
     if len(joints) != 1:
         raise IllTyped(
             f"{word.text} has {len(joints)} places where a query meets a key; a score has exactly one W_QK "
             "(or W_Q.T @ W_K, or a query or key bias in its place). Rule 3 (scores).", 3,
         )  # fmt: skip
     cut = joints[0] + 1
-    query, key = word.factors[cut - 1], word.factors[cut]
+    query, key = factors[cut - 1], factors[cut]
     if query.col.reader:
         raise IllTyped(
             f"query and key are swapped: {query.text} stands left of {key.text}, which makes W_QK transposed. "
             "Rule 3 (scores): the query side stands on the left, the key side on the right.",
             3, query.text, key.text,
         )  # fmt: skip
-    return Word(word.factors[:cut]), Word(transpose(word.factors[cut:]))
+    turns = [(i, f) for i, f in enumerate(word.factors) if f.symbol.glyph == "R"]
+    if any(i != cut or f.symbol.label != query.symbol.label for i, f in turns):
+        turn = turns[-1][1]
+        raise IllTyped(
+            f"{turn.text} does not stand where the queries of {query.symbol.label} meet keys. Rule 3 (scores): rotary "
+            "positions turn a head's queries and keys once, R between W_Q.T and W_K.", 3, query.text, turn.text,
+        )  # fmt: skip
+    return Word(factors[:cut]), Word(transpose(factors[cut:]))
+
+
+def is_score(word: Word) -> bool:
+    """Whether a query meets a key in it."""
+    return any(f.col.space.kind in _JOINTS for f in word.factors[:-1])
 
 
 def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
@@ -381,8 +398,7 @@ def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
 
     ``scaled`` says whether the architecture has a score scale (None: either way is taken).
     """
-    is_score = any(f.col.space.kind == "qk" for f in word.factors[:-1])
-    if not is_score:
+    if not is_score(word):
         _check_sides(word.factors)
         if word.col.space.kind not in _ENDS:
             raise IllTyped(

@@ -17,7 +17,7 @@ from symcircuits.notation import amount
 
 __all__ = ["Architecture", "Head", "as_head", "attention_only", "possible_biases", "transformer"]
 
-POSITIONS = (None, "standard", "shortformer")
+POSITIONS = (None, "standard", "shortformer", "rotary", "alibi")
 NORMS = (None, "LN", "RMS")
 MAX_HEADS = 100_000  # a description lists its heads one by one
 # The kinds of bias that are sources of their own; those inside an MLP are part of what it writes.
@@ -189,8 +189,9 @@ def attention_only(
 ) -> Architecture:
     """Describe an attention-only transformer: heads per layer, position embedding, biases.
 
-    ``positions``: None, ``"standard"`` (a second source in the stream) or ``"shortformer"`` (added to the
-    input of queries and keys only). ``biases``: True for all, or the names (or kinds) of those that are there.
+    ``positions``: None, ``"standard"`` (a second source in the stream), ``"shortformer"`` (added to the input of
+    queries and keys only), ``"rotary"`` (queries and keys are turned: ``W_Q^T R_(j-i) W_K``) or ``"alibi"`` (scores get
+    an addend that is no path term). ``biases``: True for all, or the names (or kinds) of those that are there.
     ``scale=False``: scores carry no scale (otherwise one scalar a head). ``unembed=False``: a model without
     unembedding, whose stream is expanded. ``causal=False``: attention looks both ways. Norms and key/value groups
     as in :func:`transformer`. Raises ValueError on anything else. Source: paper, "Model Simplifications".
@@ -234,7 +235,7 @@ def transformer(
     """
     counts = _head_counts(heads)
     if positions not in POSITIONS:
-        raise ValueError(f'positions must be None, "standard" or "shortformer", not {positions!r}')
+        raise ValueError(f'positions must be None, "standard", "shortformer", "rotary" or "alibi", not {positions!r}')
     if norm not in NORMS:
         raise ValueError(f'norm must be None, "LN" or "RMS", not {norm!r}')
     flags = {"scale": scale, "causal": causal, "unembed": unembed, "gated": gated, "parallel": parallel}

@@ -29,14 +29,16 @@ SIZES: Final = {
     "vocab_in": "d_vocab",
     "vocab_out": "d_vocab_out",
     "qk": "d_head",
+    "query": "d_head",
+    "key": "d_head",
     "ov": "d_head",
     "one": "1",
 }
 _BATCHED: Final = ("t", "A", "D", "mlp")
-_OWNED: Final = ("qk", "ov")  # spaces whose size is their owner's
+_OWNED: Final = ("qk", "query", "key", "ov")  # spaces whose size is their owner's
 # Every array that a model can hand over; what is none of these is a mistake.
 _KNOWN: Final = re.compile(
-    r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|(A|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
+    r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|(A|R|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
     r"|(D|gain|b_N)_([LM]\d+|final)|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
 )
 _MEANING: Final = {
@@ -48,6 +50,7 @@ _MEANING: Final = {
     "W_OV": "W_O @ W_V",
     "W_QK": "W_Q.T @ W_K",
     "scale": "score scale",
+    "R": "the rotation of each row",
     "D": "1 / sigma of the norm, diagonal",
     "C": "I - 1 1^T / d_model",
     "gain": "gain of the norm, diagonal",
@@ -128,6 +131,8 @@ def _described(name: str, symbol: Symbol | None) -> str:
 
 
 def _words(symbol: Symbol) -> str:
+    if symbol.glyph == "R":
+        return "[n_context, d_head, d_head]"
     return f"[{'..., ' if symbol.glyph in _BATCHED else ''}{', '.join(shape_of(symbol))}]"
 
 
@@ -188,7 +193,7 @@ def _context_of(arrays: Mapping[str, Any]) -> int:
 # ---------------------------------------------------------------------------------------- shapes
 def _check_shapes(symbols: Mapping[str, Symbol], arrays: Mapping[str, Any]) -> dict[str, int]:
     """The sizes by name; ValueError names the argument whose shape does not fit the others."""
-    shapes = {name: tuple(a.shape) for name, a in arrays.items()}
+    shapes = {name: _checked_rows(name, tuple(a.shape), symbols[name]) for name, a in arrays.items()}
     for name, shape in shapes.items():
         batched = symbols[name].glyph in _BATCHED
         if len(shape) < 2 or (len(shape) > 2 and not batched):
@@ -199,6 +204,15 @@ def _check_shapes(symbols: Mapping[str, Symbol], arrays: Mapping[str, Any]) -> d
         _blame(symbols, shapes)
     _check_leading({n: s[:-2] for n, s in shapes.items() if len(s) > 2})
     return _majority(symbols, shapes)
+
+
+def _checked_rows(name: str, shape: tuple[int, ...], symbol: Symbol) -> tuple[int, ...]:
+    """The shape, of rotations that of one row's: they are ``[n_context, d_head, d_head]``."""
+    if symbol.glyph != "R":
+        return shape
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise ValueError(f"{_described(name, symbol)} must have shape [n_context, d_head, d_head], not {list(shape)}")
+    return shape[1:]
 
 
 def _blame(symbols: Mapping[str, Symbol], shapes: Mapping[str, tuple[int, ...]]) -> NoReturn:

@@ -152,7 +152,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
 def _architecture_options(parser: Any, required: bool = True) -> None:
     parser.add_argument("--heads", required=required, metavar="3,3", help='heads of each layer; "none" for zero layers')
     parser.add_argument(
-        "--positions", choices=["none", "standard", "shortformer"], default="none", help="position embedding"
+        "--positions", choices=["none", "standard", "shortformer", "rotary", "alibi"], default="none", help="positions"
     )
     parser.add_argument("--biases", action="store_true", help="all biases, each a source of its own")
     parser.add_argument("--no-scale", action="store_true", help="scores without a scale")

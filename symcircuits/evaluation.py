@@ -7,7 +7,7 @@ what the model itself computed, with the bound that rounding allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -92,10 +92,10 @@ class Values:
             for paths, values in first:
                 yield [Term(target, (p,)) for p in paths], values
             return
-        keys = _Keys(self.expansion, self._tree(1))
+        keys = _Keys(self.expansion, self._tree(1), self._turned)
         for queries, values in first:
             for query, value in zip(queries, values, strict=True):
-                value = value * self._scale
+                value = self._turned(value) * self._scale
                 for paths, key in keys.of(self.expansion.sides[0].mark(query)):
                     yield [Term(target, (query, p)) for p in paths], value @ key.swapaxes(-1, -2)
 
@@ -109,11 +109,18 @@ class Values:
             for branch in path_branches(program, path):
                 value = self._matrices.branch(branch, value)
             sides.append(value)
-        found = sides[0] if len(sides) == 1 else (sides[0] * self._scale) @ sides[1].swapaxes(-1, -2)
+        found = sides[0] if len(sides) == 1 else self._met(*sides)
         return np.broadcast_to(found, self._batch + found.shape[-2:])
 
     def _tree(self, side: int) -> HeadTree:
         return HeadTree(self.expansion.sides[side], self._matrices, self._batch)
+
+    def _turned(self, rows: Array) -> Array:
+        return np.asarray(self._matrices.turned(self.expansion.readout.head, rows))
+
+    def _met(self, query: Array, key: Array) -> Array:
+        """``scale q k^T``, turned where positions are rotary."""
+        return np.asarray((self._turned(query) * self._scale) @ self._turned(key).swapaxes(-1, -2))
 
     @property
     def _scale(self) -> Any:
@@ -126,7 +133,7 @@ class Values:
         sides = [p.marked(self._matrices) for p in self.expansion.sides]
         for marks, _ in self.expansion.marks():
             parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
-            value = parts[0] if len(parts) == 1 else (parts[0] * self._scale) @ parts[1].swapaxes(-1, -2)
+            value = parts[0] if len(parts) == 1 else self._met(*parts)
             yield tuple(m.order for m in marks), np.broadcast_to(value, self._batch + value.shape[-2:])
 
     def total(self) -> Array:
@@ -161,8 +168,8 @@ class Values:
 class _Keys:
     """The key vectors of all key paths that a query path of a given mark meets, in blocks."""
 
-    def __init__(self, expansion: Expansion, tree: HeadTree) -> None:
-        self.expansion, self.tree = expansion, tree
+    def __init__(self, expansion: Expansion, tree: HeadTree, turned: Callable[[Array], Array]) -> None:
+        self.expansion, self.tree, self.turned = expansion, tree, turned
         self._held: dict[Mark, list[tuple[list[Any], Array]]] = {}
         self._bytes = 0
 
@@ -172,7 +179,8 @@ class _Keys:
             yield from self._held[query]
             return
         held: list[tuple[list[Any], Array]] | None = []
-        for paths, values in self.tree.blocks(self.expansion._key_weights(query)):
+        for paths, given in self.tree.blocks(self.expansion._key_weights(query)):
+            values = self.turned(given)
             self._bytes += values.nbytes
             if held is not None and self._bytes <= _KEY_BYTES:
                 held.append((paths, values))
@@ -242,7 +250,8 @@ class Closure:
 
     ``bound = 16 u (sum of |summands| + f)``, u the unit roundoff; f is ``|x_i||w_u|`` for logits,
     ``scale |q_i||k_j|`` for scores (see :func:`rounding_scale` for a small d_head), ``|x_i|`` for the stream. The
-    constant is empirical, not proved.
+    constant is empirical, not proved. ``of`` says what of the model is compared where it is not what the model gives:
+    ``pre-cap`` (before a soft cap) or ``before the addend`` (of ALiBi).
     """
 
     target: str
@@ -251,16 +260,28 @@ class Closure:
     passed: bool
     summands: int
     listed: bool
+    of: str = ""
 
 
 def reference(target: str, run: Run) -> Array:
-    """What the model itself computed for a target: logits, the stream, or a head's masked scores."""
+    """What the model itself computed for a target: logits, the stream, or a head's masked scores.
+
+    Of a model with soft caps or ALiBi it is what these are applied to.
+    """
     if target == "logits":
-        return run.logits  # type: ignore[return-value]
+        logits = run.products.get("logits") if run.products else run.logits
+        return run.logits if logits is None else logits  # type: ignore[return-value]
     if target == "stream":
         return run.streams[-1]
     label = target.partition(":")[2]
     return run.products.get(label, run.scores[label])
+
+
+def _compared(target: str, run: Run) -> str:
+    settings = run.model.settings
+    if (settings.logit_cap if target == "logits" else settings.score_cap if target != "stream" else None) is not None:
+        return "pre-cap"
+    return "before the addend" if target.partition(":")[2] in run.products else ""
 
 
 def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
@@ -334,7 +355,7 @@ def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fuse
     ``fused``: see :func:`rounding_scale`. Nothing is taken on trust: no summand at all, an entry that is no finite
     number and a bound that is none fail.
     """
-    model = np.asarray(reference(target, run))
+    model, of = np.asarray(reference(target, run)), _compared(target, run)
     total, size = PairwiseSum(), PairwiseSum()
     with np.errstate(invalid="ignore", over="ignore"):  # what is not finite fails below
         for value in summands:
@@ -347,13 +368,13 @@ def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fuse
         allowed = np.broadcast_to(_allowed(target, run), model.shape)
         error, bound = np.abs(summed - model)[allowed], bound[allowed]
     if not error.size:
-        return Closure(target, 0.0, 0.0, False, total.count, listed)
+        return Closure(target, 0.0, 0.0, False, total.count, listed, of)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(error == 0, 0.0, error / bound)
     known = np.isfinite(error) & np.isfinite(bound)
     worst = int(np.argmax(np.where(known, ratio, np.inf)))
     passed = bool(total.count and np.all(known & (error <= bound)))
-    return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed)
+    return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed, of)
 
 
 def _allowed(target: str, run: Run) -> Array:

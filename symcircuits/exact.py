@@ -20,7 +20,7 @@ from symcircuits.algebra import Factor, Index, Symbol, Word
 from symcircuits.architecture import Architecture
 from symcircuits.elimination import inverse
 from symcircuits.model import matrix_names
-from symcircuits.programs import Branch, Program, Readout, Source, readout
+from symcircuits.programs import Branch, Program, Readout, Source, readout, rotation
 from symcircuits.rings import PrimeField, transpose
 from symcircuits.walk import Matrices, walk
 
@@ -48,12 +48,20 @@ class _Longest:
 
 def longest(target: Readout) -> int:
     """The number of letters of the longest word of a readout, ``W_OV`` and ``W_QK`` written out."""
-    return sum(walk(side, _Longest()) or 0 for side in target.sides)
+    return sum(walk(side, _Longest()) or 0 for side in target.sides) + _turned(target)
+
+
+def _turned(target: Readout) -> bool:
+    """Whether R stands where a query meets a key."""
+    return target.head is not None and bool(rotation(target.architecture, target.head))
 
 
 def degree(target: Readout) -> int:
-    """The degree of a readout as a polynomial in the entries: letters of the longest word, and the scale."""
-    return longest(target) + bool(target.scale)
+    """The degree of a readout as a polynomial in the entries: letters of the longest word, and the scale.
+
+    ``R`` counts twice: it is ``R_i R_j^T``.
+    """
+    return longest(target) + bool(target.scale) + _turned(target)
 
 
 def size_for(target: Readout) -> int:
@@ -110,7 +118,7 @@ def instance(architecture: Architecture, k: int, seed: int, ring: PrimeField | N
     ring, rng = ring or PrimeField(), np.random.default_rng(seed)
     found = _all_symbols(architecture)
     names = {*found, *(n for n in matrix_names(architecture) if not n.startswith("scale_"))}
-    matrices = {name: ring.random((k, k), rng) for name in sorted(names)}
+    matrices = {name: ring.random((k, k, k) if name.startswith("R_") else (k, k), rng) for name in sorted(names)}
     if architecture.scale:
         matrices |= {f"scale_{head}": ring.random((), rng) for head in architecture.all_heads}
     return Instance(ring, k, found, matrices)
@@ -122,7 +130,10 @@ def walked(target: Readout, at: Instance) -> Array:
     sides = [walk(side, algebra) for side in target.sides]
     zero = at.ring.zeros((at.k, at.k))
     values = [zero if s is None else s for s in sides]
-    value: Array = values[0] if len(values) == 1 else at.ring.matmul(values[0], transpose(values[1]))
+    if len(values) == 2:
+        query, key = (algebra.turned(target.head, v) for v in values)
+        values = [at.ring.matmul(query, transpose(key))]
+    value: Array = values[0]
     return at.ring.times(at.matrices[f"scale_{target.scale}"], value) if target.scale else value
 
 
@@ -130,7 +141,7 @@ def word_values(words: Iterable[Word], at: Instance) -> Iterator[Array]:
     """The values of words, multiplied out letter by letter: ``[words, k, k]``, a few thousand at a time."""
     table: dict[str, int] = {}
     letters: list[Array] = []
-    for name in at.symbols:
+    for name in at.symbols:  # R is none of these: it is no letter of a side
         for key, matrix in ((name, at.matrices[name]), (name + ".T", transpose(at.matrices[name]))):
             table[key] = len(letters)
             letters.append(matrix)
@@ -142,15 +153,31 @@ def word_values(words: Iterable[Word], at: Instance) -> Iterator[Array]:
         for i, word in enumerate(chunk):
             lengths.setdefault(len(word.factors), []).append(i)
         for where in lengths.values():
-            spelled = np.array([[_letter(f, table) for f in chunk[i].factors] for i in where])
-            value = stack[spelled[:, 0]]
-            for column in spelled.T[1:]:
-                value = at.ring.matmul(value, stack[column])
-            values[where] = value
+            values[where] = _products([chunk[i].factors for i in where], table, stack, at)
         for i, word in enumerate(chunk):
             for s in word.scales:
                 values[i] = at.ring.times(at.matrices[f"scale_{s}"], values[i])
         yield values
+
+
+def _products(words: list[tuple[Factor, ...]], table: Mapping[str, int], stack: Array, at: Instance) -> Array:
+    """Words of one length, multiplied out from the left; where positions are rotary, rows are turned at the joint."""
+    joint = {i for factors in words for i, f in enumerate(factors) if f.symbol.glyph == "R"}
+    if not joint:
+        spelled = np.array([[_letter(f, table) for f in factors] for factors in words])
+        value: Array = stack[spelled[:, 0]]
+        for column in spelled.T[1:]:
+            value = at.ring.matmul(value, stack[column])
+        return value
+    out = []
+    for factors in words:  # R stands at another place in each
+        (cut,) = (i for i, f in enumerate(factors) if f.symbol.glyph == "R")
+        matrix = at.matrices[factors[cut].symbol.argument]
+        sides = factors[:cut], tuple(f.T for f in reversed(factors[cut + 1 :]))
+        query, key = (_products([side], table, stack, at)[0] for side in sides)
+        query, key = (at.ring.matmul(rows[:, None, :], matrix)[:, 0, :] for rows in (query, key))
+        out.append(at.ring.matmul(query, transpose(key)))
+    return np.stack(out)
 
 
 def _letter(factor: Factor, table: Mapping[str, int]) -> int:

@@ -179,10 +179,31 @@ def _assumptions(model: Model, run: Run) -> tuple[str, ...]:
     direction = "causal (a query sees itself and what is before)" if architecture.causal else "bidirectional"
     lines.append(f"attention: {direction}")
     lines.append(_scale_sentence(model))
+    lines += _feature_sentences(model)
     if architecture.biases:
         kinds = sorted({b.partition("[")[0] for b in architecture.biases})
         lines.append(f"biases are sources of their own: {', '.join(kinds)}")
     return (*lines, *model.notes)
+
+
+def _feature_sentences(model: Model) -> list[str]:
+    """What norms, MLPs, groups, windows and caps mean for the terms."""
+    architecture, settings, lines = model.architecture, model.settings, []
+    if architecture.norm:
+        lines.append(
+            f"held fixed: the scale of every token in every {architecture.norm} norm (D); terms through different "
+            "norms carry different scales, so that their sizes are not comparable"
+        )
+    if architecture.mlps:
+        kind = f"{settings.activation}, gated" if architecture.gated else settings.activation
+        lines.append(f"held fixed: what every MLP writes ({kind}), each a source of its own")
+    if architecture.groups:
+        lines.append(f"key/value heads by layer: {', '.join(map(str, architecture.groups))}")
+    if any(w is not None for w in settings.windows):
+        lines.append(f"window of keys by layer: {', '.join('all' if w is None else str(w) for w in settings.windows)}")
+    for cap, what in ((settings.score_cap, "scores"), (settings.logit_cap, "logits")):
+        lines += [f"{what} have a soft cap of {cap:g}: terms sum to the {what} before it"] if cap is not None else []
+    return lines
 
 
 def _position_sentence(architecture: Architecture) -> str:
@@ -190,6 +211,8 @@ def _position_sentence(architecture: Architecture) -> str:
         None: "no position embedding",
         "standard": "the position embedding is a source of the stream, pos",
         "shortformer": "the position embedding enters queries and keys only (shortformer): pos is in no logit term",
+        "rotary": "rotary positions turn queries and keys: scores hold W_Q^T R_(j-i) W_K",
+        "alibi": "ALiBi adds -slope |i - j| to scores; it is no path term: score terms sum to the scores without it",
     }[architecture.positions]
 
 

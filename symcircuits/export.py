@@ -24,10 +24,11 @@ def word_expr(word: Word, sizes: Mapping[str, Any] | None = None) -> Any:
 
     ``W_OV`` and ``W_QK`` stay one symbol each, ``X0`` is written ``t W_E^T``, ``ones`` is ``OneMatrix(n_context, 1)``.
     Sizes are the symbols ``n_context``, ``d_model``, ``d_vocab``, ``d_vocab_out``, ``d_head_L0H1``, or those given in
-    ``sizes`` (``d_head`` stands for every head). With given sizes SymPy itself refuses a product that does not fit;
-    with symbolic ones it does not, which is why words are checked by types of their own. The shape is that of the
-    target: ``(n_context, d_vocab_out)``, ``(n_context, n_context)`` or ``(n_context, d_model)``. Raises ValueError on
-    an unknown or impossible size. Source: SymPy's matrix expressions.
+    ``sizes`` (``d_head`` stands for every head). Where positions are rotary the sides of a score stand inside
+    ``Turned(M, R)``: row i of ``M`` times the i-th matrix of ``R``. With given sizes SymPy itself refuses a product
+    that does not fit; with symbolic ones it does not, which is why words are checked by types of their own. The shape
+    is that of the target: ``(n_context, d_vocab_out)``, ``(n_context, n_context)`` or ``(n_context, d_model)``. Raises
+    ValueError on an unknown or impossible size. Source: SymPy's matrix expressions.
 
     >>> from symcircuits.algebra import Word
     >>> from symcircuits.programs import embedding
@@ -44,11 +45,42 @@ def _expression(word: Word, given: Mapping[str, Any], ones: Any) -> Any:
     from sympy import MatMul, Symbol
 
     scales = [Symbol(f"scale_{label}") for label in word.scales]
-    matrices = []
-    for f in _written(word):
+    factors, matrices = _written(word), []
+    for f in factors:
         matrix = ones if f.symbol.glyph == "ones" else _matrix(f.symbol, given)
         matrices.append(matrix.T if f.marked else matrix)
+    cut = next((i for i, f in enumerate(factors) if f.symbol.glyph == "R"), None)
+    if cut is not None:
+        key = [m.T for m in reversed(matrices[cut + 1 :])]
+        query, keys = (_turned()(MatMul(*side), matrices[cut]) for side in (matrices[:cut], key))
+        matrices = [query, keys.T]
     return matrices[0] if len(matrices) == 1 and not scales else MatMul(*scales, *matrices)
+
+
+@cache
+def _turned() -> Any:
+    """The class of ``Turned(M, R)``: row i of a matrix times the i-th matrix of ``R [n_context, d_head, d_head]``."""
+    from sympy import MatrixExpr
+
+    class Turned(MatrixExpr):  # type: ignore[misc]
+        matrix = property(lambda self: self.args[0])
+        rotations = property(lambda self: self.args[1])
+        shape = property(lambda self: self.args[0].shape)
+
+        def __new__(cls, matrix: Any, rotations: Any) -> Any:
+            return super().__new__(cls, matrix, rotations)
+
+        def _numpycode(self, printer: Any) -> str:
+            rows, rotations = printer.parenthesize_matrix(self.matrix), printer._print(self.rotations)
+            return f"({rows}[..., None, :] @ {rotations})[..., 0, :]"
+
+        def _sympystr(self, printer: Any) -> str:
+            return f"Turned({printer._print(self.matrix)}, {printer._print(self.rotations)})"
+
+        def _latex(self, printer: Any) -> str:
+            return rf"\left({printer._print(self.matrix)}\right)_{{i}} {printer._print(self.rotations)}_{{i}}"
+
+    return Turned
 
 
 def _written(word: Word) -> list[Factor]:

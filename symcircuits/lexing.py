@@ -18,7 +18,7 @@ from symcircuits.notation import amount
 __all__ = ["CONVENTIONS", "Letter", "Names", "RawFactor", "ReadError", "Token", "letter_text", "split_target", "tokens"]
 
 CONVENTIONS: Final = ("paper", "transformerlens")
-_LABELLED: Final = ("A", "W_Q", "W_K", "W_V", "W_O", "W_OV", "W_QK", "b_V", "b_Q", "b_K", "scale")
+_LABELLED: Final = ("A", "R", "W_Q", "W_K", "W_V", "W_O", "W_OV", "W_QK", "b_V", "b_Q", "b_K", "scale")
 _PLAIN: Final = ("t", "P", "ones", "X0", "W_E", "W_U", "b_U", "C")
 _SHARED: Final = ("W_K", "W_V", "b_K", "b_V")  # carry the label of a group of heads, where there are groups
 _OF_LAYER: Final = ("b_O", "mlp")
@@ -120,7 +120,8 @@ class Names:
         theirs = _THEIR_NAMES if convention == "transformerlens" else {}
         known = [*_LABELLED, *_PLAIN, "b_O", *(["mlp"] if architecture.mlps else [])]
         known += _OF_NORM if architecture.norm else []
-        known = [n for n in known if n != "C" or architecture.norm == "LN"]
+        without = {"C": architecture.norm == "LN", "R": architecture.positions == "rotary"}
+        known = [n for n in known if without.get(n, True)]
         self._known = {n: n for n in known} | {a: n for a, n in _ALIASES.items() if n in known} | theirs
 
     def fault(self, message: str, at: int) -> NoReturn:
@@ -221,7 +222,7 @@ _OPEN: Final = re.compile(r"\\textcolor\{[^{}]*\}\{|\{")
 _TIMES: Final = re.compile(r"@|\*|·|\\cdot(?![A-Za-z])")
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _LATEX_NAME: Final = re.compile(
-    r"\\mathbf\{1\}|\\Gamma(?![A-Za-z])|(?:ones|scale|gain|mlp)(?![A-Za-z])|X\d+"
+    r"\\mathbf\{1\}|R_\{j-i\}|\\Gamma(?![A-Za-z])|(?:ones|scale|gain|mlp)(?![A-Za-z])|X\d+"
     rf"|[A-Za-z]\w*?_(?:{_OWNER})(?![A-Za-z])|[A-Za-z](?:_(?:\{{\w+\}}|OV|QK|[A-Za-z0-9]))?"
 )
 _LABEL: Final = re.compile(r"\s*\[([^\[\]]*)\]")
@@ -321,7 +322,7 @@ def _token(text: str, at: int, names: Names, name: re.Pattern[str]) -> tuple[Tok
 def _symbol(text: str, found: re.Match[str], names: Names) -> tuple[Token, int]:
     """A symbol with its label and transposes."""
     label, transposed, at = None, False, found.end()
-    written = "ones" if found[0].startswith("\\math") else found[0]
+    written = "ones" if found[0].startswith("\\math") else found[0].removesuffix("_{j-i}")
     if bracket := _LABEL.match(text, at):
         label, at = bracket[1].strip(), bracket.end()
     while True:

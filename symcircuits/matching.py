@@ -14,7 +14,7 @@ from symcircuits.architecture import Architecture, Head, as_head
 from symcircuits.expansion import Expansion, Term
 from symcircuits.lexing import Letter
 from symcircuits.paths import Path, path_factors
-from symcircuits.programs import Source
+from symcircuits.programs import Source, rotation
 
 __all__ = [
     "CONTEXT", "READERS", "Letters", "Match", "Matcher", "Spelling", "circuit_forms", "letters_of", "sources_named",
@@ -29,9 +29,10 @@ _PAIRS = {
     ("t", False, "W_E", True): ("X0", False), ("W_E", False, "t", True): ("X0", True),
     ("W_O", False, "W_V", False): ("W_OV", False), ("W_V", True, "W_O", True): ("W_OV", True),
     ("W_Q", True, "W_K", False): ("W_QK", False), ("W_K", True, "W_Q", False): ("W_QK", True),
+    ("R", False, "R", True): ("R", False),  # R stands for R_i R_j^T
 }  # fmt: skip
 _HEADED = ("W_O", "W_Q")  # a head's own, where keys and values are those of a group
-_PARTS = {fused: ((a, ta), (b, tb)) for (a, ta, b, tb), fused in _PAIRS.items()}
+_PARTS = {fused: ((a, ta), (b, tb)) for (a, ta, b, tb), fused in _PAIRS.items() if a != "R"}
 
 
 class Match(NamedTuple):
@@ -62,12 +63,13 @@ class Spelling:
     """
 
     def __init__(self, architecture: Architecture) -> None:
+        self._turned = architecture.positions == "rotary"  # then R stands between W_Q and W_K, which do not meet
         self._shared = {h.label: architecture.key_value(h) for h in architecture.all_heads}
 
     def fuse(self, letters: Iterable[Letter]) -> Letters:
         """Abbreviations used wherever they can be: ``t @ W_E.T`` as ``X0``, ``W_O @ W_V`` as ``W_OV``."""
         out: list[Letter] = []
-        for b in letters:
+        for b in self.unfuse(letters, ("W_QK",)) if self._turned else letters:
             pair = self._pair(out[-1], b) if out else None
             if pair is None:
                 out.append(b)
@@ -77,8 +79,10 @@ class Spelling:
 
     def _pair(self, a: Letter, b: Letter) -> Letter | None:
         fused = _PAIRS.get((a.glyph, a.transposed, b.glyph, b.transposed))
-        if fused is None:
+        if fused is None or (self._turned and fused[0] == "W_QK"):
             return None
+        if a.glyph == "R":
+            return Letter("R", a.label) if a.label == b.label else None
         head, other = (a, b) if a.glyph in _HEADED else (b, a)  # which of the two is the head's own
         if self._shared.get(head.label, "") != other.label:
             return None
@@ -153,19 +157,35 @@ class Matcher:
     def term_letters(self, term: Term) -> Letters:
         """The letters of a term."""
         sides = [self.side_letters(i, p) for i, p in enumerate(term.paths)]
-        return self.spelling.fuse(sides[0] + (transpose(sides[1]) if len(sides) == 2 else ()))
+        return self.spelling.fuse(sides[0] if len(sides) == 1 else (*sides[0], *self.turned, *transpose(sides[1])))
 
     def term(self, letters: Letters) -> Term | None:
         """The term that is written with these letters in this order, if there is one."""
         if not self.readout.bilinear:
             path = self._path(0, letters)
             return self.make((path,)) if path else None
-        letters = self.spelling.unfuse(letters, ("W_QK",))
+        letters = self._unturned(self.spelling.unfuse(letters, ("W_QK",)))
         joints = [i for i in range(1, len(letters)) if letters[i - 1].glyph in READERS and letters[i].glyph in READERS]
         if len(joints) != 1:
             return None
         query, key = self._path(0, letters[: joints[0]]), self._path(1, transpose(letters[joints[0] :]))
         return self.make((query, key)) if query and key else None
+
+    @property
+    def turned(self) -> Letters:
+        """What stands where a query meets a key: R, where positions are rotary."""
+        head = self.readout.head
+        return letters_of(rotation(self.expansion.architecture, head)) if head is not None else ()
+
+    def _unturned(self, letters: Letters) -> Letters:
+        """Without what stands where a query meets a key; nothing where it is not what must stand there."""
+        between = [i for i in range(1, len(letters)) if letters[i].glyph == "R"]
+        if not self.turned and not between:
+            return letters
+        if [letters[i] for i in between] not in ([*self.turned], [f.T for f in self.turned]):
+            return ()
+        near = (letters[i + j] for i in between for j in (-1, 1) if i + 1 < len(letters))
+        return tuple(f for f in letters if f.glyph != "R") if all(f.glyph in READERS for f in near) else ()
 
     def _path(self, side: int, letters: Letters) -> Path | None:
         if (side, letters) not in self._paths:
@@ -203,7 +223,7 @@ class Matcher:
         if not self.readout.bilinear:
             path = self._circuit_path(0, letters)
             return (path,) if path else None
-        letters = self.spelling.unfuse(letters, ("W_QK",))
+        letters = self._unturned(self.spelling.unfuse(letters, ("W_QK",)))
         readers = [i for i, f in enumerate(letters) if f.glyph in READERS]
         if len(readers) != 2:
             return None

@@ -19,7 +19,7 @@ from symcircuits.expansion import Term
 from symcircuits.lexing import Letter
 from symcircuits.matching import READERS, Letters, Matcher, Spelling, circuit_forms, sources_named, transpose
 from symcircuits.paths import Path
-from symcircuits.programs import readout
+from symcircuits.programs import readout, rotation
 
 __all__ = ["MISTAKES", "Edit", "Nearest", "mistake_of", "nearest", "type_fault"]
 
@@ -279,7 +279,7 @@ def _order_kind(letters: Letters, right: Letters) -> str:
 
     def sides(ls: Letters) -> list[Counter[tuple[str, str]]]:
         cut = next((i for i, f in enumerate(ls) if f.glyph in READERS), len(ls))
-        return [Counter(f.name for f in ls[:cut]), Counter(f.name for f in ls[cut + 1 :])]
+        return [Counter(f.name for f in part if f.glyph != "R") for part in (ls[:cut], ls[cut + 1 :])]
 
     def heads(ls: Letters, glyph: str) -> list[str]:
         return [f.label for f in ls if f.glyph == glyph]
@@ -349,4 +349,6 @@ def _symbols(architecture: Architecture, heads: frozenset[str]) -> dict[tuple[st
         factors += [f for b in layer.branches for f in b.left + b.right]
         for f in factors:
             found.setdefault((f.symbol.glyph, f.symbol.label), {})[f.symbol] = None
+    for f in (f for head in full.all_heads for f in rotation(full, head)):
+        found[f.symbol.glyph, f.symbol.label] = {f.symbol: None}
     return {name: tuple(symbols) for name, symbols in found.items()}

@@ -12,7 +12,7 @@ _GLYPHS = {
     "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0",
     "W_E": "W_E", "W_U": "W_U", "W_Q": "W_Q", "W_K": "W_K", "W_V": "W_V", "W_O": "W_O",
     "W_OV": "W_{OV}", "W_QK": "W_{QK}",
-    "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "b_N": "b_N",
+    "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "b_N": "b_N", "R": "R_{j-i}",
     "b_V": "b_V", "b_O": "b_O", "b_Q": "b_Q", "b_K": "b_K", "b_U": "b_U",
 }  # fmt: skip
 

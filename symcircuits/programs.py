@@ -18,7 +18,8 @@ from symcircuits.algebra import Factor, Index, Space, Symbol
 from symcircuits.architecture import FINAL, Architecture, Head, as_head
 
 __all__ = [
-    "Branch", "Layer", "Program", "Readout", "Source", "embedding", "pattern", "readout", "stream_program", "weight",
+    "Branch", "Layer", "Program", "Readout", "Source", "embedding", "pattern", "readout", "rotation", "stream_program",
+    "weight",
 ]  # fmt: skip
 
 
@@ -189,8 +190,25 @@ def weight(arch: Architecture, glyph: str, head: Head) -> Symbol:
     space = read.model
     if arch.positions == "shortformer":
         space = Space("normed_input" if read.right else "attention_input", read.label)
-    row = Index(Space("qk", shared), glyph == "W_K")
+    row = Index(_joint(arch, shared, glyph[-1]), glyph == "W_K")
     return Symbol(glyph, shared if glyph == "W_K" else head.label, row, Index(space, True, at))
+
+
+def _joint(arch: Architecture, shared: str, side: str) -> Space:
+    """The space in which a query meets a key; rotary positions lead from one of queries to one of keys."""
+    return Space(("query" if side == "Q" else "key") if arch.positions == "rotary" else "qk", shared)
+
+
+def rotation(arch: Architecture, head: Head) -> tuple[Factor, ...]:
+    """``R``, with ``q_i R_(j-i) k_j^T`` the score of query i and key j, where positions are rotary; else nothing.
+
+    It is one matrix for each pair of tokens, ``R_i R_j^T``, and so stands for what depends on j - i alone.
+    """
+    if arch.positions != "rotary":
+        return ()
+    shared = arch.key_value(head)
+    row, col = Index(_joint(arch, shared, "Q"), True), Index(_joint(arch, shared, "K"))
+    return (Factor(Symbol("R", head.label, row, col)),)
 
 
 # --------------------------------------------------------------------------------------------- programs

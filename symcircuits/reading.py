@@ -261,6 +261,8 @@ def _opened(node: Any, at: int, names: Names) -> list[Any] | None:
         return ["(", *(part for i, arg in enumerate(node.args) for part in (["+"] if i else []) + [arg]), ")"]
     if kind in ("Mul", "MatMul"):
         return ["(", *node.args, ")"]
+    if kind == "Turned":
+        return ["(", *node.args, ")"]
     if kind in ("Transpose", "transpose"):
         return ["(", node.args[0], ")", "T"]
     if kind in ("Pow", "MatPow"):

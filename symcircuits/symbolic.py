@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from symcircuits.algebra import SYMMETRIC, Factor, Word
 from symcircuits.architecture import Architecture
-from symcircuits.programs import Branch, Program, Readout, Source, readout
+from symcircuits.programs import Branch, Program, Readout, Source, readout, rotation
 from symcircuits.walk import walk
 
 __all__ = [
@@ -84,14 +84,20 @@ def recursion(architecture: Architecture, target: str) -> Any:
 
 
 def _recursion(target: Readout) -> Any:
-    from sympy import S, Symbol, transpose
+    from sympy import Mul, S, Symbol, transpose
 
     algebra = _Expressions()
     sides = [S.Zero if side is None else side for side in (walk(p, algebra) for p in target.sides)]
     if not target.bilinear:
         return sides[0]
     scale = Symbol(f"scale_{target.scale}") if target.scale else S.One
-    return scale * sides[0] * transpose(sides[1])
+    turned = [algebra.letter(f) for f in _rotation(target)]
+    return Mul(scale, sides[0], *turned, transpose(sides[1]))
+
+
+def _rotation(target: Readout) -> tuple[Factor, ...]:
+    """What stands where the query side meets the key side: ``R`` where positions are rotary."""
+    return rotation(target.architecture, target.head) if target.head is not None else ()
 
 
 def multiply_out(expression: Any) -> Any:
@@ -207,6 +213,7 @@ _MEETS = ("W_Q[", "b_Q[", "W_K[", "b_K[")
 
 def _orders(tokens: tuple[str, ...]) -> tuple[int, ...]:
     """The number of patterns outside the source: of the whole word, or on either side of the joint of a score."""
+    tokens = tuple(t for t in tokens if not t.startswith("R["))
     pairs = enumerate(pairwise(tokens), 1)
     joint = next((i for i, (a, b) in pairs if a.startswith(_MEETS) and b.startswith(_MEETS)), None)
     if joint is None:
@@ -319,7 +326,8 @@ def polynomial_terms(architecture: Architecture, target: str) -> dict[tuple[str,
 
     asked = readout(architecture, target)
     names = [dict.fromkeys(_sides_of(program)) for program in asked.sides]
-    scales = [(f"scale[{asked.scale}]",)] if asked.scale else []
+    scales: list[tuple[str, ...]] = [(f"scale[{asked.scale}]",)] if asked.scale else []
+    scales += [tuple(f.text for f in _rotation(asked))] if _rotation(asked) else []
     letters = [*names[0], *(_flipped(name) for side in names[1:] for name in side), *scales]
     ring = PolyRing([Symbol(f"x{i}") for i in range(len(letters))], ZZ, lex)
     total, start = ring.one, 0
@@ -327,7 +335,8 @@ def polynomial_terms(architecture: Architecture, target: str) -> dict[tuple[str,
         generators = dict(zip(side, ring.gens[start:], strict=False))
         value = walk(program, _Polynomials(ring, generators))
         total, start = total * (ring.zero if value is None else value), start + len(side)
-    total *= ring.gens[-1] if scales else ring.one
+    for generator in ring.gens[start:]:  # what every score term has
+        total *= generator
     found: dict[tuple[str, ...], int] = {}
     for monomial, coefficient in total.items():
         key = tuple(sorted(_letters_of(monomial, letters)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.algebra import Word, transpose
 from symcircuits.architecture import Head
 from symcircuits.paths import Path, path_branches, path_factors
-from symcircuits.programs import Readout
+from symcircuits.programs import Readout, rotation
 
 if TYPE_CHECKING:
     from symcircuits.export import TermFunction
@@ -78,9 +78,10 @@ class Term:
         """Whether it is constant along the keys, so that softmax does not see it.
 
         So it is where the key side starts from a bias and meets no norm: ``b_K``, and ``b_O``, ``b_V`` because the
-        rows of the patterns they go through sum to one. A norm scales every key by its own ``1 / sigma``.
+        rows of the patterns they go through sum to one. A norm scales every key by its own ``1 / sigma``, and rotary
+        positions turn every key by its own angle.
         """
-        if len(self.paths) != 2 or not self.paths[1].source.is_bias:
+        if len(self.paths) != 2 or not self.paths[1].source.is_bias or self.readout.architecture.positions == "rotary":
             return False
         branches = path_branches(self.readout.sides[1], self.paths[1])
         return not any(f.symbol.glyph == "D" for b in branches for f in b.left)
@@ -90,7 +91,11 @@ class Term:
         """The term as a checked product of matrix symbols."""
         sides = [path_factors(program, p) for program, p in zip(self.readout.sides, self.paths, strict=True)]
         scales = (self.readout.scale,) if self.readout.scale else ()
-        return Word(sides[0] + (transpose(sides[1]) if len(sides) == 2 else ()), scales)
+        if len(sides) == 1:
+            return Word(sides[0], scales)
+        head = self.readout.head
+        turned = rotation(self.readout.architecture, head) if head is not None else ()
+        return Word((*sides[0], *turned, *transpose(sides[1])), scales)
 
     @property
     def text(self) -> str:

@@ -164,6 +164,11 @@ class Matrices:
             value = self.ring.matmul(self.factor(f), value)
         return self.chain(branch.right[cut:], value)
 
+    def turned(self, head: Head | None, rows: Any) -> Any:
+        """Queries or keys of a head as they meet: row i times ``R_i`` where positions are rotary, else as they are."""
+        rotations = self.matrices.get(f"R_{head}")
+        return rows if rotations is None else self.ring.matmul(rows[..., :, None, :], rotations)[..., :, 0, :]
+
     def add(self, values: Sequence[Any]) -> Any:
         """Their sum, in order."""
         total = values[0]

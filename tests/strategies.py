@@ -66,7 +66,7 @@ def architectures(
     ``features``: norms, MLPs and key/value groups too, in one of two of them.
     """
     heads = [draw(st.integers(0, max_heads)) for _ in range(draw(st.integers(0, max_layers)))]
-    positions = draw(st.sampled_from([None, "standard", "shortformer"]))
+    positions = draw(st.sampled_from([None, "standard", "shortformer", *(["rotary", "alibi"] if features else [])]))
     biases = draw(st.sampled_from([False, True, "some"]))
     more: dict[str, Any] = draw(_features(len(heads))) if features and draw(st.booleans()) else {}
     while (
@@ -245,9 +245,9 @@ def oracle(arch: Architecture, target: str) -> list[Row]:
         side += [Route(bias, (), ("ones", f"{bias}.T"))] if bias in arch.biases else []
         sides.append(sorted(side, key=lambda r: r.rank))
     front = f"scale[{head}] * " if arch.scale else ""
-    rows = []
+    rows, turned = [], [f"R[{head}]"] if arch.positions == "rotary" else []
     for q, k in itertools.product(*sides):
-        text = " @ ".join((*q.factors, *transposed(k.factors)))
+        text = " @ ".join((*q.factors, *turned, *transposed(k.factors)))
         rows.append(Row((q, k), front + text.replace(f"W_Q[{head}].T @ W_K[{shared}]", f"W_QK[{head}]")))
     return rows
 
@@ -301,9 +301,9 @@ def invisible() -> Selection:
 
 
 def unseen_by_softmax(row: Row) -> bool:
-    """Softmax does not see what is the same for every key: a bias that meets no norm."""
+    """Softmax does not see what is the same for every key: a bias that meets no norm and is not turned."""
     key = row.routes[1]
-    return key.source[:2] == "b_" and not any(f.startswith("D[") for f in key.factors)
+    return key.source[:2] == "b_" and not any(f.startswith("D[") for f in key.factors) and " @ R[" not in row.text
 
 
 def selections(arch: Architecture, target: str) -> SearchStrategy[Selection]:

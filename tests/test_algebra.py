@@ -488,7 +488,7 @@ def others(arch: Architecture, target: str, found: Word) -> set[str]:
     if target == "logits":
         return {t.text for t in expand(arch, "stream")}
     if target.startswith("scores") and not arch.scale:
-        owners = {f.symbol.label for f in found.factors if f.symbol.glyph in ("W_Q", "W_K", "b_Q", "b_K")}
+        owners = {f.symbol.label for f in found.factors if f.symbol.glyph in ("W_Q", "b_Q")}
         return {t.text for owner in owners for t in scores(arch, owner)} if len(owners) == 1 else set()
     return set()
 

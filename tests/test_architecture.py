@@ -126,6 +126,7 @@ def test_shown(arch: Architecture, text: str) -> None:
 
 LIST = "heads must list the number of heads of each layer, e.g. (3, 3), not "
 COUNT = "the number of heads of layer {} must be a whole number, 0 or more, not {}"
+KINDS = 'positions must be None, "standard", "shortformer", "rotary" or "alibi", not {}'
 NO_BIAS = "there is no bias {} here; the kinds are b_V, b_O, b_Q, b_K, b_U, e.g. b_V[L0H1]"
 BIASES = "biases must be True, False or the names of those that are there, e.g. b_V or b_V[L0H1], not "
 
@@ -147,9 +148,9 @@ BIASES = "biases must be True, False or the names of those that are there, e.g. 
         ({"heads": (int,)}, COUNT.format(0, "<class 'int'>")),
         ({"heads": np.array([1.5])}, COUNT.format(0, repr(np.float64(1.5)))),
         ({"heads": np.array([[1]])}, COUNT.format(0, "array([1])")),
-        ({"positions": "rotary"}, "positions must be None, \"standard\" or \"shortformer\", not 'rotary'"),
-        ({"positions": True}, 'positions must be None, "standard" or "shortformer", not True'),
-        ({"positions": ""}, "positions must be None, \"standard\" or \"shortformer\", not ''"),
+        ({"positions": "learned"}, KINDS.format("'learned'")),
+        ({"positions": True}, KINDS.format("True")),
+        ({"positions": ""}, KINDS.format("''")),
         ({"scale": 0.5}, "scale must be True or False, not 0.5"),
         ({"causal": 1}, "causal must be True or False, not 1"),
         ({"unembed": None}, "unembed must be True or False, not None"),

@@ -9,7 +9,7 @@ import sympy
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from symcircuits.architecture import Architecture, attention_only
+from symcircuits.architecture import Architecture, attention_only, transformer
 from symcircuits.checking import Verdict, check
 from symcircuits.expansion import Expansion, Term, expand, logits, scores, stream
 from symcircuits.lexing import Letter, letter_text
@@ -296,6 +296,41 @@ def test_the_other_convention_and_the_other_target_are_noticed() -> None:
     verdict = check("scores[L1H0] = X0 @ W_QK[L1H0] @ X0.T", PLAIN, "scores:L1H1")
     assert verdict.mistake == "wrong-head"
     assert any("left-hand side" in n for n in verdict.notes)
+
+
+NORMED = transformer((2, 2), norm="LN", mlps=True)
+TURNED = transformer((2, 2), "rotary", groups=(1, 1))
+THROUGH_NORMS = (
+    "D[final] @ A[L1H0] @ D[L1] @ A[L0H0] @ D[L0] @ X0 @ C @ gain[L0] @ W_OV[L0H0].T @ C @ gain[L1] @ W_OV[L1H0].T "
+    "@ C @ gain[final] @ W_U.T"
+)
+SLIPS = [
+    (NORMED, THROUGH_NORMS, "A[L1H0] @ D[L1]", "D[L1] @ A[L1H0]", "norm-side"),
+    (NORMED, THROUGH_NORMS, "D[L0] @ X0", "X0 @ D[L0]", "norm-side"),
+    (NORMED, THROUGH_NORMS, "C @ gain[L1]", "gain[L1] @ C", "gain-order"),
+    (NORMED, THROUGH_NORMS, "gain[final] @ W_U.T", "W_U.T @ gain[final]", "gain-order"),
+    (NORMED, THROUGH_NORMS, "gain[L0] @ W_OV[L0H0].T", "W_OV[L0H0].T @ gain[L0]", "gain-order"),
+    (NORMED, THROUGH_NORMS, "D[L1]", "D[L0]", "wrong-norm"),
+    (NORMED, THROUGH_NORMS, "gain[L1]", "gain[L0]", "wrong-norm"),
+    (NORMED, THROUGH_NORMS, "D[L1] @ ", "", "dropped-factor"),
+    (NORMED, THROUGH_NORMS, "@ X0 @ C ", "@ X0 ", "dropped-factor"),
+    (NORMED, THROUGH_NORMS, "D[L1] @ ", "D[L1] @ D[L1] @ ", "doubled-factor"),
+    (NORMED, "D[final] @ mlp[L0] @ C @ gain[final] @ W_U.T", "D[final] @ ", "", "dropped-factor"),
+    (TURNED, "X0 @ W_Q[L1H1].T @ R[L1H1] @ W_K[L1G0] @ X0.T", "R[L1H1] @ ", "", "dropped-factor"),
+    (TURNED, "X0 @ W_Q[L1H1].T @ R[L1H1] @ W_K[L1G0] @ X0.T", "R[L1H1]", "R[L1H0]", "wrong-head"),
+    (TURNED, "X0 @ W_Q[L1H1].T @ R[L1H1] @ W_K[L1G0] @ X0.T", "X0 @ W_Q[L1H1].T @ R[L1H1]",
+     "R[L1H1] @ X0 @ W_Q[L1H1].T", "factor-order"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arch", "right", "part", "slip", "mistake"), SLIPS, ids=[f"{s[4]}: {s[3]}" for s in SLIPS])
+def test_slips_with_norms_and_rotations(arch: Architecture, right: str, part: str, slip: str, mistake: str) -> None:
+    assert check(right, arch).right
+    assert right.count(part) == 1
+    verdict = check(right.replace(part, slip), arch)
+    assert (verdict.right, verdict.mistake) == (False, mistake), verdict
+    assert verdict.nearest == right
+    assert "Types: " in verdict.message
 
 
 # ------------------------------------------------------------------------------------------------ corrupted

@@ -430,7 +430,7 @@ OTHER = [
     (["derive", "--heads", "2", "--standalone", "--json"], "it does not go with --format json"),
     (["derive", "--heads", "2", "--standalone", "--format", "text"], "it does not go with --format text"),
     (["derive", "--heads", "2", "--form", "short"], "choose from"),
-    (["count", "--heads", "2", "--positions", "rotary"], "choose from"),
+    (["count", "--heads", "2", "--positions", "learned"], "choose from"),
     (["explain", BIAS, "--tokens", "1,2", "--position", "2"], "position 2 does not exist: there are 2"),
     (["explain", BIAS, "--tokens", "1,2", "--position", "1.5"], "--position: invalid int value: '1.5'"),
     (["explain", BIAS, "--tokens", "1,2", "--token", "11"], "token 11 does not exist: there are 11"),

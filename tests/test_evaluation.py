@@ -19,6 +19,7 @@ from symcircuits.evaluation import PairwiseSum, Values, closure, compare, evalua
 from symcircuits.expansion import Expansion, expand
 from symcircuits.export import lambdify_words
 from symcircuits.model import Model, Run, random_model
+from symcircuits.model.attending import rotate
 from tests.strategies import all_targets, architectures, cases, selections
 
 Array = npt.NDArray[Any]
@@ -33,6 +34,17 @@ def value_of_text(text: str, run: Run) -> Array:
     *scales, product = text.split(" * ")
     for s in scales:
         scale = scale * run.model.score_scale[s.removeprefix("scale[").removesuffix("]")]
+    if " @ R[" in product:  # row i of queries and keys is turned as position i asks
+        query, _, rest = product.partition(" @ R[")
+        sides = (
+            query,
+            " @ ".join(
+                f.removesuffix(".T") if f.endswith(".T") else f + ".T" if f[:2] not in ("D[", "C", "ga") else f
+                for f in reversed(rest.partition("] @ ")[2].split(" @ "))
+            ),
+        )
+        turned = [rotate(value_of_text(side, run), run.model.settings.rotary) for side in sides]
+        return scale * turned[0] @ np.swapaxes(turned[1], -1, -2)
     value: Any = None
     for word in product.split(" @ "):
         name, transposed = word.removesuffix(".T"), word.endswith(".T")

@@ -39,7 +39,7 @@ def random_arrays(
     shapes: dict[str, tuple[int, ...]] = {"t": (*batch, n, v), "W_E": (d, v), "P": (n, d), "W_U": (vo, d), "b_U": (vo,)}
     for h in arch.all_heads:
         shapes |= {f"A_{h}": (*batch, n, n), f"W_O_{h}": (d, dh)} | {f"W_{g}_{h}": (dh, d) for g in "QKV"}
-        shapes |= {f"b_{g}_{h}": (dh,) for g in "QKV"} | {f"scale_{h}": ()}
+        shapes |= {f"b_{g}_{h}": (dh,) for g in "QKV"} | {f"scale_{h}": (), f"R_{h}": (n, dh, dh)}
     for layer in range(arch.n_layers):
         shapes |= {f"b_O_L{layer}": (d,)} | ({f"mlp_L{layer}": (*batch, n, d)} if layer in arch.mlps else {})
     for label in arch.norm_labels:
@@ -84,6 +84,8 @@ def forward(arch: Architecture, arrays: Arrays, target: str) -> Any:
             read = y + arrays["P"] if arch.positions == "shortformer" else y
             q = np.einsum("...nd,hd->...nh", read, arrays[f"W_Q_{which}"]) + bias(arch, arrays, "b_Q", which)
             k = np.einsum("...nd,hd->...nh", read, arrays[f"W_K_{which}"]) + bias(arch, arrays, "b_K", shared)
+            if arch.positions == "rotary":
+                q, k = (np.einsum("...nh,nhe->...ne", rows, arrays[f"R_{which}"]) for rows in (q, k))
             return np.einsum("...qh,...kh->...qk", q, k) * (arrays[f"scale_{which}"] if arch.scale else 1)
         written, y = x + bias(arch, arrays, "b_O", f"L{layer}"), norm(x, f"L{layer}")
         written = written + arrays[f"mlp_L{layer}"] if layer in arch.mlps else written
@@ -204,6 +206,11 @@ def test_shapes_and_order_of_every_term(case: tuple[Architecture, str]) -> None:
         assert tuple(map(str, expression.shape)) == shape
         assert tuple(map(str, expression.doit().shape)) == shape
         assert tuple(map(str, expression.T.shape)) == shape[::-1]
+        if " @ R[" in term.word.text:  # the two sides, each inside Turned
+            query, key = expression.args[-2], expression.args[-1].args[0]
+            assert [letters(side.args[0])[0] for side in (query, key)]
+            assert query.args[1] == key.args[1]
+            continue
         tokens = term.word.text.rpartition(" * ")[2].replace("X0.T", "W_E @ t.T").replace("X0", "t @ W_E.T")
         names = [t.replace("[", "_").replace("]", "") for t in tokens.split(" @ ")]
         wanted = ["1" if n.startswith("ones") else n for n in names]

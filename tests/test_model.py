@@ -1,5 +1,6 @@
 """The real forward pass, held to a plain computation with loops; the frozen one over any ring; what is refused."""
 
+import cmath
 import contextlib
 import dataclasses
 import math
@@ -15,6 +16,7 @@ from symcircuits.architecture import Architecture, attention_only, possible_bias
 from symcircuits.model import (
     ACTIVATIONS,
     Model,
+    Rotary,
     Run,
     Settings,
     change_basis,
@@ -35,7 +37,7 @@ def architectures(draw: st.DrawFn, most_layers: int = 4, most_heads: int = 5) ->
     """Any architecture: unequal heads, none, some or all biases, each kind of position, with and without the rest."""
     heads = tuple(draw(st.lists(st.integers(0, most_heads), max_size=most_layers)))
     options: dict[str, Any] = {name: draw(st.booleans()) for name in ("scale", "causal", "unembed")}
-    options["positions"] = draw(st.sampled_from([None, "standard", "shortformer"]))
+    options["positions"] = draw(st.sampled_from([None, "standard", "shortformer", "rotary", "alibi"]))
     if draw(st.booleans()):
         options["norm"] = draw(st.sampled_from([None, "LN", "RMS"]))
         options["mlps"] = draw(st.sets(st.integers(0, len(heads) - 1))) if heads else False
@@ -53,9 +55,33 @@ def architectures(draw: st.DrawFn, most_layers: int = 4, most_heads: int = 5) ->
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     sizes = {name: draw(st.integers(1, 6)) for name in ("d_vocab", "d_model", "d_head", "d_vocab_out")}
-    settings = Settings(draw(st.sampled_from([1e-5, 1e-2])), draw(st.sampled_from(sorted(ACTIVATIONS))))
+    arch = draw(architectures())
+    windows = tuple(draw(st.sampled_from([None, 1, 2, 3])) for _ in arch.heads) if draw(st.booleans()) else ()
+    turns = Rotary(draw(st.sampled_from([None, 0, 2 * (sizes["d_head"] // 2)])), 50.0, draw(st.booleans()))
+    caps = [draw(st.sampled_from([None, 2.0])) for _ in range(2)]
+    activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
+    settings = Settings(draw(st.sampled_from([1e-5, 1e-2])), activation, turns, windows, *caps)
     sizes["n_context"], sizes["seed"] = draw(st.integers(5, 7)), draw(st.integers(0, 99))
-    return random_model(draw(architectures()), **sizes, settings=settings)
+    return random_model(arch, **sizes, settings=settings)
+
+
+def plain_turn(row: Any, at: int, turns: Rotary) -> Any:
+    """A query or key turned, pair by pair, as complex numbers."""
+    dim = len(row) - len(row) % 2 if turns.dim is None else turns.dim
+    out = row.copy()
+    for m in range(dim // 2):
+        a, b = (2 * m, 2 * m + 1) if turns.adjacent else (m, m + dim // 2)
+        turned = complex(row[a], row[b]) * cmath.exp(1j * at * turns.base ** (-2 * m / dim))
+        out[a], out[b] = turned.real, turned.imag
+    return out
+
+
+def plain_slope(i: int, n: int) -> float:
+    """ALiBi's slope as its authors compute it: recursion on the power of two below."""
+    if n & (n - 1) == 0:
+        return 2 ** (-8 * (i + 1) / n)
+    below = 1 << (n.bit_length() - 1)
+    return plain_slope(i, below) if i < below else plain_slope(2 * (i - below), 2 * below)
 
 
 def plain_norm(model: Model, label: str, x: list[Any]) -> list[Any]:
@@ -90,7 +116,8 @@ def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
     """One sequence, token by token, from the definition: no matrix products over tokens, nothing shared."""
     w, arch = model.weights, model.architecture
     zero = np.zeros(1)
-    positions = [w["W_pos"][i] for i in range(len(tokens))] if arch.positions else None
+    positions = [w["W_pos"][i] for i in range(len(tokens))] if "W_pos" in w else None
+    settings = model.settings
     x = [w["W_E"][:, token] for token in tokens]
     if arch.positions == "standard":
         x = [row + p for row, p in zip(x, positions, strict=True)]
@@ -106,13 +133,18 @@ def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
             q = [w[f"W_Q_{name}"] @ row + w.get(f"b_Q_{name}", zero) for row in read]
             k = [w[f"W_K_{kv}"] @ row + w.get(f"b_K_{kv}", zero) for row in read]
             v = [w[f"W_V_{kv}"] @ row + w.get(f"b_V_{kv}", zero) for row in y]
+            if arch.positions == "rotary":
+                q, k = ([plain_turn(row, at, settings.rotary) for at, row in enumerate(rows)] for rows in (q, k))
+            slope = plain_slope(i, count) if arch.positions == "alibi" else 0.0
+            window = settings.windows[layer] if settings.windows else None
             n, scale = len(tokens), model.score_scale[name] if arch.scale else 1.0
             scores, pattern = np.full((n, n), -np.inf), np.zeros((n, n))
             result = []
             for i in range(n):
-                allowed = range(i + 1) if arch.causal else range(n)
+                allowed = [j for j in range(i + 1 if arch.causal else n) if window is None or abs(i - j) < window]
                 for j in allowed:
-                    scores[i, j] = scale * math.fsum(q[i] * k[j])
+                    product = scale * math.fsum(q[i] * k[j])
+                    scores[i, j] = plain_cap(product, settings.score_cap) - slope * abs(i - j)
                 total = math.fsum(math.exp(scores[i, j]) for j in allowed)
                 for j in allowed:
                     pattern[i, j] = math.exp(scores[i, j]) / total
@@ -125,8 +157,13 @@ def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
         x = after
         out["streams"].append(x)
     last = plain_norm(model, "final", x) if arch.unembed else []
-    out["logits"] = [w["W_U"] @ row + w.get("b_U", zero) for row in last] if arch.unembed else None
+    logits = [plain_cap(w["W_U"] @ row + w.get("b_U", zero), settings.logit_cap) for row in last]
+    out["logits"] = logits if arch.unembed else None
     return out
+
+
+def plain_cap(x: Any, cap: float | None) -> Any:
+    return x if cap is None else cap * np.tanh(x / cap)
 
 
 def close(a: Any, b: Any) -> bool:
@@ -181,13 +218,12 @@ def test_patterns_are_rows_that_sum_to_one_and_masked_entries_are_exactly_zero(m
     above = np.triu(np.ones((4, 4), dtype=bool), 1)
     for name, pattern in run.patterns.items():
         assert np.allclose(pattern.sum(-1), 1, rtol=0, atol=1e-15 * 4)
-        if model.architecture.causal:
-            assert (pattern[above] == 0).all()
-            assert (run.scores[name][above] == -np.inf).all()
-            assert np.isfinite(run.scores[name][~above]).all()
-        else:
-            assert (pattern > 0).all()
-            assert np.isfinite(run.scores[name]).all()
+        seen = run.masks[name.partition("H")[0]]
+        assert (pattern[~seen] == 0).all()
+        assert (run.scores[name][~seen] == -np.inf).all()
+        assert np.isfinite(run.scores[name][seen]).all()
+        assert not (model.architecture.causal and seen[above].any())
+        assert seen.all() or model.architecture.causal or model.settings.windows
 
 
 def test_masked_weights_stay_zero_at_scores_of_any_size() -> None:
@@ -300,7 +336,7 @@ def test_arrays_hold_all_that_a_term_needs(model: Model) -> None:
     assert arrays["t"].shape == (2, 3, model.d_vocab)
     assert arrays["ones"].shape == (3, 1)
     assert close(arrays["t"] @ arrays["W_E"].T, arrays["X0"])
-    assert ("P" in arrays) == (arch.positions is not None)
+    assert ("P" in arrays) == (arch.positions in ("standard", "shortformer"))
     for head in arch.all_heads:
         assert close(arrays[f"W_OV_{head}"], arrays[f"W_O_{head}"] @ arrays[f"W_V_{arch.key_value(head)}"])
         assert close(arrays[f"W_QK_{head}"], arrays[f"W_Q_{head}"].T @ arrays[f"W_K_{arch.key_value(head)}"])
@@ -329,11 +365,11 @@ def test_frozen_over_floats_is_the_run(model: Model) -> None:
     again = frozen(model.architecture, matrices_of(run), Floats())
     assert all(close(a, b) for a, b in zip(again.streams, run.streams, strict=True))
     assert (again.logits is None) == (run.logits is None)
-    assert again.logits is None or close(again.logits, run.logits)
+    assert again.logits is None or close(again.logits, run.products.get("logits", run.logits))
     assert again.scores.keys() == run.scores.keys() == again.results.keys()
     for name, scores in run.scores.items():
         allowed = np.isfinite(scores)
-        assert close(again.scores[name][allowed], scores[allowed])
+        assert close(again.scores[name][allowed], run.products.get(name, scores)[allowed])
         assert close(again.results[name], run.results[name])
 
 
@@ -358,6 +394,10 @@ def whole_forward(arch: Architecture, m: dict[str, Any], p: int) -> tuple[Any, d
         for h, g in ((str(h), arch.key_value(h)) for h in arch.layer_heads(layer)):
             q = y @ m[f"W_Q_{h}"].T + bias(f"b_Q[{h}]", f"b_Q_{h}")
             k = y @ m[f"W_K_{g}"].T + bias(f"b_K[{g}]", f"b_K_{g}")
+            if arch.positions == "rotary":
+                q, k = (
+                    np.stack([row % p @ r % p for row, r in zip(rows, m[f"R_{h}"], strict=True)]) for rows in (q, k)
+                )
             scores[h] = (m[f"scale_{h}"] if arch.scale else 1) * (q @ k.T) % p
             terms.append(m[f"A_{h}"] @ (z @ m[f"W_V_{g}"].T + bias(f"b_V[{g}]", f"b_V_{g}")) @ m[f"W_O_{h}"].T)
         x = sum(terms) % p
@@ -368,6 +408,7 @@ def whole_forward(arch: Architecture, m: dict[str, Any], p: int) -> tuple[Any, d
 def test_frozen_over_a_prime_field_is_exact(arch: Architecture, k: int, seed: int) -> None:
     field, rng = PrimeField(), np.random.default_rng(seed)
     matrices = {n: field.random(() if n.startswith("scale_") else (k, k), rng) for n in matrix_names(arch)}
+    matrices |= {n: field.random((k, k, k), rng) for n in matrices if n.startswith("R_")}
     result = frozen(arch, matrices, field)
     end, scores = whole_forward(arch, {n: a.astype(object) for n, a in matrices.items()}, field.p)
     assert field.equal(result.streams[-1] if result.logits is None else result.logits, end.astype(np.int64))

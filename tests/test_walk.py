@@ -97,9 +97,11 @@ def definition(arch: Architecture, target: str, m: dict[str, Any]) -> list[Any]:
 
 
 def value_of(text: str, m: dict[str, Any]) -> Any:
-    """A term in text notation multiplied out."""
+    """A term in text notation multiplied out; R, which turns rows, counts as one here: the walk does not see it."""
     product: Any = None
     for f in text.rpartition(" * ")[2].split(" @ "):
+        if f.startswith("R["):
+            continue
         glyph, _, label = f.removesuffix(".T").rstrip("]").partition("[")
         name = glyph + (f"_{label}" if label else "")
         if glyph == "X0":

@@ -198,6 +198,7 @@ def _refuse_features(architecture: Architecture) -> None:
     there = ["norms"] if architecture.norm else []
     there += ["MLPs"] if architecture.mlps else []
     there += ["key/value groups"] if architecture.groups else []
+    there += [f"{architecture.positions} positions"] if architecture.positions in ("rotary", "alibi") else []
     if there:
         raise ValueError(
             f"a derivation with {', '.join(there)} is not built yet; expand(...) and verify(...) have them"

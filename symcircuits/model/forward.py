@@ -5,7 +5,8 @@ queries ``Y W_Q^T + 1 b_Q^T`` and keys ``Y W_K^T + 1 b_K^T`` (of ``Y + P``, wher
 "shortformer"), scores ``scale q k^T``, the pattern ``A = softmax(scores)`` over the allowed keys, and adds
 ``A (Y W_V^T + 1 b_V^T) W_O^T``; a layer adds its heads and ``1 b_O^T``, then its MLP of ``norm(X)``; logits are
 ``norm(X) W_U^T + 1 b_U^T``. An LN is ``(x - mean) / sqrt(var + eps) * gain + b_N``, an RMS norm
-``x / sqrt(mean of squares + eps) * gain``, row by row.
+``x / sqrt(mean of squares + eps) * gain``, row by row. Rotary positions turn queries and keys, ALiBi adds
+``-slope |i - j|`` to scores, soft caps are ``cap tanh(x / cap)``.
 Source: Elhage, Nanda, Olsson et al., "A Mathematical Framework for Transformer Circuits" (2021), "Transformer
 Overview"; Press et al., "Shortformer" (2021), for the position in queries and keys only; Ba et al. (2016), Zhang and
 Sennrich (2019) for the norms; Shazeer (2020) for gated MLPs.
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.architecture import FINAL, Architecture, Head
+from symcircuits.model.attending import Rotary, alibi, alibi_slopes, mask, rotate
 from symcircuits.rings import Array, transpose
 
 __all__ = ["ACTIVATIONS", "Record", "Settings", "forward"]
@@ -61,9 +63,12 @@ ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the forward pass needs and the algebra does not: ``eps`` of the norms, the ``activation`` of the MLPs.
+    """What the forward pass needs and the algebra does not.
 
-    Raises ValueError on an unknown activation or a negative eps.
+    ``eps`` of the norms, the ``activation`` of the MLPs, how ``rotary`` positions turn, for each layer the ``windows``
+    (number of keys that a query sees; None: all; empty: no layer has one), soft caps ``cap tanh(x / cap)`` on scores
+    (``score_cap``, before the mask and ALiBi) and on logits (``logit_cap``). Raises ValueError on an unknown
+    activation, a negative eps or a cap that is not positive.
 
     >>> Settings(activation="silu").eps
     1e-05
@@ -71,12 +76,19 @@ class Settings:
 
     eps: float = 1e-5
     activation: str = "gelu"
+    rotary: Rotary = field(default_factory=Rotary)
+    windows: tuple[int | None, ...] = ()
+    score_cap: float | None = None
+    logit_cap: float | None = None
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {self.activation!r}; known are {', '.join(ACTIVATIONS)}")
         if isinstance(self.eps, bool) or not isinstance(self.eps, (int, float)) or not 0 <= self.eps < math.inf:
             raise ValueError(f"eps, which a norm adds to the variance, must be a number from 0 on, not {self.eps!r}")
+        for name, cap in (("score_cap", self.score_cap), ("logit_cap", self.logit_cap)):
+            if cap is not None and not 0 < cap < math.inf:
+                raise ValueError(f"{name} must be a positive number, or None, not {cap!r}")
 
 
 @dataclass(slots=True)
@@ -120,7 +132,7 @@ class _Pass:
     def __init__(self, architecture: Architecture, w: Weights, scales: Scales, settings: Settings, n: int) -> None:
         self.architecture, self.w, self.scales, self.settings = architecture, w, scales, settings
         self.record, self.n = Record(), n
-        self.positions = w["W_pos"][:n] if architecture.positions is not None else np.zeros((), w["W_E"].dtype)
+        self.positions = w["W_pos"][:n] if "W_pos" in w else np.zeros((), w["W_E"].dtype)
 
     def run(self, tokens: npt.NDArray[np.int64]) -> Record:
         arch, record = self.architecture, self.record
@@ -135,7 +147,10 @@ class _Pass:
             stream = _finite(after, f"the residual stream after layer {layer}")
             record.streams.append(stream)
         if arch.unembed:
-            record.logits = _finite(self.affine(self.normed(stream, FINAL), "W_U", "b_U"), "the logits")
+            logits = _finite(self.affine(self.normed(stream, FINAL), "W_U", "b_U"), "the logits")
+            record.logits = _capped(logits, self.settings.logit_cap)
+            if record.logits is not logits:
+                record.products["logits"] = logits
         return record
 
     def normed(self, x: Array, label: str) -> Array:
@@ -156,11 +171,15 @@ class _Pass:
         values_of = self.normed(stream, f"L{layer}")
         read = values_of + self.positions if self.architecture.positions == "shortformer" else values_of
         after, record = stream, self.record
-        record.masks[f"L{layer}"] = allowed = _allowed(self.architecture, self.n)
+        window = self.settings.windows[layer] if self.settings.windows else None
+        record.masks[f"L{layer}"] = allowed = mask(self.n, self.architecture.causal, window)
         for head in self.architecture.layer_heads(layer):
             name, shared = str(head), self.architecture.key_value(head)
             product = _finite(self.scores(head, read), f"the scores of {head}")
-            record.scores[name] = np.where(allowed, product, read.dtype.type(-np.inf))
+            score = self.biased(head, _capped(product, self.settings.score_cap))
+            if score is not product:
+                record.products[name] = product
+            record.scores[name] = np.where(allowed, score, read.dtype.type(-np.inf))
             record.patterns[name] = _softmax(record.scores[name])
             values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
             record.results[name] = (record.patterns[name] @ values) @ transpose(self.w[f"W_O_{head}"])
@@ -188,14 +207,21 @@ class _Pass:
         shared = self.architecture.key_value(head)
         queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}")
         keys = self.affine(read, f"W_K_{shared}", f"b_K_{shared}")
+        if self.architecture.positions == "rotary":
+            queries, keys = rotate(queries, self.settings.rotary), rotate(keys, self.settings.rotary)
         raw: Array = queries @ transpose(keys)
         return raw * raw.dtype.type(self.scales[str(head)]) if self.architecture.scale else raw
 
+    def biased(self, head: Head, scores: Array) -> Array:
+        """The scores with what ALiBi adds to them."""
+        if self.architecture.positions != "alibi":
+            return scores
+        slope = alibi_slopes(self.architecture.heads[head.layer])[head.number]
+        return scores + alibi(float(slope), self.n, scores.dtype)
 
-def _allowed(architecture: Architecture, n: int) -> npt.NDArray[np.bool_]:
-    """Which keys (columns) a query (row) attends to: itself and what is before it, or all."""
-    every = np.ones((n, n), dtype=bool)
-    return np.tril(every) if architecture.causal else every
+
+def _capped(x: Array, cap: float | None) -> Array:
+    return x if cap is None else np.asarray(cap * np.tanh(x / cap), dtype=x.dtype)
 
 
 def _softmax(scores: Array) -> Array:

@@ -40,6 +40,7 @@ def matrix_names(architecture: Architecture) -> tuple[str, ...]:
     given += [f"D_{label}" for label in architecture.norm_labels if label[0] != "M"]
     given += ["C"] if architecture.norm == "LN" else []
     given += [f"mlp_L{layer}" for layer in sorted(architecture.mlps)]
+    given += [f"R_{label}" for label in labels] if architecture.positions == "rotary" else []
     given += [f"scale_{label}" for label in labels] if architecture.scale else []
     return ("t", *weights, *given, *(["ones"] if architecture.biases else []))
 
@@ -67,14 +68,15 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) 
 
     ``X_0 = t W_E^T (+ P)``; heads and logits read ``Y = D X C^T gain^T + 1 b_N^T`` where there is a norm (no ``C`` in
     an RMS norm), else ``Y = X``; scores ``scale (Y W_Q^T + 1 b_Q^T)(Y W_K^T + 1 b_K^T)^T``, of ``Y + P`` in their two
-    factors where positions is "shortformer", neither masked nor put through a softmax; a head adds
+    factors where positions is "shortformer", with row i of each times ``R_i`` where it is "rotary", neither masked nor
+    put through a softmax; a head adds
     ``A (Y W_V^T + 1 b_V^T) W_O^T``, a layer ``1 b_O^T`` and its ``mlp`` too; logits ``Y W_U^T + 1 b_U^T``.
 
     ``matrices``, by argument name: ``t [n, d_vocab]``, ``W_E [d_model, d_vocab]``, ``P [n, d_model]``, ``A_L0H1
-    [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, scalars ``scale_L0H1``, ``ones [n, 1]``, and the
-    biases as columns, ``b_V_L0H1 [d_head, 1]``. Shapes are not looked at beyond what a product needs: every matrix
-    may as well be k by k. A bias is read only where ``architecture.biases`` has it. Raises ValueError when a
-    matrix is missing.
+    [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, ``R_L0H1 [n, d_head, d_head]``, scalars ``scale_L0H1``,
+    ``ones [n, 1]``, and the biases as columns, ``b_V_L0H1 [d_head, 1]``. Shapes are not looked at beyond what a product
+    needs: every matrix may as well be k by k. A bias is read only where ``architecture.biases`` has it. Raises
+    ValueError when a matrix is missing.
 
     >>> import numpy as np
     >>> from symcircuits.architecture import attention_only
@@ -146,8 +148,14 @@ class _Pass:
         shared = self.architecture.key_value(head)
         queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}", f"b_Q[{head}]")
         keys = self.affine(read, f"W_K_{shared}", f"b_K_{shared}", f"b_K[{shared}]")
+        if self.architecture.positions == "rotary":
+            queries, keys = self.turned(queries, head), self.turned(keys, head)
         raw = self.ring.matmul(queries, transpose(keys))
         return self.ring.times(self.at(f"scale_{head}"), raw) if self.architecture.scale else raw
+
+    def turned(self, rows: Array, head: Head) -> Array:
+        """Row i times the i-th matrix of ``R [n, d_head, d_head]``."""
+        return self.ring.matmul(rows[..., :, None, :], self.at(f"R_{head}"))[..., :, 0, :]
 
     def result(self, head: Head, stream: Array) -> Array:
         shared = self.architecture.key_value(head)

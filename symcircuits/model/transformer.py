@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.architecture import Architecture
+from symcircuits.model.attending import check_windows, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values
 from symcircuits.model.forward import Record, Settings, forward
 from symcircuits.model.tokens import read_tokens
@@ -58,7 +59,12 @@ class Model:
         for name, array in arrays.items():
             check_values(name, array)
             array.flags.writeable = False
-        check_shapes(axes, arrays, {})
+        sizes = check_shapes(axes, arrays, {})
+        check_windows(self.settings.windows, self.architecture.n_layers)
+        if self.architecture.positions == "rotary":
+            for axis in sizes:
+                if axis.startswith("d_head of queries"):
+                    self.settings.rotary.angles(sizes[axis])  # refuses what cannot be turned
         labels = [str(head) for head in self.architecture.all_heads] if self.architecture.scale else []
         check_names(labels, self.score_scale, "score_scale")
         scales = {label: float(self.score_scale[label]) for label in labels}
@@ -203,6 +209,10 @@ def _run(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> R
     return Run(model, tokens, dtype, record.logits, streams=tuple(record.streams), arrays=arrays, **by_label)
 
 
+def _rotations(model: Model, w_q: Array, n: int) -> Callable[[], Array]:
+    return lambda: rotations(n, w_q.shape[0], model.settings.rotary, w_q.dtype)
+
+
 def _arrays(model: Model, w: Mapping[str, Array], tokens: npt.NDArray[np.int64], record: Record) -> Arrays:
     dtype, architecture = w["W_E"].dtype, model.architecture
     known: dict[str, Array] = {**w, "ones": np.ones((tokens.shape[-1], 1), dtype)}
@@ -227,6 +237,10 @@ def _arrays(model: Model, w: Mapping[str, Array], tokens: npt.NDArray[np.int64],
     makers |= {f"D_{label}": diagonal(scales) for label, scales in record.norms.items()}
     if architecture.norm == "LN":
         makers["C"] = lambda: np.eye(model.d_model, dtype=dtype) - dtype.type(1 / model.d_model)
+    if architecture.positions == "rotary":
+        makers |= {
+            f"R_{head}": _rotations(model, w[f"W_Q_{head}"], tokens.shape[-1]) for head in architecture.all_heads
+        }
     for head in architecture.all_heads:
         shared = architecture.key_value(head)
         makers[f"W_OV_{head}"] = product(w[f"W_O_{head}"], w[f"W_V_{shared}"])

@@ -16,7 +16,7 @@ def weight_axes(architecture: Architecture) -> dict[str, Axes]:
     {'W_E': ('d_model', 'd_vocab'), 'W_pos': ('n_ctx', 'd_model'), 'W_U': ('d_vocab_out', 'd_model')}
     """
     axes: dict[str, Axes] = {"W_E": ("d_model", "d_vocab")}
-    if architecture.positions is not None:
+    if architecture.positions in ("standard", "shortformer"):
         axes["W_pos"] = ("n_ctx", "d_model")
     for head in architecture.all_heads:
         axes |= _head_axes(head.label, architecture.key_value(head))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.algebra import Factor, Word, score_sides
+from symcircuits.algebra import Factor, Word, is_score, score_sides
 from symcircuits.expansion import Expansion, Term
 from symcircuits.verification.report import Check
 from symcircuits.verification.rows import MAX_TERMS, NOTHING, named
@@ -30,8 +30,7 @@ def read_paths(word: Word) -> tuple[tuple[str, tuple[str, ...]], ...]:
     >>> read_paths(scores(attention_only((2, 1)), "L1H0")[1].word)
     (('embed', ()), ('embed', ('L0H0',)))
     """
-    is_score = any(f.col.space.kind == "qk" for f in word.factors[:-1])
-    return tuple(_read_side(side.factors) for side in (score_sides(word) if is_score else (word,)))
+    return tuple(_read_side(side.factors) for side in (score_sides(word) if is_score(word) else (word,)))
 
 
 def _read_side(factors: Sequence[Factor]) -> tuple[str, tuple[str, ...]]:
@@ -114,8 +113,8 @@ def _constant_along_keys(word: Word, read: Sequence[tuple[str, tuple[str, ...]]]
     """Whether softmax cannot see a score: its key side is a bias that meets patterns only, whose rows sum to one."""
     if len(read) != 2 or not read[1][0].startswith("b_"):
         return False
-    letters = (f.symbol.glyph for f in score_sides(word)[1].factors)
-    return "D" not in letters
+    turned = any(f.symbol.glyph == "R" for f in word.factors)
+    return not turned and all(f.symbol.glyph != "D" for f in score_sides(word)[1].factors)
 
 
 def _composition(orders: Sequence[int]) -> str:

@@ -1,0 +1,144 @@
+"""What positions do to scores: rotations of queries and keys, ALiBi's slopes, and which keys a query may attend to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.rings import Array
+
+__all__ = ["Rotary", "alibi", "alibi_slopes", "check_windows", "mask", "rotate", "rotations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """Rotary positions: the first ``dim`` entries of queries and keys (as many as pair off when None) are turned.
+
+    Pair m of the row at position i turns by ``i base^(-2 m / dim)``, or by ``i frequencies[m]`` where they are given.
+    Pairs are entries m and m + dim / 2, or with ``adjacent`` 2 m and 2 m + 1. Raises ValueError on an odd or negative
+    dim, a base that is not positive, or the wrong number of frequencies. Source: Su et al. (2021), "RoFormer".
+
+    >>> Rotary(dim=4).angles(4).tolist()
+    [1.0, 0.01]
+    """
+
+    dim: int | None = None
+    base: float = 10_000.0
+    adjacent: bool = False
+    frequencies: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dim is not None and (type(self.dim) is not int or self.dim < 0 or self.dim % 2):
+            raise ValueError(f"rotary positions turn pairs, so dim must be an even whole number, not {self.dim!r}")
+        if isinstance(self.base, bool) or not 0 < self.base < math.inf:
+            raise ValueError(f"the base of rotary positions must be a positive number, not {self.base!r}")
+
+    def _dim(self, d_head: int) -> int:
+        return d_head - d_head % 2 if self.dim is None else self.dim
+
+    def angles(self, d_head: int) -> Array:
+        """The angle of each pair for one step, ``[dim / 2]``; ValueError where d_head does not hold them."""
+        dim = self._dim(d_head)
+        if dim > d_head:
+            raise ValueError(f"rotary positions turn {dim} of the {d_head} entries of queries and keys: that cannot be")
+        if self.frequencies is not None:
+            if len(self.frequencies) != dim // 2:
+                raise ValueError(f"rotary positions have {dim // 2} pairs, but {len(self.frequencies)} frequencies")
+            return np.asarray(self.frequencies, np.float64)
+        return self.base ** (-2 * np.arange(dim // 2) / dim) if dim else np.zeros(0)
+
+    def pairs(self, d_head: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The first and the second entry of every pair."""
+        half = np.arange(self._dim(d_head) // 2)
+        return (2 * half, 2 * half + 1) if self.adjacent else (half, half + len(half))
+
+
+def rotate(rows: Array, rotary: Rotary) -> Array:
+    """Queries or keys ``[..., n, d_head]``, row i turned as position i asks; an isometry.
+
+    >>> turned = rotate(np.array([[1.0, 0.0], [1.0, 0.0]]), Rotary())
+    >>> np.round(turned, 3).tolist()
+    [[1.0, 0.0], [0.54, 0.841]]
+    """
+    cosine, sine = _turns(rows.shape[-2], rows.shape[-1], rotary, rows.dtype)
+    first, second = rotary.pairs(rows.shape[-1])
+    turned, a, b = rows.copy(), rows[..., first], rows[..., second]
+    turned[..., first], turned[..., second] = a * cosine - b * sine, b * cosine + a * sine
+    return turned
+
+
+def _turns(n: int, d_head: int, rotary: Rotary, dtype: npt.DTypeLike) -> tuple[Array, Array]:
+    angles = np.outer(np.arange(n), rotary.angles(d_head))
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def rotations(n: int, d_head: int, rotary: Rotary, dtype: npt.DTypeLike = np.float64) -> Array:
+    """The matrices ``R_i [n, d_head, d_head]`` with which row i is multiplied from the right: ``q_i R_i``.
+
+    So ``(q_i R_i)(k_j R_j)^T`` depends on the positions through ``R_i R_j^T``, that is on j - i alone.
+
+    >>> rows = np.arange(6.0).reshape(3, 2)
+    >>> turned = np.stack([row @ r for row, r in zip(rows, rotations(3, 2, Rotary()))])
+    >>> bool(np.allclose(turned, rotate(rows, Rotary())))
+    True
+    """
+    cosine, sine = _turns(n, d_head, rotary, dtype)
+    first, second = rotary.pairs(d_head)
+    matrices = np.zeros((n, d_head, d_head), dtype)
+    matrices[:] = np.eye(d_head, dtype=dtype)
+    matrices[:, first, first], matrices[:, second, second] = cosine, cosine
+    matrices[:, first, second], matrices[:, second, first] = sine, -sine
+    return matrices
+
+
+def alibi_slopes(n_heads: int) -> Array:
+    """The slope of every head: ``2^(-8 h / H)``, h from 1 on; of H that is no power of two those of the powers around.
+
+    The first ``2^floor(log2 H)`` heads have the slopes of that power, the others every second slope of the next.
+    Source: Press, Smith and Lewis (2021), "Train Short, Test Long", and the code published with it.
+
+    >>> alibi_slopes(4).tolist(), alibi_slopes(3).tolist()
+    ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
+    """
+    power = 1 << max(n_heads.bit_length() - 1, 0)
+    slopes = 2.0 ** (-8 * np.arange(1, power + 1) / power)
+    if power < n_heads:
+        slopes = np.concatenate([slopes, 2.0 ** (-8 * np.arange(1, 2 * power + 1, 2) / (2 * power))])
+    return np.asarray(slopes[:n_heads])
+
+
+def alibi(slope: float, n: int, dtype: npt.DTypeLike = np.float64) -> Array:
+    """``-slope |i - j|``, ``[n, n]``: what ALiBi adds to the scores of query i and key j, after their scale."""
+    steps = np.arange(n)
+    return np.asarray(-slope * np.abs(steps[:, None] - steps[None, :]), dtype=dtype)
+
+
+def mask(n: int, causal: bool, window: int | None = None) -> npt.NDArray[np.bool_]:
+    """Which keys (columns) a query (row) attends to: itself and what is before it, or all; of these the nearest.
+
+    ``window`` is the number of keys, the query's own among them, that a causal query sees, and as many on the other
+    side where attention looks both ways.
+
+    >>> mask(3, True, 2).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    """
+    every = np.ones((n, n), dtype=bool)
+    seen = np.tril(every) if causal else every
+    if window is None:
+        return seen
+    near = np.triu(every, 1 - window)
+    return seen & (near if causal else near & np.tril(every, window - 1))
+
+
+def check_windows(windows: Sequence[Any], n_layers: int) -> None:
+    """One whole number from 1 on, or None, for each layer; or no windows at all; else ValueError."""
+    if windows and len(windows) != n_layers:
+        raise ValueError(f"windows must have one entry for each of the {n_layers} layers, not {len(windows)}")
+    for layer, w in enumerate(windows):
+        if w is not None and (type(w) is not int or w < 1):
+            raise ValueError(f"the window of layer {layer} must be a whole number of keys, 1 or more, not {w!r}")
