@@ -77,6 +77,8 @@ _SPACES = {
     "attention_input": "query/key input",
     "normed_input": "query/key input after the norm",
     "qk": "query/key space",
+    "raw_qk": "query/key space before the norm",
+    "scaled_qk": "query/key space after the norm",
     "query": "query space",
     "key": "key space",
     "ov": "value space",
@@ -91,7 +93,7 @@ _THROUGH_NORM = ("normed_model", "normed_input", "scaled_model", "attention_inpu
 _CONTEXTS = ("context", "normed_context")
 # Diagonal, or the projection that centres: equal to their transposes, so that the mark is not written.
 SYMMETRIC = ("D", "C", "gain")
-_JOINTS = ("qk", "query", "key")  # where a query meets a key
+_JOINTS = ("qk", "scaled_qk", "query", "key")  # where a query meets a key
 # Where a finished word that is no score ends.
 _ENDS = ("model", "vocab_out")
 
@@ -379,13 +381,20 @@ def score_sides(word: Word) -> tuple[Word, Word]:
             3, query.text, key.text,
         )  # fmt: skip
     turns = [(i, f) for i, f in enumerate(word.factors) if f.symbol.glyph == "R"]
-    if any(i != cut or f.symbol.label != query.symbol.label for i, f in turns):
+    owner = _owner(Word(factors[:cut]))
+    if any(i != cut or f.symbol.label != owner for i, f in turns):
         turn = turns[-1][1]
         raise IllTyped(
-            f"{turn.text} does not stand where the queries of {query.symbol.label} meet keys. Rule 3 (scores): rotary "
+            f"{turn.text} does not stand where the queries of {owner} meet keys. Rule 3 (scores): rotary "
             "positions turn a head's queries and keys once, R between W_Q.T and W_K.", 3, query.text, turn.text,
         )  # fmt: skip
     return Word(factors[:cut]), Word(transpose(factors[cut:]))
+
+
+def _owner(query: Word) -> str:
+    """The head whose queries these are."""
+    labels = [f.symbol.label for f in query.factors if f.symbol.glyph in ("W_Q", "b_Q")]
+    return labels[-1] if labels else query.col.space.owner
 
 
 def is_score(word: Word) -> bool:
@@ -412,7 +421,7 @@ def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
     query, key = score_sides(word)
     _check_sides(query.factors, "query")
     _check_sides(key.factors, "key")
-    owner = query.factors[-1].symbol.label
+    owner = _owner(query)
     wanted = None if scaled is None else ((owner,) if scaled else ())
     if word.scales not in (((), (owner,)) if wanted is None else (wanted,)):
         seen = " * ".join(f"scale[{s}]" for s in word.scales) or "no scale"

@@ -91,6 +91,7 @@ class Architecture:
     gated: bool = False
     parallel: bool = False
     groups: tuple[int, ...] | None = None
+    qk_norm: bool = False
 
     @property
     def n_layers(self) -> int:
@@ -152,6 +153,7 @@ class Architecture:
         extra = [f"key/value heads {','.join(map(str, self.groups))}"] if self.groups else []
         extra += [f"positions {self.positions}"] if self.positions else []
         extra += [f"{self.norm} norm" + ("" if self.gains else " without gain")] if self.norm else []
+        extra += ["normed queries and keys"] if self.qk_norm else []
         extra += [self._mlp_words()] if self.mlps else []
         extra += ["biases"] if self.biases else []
         extra += [] if self.scale else ["no score scale"]
@@ -219,6 +221,7 @@ def transformer(
     gated: bool = False,
     parallel: bool = False,
     groups: Iterable[int] | None = None,
+    qk_norm: bool = False,
 ) -> Architecture:
     """Describe a transformer: heads per layer, positions, biases, norms, MLPs, key/value groups.
 
@@ -226,7 +229,8 @@ def transformer(
     every attention, every MLP and the unembedding; ``gains``: the norms that have a gain, by label (``L0``, ``M0``,
     ``final``), True for all, False for none (folded). ``mlps``: the layers that have an MLP, True for all; what an MLP
     writes is a source of its own. ``gated``: MLPs have a gate; ``parallel``: they read the stream that attention reads.
-    ``groups``: the number of key/value heads of each layer, which divides its number of heads. The rest as in
+    ``groups``: the number of key/value heads of each layer, which divides its number of heads. ``qk_norm``: every head
+    takes an RMS norm, with the gain of its layer, of its queries and of its keys. The rest as in
     :func:`attention_only`. Raises ValueError on anything else. Source: Ba et al. 2016 and Zhang and Sennrich 2019 for
     the norms, Ainslie et al. 2023 for groups; the paper, "Handling Layer Normalization" and "MLP Layers".
 
@@ -239,6 +243,7 @@ def transformer(
     if norm not in NORMS:
         raise ValueError(f'norm must be None, "LN" or "RMS", not {norm!r}')
     flags = {"scale": scale, "causal": causal, "unembed": unembed, "gated": gated, "parallel": parallel}
+    flags["qk_norm"] = qk_norm
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, not {flag!r}")
@@ -247,7 +252,7 @@ def transformer(
         raise ValueError(f"{'gated' if gated else 'parallel'} says what MLPs are like, but there are none (see mlps)")
     plain = Architecture(
         counts, positions, frozenset(), scale, causal, unembed, norm, frozenset(), layers, gated, parallel,
-        _groups(groups, counts),
+        _groups(groups, counts), qk_norm,
     )  # fmt: skip
     named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))
     return replace(plain, biases=named, gains=_gains(gains, plain))

@@ -29,17 +29,19 @@ SIZES: Final = {
     "vocab_in": "d_vocab",
     "vocab_out": "d_vocab_out",
     "qk": "d_head",
+    "raw_qk": "d_head",
+    "scaled_qk": "d_head",
     "query": "d_head",
     "key": "d_head",
     "ov": "d_head",
     "one": "1",
 }
 _BATCHED: Final = ("t", "A", "D", "mlp")
-_OWNED: Final = ("qk", "query", "key", "ov")  # spaces whose size is their owner's
+_OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov")  # spaces whose size is their owner's
 # Every array that a model can hand over; what is none of these is a mistake.
 _KNOWN: Final = re.compile(
     r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|(A|R|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
-    r"|(D|gain|b_N)_([LM]\d+|final)|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
+    r"|(D|gain|b_N)_([LM]\d+|final|[QK](\d+|L\d+[HG]\d+))|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
 )
 _MEANING: Final = {
     "t": "tokens, one-hot",

@@ -304,6 +304,10 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     w_q, w_k = arrays[f"W_Q_{label}"], arrays[f"W_K_{arch.key_value(head)}"]
     b_q, b_k = arrays.get(f"b_Q_{label}", 0), arrays.get(f"b_K_{arch.key_value(head)}", 0)
     q, k = _norm(read @ w_q.T + b_q), _norm(read @ w_k.T + b_k)
+    if arch.qk_norm:  # queries and keys of unit size, times their gains
+        gains = [float(np.abs(_wide(arrays[f"gain_{side}{head.layer}"])).max()) for side in "QK"]
+        q = q * _wide(run.norms[f"Q{label}"]) * gains[0]
+        k = k * _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]
     size = _outer(q, k)
     if w_q.shape[1] >= 16 * w_q.shape[0]:
         size = np.maximum(size, (_outer(x, k) * _length(w_q) + _outer(q, x) * _length(w_k)) / 16)

@@ -266,7 +266,8 @@ class Expansion:
             raise ValueError(f"only score terms meet a softmax, those of {self.target} do not")
         layers = self.readout.sides[1]
         seen = layers[-1:] if self.architecture.norm else layers  # norms stand before every reader, or nowhere
-        seen = () if self.architecture.positions == "rotary" else seen  # every key is turned by its own angle
+        if self.architecture.positions == "rotary" or self.architecture.qk_norm:
+            seen = ()  # every key is turned by its own angle, or scaled
         names = {s.name for layer in seen for s in layer.sources if s.is_bias}
         return self._with(Clause("from_source", frozenset(names), "key"))
 

@@ -194,6 +194,8 @@ def _feature_sentences(model: Model) -> list[str]:
             f"held fixed: the scale of every token in every {architecture.norm} norm (D); terms through different "
             "norms carry different scales, so that their sizes are not comparable"
         )
+    if architecture.qk_norm:
+        lines.append("held fixed: the scale of every query and key in their RMS norms")
     if architecture.mlps:
         kind = f"{settings.activation}, gated" if architecture.gated else settings.activation
         lines.append(f"held fixed: what every MLP writes ({kind}), each a source of its own")

@@ -119,7 +119,7 @@ class Names:
         self.architecture, self.convention, self.source = architecture, convention, source
         theirs = _THEIR_NAMES if convention == "transformerlens" else {}
         known = [*_LABELLED, *_PLAIN, "b_O", *(["mlp"] if architecture.mlps else [])]
-        known += _OF_NORM if architecture.norm else []
+        known += _OF_NORM if architecture.norm else ["D", "gain"] if architecture.qk_norm else []
         without = {"C": architecture.norm == "LN", "R": architecture.positions == "rotary"}
         known = [n for n in known if without.get(n, True)]
         self._known = {n: n for n in known} | {a: n for a, n in _ALIASES.items() if n in known} | theirs
@@ -202,14 +202,24 @@ class Names:
 
     def _norm(self, glyph: str, label: str, at: int) -> str:
         known = [name for name in self.architecture.norm_labels if name[0] != "M"]
+        if self.architecture.qk_norm and glyph != "b_N":
+            known += _qk_norms(self.architecture, glyph)
         found = next((name for name in known if name.lower() == label.lower()), None)
         if found is None:
             self.fault(f"{label[:40]!r} is not the name of a norm; write {glyph}[...] with {' or '.join(known)}", at)
         return found
 
 
+def _qk_norms(architecture: Architecture, glyph: str) -> list[str]:
+    """The labels of the norms of queries and keys: of a layer's gains, or of a head's (a group's) rows."""
+    if glyph == "gain":
+        return [f"{side}{layer}" for layer in range(architecture.n_layers) for side in "QK"]
+    heads = architecture.all_heads
+    return [f"Q{h}" for h in heads] + [*dict.fromkeys(f"K{architecture.key_value(h)}" for h in heads)]
+
+
 # ------------------------------------------------------------------------------------------ text and LaTeX
-_OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final"
+_OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final|[QK](?:\d+|L\d+[HG]\d+)"
 _NESTED = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 _SKIP: Final = re.compile(
     r"""\s+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\[\]()\ ] | \\\\\*? | \\q?quad(?![A-Za-z]) | \\displaystyle(?![A-Za-z])

@@ -42,6 +42,13 @@ class Match(NamedTuple):
     note: str = ""
 
 
+def is_reader(letter: Letter, sides: str) -> bool:
+    """Whether a query (Q) or key (K) side may end with this letter: its matrix, its bias, or the gain of its norm."""
+    return (letter.glyph in READERS and letter.glyph[-1] in sides) or (
+        letter.glyph == "gain" and letter.label[0] in sides
+    )
+
+
 def letters_of(factors: Iterable[Factor]) -> Letters:
     """The names of typed factors."""
     return tuple(Letter(f.symbol.glyph, f.symbol.label, f.marked) for f in factors)
@@ -165,7 +172,7 @@ class Matcher:
             path = self._path(0, letters)
             return self.make((path,)) if path else None
         letters = self._unturned(self.spelling.unfuse(letters, ("W_QK",)))
-        joints = [i for i in range(1, len(letters)) if letters[i - 1].glyph in READERS and letters[i].glyph in READERS]
+        joints = [i for i in range(1, len(letters)) if is_reader(letters[i - 1], "Q") and is_reader(letters[i], "K")]
         if len(joints) != 1:
             return None
         query, key = self._path(0, letters[: joints[0]]), self._path(1, transpose(letters[joints[0] :]))
@@ -185,7 +192,7 @@ class Matcher:
         if [letters[i] for i in between] not in ([*self.turned], [f.T for f in self.turned]):
             return ()
         near = (letters[i + j] for i in between for j in (-1, 1) if i + 1 < len(letters))
-        return tuple(f for f in letters if f.glyph != "R") if all(f.glyph in READERS for f in near) else ()
+        return tuple(f for f in letters if f.glyph != "R") if all(is_reader(f, "QK") for f in near) else ()
 
     def _path(self, side: int, letters: Letters) -> Path | None:
         if (side, letters) not in self._paths:

@@ -190,13 +190,25 @@ def weight(arch: Architecture, glyph: str, head: Head) -> Symbol:
     space = read.model
     if arch.positions == "shortformer":
         space = Space("normed_input" if read.right else "attention_input", read.label)
-    row = Index(_joint(arch, shared, glyph[-1]), glyph == "W_K")
+    joint = Space("raw_qk", shared) if arch.qk_norm else _joint(arch, shared, glyph[-1])
+    row = Index(joint, glyph == "W_K")
     return Symbol(glyph, shared if glyph == "W_K" else head.label, row, Index(space, True, at))
 
 
 def _joint(arch: Architecture, shared: str, side: str) -> Space:
     """The space in which a query meets a key; rotary positions lead from one of queries to one of keys."""
-    return Space(("query" if side == "Q" else "key") if arch.positions == "rotary" else "qk", shared)
+    if arch.positions == "rotary":
+        return Space("query" if side == "Q" else "key", shared)
+    return Space("scaled_qk" if arch.qk_norm else "qk", shared)
+
+
+def _qk_norm(arch: Architecture, head: Head, side: str, context: Space) -> Layer:
+    """The norm of a head's queries (or keys): ``D`` of their rows, the gain of the layer's queries (or keys)."""
+    label, shared = f"{side}{head.label if side == 'Q' else arch.key_value(head)}", arch.key_value(head)
+    rows = Index(Space("normed_context", label), False, head.layer), Index(context, True, head.layer)
+    d = Factor(Symbol("D", label, *rows, branch=label))
+    spaces = Index(_joint(arch, shared, side), side == "K"), Index(Space("raw_qk", shared), side == "Q")
+    return Layer((Branch(None, (d,), (Symbol("gain", f"{side}{head.layer}", *spaces, branch=label).T,)),), (), False)
 
 
 def rotation(arch: Architecture, head: Head) -> tuple[Factor, ...]:
@@ -270,7 +282,8 @@ def _side_program(arch: Architecture, head: Head, side: str) -> Program:
     if bias in arch.biases:
         core = _bias(f"b_{side}", w.label, Index(w.row.space, side == "K"), read.context)
         more.append(Source(bias, core))
-    return (*program, _reading(arch, read, w, tuple(more)))
+    last = (_qk_norm(arch, head, side, read.context),) if arch.qk_norm else ()
+    return (*program, _reading(arch, read, w, tuple(more)), *last)
 
 
 def readout(arch: Architecture, target: str) -> Readout:

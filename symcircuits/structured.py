@@ -30,6 +30,11 @@ class Diagonal:
     def __init__(self, entries: Array) -> None:
         self.entries = entries
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the matrix."""
+        return (*self.entries.shape, self.entries.shape[-1])
+
     def swapaxes(self, first: int, second: int) -> Diagonal:
         """The transpose: itself."""
         return self
@@ -58,6 +63,11 @@ class Centring:
 
     def __init__(self, d: int) -> None:
         self.d = d
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the matrix."""
+        return (self.d, self.d)
 
     def swapaxes(self, first: int, second: int) -> Centring:
         """The transpose: itself."""

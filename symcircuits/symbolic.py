@@ -198,7 +198,7 @@ def _read_letter(factor: Any, product: Any) -> tuple[str, ...]:
 @cache
 def _text(argument: str) -> str:
     """The argument name ``W_OV_L0H1`` in text notation: ``W_OV[L0H1]``."""
-    return re.sub(r"_(L\d+(?:[HG]\d+)?|final)$", r"[\1]", argument)
+    return re.sub(r"_(L\d+(?:[HG]\d+)?|final|[QK](?:\d+|L\d+[HG]\d+))$", r"[\1]", argument)
 
 
 def _transposed(letter: str) -> str:
@@ -213,7 +213,7 @@ _MEETS = ("W_Q[", "b_Q[", "W_K[", "b_K[")
 
 def _orders(tokens: tuple[str, ...]) -> tuple[int, ...]:
     """The number of patterns outside the source: of the whole word, or on either side of the joint of a score."""
-    tokens = tuple(t for t in tokens if not t.startswith("R["))
+    tokens = tuple(t for t in tokens if not t.startswith(("R[", "gain[Q", "gain[K")))
     pairs = enumerate(pairwise(tokens), 1)
     joint = next((i for i, (a, b) in pairs if a.startswith(_MEETS) and b.startswith(_MEETS)), None)
     if joint is None:

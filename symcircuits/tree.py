@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from symcircuits.algebra import Factor
 from symcircuits.architecture import Head
-from symcircuits.paths import Path, Paths
+from symcircuits.paths import Path, Paths, path_branches
 from symcircuits.programs import Branch, Source
 from symcircuits.walk import Mark, Matrices
 
@@ -42,7 +42,6 @@ class HeadTree:
         self._branches = {b.head: b for layer in paths.program for b in layer.branches if b.head is not None}
         self._readout: tuple[Factor, ...] = ()
         self._rows: tuple[Factor, ...] = ()
-        self._after: set[str] = set()
         for layer in paths.program:
             unmarked = [b for b in layer.branches if b.head is None]
             if self._readout and not unmarked:
@@ -50,7 +49,6 @@ class HeadTree:
             if unmarked:
                 self._readout += unmarked[0].right
                 self._rows = unmarked[0].left + self._rows
-                self._after |= {s.name for s in layer.sources}
         self._links: dict[tuple[Head, Head], Array] = {}
         self._reads: dict[Head, Array] = {}
         self._read_bytes = 0
@@ -71,8 +69,8 @@ class HeadTree:
         values = []
         for i in keep:
             value = self.matrices.source(sources[i])
-            if sources[i].name not in self._after:
-                value = self._scaled(self.matrices.chain(self._readout, value))
+            for branch in path_branches(self.paths.program, Path(sources[i])):
+                value = self.matrices.branch(branch, value)
             values.append(self._spread(value))
         return np.stack(values)
 

@@ -91,6 +91,7 @@ def architectures(
 def _features(draw: DrawFn, n_layers: int) -> dict[str, Any]:
     mlps = draw(st.sets(st.integers(0, n_layers - 1))) if n_layers else set[int]()
     found: dict[str, Any] = {"norm": draw(st.sampled_from(["LN", "RMS", None])), "mlps": mlps}
+    found["qk_norm"] = draw(st.sampled_from([False, False, True]))
     return found | ({"gated": draw(st.booleans()), "parallel": draw(st.booleans())} if mlps else {})
 
 
@@ -243,6 +244,9 @@ def oracle(arch: Architecture, target: str) -> list[Row]:
         side = read_through(arch, f"L{layer}", stream, reader)
         side += [Route("pos", (), ("P", reader))] if arch.positions == "shortformer" else []
         side += [Route(bias, (), ("ones", f"{bias}.T"))] if bias in arch.biases else []
+        if arch.qk_norm:
+            name = reader[2] + (head if reader[2] == "Q" else shared)
+            side = [Route(r.source, r.heads, (f"D[{name}]", *r.factors, f"gain[{name[0]}{layer}]")) for r in side]
         sides.append(sorted(side, key=lambda r: r.rank))
     front = f"scale[{head}] * " if arch.scale else ""
     rows, turned = [], [f"R[{head}]"] if arch.positions == "rotary" else []

@@ -520,6 +520,9 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
             read = read + w["W_pos"][: run.tokens.shape[-1]]
         sides = ("Q", head), ("K", arch.key_value(arch.head(head)))
         q, k = (read @ w[f"W_{s}_{label}"].T + w.get(f"b_{s}_{label}", 0.0) for s, label in sides)
+        if arch.qk_norm:
+            names = zip((q, k), (f"Q{head}", f"K{arch.key_value(arch.head(head))}"), strict=True)
+            q, k = (x * run.norms[n][..., None] * np.abs(w[f"gain_{n[0]}{layer[1:]}"]).max() for x, n in names)
         sizes = [np.sqrt((side**2).sum(-1)) for side in (q, k)]
         f = model.score_scale.get(head, 1.0) * sizes[0][..., :, None] * sizes[1][..., None, :]
     unit = float(np.finfo(run.dtype).eps) / 2

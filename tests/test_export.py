@@ -44,6 +44,10 @@ def random_arrays(
         shapes |= {f"b_O_L{layer}": (d,)} | ({f"mlp_L{layer}": (*batch, n, d)} if layer in arch.mlps else {})
     for label in arch.norm_labels:
         shapes |= {f"D_{label}": (*batch, n, n), "C": (d, d), f"gain_{label}": (d, d), f"b_N_{label}": (d,)}
+    if arch.qk_norm:
+        for h in arch.all_heads:
+            for label in (f"Q{h}", f"K{arch.key_value(h)}"):
+                shapes |= {f"D_{label}": (*batch, n, n), f"gain_{label[0]}{h.layer}": (dh, dh)}
     arrays: Arrays = {
         name: rng.integers(-4, 5, shape) if whole else rng.standard_normal(shape) for name, shape in shapes.items()
     }
@@ -84,6 +88,12 @@ def forward(arch: Architecture, arrays: Arrays, target: str) -> Any:
             read = y + arrays["P"] if arch.positions == "shortformer" else y
             q = np.einsum("...nd,hd->...nh", read, arrays[f"W_Q_{which}"]) + bias(arch, arrays, "b_Q", which)
             k = np.einsum("...nd,hd->...nh", read, arrays[f"W_K_{which}"]) + bias(arch, arrays, "b_K", shared)
+            if arch.qk_norm:
+                scaled = []
+                for rows, label in ((q, f"Q{which}"), (k, f"K{shared}")):
+                    rows = np.einsum("...mn,...nh->...mh", arrays[f"D_{label}"], rows)
+                    scaled.append(np.einsum("...nh,eh->...ne", rows, arrays[f"gain_{label[0]}{layer}"]))
+                q, k = scaled
             if arch.positions == "rotary":
                 q, k = (np.einsum("...nh,nhe->...ne", rows, arrays[f"R_{which}"]) for rows in (q, k))
             return np.einsum("...qh,...kh->...qk", q, k) * (arrays[f"scale_{which}"] if arch.scale else 1)

@@ -40,6 +40,7 @@ def architectures(draw: st.DrawFn, most_layers: int = 4, most_heads: int = 5) ->
     options["positions"] = draw(st.sampled_from([None, "standard", "shortformer", "rotary", "alibi"]))
     if draw(st.booleans()):
         options["norm"] = draw(st.sampled_from([None, "LN", "RMS"]))
+        options["qk_norm"] = draw(st.booleans())
         options["mlps"] = draw(st.sets(st.integers(0, len(heads) - 1))) if heads else False
         options["groups"] = [draw(st.sampled_from([g for g in range(1, n + 1) if n % g == 0] or [0])) for n in heads]
     if options.get("mlps"):
@@ -133,6 +134,9 @@ def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
             q = [w[f"W_Q_{name}"] @ row + w.get(f"b_Q_{name}", zero) for row in read]
             k = [w[f"W_K_{kv}"] @ row + w.get(f"b_K_{kv}", zero) for row in read]
             v = [w[f"W_V_{kv}"] @ row + w.get(f"b_V_{kv}", zero) for row in y]
+            if arch.qk_norm:
+                for rows, gain in ((q, w[f"gain_Q{layer}"]), (k, w[f"gain_K{layer}"])):
+                    rows[:] = [r * gain / math.sqrt(math.fsum(r * r) / len(r) + settings.eps) for r in rows]
             if arch.positions == "rotary":
                 q, k = ([plain_turn(row, at, settings.rotary) for at, row in enumerate(rows)] for rows in (q, k))
             slope = plain_slope(i, count) if arch.positions == "alibi" else 0.0
@@ -394,6 +398,9 @@ def whole_forward(arch: Architecture, m: dict[str, Any], p: int) -> tuple[Any, d
         for h, g in ((str(h), arch.key_value(h)) for h in arch.layer_heads(layer)):
             q = y @ m[f"W_Q_{h}"].T + bias(f"b_Q[{h}]", f"b_Q_{h}")
             k = y @ m[f"W_K_{g}"].T + bias(f"b_K[{g}]", f"b_K_{g}")
+            if arch.qk_norm:
+                q = m[f"D_Q{h}"] @ (q % p) @ m[f"gain_Q{layer}"].T
+                k = m[f"D_K{g}"] @ (k % p) @ m[f"gain_K{layer}"].T
             if arch.positions == "rotary":
                 q, k = (
                     np.stack([row % p @ r % p for row, r in zip(rows, m[f"R_{h}"], strict=True)]) for rows in (q, k)
@@ -457,6 +464,10 @@ def test_a_change_of_basis_leaves_logits_and_scores(model: Model, seed: int) -> 
             continue
         qk, ov = len(model.weights[f"W_Q_{head}"]), len(model.weights[f"W_V_{head}"])
         bases[str(head)] = (invertible(qk, rng), invertible(ov, rng))
+        if model.architecture.positions == "rotary" or model.architecture.qk_norm:
+            with pytest.raises(ValueError, match=f"queries and keys of {head} are turned"):
+                change_basis(model, None, bases)
+            bases[str(head)] = (None, invertible(ov, rng))
     change = invertible(model.d_model, rng)
     if model.architecture.norm:
         with pytest.raises(ValueError, match="this model has norms, which depend on the basis of the stream"):

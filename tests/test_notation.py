@@ -86,7 +86,7 @@ def test_latex_says_what_the_text_says(case: tuple[Architecture, str]) -> None:
         assert term.latex() == word_latex(term.word)
         text = term.latex().replace(r"\mathbf{1}", "ones").replace("X_0", "X0").replace(r"\,\mathsf{T}}", "}^T")
         text = text.replace(r"^{\mathsf{T}}", "^T").replace(r"\,", " @ ").replace("{OV}", "OV").replace("{QK}", "QK")
-        text = text.replace(r"\Gamma", "gain").replace("M^", "mlp^")
+        text = text.replace(r"\Gamma", "gain").replace("R_{j-i}", "R").replace("M^", "mlp^")
         text = re.sub(r"\^\{\\mathrm\{(\w+)\}\}", r"[\1]", text).replace("^T", ".T")
         assert re.sub(r"^s\[(\w+)\] @", r"scale[\1] *", text) == term.text
 

@@ -51,6 +51,10 @@ def random_matrices(arch: Architecture, seed: int) -> dict[str, Any]:
             for glyph in ("W_K", "W_V", "b_K", "b_V"):  # a group has those of its first head
                 found[f"{glyph}_{h}"] = found.setdefault(f"{glyph}_{group(arch, layer, i)}", found[f"{glyph}_{h}"])
         found[f"mlp_L{layer}"] = draw("context", "model")
+    for h in arch.all_heads if arch.qk_norm else ():
+        for label in (f"Q{h}", f"K{arch.key_value(h)}"):
+            found[f"D_{label}"] = symmetric(draw("context", "context"))
+            found.setdefault(f"gain_{label[0]}{h.layer}", symmetric(draw("qk", "qk")))
     for label in arch.norm_labels:  # general matrices: how they stand is what is tested
         found |= {f"D_{label}": draw("context", "context"), f"b_N_{label}": draw("model", "one")}
         found |= {"C": symmetric(draw("model", "model")), f"gain_{label}": symmetric(draw("model", "model"))}
@@ -93,7 +97,11 @@ def definition(arch: Architecture, target: str, m: dict[str, Any]) -> list[Any]:
         return [norm(x, "final") @ m["W_U"].T + bias("b_U", "")]
     y = norm(x, f"L{depth}") + (m["P"] if arch.positions == "shortformer" else 0)
     shared = group(arch, depth, int(head.split("H")[1]))
-    return [y @ m[f"W_{side}_{h}"].T + bias(f"b_{side}", h) for side, h in (("Q", head), ("K", shared))]
+    sides = [y @ m[f"W_{side}_{h}"].T + bias(f"b_{side}", h) for side, h in (("Q", head), ("K", shared))]
+    if arch.qk_norm:
+        names = (f"Q{head}", f"K{shared}")
+        sides = [m[f"D_{n}"] @ s @ m[f"gain_{n[0]}{depth}"] for n, s in zip(names, sides, strict=True)]
+    return sides
 
 
 def value_of(text: str, m: dict[str, Any]) -> Any:

@@ -199,6 +199,7 @@ def _refuse_features(architecture: Architecture) -> None:
     there += ["MLPs"] if architecture.mlps else []
     there += ["key/value groups"] if architecture.groups else []
     there += [f"{architecture.positions} positions"] if architecture.positions in ("rotary", "alibi") else []
+    there += ["normed queries and keys"] if architecture.qk_norm else []
     if there:
         raise ValueError(
             f"a derivation with {', '.join(there)} is not built yet; expand(...) and verify(...) have them"

@@ -207,10 +207,19 @@ class _Pass:
         shared = self.architecture.key_value(head)
         queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}")
         keys = self.affine(read, f"W_K_{shared}", f"b_K_{shared}")
+        if self.architecture.qk_norm:
+            queries, keys = self.scaled(queries, f"Q{head}"), self.scaled(keys, f"K{shared}")
         if self.architecture.positions == "rotary":
             queries, keys = rotate(queries, self.settings.rotary), rotate(keys, self.settings.rotary)
         raw: Array = queries @ transpose(keys)
         return raw * raw.dtype.type(self.scales[str(head)]) if self.architecture.scale else raw
+
+    def scaled(self, rows: Array, label: str) -> Array:
+        """The RMS norm of a head's queries or keys, with the gain of its layer; ``1 / sigma`` is recorded."""
+        inverse = 1 / np.sqrt((rows * rows).mean(axis=-1) + rows.dtype.type(self.settings.eps))
+        self.record.norms[label] = _finite(inverse, f"1 / sigma of the norm {label}")
+        layer = label.partition("L")[2].partition("H")[0].partition("G")[0]
+        return np.asarray(rows * inverse[..., None] * self.w[f"gain_{label[0]}{layer}"])
 
     def biased(self, head: Head, scores: Array) -> Array:
         """The scores with what ALiBi adds to them."""

@@ -85,7 +85,8 @@ def change_basis(
     ``W_O`` becomes ``W_O S^-1``. None is the identity. Any invertible matrices leave logits, scores and every
     end-to-end term unchanged. Computed in float64. A norm has a basis of its own: where there is one, the stream cannot
     be changed. Raises ValueError on that, on a wrong shape, a matrix that is not invertible, or a head that is not
-    there, or that shares its keys and values with others. Source: the paper, "Residual Stream" (no privileged basis).
+    there, or that shares its keys and values with others; of queries and keys that are turned or normed only S can be
+    given. Source: the paper, "Residual Stream" (no privileged basis).
 
     >>> from symcircuits.architecture import attention_only
     >>> model = random_model(attention_only((1,)), d_model=2)
@@ -102,6 +103,11 @@ def change_basis(
             )
         _change_stream(weights, *_invertible(T, model.d_model, "T"))
     for label, (r, s) in (head_bases or {}).items():
+        if r is not None and (model.architecture.positions == "rotary" or model.architecture.qk_norm):
+            raise ValueError(
+                f"queries and keys of {label} are turned by their positions, or normed, which depends on their basis; "
+                "only the basis of its values can be changed: (None, S)"
+            )
         _change_head(weights, model.architecture.head(label), r, s)
     note = "the basis was changed"
     parts = model.architecture, weights, model.score_scale, model.name, (*model.notes, note)

@@ -38,6 +38,9 @@ def matrix_names(architecture: Architecture) -> tuple[str, ...]:
     labels = [str(head) for head in architecture.all_heads]
     given = [f"A_{label}" for label in labels]
     given += [f"D_{label}" for label in architecture.norm_labels if label[0] != "M"]
+    if architecture.qk_norm:
+        given += [f"D_Q{label}" for label in labels]
+        given += [f"D_K{label}" for layer in range(architecture.n_layers) for label in architecture.key_values(layer)]
     given += ["C"] if architecture.norm == "LN" else []
     given += [f"mlp_L{layer}" for layer in sorted(architecture.mlps)]
     given += [f"R_{label}" for label in labels] if architecture.positions == "rotary" else []
@@ -148,10 +151,17 @@ class _Pass:
         shared = self.architecture.key_value(head)
         queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}", f"b_Q[{head}]")
         keys = self.affine(read, f"W_K_{shared}", f"b_K_{shared}", f"b_K[{shared}]")
+        if self.architecture.qk_norm:
+            queries = self.scaled(queries, f"Q{head}", f"Q{head.layer}")
+            keys = self.scaled(keys, f"K{shared}", f"K{head.layer}")
         if self.architecture.positions == "rotary":
             queries, keys = self.turned(queries, head), self.turned(keys, head)
         raw = self.ring.matmul(queries, transpose(keys))
         return self.ring.times(self.at(f"scale_{head}"), raw) if self.architecture.scale else raw
+
+    def scaled(self, rows: Array, label: str, gain: str) -> Array:
+        """``D rows gain^T``."""
+        return self.through(self.ring.matmul(self.at(f"D_{label}"), rows), f"gain_{gain}")
 
     def turned(self, rows: Array, head: Head) -> Array:
         """Row i times the i-th matrix of ``R [n, d_head, d_head]``."""

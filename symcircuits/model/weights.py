@@ -26,10 +26,13 @@ def weight_axes(architecture: Architecture) -> dict[str, Axes]:
             axes |= _mlp_axes(f"L{layer}", architecture.gated)
     for label in architecture.norm_labels:
         axes |= {f"{glyph}_{label}": ("d_model",) for glyph in ("gain", "b_N")}
+    for layer in range(architecture.n_layers) if architecture.qk_norm else ():
+        axes |= {f"gain_{side}{layer}": (f"d_head of queries and keys of L{layer}",) for side in "QK"}
     if architecture.unembed:
         axes |= {"W_U": ("d_vocab_out", "d_model"), "b_U": ("d_vocab_out",)}
     there = {b.replace("[", "_").removesuffix("]") for b in architecture.biases}
     there |= {f"gain_{label}" for label in architecture.gains}
+    there |= {name for name in axes if name.startswith(("gain_Q", "gain_K"))}
     return {name: names for name, names in axes.items() if name[:2] == "W_" or name in there}
 
 
