@@ -7,9 +7,12 @@ what the model itself computed, with the bound that rounding allows.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +20,18 @@ import numpy.typing as npt
 from symcircuits.architecture import FINAL
 from symcircuits.expansion import Expansion, Term, composition_of
 from symcircuits.model import Run
-from symcircuits.paths import path_branches
+from symcircuits.paths import Paths, path_branches
 from symcircuits.rings import Floats
 from symcircuits.structured import Centring, Diagonal
 from symcircuits.tree import HeadTree
-from symcircuits.walk import Mark, Matrices
+from symcircuits.walk import Mark, Matrices, walk_marked
 
 __all__ = ["Closure", "PairwiseSum", "Values", "closure", "compare", "evaluate", "reference", "rounding_scale"]
 
 Array = npt.NDArray[Any]
 _KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, else made again for each query path
+# Of each run the stream after so many layers of its program, by mark.
+_STREAMS: WeakKeyDictionary[Run, tuple[int, dict[Mark, Any]]] = WeakKeyDictionary()
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
 
 
@@ -84,10 +89,13 @@ class Values:
         for _, values in self.blocks():
             yield from values
 
-    def blocks(self) -> Iterator[tuple[list[Term], Array]]:
-        """Neighbouring terms and their values, ``[terms, ..., n_context, width]``; a few megabytes at a time."""
+    def blocks(self, instead: Mapping[str, Array] | None = None) -> Iterator[tuple[list[Term], Array]]:
+        """Neighbouring terms and their values, ``[terms, ..., n_context, width]``; a few megabytes at a time.
+
+        ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.compact`).
+        """
         target = self.expansion.readout
-        first = self._tree(0).blocks(self.expansion._weights)
+        first = self._tree(0, instead or {}).blocks(self.expansion._weights)
         if not target.bilinear:
             for paths, values in first:
                 yield [Term(target, (p,)) for p in paths], values
@@ -112,8 +120,11 @@ class Values:
         found = sides[0] if len(sides) == 1 else self._met(*sides)
         return np.broadcast_to(found, self._batch + found.shape[-2:])
 
-    def _tree(self, side: int) -> HeadTree:
-        return HeadTree(self.expansion.sides[side], self._matrices, self._batch)
+    def _tree(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> HeadTree:
+        matrices = self._matrices
+        if instead:
+            matrices = Matrices(ChainMap({**instead}, matrices.matrices), matrices.ring, matrices.known)  # type: ignore[arg-type]
+        return HeadTree(self.expansion.sides[side], matrices, self._batch)
 
     def _turned(self, rows: Array) -> Array:
         return np.asarray(self._matrices.turned(self.expansion.readout.head, rows))
@@ -130,11 +141,27 @@ class Values:
     # --------------------------------------------------------------------------------- sums, by the walk
     def classes(self) -> Iterator[tuple[tuple[int, ...], Array]]:
         """The sums of the terms of equal orders (one a side) and conditions, by the walk: (orders, sum)."""
-        sides = [p.marked(self._matrices) for p in self.expansion.sides]
+        sides = [self.side(p) for p in self.expansion.sides]
         for marks, _ in self.expansion.marks():
             parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
             value = parts[0] if len(parts) == 1 else self._met(*parts)
             yield tuple(m.order for m in marks), np.broadcast_to(value, self._batch + value.shape[-2:])
+
+    def side(self, paths: Paths) -> dict[Mark, Any]:
+        """The sums of the paths of a side's program, by mark.
+
+        The stream that all scores of a run read is walked once: what the last side saw of it is kept with the run.
+        """
+        algebra, program = paths.algebra(self._matrices), paths.program
+        head = self.expansion.readout.head
+        if head is None or any(paths.head_bits.values()) or any(paths.name_bits.values()):
+            return walk_marked(program, algebra)
+        done, value = _STREAMS.get(self.run, (0, {}))
+        if done > head.layer + 1:
+            done, value = 0, {}
+        value = walk_marked(program[done : head.layer + 1], algebra, value or None)
+        _STREAMS[self.run] = head.layer + 1, value
+        return walk_marked(program[head.layer + 1 :], algebra, value)
 
     def total(self) -> Array:
         """The sum of all terms, by the walk (at any depth; nothing is listed)."""

@@ -58,7 +58,11 @@ class Paths:
 
     def marked(self, base: object) -> dict[Mark, object]:
         """The walk over another algebra, split by mark."""
-        return walk_marked(self.program, Marked(base, self.head_bits, self.source_bits))
+        return walk_marked(self.program, self.algebra(base))
+
+    def algebra(self, base: object) -> Marked:
+        """The algebra of values of another algebra, split by mark."""
+        return Marked(base, self.head_bits, self.source_bits)
 
     @cached_property
     def counts(self) -> dict[Mark, int]:

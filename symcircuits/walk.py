@@ -32,15 +32,16 @@ class Algebra(Protocol[V]):
         """The sum of one or more values."""
 
 
-def walk(program: Program, algebra: Algebra[V]) -> V | None:
+def walk(program: Program, algebra: Algebra[V], value: V | None = None) -> V | None:
     """Walk a program; None is the empty sum (a program in which nothing is written).
+
+    ``value``: what the layers before it gave, where the walk is taken up in the middle.
 
     >>> from symcircuits.architecture import attention_only
     >>> from symcircuits.programs import readout
     >>> walk(readout(attention_only((3, 3)), "logits").sides[0], Counts())
     16
     """
-    value: V | None = None
     for layer in program:
         summands: list[V] = []
         if value is not None:
@@ -180,7 +181,7 @@ class Matrices:
 _EMPTY: Final[dict[Mark, Any]] = {}
 
 
-def walk_marked(program: Program, algebra: Marked) -> dict[Mark, Any]:
+def walk_marked(program: Program, algebra: Marked, value: dict[Mark, Any] | None = None) -> dict[Mark, Any]:
     """:func:`walk` in a marked algebra; the empty sum is the empty dict."""
-    found = walk(program, algebra)
+    found = walk(program, algebra, value)
     return _EMPTY if found is None else found

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import random
 import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits import evaluation
+from symcircuits.compact import compact
 from symcircuits.evaluation import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
 from symcircuits.expansion import Expansion, expand
 from symcircuits.export import lambdify_words
@@ -634,3 +636,37 @@ def test_values_are_named_by_their_expansion(record: Run) -> None:
     assert isinstance(values, Values)
     assert values.expansion.target == "logits"
     assert all(a.label != b.label for a, b in pairwise(values.expansion))
+
+
+@settings(max_examples=25)
+@given(architectures(max_layers=3, max_heads=3, max_terms=200), st.randoms(use_true_random=False))
+def test_the_stream_that_scores_share_is_walked_to_the_same_sums(arch: sc.Architecture, rng: random.Random) -> None:
+    """In whatever order heads are asked for, each side is what a walk of its own gives."""
+    run = random_model(arch, d_model=5, d_head=3).run([1, 2, 3])
+    for head in rng.choices(arch.all_heads, k=6) if arch.all_heads else []:
+        values = evaluate(sc.scores(arch, head), run)
+        for paths in values.expansion.sides:
+            shared, alone = values.side(paths), paths.marked(values._matrices)
+            assert shared.keys() == alone.keys()
+            assert all(np.array_equal(shared[mark], alone[mark]) for mark in alone)
+
+
+@settings(max_examples=25)
+@given(architectures(max_layers=3, max_heads=3, max_terms=60, unembed=True), st.integers(0, 39))
+def test_sizes_without_the_vocabulary(arch: sc.Architecture, token: int) -> None:
+    model = random_model(arch, d_model=5, d_head=3, d_vocab=11, d_vocab_out=40)
+    values = evaluate(sc.logits(arch), model.run([[1, 2, 3], [0, 0, 0]]))
+    small = compact(values, [token, 3])
+    assert small is not None
+    blocks = (block for _, found in values.blocks(small.matrices) for block in found)
+    for whole, block in zip(values, blocks, strict=True):
+        same, entries = small.read(block)
+        assert same.shape[-1] == 5
+        assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same), rtol=1e-12)
+        assert np.allclose(entries, whole[..., [token, 3]], rtol=1e-12, atol=1e-12)
+
+
+def test_a_small_vocabulary_is_left_as_it_is() -> None:
+    run = random_model(sc.attention_only((1,)), d_model=5, d_vocab=6).run([1])
+    assert compact(evaluate(sc.logits(run.model.architecture), run), [0]) is None
+    assert compact(evaluate(sc.stream(run.model.architecture), run), []) is None

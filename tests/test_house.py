@@ -46,6 +46,7 @@ LAYERS = (
     "model",
     "tree",
     "evaluation",
+    "compact",
     "exact",
     "verification",
     "derivation",

@@ -126,7 +126,7 @@ class Model:
         return _run(self, read_tokens(tokens, self.d_vocab, self.n_context), number)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Run:
     """A recorded forward pass; made by :meth:`Model.run`. ``...`` is the batch axis, if the tokens have one.
 

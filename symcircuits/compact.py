@@ -1,0 +1,54 @@
+"""Sizes of logit terms without the vocabulary: a smaller unembedding that gives the same norms and the chosen entries.
+
+With ``W_U = Q T`` (Q with orthonormal columns, T square) a term ``Y W_U^T`` has the Frobenius norm of ``Y T^T``, which
+has ``d_model`` columns and not ``d_vocab_out``. So the terms are evaluated with T in the place of ``W_U``, and with one
+more row for each token whose logit is asked for. Source: own derivation (orthonormal columns keep lengths).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from symcircuits.evaluation import Values
+from symcircuits.rings import Array
+
+__all__ = ["Compact", "compact"]
+
+
+class Compact:
+    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read."""
+
+    def __init__(self, values: Values, tokens: Sequence[int]) -> None:
+        arrays, dtype = values.run.arrays, values.run.dtype
+        w_u = np.asarray(arrays["W_U"], np.float64)
+        triangle = np.linalg.qr(w_u, mode="r")
+        self.width = len(triangle)
+        self.matrices = {"W_U": np.vstack([triangle, w_u[list(tokens)]]).astype(dtype)}
+        if "b_U" in arrays:  # the same row for every token: its length in one entry, and the entries of the tokens
+            b_u = np.asarray(arrays["b_U"], np.float64)
+            row = np.zeros(self.width + len(tokens))
+            row[0], row[self.width :] = np.linalg.norm(b_u), b_u[list(tokens)]
+            self.matrices["b_U"] = row[:, None].astype(dtype)
+
+    def read(self, values: Array) -> tuple[Array, Array]:
+        """Of values ``[..., width + tokens]``: what has the norms of the terms, and the chosen entries."""
+        return values[..., : self.width], values[..., self.width :]
+
+
+def compact(values: Values, tokens: Sequence[int]) -> Compact | None:
+    """The small unembedding, where the target is logits and the vocabulary larger than the stream; else None.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2,)), d_vocab=50, d_model=4).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+    >>> small = compact(values, [7])
+    >>> for whole, (_, block) in zip(values, values.blocks(small.matrices)):
+    ...     same, entry = small.read(block[0])
+    ...     assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same)) and np.allclose(whole[:, 7], entry[:, 0])
+    """
+    if values.expansion.target != "logits":
+        return None
+    rows, columns = values.run.arrays["W_U"].shape
+    return Compact(values, tokens) if rows > columns + len(tokens) else None
