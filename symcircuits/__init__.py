@@ -40,6 +40,7 @@ _HOME = {
     "theorem": "derivation",
     "theorems": "derivation",
     "explain": "explanation",
+    "Notation": "notation",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -13,6 +13,7 @@ from typing import Any
 from symcircuits.architecture import attention_only
 from symcircuits.derivation import Derivation, derive, theorem
 from symcircuits.files import check_writable, write_bytes, write_text
+from symcircuits.notation import ROW, Notation
 
 __all__ = ["CHAPTERS", "BookError", "derivations", "index", "write_book", "write_index"]
 
@@ -127,7 +128,9 @@ def index() -> str:
         "One file for each result, and beside it the LaTeX document that it writes. Every step was checked before it "
         "was\nprinted: `mod p` exactly, on random matrices over a prime field (a wrong claim passes with probability "
         "below\n1e-12; each step says its own bound), `by counting` of terms that were listed, `by SymPy` with exact "
-        'numbers.\nSections are those of "A Mathematical Framework for Transformer Circuits" (2021).\n\n'
+        "numbers.\nFormulas are in the row convention, the attention patterns are held fixed; every document says what "
+        "else it assumes.\n"
+        'Sections are those of "A Mathematical Framework for Transformer Circuits" (2021).\n\n'
         "This page is written by `python -m symcircuits.book derivations`; do not edit it.\n"
     )
     return head + "\n".join(_rows(list(derivations()))) + "\n"
@@ -141,28 +144,31 @@ def write_index(folder: str | Path) -> Path:
 
 
 # ------------------------------------------------------------------------------------------------------- the book
-def book() -> str:
-    """The LaTeX document of all results, with a table of contents."""
+def book(notation: Notation = ROW) -> str:
+    """The LaTeX document of all results, with a table of contents; ValueError where two symbols print alike."""
     from symcircuits.render.latex import book_latex
 
     chapters: dict[str, dict[str, Derivation]] = {}
-    for chapter, _, heading, derivation in derivations():
-        chapters.setdefault(chapter, {})[heading] = derivation
+    for chapter, name, heading, derivation in derivations():
+        try:
+            chapters.setdefault(chapter, {})[heading] = derivation.written(notation)
+        except ValueError as fault:
+            raise ValueError(f"{name}: {fault}") from None
     return book_latex(TITLE, chapters)
 
 
-def write_book(folder: str | Path) -> Path:
+def write_book(folder: str | Path, notation: Notation = ROW) -> Path:
     """Write ``book.tex`` and, by pdflatex, ``book.pdf`` in a folder; the path of the PDF.
 
-    Every step of every derivation is checked on the way. FileNotFoundError says so where pdflatex is not there
-    (``book.tex`` is written all the same), :class:`BookError` where LaTeX fails or a line is too wide, and OSError
-    where a file cannot be written.
+    Every step of every derivation is checked on the way. ValueError says in which derivation two symbols would be
+    printed alike, FileNotFoundError that pdflatex is not there (``book.tex`` is written all the same),
+    :class:`BookError` that LaTeX fails or a line is too wide, and OSError that a file cannot be written.
     """
     folder = Path(folder)
     source = folder / "book.tex"
     check_writable(source)
     check_writable(folder / "book.pdf")
-    write_text(source, book())
+    write_text(source, book(notation))
     program = shutil.which("pdflatex")
     if program is None:
         raise FileNotFoundError(
@@ -173,10 +179,14 @@ def write_book(folder: str | Path) -> Path:
 
 
 def _compiled(program: str, source: Path) -> Path:
-    """The PDF of a document, compiled twice (the table of contents is known at the second time) in a folder apart."""
+    """The PDF of a document, compiled twice (the table of contents is known at the second time) in a folder apart.
+
+    There it is called book.tex: LaTeX would take signs in the name of a folder for commands.
+    """
     with tempfile.TemporaryDirectory() as scratch:
+        write_bytes(Path(scratch) / "book.tex", source.read_bytes())
         for _ in range(2):
-            command = [program, *_COMMAND, f"-output-directory={scratch}", str(source.resolve())]
+            command = [program, *_COMMAND, "book.tex"]
             try:
                 done = subprocess.run(command, cwd=scratch, capture_output=True, timeout=300)
             except subprocess.TimeoutExpired:

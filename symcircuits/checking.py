@@ -6,18 +6,20 @@ A wrong word is told apart by the types, and shown beside the nearest right term
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from symcircuits.algebra import Word
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, Term, expand
-from symcircuits.lexing import letter_text
+from symcircuits.lexing import CONVENTIONS
 from symcircuits.matching import CONTEXT, READERS, Letters, Match, Matcher, Spelling
 from symcircuits.mistakes import Edit, Nearest, mistake_of, nearest, type_fault
-from symcircuits.notation import amount
+from symcircuits.notation import ROW, Notation, amount, as_notation, letter_text, scale_text, word_text
 from symcircuits.reading import Formula, ReadError, read
+from symcircuits.terms import readout_notation
 from symcircuits.verdicts import Found, Texts, Verdict
 
 __all__ = ["Found", "Texts", "Verdict", "check"]
@@ -29,7 +31,14 @@ _LONG: Final = 300
 
 
 def check(
-    formula: Any, arch: Any, target: str | None = None, convention: str = "paper", *, part: bool = False
+    formula: Any,
+    arch: Any,
+    target: str | None = None,
+    convention: str = "paper",
+    *,
+    part: bool = False,
+    notation: str | None = None,
+    symbols: Mapping[str, str] | None = None,
 ) -> Verdict:
     """Whether a formula is right: one term or a whole sum, as text, as LaTeX printed here, or a SymPy expression.
 
@@ -37,16 +46,19 @@ def check(
     what the formula itself speaks of. One product is right when it is a term; a sum when it is all terms, each once
     (with ``part=True`` when it is some of them). Weights alone, such as ``W_E.T @ W_QK[L1H0] @ W_E``, are right when
     they are the circuit of a term. Scores without any scale are read as unscaled scores. ``convention`` is that of the
-    formula and of the answer: ``"paper"`` or ``"transformerlens"``, where ``OV`` is ``W_V @ W_O``.
+    formula and of the answer: ``"paper"``, products of matrices in the paper's shapes (``"row"`` is the same), or
+    ``"transformerlens"``, where ``OV`` is ``W_V @ W_O``. ``notation`` prints the right terms of the answer in another
+    notation; ``symbols`` are other names for symbols, in the formula and in the answer.
 
     Raises :class:`~symcircuits.reading.ReadError`, with the position, on what cannot be read, and ValueError on an
-    unknown target or convention. Source: paper, "Path Expansion"; conventions as in TransformerLens.
+    unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in TransformerLens.
 
     >>> from symcircuits.architecture import attention_only
     >>> arch = attention_only((3, 3))
     >>> check("X0 @ W_QK[L1H0] @ W_OV[L0H1] @ X0.T @ A[L0H1].T", arch)
     Right: this is term 2 of 16 (counted from 0) of scores:L1H0: embed | embed -> L0H1, K.
     note: no score scale is written, so these are read as unscaled scores; the model's carry scale[L1H0]
+    read in the row convention, matrices in the paper's shapes; held fixed: the attention patterns
     >>> slip = "W_E @ QK[L1H0] @ OV[L0H1] @ W_E.T"
     >>> check(slip, arch, convention="transformerlens").nearest
     'W_E @ QK[L1H0] @ OV[L0H1].T @ W_E.T'
@@ -54,30 +66,39 @@ def check(
     architecture = getattr(arch, "architecture", arch)
     if not isinstance(architecture, Architecture):
         raise TypeError(f"expected an architecture (see attention_only) or a model, not {arch!r}")
-    found = read(formula, architecture, convention)
-    verdict = _Case(found, architecture, target, convention, part).verdict()
+    found = read(formula, architecture, convention, symbols)
+    asked = _Asked(architecture, target, convention, part, as_notation(notation or CONVENTIONS[convention], symbols))
+    verdict = _Case(found, asked).verdict()
     if verdict.right:
         return verdict
-    return replace(verdict, notes=verdict.notes + _hints(formula, found, architecture, target, convention, part))
+    return replace(verdict, notes=verdict.notes + _hints(formula, found, asked))
 
 
-def _hints(
-    formula: Any, found: Formula, architecture: Architecture, target: str | None, convention: str, part: bool
-) -> tuple[str, ...]:
+class _Asked(NamedTuple):
+    """What was asked of a formula, and how the answer is printed."""
+
+    architecture: Architecture
+    target: str | None
+    convention: str
+    part: bool
+    notation: Notation
+
+
+def _hints(formula: Any, found: Formula, asked: _Asked) -> tuple[str, ...]:
     """What would make it right: the other convention, or another target."""
     if len(found.words) > _HINTED:
         return ()
     hints = []
-    other = "transformerlens" if convention == "paper" else "paper"
+    other = "paper" if asked.convention == "transformerlens" else "transformerlens"
     try:
-        theirs = read(formula, architecture, other)
-        if isinstance(formula, str) and _Case(theirs, architecture, target, other, part).verdict().right:
+        theirs = read(formula, asked.architecture, other, asked.notation.names)
+        if isinstance(formula, str) and _Case(theirs, asked._replace(convention=other)).verdict().right:
             hints.append(f'in the other convention this is right (convention="{other}")')
     except (ReadError, ValueError):
         pass
-    if target is not None:
-        own = _Case(found, architecture, None, convention, part).verdict()
-        if own.right and own.target != target:
+    if asked.target is not None:
+        own = _Case(found, asked._replace(target=None)).verdict()
+        if own.right and own.target != asked.target:
             hints.append(f"of another target this is right ({own.target})")
     return tuple(hints)
 
@@ -93,12 +114,14 @@ class _Word(NamedTuple):
 
 
 class _Case:
-    """A formula and what it is held against."""
+    """A formula and what it is held against.
 
-    def __init__(
-        self, formula: Formula, architecture: Architecture, target: str | None, convention: str, part: bool
-    ) -> None:
-        self.convention, self.part = convention, part
+    ``as_read`` is the notation of the formula, ``notation`` that of the right terms in the answer.
+    """
+
+    def __init__(self, formula: Formula, asked: _Asked) -> None:
+        architecture, target, self.convention, self.part, self.notation = asked
+        self.as_read = Notation(CONVENTIONS[self.convention], self.notation.symbols)
         sums: dict[tuple[Letters, tuple[str, ...]], int] = {}
         spelling = Spelling(architecture)
         for word in formula.words:
@@ -110,6 +133,7 @@ class _Case:
         if wanted is None:
             wanted = _target_of([letters for letters, _ in sums], architecture, self.circuit)
         self.expansion: Expansion = expand(architecture, wanted)
+        readout_notation(self.expansion.readout, self.notation)  # refuses names that are taken here
         self.matcher = Matcher(self.expansion)
         self._numbers: dict[str, int] = {}
         self.words = [_Word(c, s, ls, self.match(ls)) for (ls, s), c in sums.items() if c]
@@ -133,13 +157,14 @@ class _Case:
 
     def text(self, letters: Letters, scales: Sequence[str] = ()) -> str:
         """A word as it is written in the convention of the formula."""
-        front = "".join(f"scale[{s}] * " for s in scales)
-        return front + " @ ".join(letter_text(f, self.convention) for f in letters)
+        front = "".join(f"{scale_text(s, self.as_read)} * " for s in scales)
+        return front + " @ ".join(letter_text(*f, self.as_read) for f in letters)
 
     def term_text(self, term: Term) -> str:
-        """A term in the convention of the formula, with its scale if the formula has any."""
-        scale = self.expansion.readout.scale
-        return self.text(self.matcher.term_letters(term), (scale,) if scale and self.scaled else ())
+        """A term in the notation of the answer, with its scale if the formula has any."""
+        if self.notation == self.as_read:
+            return self.text(self.matcher.term_letters(term), self._own_scale())
+        return word_text(Word(term.word.factors, self._own_scale()), self.notation)
 
     @property
     def scaled(self) -> bool:
@@ -170,7 +195,8 @@ class _Case:
         return Verdict(
             mistake is None, self.expansion.target, tuple(numbers[i] for i in sorted(numbers)), mistake,
             f"{start}: {message}", notes=tuple(self.notes), circuit=self.circuit, count=self.expansion.count,
-            architecture=str(self.expansion.architecture), convention=self.convention, **more,
+            architecture=str(self.expansion.architecture), convention=self.convention, notation=self.notation,
+            **more,
         )  # fmt: skip
 
     def _wrong_words(self, wrong: list[_Word]) -> Verdict:
@@ -178,12 +204,18 @@ class _Case:
         sentences = [self._why(w, found) for w, found in explained]
         first, meant = explained[0]
         extra = Texts(len(wrong), tuple(self.text(w.letters, w.scales) for w in wrong[:_LISTED]))
-        shown = None if meant is None else self.text(meant.letters, self._own_scale())
+        shown = None if meant is None else self._nearest_text(meant)
         missing = self._missing() if self._whole() else Texts()
         if len(wrong) > _EXPLAINED:
             sentences.append(f"{amount(len(wrong) - _EXPLAINED, 'more product')} are no term either.")
         mistake = mistake_of(self.matcher, first.letters, meant)
         return self._make(" ".join(sentences), mistake, nearest=shown, extra=extra, missing=missing)
+
+    def _nearest_text(self, meant: Nearest) -> str:
+        """The nearest right term, spelled as the formula spells it where it is printed in the formula's notation."""
+        if self.circuit or self.notation == self.as_read:
+            return self.text(meant.letters, self._own_scale())
+        return self.term_text(meant.term)
 
     def _own_scale(self) -> tuple[str, ...]:
         return (self.expansion.readout.scale,) if self.expansion.readout.scale and self.scaled else ()
@@ -203,12 +235,12 @@ class _Case:
                         + "; ".join(self._change(e) for e in found.edits[:6]) + ".")  # fmt: skip
         fault = type_fault(self.expansion.architecture, word.letters, (), self.circuit)
         if fault:
-            said.append(("Types: " if self.convention == "paper" else "Types (in the paper's convention): ") + fault)
+            said.append(("Types: " if self.as_read == ROW else "Types (in the paper's convention): ") + fault)
         return " ".join(said)
 
     def _change(self, edit: Edit) -> str:
-        given = letter_text(edit.given, self.convention) if edit.given else ""
-        right = letter_text(edit.right, self.convention) if edit.right else ""
+        given = letter_text(*edit.given, self.as_read) if edit.given else ""
+        right = letter_text(*edit.right, self.as_read) if edit.right else ""
         return {
             "missing": f"{right} is missing", "extra": f"{given} is too much",
             "order": "the order of the factors is another", "whole": "all of it is transposed",
@@ -223,14 +255,14 @@ class _Case:
         if not self.scaled:
             if label and not self.circuit:
                 self.notes.append("no score scale is written, so these are read as unscaled scores; "
-                                  f"the model's carry scale[{label}]")  # fmt: skip
+                                  f"the model's carry {scale_text(label, self.as_read)}")  # fmt: skip
             return None
         wanted = (label,) if label else ()
         bad = [w for w in self.words if w.scales != wanted]
         if not bad:
             return None
-        seen = " * ".join(f"scale[{s}]" for s in bad[0].scales[:6]) or "no scale"
-        rule = f"every term carries scale[{label}] once" if label else "no term carries a scale"
+        seen = " * ".join(scale_text(s, self.as_read) for s in bad[0].scales[:6]) or "no scale"
+        rule = f"every term carries {scale_text(label, self.as_read)} once" if label else "no term carries a scale"
         message = f"{self.text(bad[0].letters)} carries {seen}, but of {self.expansion.target} {rule}."
         shown = self.text(bad[0].letters, wanted)
         return self._make(message, "scale", nearest=shown, extra=_texts(self, bad))

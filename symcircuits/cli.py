@@ -81,7 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, OverflowError, TypeError) as fault:
         if os.environ.get("SYMCIRCUITS_DEBUG"):
             raise
-        print(f"{command}: error: {fault}", file=sys.stderr)
+        from symcircuits.spelling import visible
+
+        said = "\n".join(map(visible, str(fault).split("\n")))  # a name in it may hold anything
+        print(f"{command}: error: {said}", file=sys.stderr)
         if isinstance(fault, OSError):
             _drop_output()
         return 2
@@ -164,6 +167,16 @@ def _architecture_options(parser: Any, required: bool = True) -> None:
     parser.add_argument("--key-value-heads", metavar="1,1", help="key/value heads of each layer (grouped queries)")
 
 
+def _notation_options(parser: Any) -> None:
+    parser.add_argument(
+        "--notation", choices=["row", "paper", "transformerlens"],
+        help="A X W^T with the paper's shapes (row), (A (x) W) X as the paper prints it, or TransformerLens's shapes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--symbol", action="append", default=[], metavar="W_OV=M", help="another name for a symbol; may be repeated"
+    )
+
+
 def _json_option(parser: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -183,7 +196,8 @@ def _add_derive(commands: Any) -> None:
     parser = _command(
         commands, "derive", does.derive,
         "  symcircuits derive --heads 3,3\n"
-        "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex",
+        "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex\n"
+        "  symcircuits derive --heads 3,3 --notation paper --symbol W_OV=M --symbol A=Omega",
     )  # fmt: skip
     _architecture_options(parser)
     parser.add_argument("--target", metavar="T", help="logits (default), stream or scores:L1H0")
@@ -193,6 +207,7 @@ def _add_derive(commands: Any) -> None:
     parser.add_argument("--format", choices=["latex", "text", "json"], default="latex")
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     parser.add_argument("--standalone", action="store_true", help="a LaTeX document that compiles")
+    _notation_options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file (- or nothing: standard output)")
 
 
@@ -226,9 +241,11 @@ def _add_check(commands: Any) -> None:
     _architecture_options(parser)
     parser.add_argument("--target", metavar="T", help="logits, stream or scores:L1H0 (default: what it speaks of)")
     parser.add_argument(
-        "--convention", choices=["paper", "transformerlens"], default="paper", help="of input and answer"
-    )
+        "--convention", choices=["paper", "row", "transformerlens"], default="paper",
+        help="of the formula and of the answer: the paper's shapes (paper, row: the same) or TransformerLens's",
+    )  # fmt: skip
     parser.add_argument("--part", action="store_true", help="a sum is right when it is some of the terms, each once")
+    _notation_options(parser)
     _json_option(parser)
 
 
@@ -250,15 +267,18 @@ def _add_explain(commands: Any) -> None:
     parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")
     parser.add_argument("--max-terms", type=int, metavar="N", help="terms to look at one by one (default 20000)")
     parser.add_argument("--dtype", choices=["float64", "float32"], help="compute in this type (default float64)")
+    _notation_options(parser)
     _json_option(parser)
 
 
 def _add_book(commands: Any) -> None:
     parser = _command(
         commands, "book", does.book,
-        "  symcircuits book -o book",
+        "  symcircuits book -o book\n"
+        "  symcircuits book -o book --notation transformerlens",
     )  # fmt: skip
     parser.add_argument("-o", "--output", default="symcircuits-book", metavar="DIR", help="folder of the book")
+    _notation_options(parser)
 
 
 def _add_demo(commands: Any) -> None:

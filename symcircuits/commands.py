@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.architecture import Architecture, transformer
-from symcircuits.notation import amount
+from symcircuits.notation import Notation, amount
 
 if TYPE_CHECKING:
     from symcircuits.model import Model
@@ -54,6 +54,23 @@ def _read_architecture(options: argparse.Namespace) -> Architecture:
         norm=None if options.norm == "none" else options.norm, gains=not options.no_gains, mlps=options.mlps,
         groups=None if groups is None else _numbers(groups, "--key-value-heads"),
     )  # fmt: skip
+
+
+def _read_notation(options: argparse.Namespace) -> Notation:
+    """``--notation`` and every ``--symbol``, checked before any work is done."""
+    return Notation(options.notation or "row", _read_symbols(options.symbol))
+
+
+def _read_symbols(given: list[str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for text in given:
+        glyph, sign, name = text.partition("=")
+        if not sign:
+            raise ValueError(f"--symbol {text!r}: write the symbol and its name, e.g. --symbol W_OV=M")
+        if glyph in names:
+            raise ValueError(f"--symbol {glyph} is given twice, as {names[glyph]!r} and as {name!r}")
+        names[glyph] = name
+    return names
 
 
 def _at_least_zero(name: str, number: int | None) -> None:
@@ -118,8 +135,8 @@ def derive(options: argparse.Namespace) -> int:
         from symcircuits.files import check_writable, write_text
 
         check_writable(options.output)
-    architecture = _read_architecture(options)
-    found = derive(architecture, _default_target(architecture, options.target), options.form)
+    architecture, notation = _read_architecture(options), _read_notation(options)
+    found = derive(architecture, _default_target(architecture, options.target), options.form, notation=notation)
     if options.format == "latex":
         text = found.latex(standalone=options.standalone)
     elif options.format == "text":
@@ -182,13 +199,14 @@ def explain(options: argparse.Namespace) -> int:
     from symcircuits.explanation import MAX_TERMS, explain
     from symcircuits.progress import Progress
 
+    notation = _read_notation(options)
     model = _load(options.model)
     queries = None if options.queries is None else _numbers(options.queries, "--queries")
     with Progress() as progress:
         found = explain(
             model, _read_tokens(options.tokens), position=options.position, token=options.token, row=options.row,
             top=options.top, sort=options.sort, queries=queries, dtype=options.dtype, progress=progress.step,
-            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
+            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
         )  # fmt: skip
     _print_json(found.json()) if options.json else print(found.text(_width()))
     return 0 if found.ok else 1
@@ -198,7 +216,10 @@ def check(options: argparse.Namespace) -> int:
     from symcircuits.checking import check
 
     formula = sys.stdin.read() if options.formula == "-" else options.formula
-    verdict = check(formula, _read_architecture(options), options.target, options.convention, part=options.part)
+    verdict = check(
+        formula, _read_architecture(options), options.target, options.convention, part=options.part,
+        notation=options.notation, symbols=_read_symbols(options.symbol),
+    )  # fmt: skip
     _print_json(verdict.json()) if options.json else print(verdict.text(_width()))
     return 0 if verdict.right else 1
 
@@ -207,7 +228,8 @@ def book(options: argparse.Namespace) -> int:
     from symcircuits.book import write_book
     from symcircuits.files import make_folder
 
-    print(f"wrote {write_book(make_folder(options.output))}")
+    notation = _read_notation(options)
+    print(f"wrote {write_book(make_folder(options.output), notation)}")
     return 0
 
 

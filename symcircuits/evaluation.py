@@ -94,18 +94,18 @@ class Values:
 
         ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.compact`).
         """
-        target = self.expansion.readout
+        term = self.expansion._term
         first = self._tree(0, instead or {}).blocks(self.expansion._weights)
-        if not target.bilinear:
+        if not self.expansion.readout.bilinear:
             for paths, values in first:
-                yield [Term(target, (p,)) for p in paths], values
+                yield [term(p) for p in paths], values
             return
         keys = _Keys(self.expansion, self._tree(1), self._turned)
         for queries, values in first:
             for query, value in zip(queries, values, strict=True):
                 value = self._turned(value) * self._scale
                 for paths, key in keys.of(self.expansion.sides[0].mark(query)):
-                    yield [Term(target, (query, p)) for p in paths], value @ key.swapaxes(-1, -2)
+                    yield [term(query, p) for p in paths], value @ key.swapaxes(-1, -2)
 
     def value(self, term: Term) -> Array:
         """The value of one term, computed by itself; ValueError when it is a term of another readout."""

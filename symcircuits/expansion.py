@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, overload
 
 from symcircuits.architecture import Architecture, Head
-from symcircuits.notation import amount
-from symcircuits.paths import Paths
+from symcircuits.notation import ROW, Notation, amount
+from symcircuits.paths import Path, Paths
 from symcircuits.programs import Readout, Source, readout
-from symcircuits.terms import Term, composition_of
+from symcircuits.terms import Term, composition_of, readout_notation
 from symcircuits.walk import Mark
 
 __all__ = ["Expansion", "Term", "composition_of", "expand", "logits", "scores", "stream"]
@@ -52,8 +52,8 @@ class Expansion:
     ('embed -> L0H11 -> L1H11', 168)
     """
 
-    def __init__(self, target: Readout, clauses: tuple[Clause, ...] = ()) -> None:
-        self.readout, self.clauses = target, clauses
+    def __init__(self, target: Readout, clauses: tuple[Clause, ...] = (), notation: Notation = ROW) -> None:
+        self.readout, self.clauses, self.notation = target, clauses, notation
         self._features = [c for c in clauses if c.kind in ("through", "from_source")]
 
     @property
@@ -185,9 +185,12 @@ class Expansion:
             raise IndexError(f"term {i} does not exist: this expansion has {amount(self.count, 'term')}")
         first, rest = self.sides[0].unrank(i % self.count, self._weights)
         if len(self.sides) == 1:
-            return Term(self.readout, (first,))
+            return self._term(first)
         second, _ = self.sides[1].unrank(rest, self._key_weights(self.sides[0].mark(first)))
-        return Term(self.readout, (first, second))
+        return self._term(first, second)
+
+    def _term(self, *paths: Path) -> Term:
+        return Term(self.readout, paths, notation=self.notation)
 
     def index(self, term: Term) -> int:
         """The number of a term; ValueError when it is not in this expansion."""
@@ -208,10 +211,10 @@ class Expansion:
     def __iter__(self) -> Iterator[Term]:
         for first in self.sides[0].iterate(self._weights):
             if len(self.sides) == 1:
-                yield Term(self.readout, (first,))
+                yield self._term(first)
                 continue
             for second in self.sides[1].iterate(self._key_weights(self.sides[0].mark(first))):
-                yield Term(self.readout, (first, second))
+                yield self._term(first, second)
 
     def head(self, n: int = 10) -> list[Term]:
         """The first n terms."""
@@ -221,7 +224,7 @@ class Expansion:
 
     # ------------------------------------------------------------------------------------------- selections
     def _with(self, clause: Clause) -> Expansion:
-        return Expansion(self.readout, (*self.clauses, clause))
+        return Expansion(self.readout, (*self.clauses, clause), self.notation)
 
     def order(self, *orders: int) -> Expansion:
         """The terms of the given order (or orders): so many heads, both sides together."""
@@ -285,10 +288,27 @@ class Expansion:
         chosen = "".join(f", {c}" for c in self.clauses)
         return f"<Expansion of {self.target}{chosen}: {amount(self.count, 'term')} ({self.architecture})>"
 
-    def _repr_latex_(self) -> str:
+    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Expansion:
+        """The same expansion, its terms printed in another notation, with other names for symbols.
+
+        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a :class:`~symcircuits.notation.Notation`;
+        ValueError on an unknown one, and on names that would print two symbols of this expansion alike.
+
+        >>> from symcircuits.architecture import attention_only
+        >>> e = scores(attention_only((1, 1)), "L1H0").written("paper", {"W_QK": "Q"})
+        >>> print(e[1].text)
+        scale[L1H0] * (Id (x) A[L0H0] (x) W_E.T @ Q[L1H0] @ W_OV[L0H0] @ W_E)(t, t)
+        """
+        return Expansion(self.readout, self.clauses, readout_notation(self.readout, notation, symbols))
+
+    def latex(self) -> str:
+        """The terms with their composition types as an aligned display (amsmath); beyond 40 the first, and dots."""
         from symcircuits.render.latex import expansion_display
 
         return expansion_display(self)
+
+    def _repr_latex_(self) -> str:
+        return self.latex()
 
 
 def _names(wanted: Any, what: str) -> list[str]:

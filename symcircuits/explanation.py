@@ -13,6 +13,7 @@ from symcircuits.architecture import Architecture
 from symcircuits.evaluation import Closure, Values, closure, evaluate, rounding_scale
 from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.model import Model, Run
+from symcircuits.notation import ROW, Notation, as_notation
 
 __all__ = ["Explanation", "HeadScores", "SizedTerm", "explain", "margin", "margin_shares"]
 
@@ -101,6 +102,8 @@ def explain(
     queries: Sequence[int] | None = None,
     max_terms: int = MAX_TERMS,
     dtype: Any = None,
+    notation: str | Notation = ROW,
+    symbols: Mapping[str, str] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Explanation:
     """Run a model on tokens and take its logits (the stream, without unembedding) and scores apart.
@@ -108,8 +111,9 @@ def explain(
     ``position``, ``token``, ``row``: the logit whose contributions are shown (last position, the model's first
     choice, first row). ``top``: how many terms are shown, largest first by ``sort`` (``"norm"`` or
     ``"contribution"``). ``queries``: the query positions of the margin (all). Above ``max_terms`` terms the orders
-    that do not fit are not looked at one by one: they are in the remainder, whose sum is exact. Raises ValueError on
-    bad tokens or choices.
+    that do not fit are not looked at one by one: they are in the remainder, whose sum is exact. ``notation`` and
+    ``symbols``: how terms are printed (see :class:`~symcircuits.notation.Notation`). Raises ValueError on bad tokens
+    or choices.
 
     >>> import symcircuits as sc
     >>> found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3], top=3)
@@ -118,6 +122,7 @@ def explain(
     """
     if not isinstance(model, Model):
         raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
+    chosen_notation = as_notation(notation, symbols)
     run, architecture = model.run(tokens, dtype), model.architecture
     if sort not in ("norm", "contribution") or (sort == "contribution" and not architecture.unembed):
         raise ValueError(f'sort is "norm" or, for a model with logits, "contribution", not {sort!r}')
@@ -126,7 +131,7 @@ def explain(
             raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
     target = _target(run, row, position, token)
     chosen = _queries(run, queries)
-    expansion = expand(architecture, "logits" if architecture.unembed else "stream")
+    expansion = expand(architecture, "logits" if architecture.unembed else "stream").written(chosen_notation)
     values = evaluate(expansion, run)
     totals = _totals(values, target)
     looked = _looked_at(expansion, max_terms)

@@ -13,22 +13,19 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from symcircuits.algebra import SYMMETRIC
 from symcircuits.architecture import Architecture, as_head
-from symcircuits.notation import amount
+from symcircuits.notation import FLIPPED, ROW, SHORTER, Notation, amount, letter_text, name_of
 
-__all__ = ["CONVENTIONS", "Letter", "Names", "RawFactor", "ReadError", "Token", "letter_text", "split_target", "tokens"]
+__all__ = ["CONVENTIONS", "Letter", "Names", "RawFactor", "ReadError", "Token", "split_target", "tokens"]
 
-CONVENTIONS: Final = ("paper", "transformerlens")
+# In which notation the products of a convention are printed: a map, as the paper prints it, is not read.
+CONVENTIONS: Final = {"paper": "row", "row": "row", "transformerlens": "transformerlens"}
 _LABELLED: Final = ("A", "R", "W_Q", "W_K", "W_V", "W_O", "W_OV", "W_QK", "b_V", "b_Q", "b_K", "scale")
 _PLAIN: Final = ("t", "P", "ones", "X0", "W_E", "W_U", "b_U", "C")
 _SHARED: Final = ("W_K", "W_V", "b_K", "b_V")  # carry the label of a group of heads, where there are groups
 _OF_LAYER: Final = ("b_O", "mlp")
 _OF_NORM: Final = ("D", "gain", "b_N")
 _ALIASES: Final = {"s": "scale", "X_0": "X0", r"\Gamma": "gain", "Gamma": "gain", "M": "mlp"}
-# TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
-_THEIR_NAMES: Final = {"OV": "W_OV", "QK": "W_QK", "W_pos": "P"}
-_FLIPPED: Final = frozenset(
-    ["W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_OV", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U"]
-)
+_THEIR_NAMES: Final = {short: glyph for glyph, short in SHORTER.items()} | {"W_pos": "P"}
 _SHOWN: Final = 56  # characters of the text that an error shows
 _DIGITS: Final = 18
 
@@ -71,7 +68,7 @@ class Letter(NamedTuple):
     @property
     def text(self) -> str:
         """Text notation."""
-        return letter_text(self)
+        return letter_text(*self)
 
     @property
     def T(self) -> Letter:
@@ -82,19 +79,6 @@ class Letter(NamedTuple):
     def name(self) -> tuple[str, str]:
         """Glyph and label, whatever the transpose."""
         return self.glyph, self.label
-
-
-def letter_text(letter: Letter, convention: str = "paper") -> str:
-    """A letter as it is written in a convention.
-
-    >>> letter_text(Letter("W_OV", "L0H1", True), "transformerlens")
-    'OV[L0H1]'
-    """
-    glyph, transposed = letter.glyph, letter.transposed
-    if convention == "transformerlens":
-        transposed ^= glyph in _FLIPPED
-        glyph = {"W_OV": "OV", "W_QK": "QK"}.get(glyph, glyph)
-    return glyph + (f"[{letter.label}]" if letter.label else "") + (".T" if transposed else "")
 
 
 class RawFactor(NamedTuple):
@@ -113,16 +97,23 @@ class Token(NamedTuple):
 
 
 class Names:
-    """The symbols of one model in one convention; says what is wrong with one that is not there."""
+    """The symbols of one model in one notation; says what is wrong with one that is not there.
 
-    def __init__(self, architecture: Architecture, convention: str, source: str = "") -> None:
-        self.architecture, self.convention, self.source = architecture, convention, source
-        theirs = _THEIR_NAMES if convention == "transformerlens" else {}
+    ``own`` finds the names that were given to symbols, as they are printed in text and in LaTeX.
+    """
+
+    def __init__(self, architecture: Architecture, notation: Notation = ROW, source: str = "") -> None:
+        self.architecture, self.notation, self.source = architecture, notation, source
+        theirs = _THEIR_NAMES if notation.flips else {}
+        self._own = {printed: glyph for glyph in notation.names for printed in name_of(glyph, notation)}
         known = [*_LABELLED, *_PLAIN, "b_O", *(["mlp"] if architecture.mlps else [])]
         known += _OF_NORM if architecture.norm else ["D", "gain"] if architecture.qk_norm else []
         without = {"C": architecture.norm == "LN", "R": architecture.positions == "rotary"}
         known = [n for n in known if without.get(n, True)]
-        self._known = {n: n for n in known} | {a: n for a, n in _ALIASES.items() if n in known} | theirs
+        aliases = {a: n for a, n in _ALIASES.items() if n in known}
+        self._known = {n: n for n in known} | aliases | theirs | self._own
+        longest = "|".join(re.escape(n) for n in sorted(self._own, key=len, reverse=True))
+        self.own = re.compile(rf"(?:{longest})(?![A-Za-z0-9_])") if longest else None
 
     def fault(self, message: str, at: int) -> NoReturn:
         """Refuse the formula at this place."""
@@ -141,12 +132,12 @@ class Names:
             label = self._layer(glyph, label, at)
         elif glyph in _OF_NORM:
             label = self._norm(glyph, label, at)
-        transposed ^= self.convention == "transformerlens" and glyph in _FLIPPED
+        transposed ^= self.notation.flips and glyph in FLIPPED
         transposed &= glyph not in SYMMETRIC
         return Token("factor", at, RawFactor(Letter(glyph, label, transposed), at))
 
     def _glyph(self, name: str, label: str | None, at: int) -> tuple[str, str]:
-        plain = name.replace("{", "").replace("}", "")
+        plain = name if name in self._own else name.replace("{", "").replace("}", "")
         found = re.fullmatch(rf"(\w+?)_({_OWNER})", plain)  # a Python identifier: W_OV_L0H1
         if found and label is None:
             plain, label = found.groups()
@@ -162,7 +153,7 @@ class Names:
 
     def _unknown(self, name: str, at: int) -> NoReturn:
         shown = name if len(name) <= 40 else name[:40] + "..."
-        if self.convention == "paper" and name in ("OV", "QK"):
+        if not self.notation.flips and name in ("OV", "QK"):
             self.fault(f"unknown symbol {name!r}: here it is W_{name}; {name} is TransformerLens's "
                        '(convention="transformerlens")', at)  # fmt: skip
         near = difflib.get_close_matches(name[:40], list(self._known), 1, 0.5)
@@ -221,11 +212,14 @@ def _qk_norms(architecture: Architecture, glyph: str) -> list[str]:
 # ------------------------------------------------------------------------------------------ text and LaTeX
 _OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final|[QK](?:\d+|L\d+[HG]\d+)"
 _NESTED = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
+_WORDS: Final = r"[^{}]*" + r"(?:\{[^{}]*" * 4 + r"\}[^{}]*)*" * 4  # braces in braces, as names in words have them
 _SKIP: Final = re.compile(
     r"""\s+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\[\]()\ ] | \\\\\*? | \\q?quad(?![A-Za-z]) | \\displaystyle(?![A-Za-z])
       | \\right\\\}\\;(?: \\begin\{array\}.*?\\end\{array\} | \\text\{[^{}]*\}.*?\\text\{[^{}]*\} )
-      | \\(?:left|right)(?:\.|(?=[()])) | \\[bB]igg?[lrm]?(?=[()]) | \\ast(?![A-Za-z]) | \\text(?:rm|bf)?\{[^{}]*\}
-      | \\begin\{[a-z]+\*?\}(?:\{\d\})? | \\end\{[a-z]+\*?\}""",
+      | \\(?:left|right)(?:\.|(?=[()])) | \\[bB]igg?[lrm]?(?=[()]) | \\ast(?![A-Za-z])
+      | \\begin\{[a-z]+\*?\}(?:\{\d\})? | \\end\{[a-z]+\*?\} | \\text(?:rm|bf)?\{"""
+    + _WORDS
+    + r"\}",
     re.VERBOSE | re.DOTALL,
 )
 _OPEN: Final = re.compile(r"\\textcolor\{[^{}]*\}\{|\{")
@@ -281,11 +275,15 @@ def split_target(text: str, names: Names) -> tuple[str | None, int]:
 
 def tokens(text: str, names: Names, start: int = 0) -> Iterator[Token]:
     """The tokens of a formula in text notation or LaTeX, in order."""
-    name = _LATEX_NAME if "\\" in text or "_{" in text or "^{" in text else _WORD
+    bare = names.own.sub("", text) if names.own else text
+    name = _LATEX_NAME if "\\" in bare or "_{" in bare or "^{" in bare else _WORD
     braces: list[int] = []
     at = start
     while at < len(text):
-        if skipped := _SKIP.match(text, at):
+        if own := names.own and names.own.match(text, at):
+            token, at = _symbol(text, own, names)
+            yield token
+        elif skipped := _SKIP.match(text, at):
             at = skipped.end()
         elif opened := _OPEN.match(text, at):
             braces.append(at)
@@ -332,7 +330,7 @@ def _token(text: str, at: int, names: Names, name: re.Pattern[str]) -> tuple[Tok
 def _symbol(text: str, found: re.Match[str], names: Names) -> tuple[Token, int]:
     """A symbol with its label and transposes."""
     label, transposed, at = None, False, found.end()
-    written = "ones" if found[0].startswith("\\math") else found[0].removesuffix("_{j-i}")
+    written = "ones" if found[0] == r"\mathbf{1}" else found[0].removesuffix("_{j-i}")
     if bracket := _LABEL.match(text, at):
         label, at = bracket[1].strip(), bracket.end()
     while True:

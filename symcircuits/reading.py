@@ -7,13 +7,14 @@ of words counted before. Nothing is ever executed, and no depth of parentheses i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from symcircuits.algebra import Word
 from symcircuits.architecture import Architecture
 from symcircuits.lexing import CONVENTIONS, Letter, Names, RawFactor, ReadError, Token, split_target, tokens
+from symcircuits.notation import Notation
 
 __all__ = ["MAX_WORDS", "Formula", "RawWord", "ReadError", "read"]
 
@@ -56,11 +57,13 @@ class Formula:
     target: str | None = None
 
 
-def read(formula: Any, architecture: Architecture, convention: str = "paper") -> Formula:
+def read(
+    formula: Any, architecture: Architecture, convention: str = "paper", symbols: Mapping[str, str] | None = None
+) -> Formula:
     """Read a formula: a string (text notation or LaTeX), a SymPy expression, or a word or term of ours.
 
-    ``convention`` says in which convention it is written; the letters of the result are always in the paper's.
-    Raises :class:`ReadError` with the position where it cannot be read.
+    ``convention`` says in which convention it is written, ``symbols`` which symbols have other names there; the letters
+    of the result are always in the paper's. Raises :class:`ReadError` with the position where it cannot be read.
 
     >>> from symcircuits.architecture import attention_only
     >>> arch = attention_only((2, 2))
@@ -71,23 +74,24 @@ def read(formula: Any, architecture: Architecture, convention: str = "paper") ->
     2
     """
     if convention not in CONVENTIONS:
-        raise ValueError(f'convention must be "paper" or "transformerlens", not {convention!r}')
+        raise ValueError(f'convention must be "paper" (or "row") or "transformerlens", not {convention!r}')
+    notation = Notation(CONVENTIONS[convention], symbols or ())
     if isinstance(formula, str):
-        return _read_text(formula, architecture, convention)
+        return _read_text(formula, architecture, notation)
     word = formula if isinstance(formula, Word) else getattr(formula, "word", None)
     if isinstance(word, Word):
         letters = [Letter(f.symbol.glyph, f.symbol.label, f.marked) for f in word.fused]
         factors = tuple(RawFactor(letter, i) for i, letter in enumerate(letters))
         return Formula((RawWord(1, word.scales, factors),))
-    return Formula(_multiplied(_sympy_tokens(formula, Names(architecture, convention)), ""))
+    return Formula(_multiplied(_sympy_tokens(formula, Names(architecture, notation)), ""))
 
 
-def _read_text(text: str, architecture: Architecture, convention: str) -> Formula:
+def _read_text(text: str, architecture: Architecture, notation: Notation) -> Formula:
     if len(text) > MAX_TEXT:
         raise ReadError(f"the formula has {len(text):,} characters; at most {MAX_TEXT:,} are read")
     if not text.strip():
         raise ReadError("the formula is empty")
-    names = Names(architecture, convention, text)
+    names = Names(architecture, notation, text)
     target, start = split_target(text, names)
     return Formula(_multiplied(tokens(text, names, start), text), target)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.algebra import Word, transpose
 from symcircuits.architecture import Head
+from symcircuits.notation import ROW, Notation, as_notation, glyphs_of, word_latex, word_text
 from symcircuits.paths import Path, path_branches, path_factors
 from symcircuits.programs import Readout, rotation
 
 if TYPE_CHECKING:
     from symcircuits.export import TermFunction
 
-__all__ = ["Term", "composition_of"]
+__all__ = ["Term", "composition_of", "readout_notation"]
 
 
 def composition_of(orders: tuple[int, ...]) -> str:
@@ -27,9 +29,24 @@ def composition_of(orders: tuple[int, ...]) -> str:
     return ("Q" if orders[0] else "") + ("K" if orders[1] else "") or "none"
 
 
+def readout_notation(
+    readout: Readout, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None
+) -> Notation:
+    """A notation in which no two symbols of a readout are printed alike; ValueError names two that would be."""
+    chosen = as_notation(notation, symbols)
+    if not chosen.symbols:
+        return chosen
+    layers = [layer for program in readout.sides for layer in program]
+    factors = [f for layer in layers for s in layer.sources for f in s.factors]
+    factors += [f for layer in layers for b in layer.branches for f in b.left + b.right]
+    return chosen.fitting(glyphs_of(factors) | {"scale"})
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """One term of an expansion: a path to the logits or stream, or a pair of paths (query, key) to a score.
+
+    ``notation`` is that of ``text`` and ``latex()``; terms that differ in it alone are equal.
 
     >>> from symcircuits.architecture import attention_only
     >>> from symcircuits.expansion import scores
@@ -42,6 +59,7 @@ class Term:
 
     readout: Readout
     paths: tuple[Path, ...]
+    notation: Notation = field(default=ROW, compare=False, kw_only=True)
 
     @property
     def orders(self) -> tuple[int, ...]:
@@ -100,13 +118,24 @@ class Term:
     @property
     def text(self) -> str:
         """Text notation, e.g. ``A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T``."""
-        return self.word.text
+        return word_text(self.word, self.notation)
 
     def latex(self) -> str:
         """The term as LaTeX (math mode, no delimiters)."""
-        from symcircuits.notation import word_latex
+        return word_latex(self.word, self.notation)
 
-        return word_latex(self.word)
+    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Term:
+        """The same term, printed in another notation, with other names for symbols; ValueError as in ``Notation``.
+
+        >>> from symcircuits.architecture import attention_only
+        >>> from symcircuits.expansion import logits
+        >>> term = logits(attention_only((1, 1)))[3]
+        >>> print(term.written("paper").text)
+        (A[L1H0] @ A[L0H0] (x) W_U @ W_OV[L1H0] @ W_OV[L0H0] @ W_E) t
+        >>> print(term.written("transformerlens", {"A": "P"}).text)
+        P[L1H0] @ P[L0H0] @ X0 @ OV[L0H0] @ OV[L1H0] @ W_U
+        """
+        return replace(self, notation=readout_notation(self.readout, notation, symbols))
 
     @property
     def expr(self) -> Any:

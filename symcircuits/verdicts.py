@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from symcircuits.lexing import CONVENTIONS
+from symcircuits.notation import ROW, Notation
 
 __all__ = ["Found", "Texts", "Verdict"]
+
+
+_HELD_FIXED: Final = "the attention patterns"
 
 
 class Found(NamedTuple):
@@ -54,6 +60,7 @@ class Verdict:
     >>> verdict
     Wrong (transpose): ...
     nearest right term: X0 @ W_U.T
+    read in the row convention, matrices in the paper's shapes; held fixed: the attention patterns
     """
 
     right: bool
@@ -70,6 +77,7 @@ class Verdict:
     count: int = 0
     architecture: str = ""
     convention: str = "paper"
+    notation: Notation = ROW
 
     def __bool__(self) -> bool:
         return self.right
@@ -78,8 +86,9 @@ class Verdict:
         """All of it as plain data (schema ``symcircuits.check/1``)."""
         return {
             "schema": "symcircuits.check/1", "architecture": self.architecture, "convention": self.convention,
-            "target": self.target, "count": self.count, "right": self.right, "mistake": self.mistake,
-            "message": self.message, "circuit": self.circuit, "nearest": self.nearest,
+            "notation": self.notation.json(), "held_fixed": _HELD_FIXED, "target": self.target, "count": self.count,
+            "right": self.right, "mistake": self.mistake, "message": self.message, "circuit": self.circuit,
+            "nearest": self.nearest,
             "terms": [t._asdict() for t in self.terms], "missing": self.missing.json(), "extra": self.extra.json(),
             "doubled": self.doubled.json(), "notes": list(self.notes),
         }  # fmt: skip
@@ -95,7 +104,14 @@ class Verdict:
                 lines += [f"{name} ({listed.count:,}):"]
                 lines += [line for t in listed for line in _wrapped(t, width, "  ")]
                 lines += [f"  ... and {listed.count - len(listed.texts):,} more"] * (listed.count > len(listed.texts))
-        return "\n".join(lines + [line for n in self.notes for line in _wrapped(f"note: {n}", width)])
+        lines += [line for n in self.notes for line in _wrapped(f"note: {n}", width)]
+        return "\n".join(lines + _wrapped(f"read in {self._conventions()}; held fixed: {_HELD_FIXED}", width))
+
+    def _conventions(self) -> str:
+        """That of the formula, and that of the right terms where it is another."""
+        read = CONVENTIONS[self.convention]
+        other = "" if self.notation.name == read else f"; right terms in {self.notation.convention}"
+        return Notation(read).convention + other
 
     def __repr__(self) -> str:
         return self.text()

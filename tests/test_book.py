@@ -146,7 +146,7 @@ WIDE = r"\documentclass{article}\begin{document}\hbox to\textwidth{" + "\\rule{2
 def test_a_bad_page_is_an_error(
     tmp_path: Path, pdflatex: str, source: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book, "book", lambda: source)
+    monkeypatch.setattr(book, "book", lambda *_: source)
     with pytest.raises(book.BookError, match=message):
         book.write_book(tmp_path)
     assert not (tmp_path / "book.pdf").exists()

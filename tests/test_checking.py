@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from symcircuits.architecture import Architecture, attention_only, transformer
 from symcircuits.checking import Verdict, check
 from symcircuits.expansion import Expansion, Term, expand, logits, scores, stream
-from symcircuits.lexing import Letter, letter_text
+from symcircuits.lexing import Letter
 from symcircuits.matching import CONTEXT, Matcher, Spelling, circuit_forms, letters_of
 from symcircuits.mistakes import MISTAKES
+from symcircuits.notation import Notation, letter_text
 from symcircuits.reading import ReadError, read
 from symcircuits.symbolic import recursion
 from tests.strategies import cases
@@ -30,7 +31,8 @@ def in_their_words(text: str, arch: Architecture) -> str:
     words = []
     for word in read(text, arch).words:
         front = "".join(f"scale[{s}] * " for s in word.scales)
-        words.append(front + " @ ".join(letter_text(f, "transformerlens") for f in Spelling(arch).fuse(word.letters)))
+        letters = Spelling(arch).fuse(word.letters)
+        words.append(front + " @ ".join(letter_text(*f, Notation("transformerlens")) for f in letters))
     return " + ".join(words)
 
 
@@ -426,16 +428,40 @@ def test_one_wrong_word_in_a_sum_is_found(case: tuple[Architecture, str], data: 
 # ---------------------------------------------------------------------------------------------- the verdict
 def test_the_verdict_as_text_and_json() -> None:
     verdict = check("A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T", PLAIN)
-    assert repr(verdict) == "Right: this is term 2 of 16 (counted from 0) of logits: embed -> L0H1, none."
+    right = "Right: this is term 2 of 16 (counted from 0) of logits: embed -> L0H1, none."
+    convention = "the row convention, matrices in the paper's shapes"
+    assert verdict.text(120).splitlines() == [right, f"read in {convention}; held fixed: the attention patterns"]
     assert verdict.json() == {
         "schema": "symcircuits.check/1", "architecture": "attention-only, heads 3,3", "convention": "paper",
         "target": "logits", "count": 16, "right": True, "mistake": None, "circuit": False, "nearest": None,
-        "message": repr(verdict),
+        "notation": {"name": "row", "convention": convention, "symbols": {}},
+        "held_fixed": "the attention patterns", "message": right,
         "terms": [{"number": 2, "label": "embed -> L0H1", "composition": "none",
                    "text": "A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T"}],
         "missing": {"count": 0, "texts": []}, "extra": {"count": 0, "texts": []},
         "doubled": {"count": 0, "texts": []}, "notes": [],
     }  # fmt: skip
+
+
+def test_own_names_and_another_notation() -> None:
+    names = {"W_OV": "M", "A": "P", "scale": "sigma"}
+    verdict = check("logits = X0 @ W_U.T + P[L0H1] @ X0 @ M[L0H1].T @ W_U.T", PLAIN, symbols=names)
+    assert (verdict.mistake, verdict.missing.count) == ("missing-terms", 14)
+    assert next(iter(verdict.missing)) == "P[L0H0] @ X0 @ M[L0H0].T @ W_U.T"
+    wrong = check("sigma[L1H0] * X0 @ W_QK[L1H0] @ M[L0H1].T @ X0.T @ P[L0H1].T", PLAIN, symbols=names)
+    assert wrong.nearest == "sigma[L1H0] * X0 @ W_QK[L1H0] @ M[L0H1] @ X0.T @ P[L0H1].T"
+    assert "M[L0H1].T should be M[L0H1]" in wrong.message
+    maps = check("A[L0H1] @ X0 @ W_OV[L0H1] @ W_U.T", PLAIN, notation="paper")
+    assert maps.nearest == "(A[L0H1] (x) W_U @ W_OV[L0H1] @ W_E) t"
+    assert "right terms in the paper's notation, (A (x) W) x = A x W^T" in maps.text(1000)
+    assert check("A[L0H1] @ X0 @ OV[L0H1] @ W_U", PLAIN, convention="transformerlens", notation="row").terms[
+        0
+    ].text == ("A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T")
+    assert check("B[L0H1] @ A_p @ W_OV[L0H1].T @ W_U.T", BIASED, symbols={"A": "B", "P": "A_p"})
+    with pytest.raises(ValueError, match="A cannot be printed as 'P': so is P"):
+        check("P[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T", BIASED, symbols={"A": "P"})
+    with pytest.raises(ValueError, match="notation must be one of row, paper, transformerlens, not 'column'"):
+        check("X0 @ W_U.T", PLAIN, notation="column")
 
 
 @pytest.mark.parametrize("width", [20, 60, 100])

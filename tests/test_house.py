@@ -22,6 +22,7 @@ PACKAGE = ROOT / "symcircuits"
 # is one entry, and its modules may import each other.
 LAYERS = (
     "algebra",
+    "spelling",
     "notation",
     "rings",
     "structured",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from symcircuits.architecture import Architecture, attention_only
 from symcircuits.derivation import derive
 from symcircuits.expansion import Expansion, Term, expand, logits, scores
-from symcircuits.lexing import letter_text
 from symcircuits.matching import Spelling, letters_of
+from symcircuits.notation import Notation, letter_text
 from symcircuits.reading import MAX_WORDS, Formula, ReadError, read
 from symcircuits.symbolic import recursion
 from tests.strategies import cases
@@ -38,7 +38,7 @@ def their_text(term: Term, abbreviated: bool) -> str:
     letters = letters_of(term.word.fused)
     letters = letters if abbreviated else Spelling(term.readout.architecture).unfuse(letters)
     front = "".join(f"scale[{s}] * " for s in term.word.scales)
-    return front + " @ ".join(letter_text(f, "transformerlens") for f in letters)
+    return front + " @ ".join(letter_text(*f, Notation("transformerlens")) for f in letters)
 
 
 def noncommutative(term: Term) -> Any:

@@ -32,8 +32,10 @@ from symcircuits.derivation.expressions import (
     Transposed,
 )
 from symcircuits.model import frozen, matrices_of, random_model
-from symcircuits.render.latex import expr_latex, prose
+from symcircuits.notation import Notation
+from symcircuits.render.latex import expr_latex
 from symcircuits.render.layout import Piece, broken, joined
+from symcircuits.render.prose import plain, prose
 from symcircuits.render.text import expr_text
 from symcircuits.render.widths import latex_width
 from symcircuits.rings import Floats
@@ -240,11 +242,14 @@ def test_json(name: str) -> None:
 def test_expansions_show_as_latex() -> None:
     small = sc.logits(sc.attention_only((3, 3)))._repr_latex_()
     assert small.startswith("\\begin{align*}")
-    assert small.count("\\\\") == 15
+    assert small.count("\\\\") == 16  # a row a term, and what they stand in
+    assert (
+        r"&\text{In the row convention, matrices in the paper's shapes. Held fixed: the attention patterns.}" in small
+    )
     assert small.count(r"\text{V}") == 9
     large = sc.logits(sc.attention_only((12,) * 12))._repr_latex_()
     assert r"\text{23,298,085,122,481 terms}" in large
-    assert large.count("\\\\") == 10
+    assert large.count("\\\\") == 11
     assert r"\text{from }" in sc.scores(sc.attention_only((3, 3)), "L1H0").where(composition="K")._repr_latex_()
     empty = sc.logits(sc.attention_only((1,))).order(5)._repr_latex_()
     assert empty.startswith(r"$\displaystyle")
@@ -324,10 +329,48 @@ def test_widths_are_about_those_of_tex() -> None:
 
 
 def test_prose_escapes_what_is_no_formula() -> None:
-    assert prose(r"100% of a_b & \x{} # $1 ~ ^") == (r"100\% of a\_b \& \textbackslash{}x\{\} \# \$1 \~{} \^{}")
+    assert prose(r"100% of a_b & \x{} # $1 ~ ^") == (
+        r"100\% of a\_b \& \textbackslash{}x\{\} \# \$1 \textasciitilde{} \textasciicircum{}"
+    )
     assert prose('`A X W_OV^T` of "h" ("g")') == r"$A\,X\,W_{OV}^{\mathsf{T}}$ of ``h'' (``g'')"
     assert prose("`h_1 = 1`, `b_V[h_1]`, `b_O[L0]`") == r"$h_1 = 1$, $b_V^{h_{1}}$, $b_O^{\mathrm{L0}}$"
     assert prose("`A 1 = 1`, `+ 1 b_V^T`") == r"$A\,\mathbf{1} = \mathbf{1}$, $+ \mathbf{1}\,b_V^{\mathsf{T}}$"
+
+
+@pytest.mark.parametrize(
+    ("formula", "theirs", "own", "latex"),
+    [
+        ("A X W_OV^T", "A X OV", "P X M^T", r"P\,X\,M^{\mathsf{T}}"),
+        ("W_OV = W_O W_V", "OV = W_V W_O", "M = W_O W_V", r"M = W_O\,W_V"),
+        ("W_QK = W_Q^T W_K", "QK = W_Q W_K^T", "W_QK = W_Q^T W_K", r"W_{QK} = W_Q^{\mathsf{T}} W_K"),
+        ("W_U = W_E^T", "W_U^T = W_E", "W_U = W_E^T", r"W_U = W_E^{\mathsf{T}}"),
+        ("W_E^T W_QK W_E", "W_E QK W_E^T", "W_E^T W_QK W_E", r"W_E^{\mathsf{T}} W_{QK} W_E"),
+        ("Id + sum A (x) W_OV", "Id + sum A (x) OV", "Id + sum P (x) M", r"\mathrm{Id} + \sum  P \otimes  M"),
+        ("s (X W_Q^T + 1 b_Q^T)", "s (X W_Q + 1 b_Q)", "sigma (X W_Q^T + u b_Q^T)",
+         r"{\sigma} (X\,W_Q^{\mathsf{T}} + u\,b_Q^{\mathsf{T}})"),
+        ("(A_q (x) W)(x, y) = A_q x W^T", "(A_q (x) W)(x, y) = A_q x W^T", "(P[q] (x) W)(x, y) = P[q] x W^T",
+         r"(P^{q} \otimes  W)(x, y) = P^{q} x\,W^{\mathsf{T}}"),
+        ("A_k^T", "A_k^T", "P[k]^T", r"P^{k\,\mathsf{T}}"),
+        ("b_V[h_1]", "b_V[h_1]", "b_V[h_1]", r"b_V^{h_{1}}"),
+        ("h_1 = 1", "h_1 = 1", "h_1 = 1", "h_1 = 1"),
+        ("W_Q T^-1", "W_Q^T T^-1", "W_Q T^-1", r"W_Q\,T^{-1}"),
+        ("A 1 = 1", "A 1 = 1", "P u = u", r"P\,u = u"),
+    ],
+)  # fmt: skip
+def test_formulas_of_sentences_in_a_notation(formula: str, theirs: str, own: str, latex: str) -> None:
+    names = Notation("row", {"A": "P", "W_OV": "M", "scale": "sigma", "ones": "u"})
+    assert plain(f"`{formula}`") == formula
+    assert plain(f"so `{formula}` holds", Notation("transformerlens")) == f"so {theirs} holds"
+    assert plain(f"`{formula}`", names) == own
+    assert prose(f"`{formula}`", names) == f"${latex}$"
+
+
+def test_names_in_sentences_are_text() -> None:
+    nasty = Notation("row", {"A": "`$x_1%", "W_OV": r"\input{/etc/passwd}"})
+    assert plain("maps `X` to `A X W_OV^T`, `A`", nasty) == (r'maps X to "`$x_1%" X "\\input{/etc/passwd}"^T, "`$x_1%"')
+    shown = prose("`A X W_OV^T`", nasty)
+    name = r"{\text{\textbackslash{}input\{/etc/passwd\}}}"
+    assert shown == r"${\text{\`{}\$x\_1\%}}\,X\," + name + r"^{\mathsf{T}}$"
 
 
 # --------------------------------------------------------------------- what is printed, read and computed again
@@ -350,11 +393,12 @@ class Map:
         return Map(lambda *x: number * self.act(*x))
 
 
-def tensor(slots: list[Any]) -> Map:
-    """``X -> A X W^T``, or ``(x, y) -> A_q x W y^T A_k^T``."""
+def tensor(slots: list[Any], right: bool) -> Map:
+    """``X -> A X W^T`` (``A X W`` where weights act from the right), or ``(x, y) -> A_q x W y^T A_k^T``."""
     a, *rest = ((lambda x: x) if isinstance(s, Map) else (lambda x, s=s: s @ x) for s in slots)
     if len(rest) == 1:
-        return Map(lambda x: rest[0](a(x).T).T)
+        w = slots[1]
+        return Map(lambda x: a(x) @ w) if right and not isinstance(w, Map) else Map(lambda x: rest[0](a(x).T).T)
     k, w = rest
     return Map(lambda x, y: a(x) @ w(k(y).T))
 
@@ -373,14 +417,16 @@ class Reader:
     """Reads text notation by itself and computes it on the arrays of a real run.
 
     ``tight`` says whether a map binds its argument more tightly than ``@`` does: what is printed must mean the
-    same either way, so that no reader can take it for something else.
+    same either way, so that no reader can take it for something else. ``right``: the weights are TransformerLens's.
     """
 
     TOKEN = re.compile(r"\s*(sum\[\w+=1\.\.H_\d+\]|\(x\)|\.T|[-+@*(),]|[A-Za-z]\w*(?:\[\w+\])?)")
 
-    def __init__(self, run: Any, tight: bool) -> None:
-        self.arch, self.arrays, self.tight = run.model.architecture, matrices_of(run), tight
+    def __init__(self, run: Any, tight: bool, right: bool = False) -> None:
+        self.arch, self.arrays, self.tight, self.right = run.model.architecture, matrices_of(run), tight, right
         self.frozen = frozen(self.arch, self.arrays, Floats())
+        if right:
+            self.arrays = {name: a.T if name[:2] in ("W_", "b_") else a for name, a in self.arrays.items()}
 
     def read(self, text: str) -> Reading:
         found, at = [], 0
@@ -415,7 +461,7 @@ class Reader:
         slots = [self.product()]
         while self.taken("(x)"):
             slots.append(self.product())
-        return slots[0] if len(slots) == 1 else lambda env: tensor([s(env) for s in slots])
+        return slots[0] if len(slots) == 1 else lambda env: tensor([s(env) for s in slots], self.right)
 
     def product(self) -> Reading:
         parts, signs = [self.factor()], []
@@ -463,11 +509,15 @@ class Reader:
             case "S":
                 return self.frozen.scores[label]
             case "X0":
-                return get("t") @ get("W_E").T
-            case "W_OV":
+                return get("t") @ (get("W_E") if self.right else get("W_E").T)
+            case "W_OV" if not self.right:
                 return get("W_O") @ get("W_V")
-            case "W_QK":
+            case "W_QK" if not self.right:
                 return get("W_Q").T @ get("W_K")
+            case "OV" if self.right:
+                return get("W_V") @ get("W_O")
+            case "QK" if self.right:
+                return get("W_Q") @ get("W_K").T
         return self.frozen.streams[int(glyph[1:])] if re.fullmatch(r"X\d+", glyph) else get(glyph)
 
 
@@ -484,19 +534,21 @@ PRINTED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("tight", [True, False])
+@pytest.mark.parametrize("notation", ["row", "paper", "transformerlens"])
 @pytest.mark.parametrize("form", ["enumerated", "generic"])
 @pytest.mark.parametrize(("heads", "options"), PRINTED)
 def test_what_is_printed_is_the_transformer(
-    heads: tuple[int, ...], options: dict[str, Any], form: str, tight: bool
+    heads: tuple[int, ...], options: dict[str, Any], form: str, notation: str, tight: bool
 ) -> None:
     """Every printed equation, read from its text alone, on the weights and patterns of a real run."""
     arch = sc.attention_only(heads, **options)
     run = random_model(arch, d_model=6, d_head=3, d_vocab=5).run([3, 1, 4, 1])
-    reader, probe = Reader(run, tight), np.random.default_rng(1).standard_normal((4, 6))
+    reader = Reader(run, tight, notation == "transformerlens")
+    probe = np.random.default_rng(1).standard_normal((4, 6))
     any_head = {"h": "L0H0", "g": "L1H0", "q": "L0H0", "k": "L0H0"}
     last = len(heads) - 1
     for target in ["logits", "stream", *([f"scores:L{last}H0"] if heads else [])]:
-        for step in sc.derive(arch, target, form=form).json()["steps"]:
+        for step in sc.derive(arch, target, form=form, notation=notation).json()["steps"]:
             if step["kind"] == "counting" or (not heads and "any head" in step["reason"]):
                 continue
             for claim in step["claims"]:
@@ -585,7 +637,8 @@ def test_latex_has_the_brackets_of_the_text() -> None:
             ["A X W_OV^T, or to A (X W_V^T + 1 b_V^T) W_O^T where it has a value bias"], []),
         ((2, 1), {"biases": ["b_K"]}, "scores:L1H0", "enumerated",
             ["s (X W_Q^T) (X W_K^T + 1 b_K^T)^T", "Terms marked * are the same for every key"], ["b_Q^T"]),
-        ((2, 1), {"biases": ["b_K"]}, "scores:L0H0", "enumerated", ["There is no layer norm"],
+        ((2, 1), {"biases": ["b_K"]}, "scores:L0H0", "enumerated",
+            ["Nothing is held fixed", "There is no position embedding, no layer norm and no MLP"],
             ["rows of every pattern", "Held fixed", "a head maps"]),
     ],
 )  # fmt: skip

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from symcircuits.architecture import Architecture
 from symcircuits.derivation.checks import Check, Claim, DerivationError, Draft, Laboratory, Step
 from symcircuits.derivation.frames import Frame, make_frame
+from symcircuits.derivation.page import printed
 from symcircuits.derivation.results import RESULTS, Result, frame_of, registered
 from symcircuits.derivation.steps import path_expansion
+from symcircuits.notation import ROW, Notation, as_notation
 
 __all__ = [
     "Check",
@@ -39,6 +42,7 @@ class Derivation:
     frame: Frame
     steps: tuple[Step, ...]
     result: Result | None = None
+    notation: Notation = ROW
 
     @property
     def ok(self) -> bool:
@@ -58,9 +62,29 @@ class Derivation:
     @property
     def statement(self) -> str:
         """What is shown, in a sentence."""
-        from symcircuits.render.words import plain, statement
+        from symcircuits.render.prose import plain
+        from symcircuits.render.words import statement
 
-        return plain(statement(self))
+        return plain(statement(self), self.notation)
+
+    @property
+    def speaks_of_scores(self) -> bool:
+        """Whether scores, or their scale, stand in its formulas."""
+        return "scale" in printed(self.steps)[0]
+
+    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Derivation:
+        """The same derivation, printed in another notation, with other names for symbols.
+
+        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a :class:`~symcircuits.notation.Notation`;
+        ValueError on an unknown one, and on a name that would be printed like anything else in the formulas.
+
+        >>> from symcircuits.architecture import attention_only
+        >>> paper = derive(attention_only((1,)), "stream").written("paper", {"A": "P"})
+        >>> [line.strip() for line in paper.text().splitlines() if line.startswith("  X1 =")]
+        ['X1 = (Id (x) W_E) t + (P[L0H0] (x) W_OV[L0H0] @ W_E) t']
+        """
+        chosen = as_notation(notation, symbols)
+        return replace(self, notation=chosen.fitting(*printed(self.steps)) if chosen.symbols else chosen)
 
     @property
     def section(self) -> str:
@@ -108,12 +132,19 @@ class Derivation:
 
 
 def derive(
-    architecture: Architecture, target: str = "logits", form: str = "enumerated", *, seed: int = 0
+    architecture: Architecture,
+    target: str = "logits",
+    form: str = "enumerated",
+    *,
+    seed: int = 0,
+    notation: str | Notation = ROW,
+    symbols: Mapping[str, str] | None = None,
 ) -> Derivation:
     """Derive the sum over paths of a target, every step checked before anything is printed.
 
     ``target``: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``. ``form``: ``"enumerated"`` (every head by its
     label, every term listed) or ``"generic"`` (sums over heads ``h_1``, ``h_2``, ... with symbolic head counts).
+    ``notation``: ``"row"``, ``"paper"`` or ``"transformerlens"``; ``symbols``: other names, e.g. ``{"W_OV": "M"}``.
     Raises ValueError where there is too much to print, :class:`DerivationError` where a step does not hold.
     Source: paper, "The Path Expansion Trick", "Path Expansion of Logits", "... of Attention Scores QK Circuit".
 
@@ -122,16 +153,20 @@ def derive(
     >>> derivation.ok, [step.kind for step in derivation.steps][3:6]
     (True, ['substitution', 'distributing', 'collecting by composition type'])
     """
+    chosen = as_notation(notation, symbols)  # a bad name is refused before the work
     frame = make_frame(architecture, target, form)
     laboratory = Laboratory(frame, seed)
     steps = tuple(laboratory.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
-    return Derivation(frame, steps)
+    return Derivation(frame, steps).written(chosen)
 
 
-def theorem(name: str, *, seed: int = 0) -> Derivation:
+def theorem(
+    name: str, *, seed: int = 0, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None
+) -> Derivation:
     """A result that is no path expansion, by its name, every step checked; :func:`theorems` lists the names.
 
-    Raises ValueError where there is no such result, :class:`DerivationError` where a step does not hold.
+    ``notation`` and ``symbols`` as in :func:`derive`. Raises ValueError where there is no such result,
+    :class:`DerivationError` where a step does not hold.
 
     >>> derivation = theorem("ablation")
     >>> derivation.ok, derivation.steps[2].kind
@@ -141,11 +176,12 @@ def theorem(name: str, *, seed: int = 0) -> Derivation:
     """
     from symcircuits.derivation.bench import Bench
 
-    found = registered(name)
+    chosen, found = as_notation(notation, symbols), registered(name)
     frame = frame_of(found)
     drafts = tuple(found.steps(frame))
     bench = Bench(frame, drafts, found.given, seed)
-    return Derivation(frame, tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1)), found)
+    steps = tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1))
+    return Derivation(frame, steps, found).written(chosen)
 
 
 def theorems() -> tuple[str, ...]:

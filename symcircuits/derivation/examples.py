@@ -46,7 +46,8 @@ class TinyModel(Special):
     def written(self) -> Written:
         if self.patterns is None:
             return (Sign("f(", r"f\bigl("), self.tokens, _CLOSE)
-        return (Sign("f(", r"f\bigl("), self.tokens, Sign(" | A of ", r"\;\big|\;A\text{ of }"), self.patterns, _CLOSE)
+        given = Sign(" | ", r"\;\big|\;"), Sign("A", "A", glyph="A"), Sign(" of ", r"\text{ of }")
+        return (Sign("f(", r"f\bigl("), self.tokens, *given, self.patterns, _CLOSE)
 
     def exact(self) -> Any:
         """The value in SymPy, from the definition of causal attention."""

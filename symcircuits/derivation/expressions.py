@@ -102,7 +102,7 @@ class Identity:
 class Tensor:
     """``A (x) W``, acting as ``X -> A X W^T``; or ``A_q (x) A_k (x) W``: ``(x, y) -> A_q x W y^T A_k^T``."""
 
-    slots: tuple[Word | Identity, ...]
+    slots: tuple[Expr, ...]
 
     __repr__ = _shown
 
@@ -180,11 +180,15 @@ class CountOf:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What stands between the expressions of a :class:`Special`, in text and in LaTeX; a line may end before it."""
+    """What stands between the expressions of a :class:`Special`, in text and in LaTeX; a line may end before it.
+
+    ``glyph``: it is a symbol that a notation may call otherwise.
+    """
 
     text: str
     latex: str
     breaks: bool = False
+    glyph: str = ""
 
 
 class Special:

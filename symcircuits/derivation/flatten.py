@@ -110,7 +110,7 @@ def multiply_out_operator(expr: Expr) -> list[Flat]:
         case Identity():
             return [Flat()]
         case Tensor(slots=slots):
-            parts = [s.factors if isinstance(s, Word) else () for s in slots]
+            parts = [() if isinstance(s, Identity) else _slot(s) for s in slots]
             if len(parts) == 2:
                 return [Flat((), (), parts[0], transpose(parts[1]))]
             return [Flat((), (), parts[0], parts[2] + transpose(parts[1]))]
@@ -133,6 +133,12 @@ def multiply_out_operator(expr: Expr) -> list[Flat]:
             return multiply_out_operator(expr.body)
         case _:
             raise TypeError(f"{type(expr).__name__} is no operator")
+
+
+def _slot(slot: Expr) -> tuple[Factor, ...]:
+    if not isinstance(slot, Word):
+        raise TypeError(f"a tensor with {type(slot).__name__} in it cannot be multiplied out")
+    return slot.factors
 
 
 # ------------------------------------------------------------------------------- reading words, and counting

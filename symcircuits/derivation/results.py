@@ -23,8 +23,8 @@ class Result:
     """A statement about transformer circuits, where it comes from, for which model it is shown, and its steps.
 
     ``given`` names what is drawn beside the weights: patterns whose rows sum to one, causal ones, narrow heads.
-    ``conventions`` stand after those of the model; those of the
-    model on its patterns are left out where there are any; ``names_model`` says whether one model is meant.
+    ``conventions`` stand after those of the model, and one that says "Held fixed:" takes the place of the model's;
+    ``names_model`` says whether one model is meant.
     """
 
     name: str

@@ -42,7 +42,7 @@ def _product(factors: tuple[Factor, ...], basis: Letter | None = None) -> Expr:
     conventions=(
         "`T`, `R` and `S` are any invertible matrices, `Q` is any orthogonal one. In the basis `T` what "
         "writes to the stream is multiplied with `T` and what reads it with the inverse: `T W_E`, `T W_O`, and "
-        "`W_Q`, `W_K`, `W_V`, `W_U` times the inverse of `T`.",
+        "`W_Q T^-1`, `W_K T^-1`, `W_V T^-1`, `W_U T^-1`.",
     ),
 )
 def basis_freedom(frame: Frame) -> Iterator[Draft]:

@@ -84,7 +84,7 @@ def concatenated_heads(frame: Frame) -> Iterator[Draft]:
     claims = tuple(Claim((r, r.body)) for r in moved)
     yield Draft("definition", claims, "What each head moves, one row of values for each token.")
     side, blocks = Beside(tuple(moved)), Beside(tuple(Word((h["W_O"],)) for h in heads))
-    w_o = Named("W_O", "W_O", blocks)
+    w_o = Named("W_O", "W_O", blocks, flips=True, glyph="W_O")
     yield Draft(
         "definition",
         (Claim((w_o, blocks)),),
@@ -120,8 +120,9 @@ def _acts(h: dict[str, Factor]) -> Word:
     given=("rows sum to one", "causal", "narrow heads"),
     names_model=False,
     conventions=(
-        "Heads `h`, `g`, `f` are any heads of three layers, `h` in the first of them. `M` is the causal mask, "
-        "one on and below the diagonal; multiplied entry by entry it keeps what stands there.",
+        "Heads `h`, `g`, `f` are any heads of three layers, `h` in the first of them, in a model with positions or "
+        "without. `M` is the causal mask, one on and below the diagonal; multiplied entry by entry it keeps what "
+        "stands there.",
     ),
 )
 def virtual_heads(frame: Frame) -> Iterator[Draft]:
@@ -188,11 +189,11 @@ def qk_and_ov_circuits(frame: Frame) -> Iterator[Draft]:
         (Claim((target, factored(frame), mixed(frame))),),
         'The factored form, multiplied out by the mixed product (paper, "The Path Expansion Trick").',
     )
-    direct = Named("C_direct", r"C_{\mathrm{direct}}", Word((w_u, w_e)))
+    direct = Named("C_direct", r"C_{\mathrm{direct}}", Word((w_u, w_e)), flips=True)
     claims, terms, scores = [Claim((direct, direct.body))], [Product((tokens, Transposed(direct)))], []
     for head in frame.walked.layer_heads(0):
         x, up = head_factors(frame, 0, head.number), rf"\mathrm{{{head}}}"
-        ov = Named(f"C_OV[{head}]", f"C_{{OV}}^{{{up}}}", Word((w_u, x["W_O"], x["W_V"], w_e)))
+        ov = Named(f"C_OV[{head}]", f"C_{{OV}}^{{{up}}}", Word((w_u, x["W_O"], x["W_V"], w_e)), flips=True)
         qk = Named(f"C_QK[{head}]", f"C_{{QK}}^{{{up}}}", Word((w_e.T, x["W_Q"].T, x["W_K"], w_e)))
         claims += [Claim((ov, ov.body)), Claim((qk, qk.body))]
         terms.append(Product((Word((x["A"], t)), Transposed(ov))))

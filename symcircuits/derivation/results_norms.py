@@ -42,7 +42,8 @@ _CENTRE = Literal((("2/3", "-1/3", "-1/3"), ("-1/3", "2/3", "-1/3"), ("-1/3", "-
         "Held fixed: the attention patterns and, of every norm, the scale of each token: `D_l` is diagonal, one over "
         "the deviation of each token before layer `l`, and `D_f` that of the norm before the unembedding. `C` "
         "subtracts from every row its mean, `G` is diagonal, the gain, and `b_N` the bias of a norm. Terms through "
-        "different norms carry different scales, so that their sizes are not comparable.",
+        "different norms carry different scales, so that their sizes are not comparable. Scores stand without their "
+        "score scale. There is no position embedding and no MLP.",
     ),
 )
 def layer_norm(frame: Frame) -> Iterator[Draft]:
@@ -87,7 +88,7 @@ def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
         "Centring and gain fold into what reads the stream: first the gain, then the centring, on the reading side.",
     )
     yield Draft("counterexample", (Claim((folded, Product((v, _C, g))), "!="),), "The other order is another matrix.")
-    b, a, ov = Letter("b_N"), _word(h["A"]), _word(h["W_O"], h["W_V"])
+    b, a, ov = Letter("b_N", flips=True), _word(h["A"]), _word(h["W_O"], h["W_V"])
     moved = Product((a, _ones(), Transposed(b), ov.T))
     yield Draft(
         "identity",
@@ -103,8 +104,8 @@ def _two_layers(frame: Frame) -> Iterator[Draft]:
     g = [Letter(f"G_{i}", "diagonal") for i in "12f"]
     a = [_word(x["A"]) for x in heads]
     ov = [_word(x["W_O"], x["W_V"]) for x in heads]
-    fold = [Named(f"V_{i + 1}", f"V_{i + 1}", Product((w, g[i], _C))) for i, w in enumerate(ov)]
-    last = Named("V_f", "V_f", Product((_word(w_u), g[2], _C)))
+    fold = [Named(f"V_{i + 1}", f"V_{i + 1}", Product((w, g[i], _C)), flips=True) for i, w in enumerate(ov)]
+    last = Named("V_f", "V_f", Product((_word(w_u), g[2], _C)), flips=True)
     x = embed()
     y1 = Named("Y_1", "Y_1", Sum((x, Product((a[0], d[0], x, _C, g[0], ov[0].T)))))
     y2 = Named("Y_2", "Y_2", Sum((y1, Product((a[1], d[1], y1, _C, g[1], ov[1].T)))))
@@ -157,13 +158,13 @@ _TWO = Literal((("2", "-2"),))
     heads=(2,),
     conventions=(
         "`W_I` and `W_M` are the matrices by which the MLP reads the stream and writes to it, `m` its activations, "
-        "one row for each token. Held fixed: the attention patterns.",
+        "one row for each token. Held fixed: the attention patterns. There is no position embedding and no layer norm.",
     ),
 )
 def mlp(frame: Frame) -> Iterator[Draft]:
     """Identity I25."""
     t, w_e_t = embedding()
-    w_i, w_m, m, w_u = Letter("W_I"), Letter("W_M"), Letter("m"), read_by(frame)
+    w_i, w_m, m, w_u = Letter("W_I", flips=True), Letter("W_M", flips=True), Letter("m"), read_by(frame)
     x1, heads = _word(stream_symbol(1)), [head_factors(frame, 0, i) for i in (0, 1)]
 
     def paths(reader: Expr) -> Sum:

@@ -94,7 +94,7 @@ def bias_collapse(frame: Frame) -> Iterator[Draft]:
         (Claim((target, plus([*direct, *flat]))),),
         "So no pattern is left in a term that starts from a bias.",
     )
-    bias = Named("v_logits", r"v_{\mathrm{logits}}", Sum(tuple(_column(expr) for expr in flat)))
+    bias = Named("v_logits", r"v_{\mathrm{logits}}", Sum(tuple(_column(expr) for expr in flat)), flips=True)
     yield Draft(
         "collecting by composition type",
         (Claim((bias, bias.body)), Claim((target, plus([*direct, Product((ones, Transposed(bias)))])))),
@@ -115,7 +115,7 @@ def _layer_by_layer(frame: Frame, bias: Named) -> Draft:
         for source in program[layer].sources:
             column = Word(transpose(frame.named(source.factors)[(2 if source.head else 1) :]))
             body.append(frame.over_heads(layer - 1, column) if source.head else column)
-        v = Named(f"v{layer}", f"v_{{{layer}}}", plus(body))
+        v = Named(f"v{layer}", f"v_{{{layer}}}", plus(body), flips=True)
         claims.append(Claim((v, v.body)))
     assert v is not None
     b_u = Word((program[-1].sources[0].factors[1].T,))
@@ -225,7 +225,11 @@ _TWICE = Literal((("2", "0"), ("0", "2")))
     "are not, as two tokens in two dimensions show.",
     "OV and QK Independence (The Freezing Attention Patterns Trick)",
     heads=(1, 1),
-    conventions=("`u` and `v` are any two arrays in place of the one-hot tokens `t`, `a` and `b` any two numbers.",),
+    conventions=(
+        "Held fixed: the attention patterns `A`, except where the text says that they are those of the tokens; no "
+        "position embedding, no layer norm and no MLP.",
+        "`u` and `v` are any two arrays in place of the one-hot tokens `t`, `a` and `b` any two numbers.",
+    ),
 )
 def linearity(frame: Frame) -> Iterator[Draft]:
     """Identity I10."""
@@ -234,7 +238,8 @@ def linearity(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "distributing",
         (Claim((Target("logits"), plus(terms))),),
-        "The sum over paths: with the patterns held fixed, the tokens stand in every term once, inside `X_0`.",
+        "The sum over paths: with the patterns held fixed, the tokens stand in every term once, inside "
+        "`X_0 = t W_E^T`.",
         complete=True,
     )
     at_u = plus([_replaced(expr, u) for expr in terms])

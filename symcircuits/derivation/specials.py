@@ -32,15 +32,21 @@ _OPEN, _CLOSE = Sign("(", r"\bigl("), Sign(")", r"\bigr)")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Named(Special):
-    """A name for an expression, defined in the step where it first stands."""
+    """A name for an expression, defined in the step where it first stands.
+
+    ``flips``: it is a matrix that reads a column, so that TransformerLens's convention names its transpose;
+    ``glyph``: it is called like this symbol, whatever that is called.
+    """
 
     text: str
     latex: str
     body: Expr
+    flips: bool = False
+    glyph: str = ""
     letter = True
 
     def written(self) -> Written:
-        return (Sign(self.text, f"{{{self.latex}}}"),)
+        return (Sign(self.text, f"{{{self.latex}}}", glyph=self.glyph),)
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
         return at.value(self.body, bindings)
@@ -132,11 +138,20 @@ class SquaredNorm(Special):
 # ------------------------------------------------------------------------------------------- changes of basis
 @dataclass(frozen=True, slots=True, repr=False)
 class Letter(Special):
-    """A matrix with a name; of kind ``orthogonal`` (``Q^T Q = Id``), ``diagonal``, ``centring``, or any matrix."""
+    """A matrix with a name; of kind ``orthogonal`` (``Q^T Q = Id``), ``diagonal``, ``centring``, or any matrix.
+
+    ``flips``: as of :class:`Named`.
+    """
 
     name: str
     kind: str = ""
+    flips: bool = False
     letter = True
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether it is its own transpose."""
+        return self.kind in ("diagonal", "centring")
 
     def written(self) -> Written:
         return (Sign(self.name, f"{{{self.name}}}"),)

@@ -18,6 +18,7 @@ from symcircuits.model.forward import Record, Settings, forward
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
 from symcircuits.rings import Array, transpose
+from symcircuits.spelling import visible
 
 __all__ = ["Arrays", "Model", "Run"]
 
@@ -85,7 +86,8 @@ class Model:
         return Model, (self.architecture, weights, scales, self.name, self.notes, self.dtype, self.settings)
 
     def __repr__(self) -> str:
-        return f"<Model {self.name}: {self.architecture}, d_model {self.d_model}, d_vocab {self.d_vocab}, {self.dtype}>"
+        sizes = f"d_model {self.d_model}, d_vocab {self.d_vocab}, {self.dtype}"
+        return f"<Model {visible(self.name)}: {self.architecture}, {sizes}>"
 
     @property
     def d_model(self) -> int:
@@ -165,7 +167,7 @@ class Run:
         return _run, (self.model, self.tokens, self.dtype)  # the same numbers, computed again
 
     def __repr__(self) -> str:
-        return f"<Run of {self.model.name} on tokens {list(self.tokens.shape)}, {self.dtype}>"
+        return f"<Run of {visible(self.model.name)} on tokens {list(self.tokens.shape)}, {self.dtype}>"
 
 
 class Arrays(Mapping[str, Array]):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.notation import amount
+from symcircuits.render.conventions import own_symbols
+from symcircuits.render.prose import plain
 from symcircuits.render.tables import number, paragraph, table
+from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
     from symcircuits.evaluation import Closure
@@ -29,6 +32,7 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
     return {
         "schema": "symcircuits.explain/1",
         "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
+        "notation": found.expansion.notation.json(),
         "tokens": run.tokens.tolist(),
         "ok": found.ok,
         "assumptions": list(found.assumptions),
@@ -67,8 +71,11 @@ def explanation_text(found: Explanation, width: int = 100) -> str:
 def _heading(found: Explanation, width: int) -> str:
     *batch, n = found.run.tokens.shape
     tokens = (f"{amount(batch[0], 'row')} of " if batch else "") + amount(n, "token")
-    lines = [paragraph(f"explain {found.model.name}: {found.model.architecture}; {tokens}", width)]
-    lines += [paragraph(f"- {a}", width, "  ") for a in found.assumptions]
+    lines = [paragraph(f"explain {visible(found.model.name)}: {found.model.architecture}; {tokens}", width)]
+    notation = found.expansion.notation
+    names = f"; {plain(own_symbols(notation), notation)}" if notation.symbols else ""
+    said = [*found.assumptions, f"terms in {notation.convention}{names}"]
+    lines += [paragraph(f"- {visible(line)}", width, "  ") for line in said]
     return "\n".join(lines)
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from symcircuits.derivation import Derivation, Step
-from symcircuits.derivation.checks import Check, Claim
+from symcircuits.derivation.checks import Check
 from symcircuits.derivation.expressions import Expr
 from symcircuits.derivation.flatten import softmax_invisible
+from symcircuits.notation import Notation
+from symcircuits.render.conventions import conventions
+from symcircuits.render.forms import Shown, shown_claims
 from symcircuits.render.latex import expr_latex
+from symcircuits.render.prose import plain
+from symcircuits.render.styles import LatexStyle, TextStyle
 from symcircuits.render.text import expr_text
-from symcircuits.render.words import check_sentence, conventions, plain, seal, title
+from symcircuits.render.words import check_sentence, seal, title
 
 __all__ = ["SCHEMA", "derivation_json"]
 
@@ -21,8 +26,8 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
     """Title, architecture, conventions, terms (families in the generic form), steps with checks, and the seal."""
     frame = derivation.frame
     arch = frame.architecture
-    result = derivation.result
-    named = {"result": result.name, "statement": plain(result.statement), "section": result.section} if result else {}
+    result, notation = derivation.result, derivation.notation
+    named = {"result": result.name, "statement": derivation.statement, "section": result.section} if result else {}
     return {
         "schema": SCHEMA,
         **named,
@@ -38,61 +43,60 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
             "causal": arch.causal,
             "unembed": arch.unembed,
         },
-        "conventions": [plain(line) for line in conventions(derivation)],
+        "notation": notation.json(),
+        "conventions": [plain(line, notation) for line in conventions(derivation)],
         "count": None if frame.generic or result else frame.expansion.count,
         "families" if frame.generic else "terms": [] if result else _terms(derivation),
-        "steps": [_step(step) for step in derivation.steps],
+        "steps": [_step(step, notation) for step in derivation.steps],
         "ok": derivation.ok,
-        "seal": plain(seal(derivation)),
+        "seal": plain(seal(derivation), notation),
     }
 
 
 def _terms(derivation: Derivation) -> list[dict[str, Any]]:
-    frame, found = derivation.frame, []
+    frame, notation, found = derivation.frame, derivation.notation, []
     for term, expr in frame.terms:
         entry: dict[str, Any] = {
             "label": frame.label(term),
             "composition": term.composition,
             "order": term.order,
-            "text": expr_text(expr),
-            "latex": expr_latex(expr),
+            **_expr(expr, notation),
             "sources": list(term.sources),
         }
         if len(term.orders) == 2:
             entry["orders"] = list(term.orders)
             entry["softmax_invisible"] = softmax_invisible(expr)
         if frame.generic:
-            count = frame.count(term)
-            entry |= {"count": {"text": expr_text(count), "latex": expr_latex(count)}}
+            entry |= {"count": _expr(frame.count(term), notation)}
             entry["layers"] = [[h.layer + 1 for h in path.heads] for path in term.paths]
         found.append(entry)
     return found
 
 
-def _expr(expr: Expr) -> dict[str, str]:
-    return {"text": expr_text(expr), "latex": expr_latex(expr)}
+def _expr(expr: Expr, notation: Notation) -> dict[str, str]:
+    return {"text": expr_text(expr, TextStyle(notation)), "latex": expr_latex(expr, LatexStyle(notation))}
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step, notation: Notation) -> dict[str, Any]:
     return {
         "number": step.number,
         "kind": step.kind,
-        "reason": plain(step.reason),
-        "claims": [_claim(claim) for claim in step.claims],
-        "check": _check(step.check),
+        "reason": plain(step.reason, notation),
+        "claims": [_claim(claim) for claim in shown_claims(step, notation)],
+        "check": _check(step.check, notation),
     }
 
 
-def _claim(claim: Claim) -> dict[str, Any]:
+def _claim(claim: Shown) -> dict[str, Any]:
     relation = {"relation": claim.relation} if claim.relation != "=" else {}
-    return {"sides": [_expr(side) for side in claim.sides], **relation}
+    return {"sides": [_expr(side, claim.notation) for side in claim.sides], **relation}
 
 
-def _check(check: Check) -> dict[str, Any]:
+def _check(check: Check, notation: Notation) -> dict[str, Any]:
     return {
         "passed": check.passed,
         "how": check.how,
-        "sentence": plain(check_sentence(check)),
+        "sentence": plain(check_sentence(check), notation),
         "claims": check.claims,
         "size": check.k or None,
         "trials": check.trials or None,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 
-from symcircuits.algebra import Factor, Word
+from symcircuits.algebra import Word
 from symcircuits.derivation import Derivation, Step
-from symcircuits.derivation.checks import Claim
-from symcircuits.derivation.expressions import Expr, Family, Sign, Sum, SumOver
+from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
 from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
 from symcircuits.expansion import Expansion
-from symcircuits.notation import factor_latex, latex_label, scale_latex
+from symcircuits.notation import Notation
+from symcircuits.render.conventions import caption, conventions
+from symcircuits.render.forms import Shown, shown_claims
 from symcircuits.render.layout import Piece, broken, joined, pieces
+from symcircuits.render.prose import prose
+from symcircuits.render.styles import RELATIONS, LatexStyle
 from symcircuits.render.widths import latex_width
-from symcircuits.render.words import check_sentence, conventions, family_title, seal, statement, subject, title
+from symcircuits.render.words import check_sentence, family_title, seal, statement, subject, title
 
 __all__ = ["book_latex", "derivation_display", "derivation_latex", "expansion_display", "expr_latex"]
 
 WIDTH = 45.0  # em of 10 pt on a text block of 160 mm, less a margin for the estimate
+_NARROWEST = 8.0  # room for right-hand sides, below which they stand under the left one
 _LINES_UNDER_BRACE = 14
 _WIDEST_COUNT = 14.0
 _SHOWN_IN_NOTEBOOK = 40
@@ -34,68 +37,12 @@ _PREAMBLE = r"""\documentclass[10pt]{article}
 """
 
 
-class LatexStyle:
-    """Leaves and joints in LaTeX."""
-
-    matrix_joint = r"\,"
-    operator_joint = r"\,"
-    number_joint = r"\,"
-    times = r"\cdot "
-    scale_joint = r"\,"
-    tensor = r"\otimes"
-    comma = r",\;"
-    opening = r"\bigl("
-    closing = r"\bigr)"
-    transposed = r"^{\mathsf{T}}"
-    identity = r"\mathrm{Id}"
-
-    def factor(self, factor: Factor) -> str:
-        """A matrix symbol, transposed or not."""
-        return factor_latex(factor)
-
-    def sign(self, sign: Sign) -> str:
-        """A sign of a special node."""
-        return sign.latex
-
-    def power(self, exponent: int) -> str:
-        """``^{2}``."""
-        return f"^{{{exponent}}}"
-
-    def scale(self, label: str) -> str:
-        """The score scale of a head."""
-        return scale_latex(label)
-
-    def sum_over(self, index: str, layer: int) -> str:
-        """``\\sum_{h_1=1}^{H_1}``."""
-        return rf"\sum_{{{latex_label(index)}=1}}^{{{self.head_count(layer)}}}"
-
-    def target(self, name: str) -> str:
-        """``\\mathrm{logits}``, or ``S^{...}`` for scores."""
-        kind, _, head = name.partition(":")
-        return rf"S^{{{latex_label(head)}}}" if head else rf"\mathrm{{{kind}}}"
-
-    def head_count(self, layer: int) -> str:
-        """``H_1``."""
-        return rf"H_{{{layer + 1}}}"
-
-    def elementary(self, order: int, layers: tuple[int, ...]) -> str:
-        """``e_k(H_1,\\dots,H_L)``."""
-        return rf"e_{{{order}}}({self.head_count(layers[0])},\dots,{self.head_count(layers[-1])})"
-
-    def count_of(self, order: int | None, composition: str | None) -> str:
-        """``N``, ``N_{2}``, ``N_{\\mathrm{QK}}``."""
-        if composition is not None:
-            return rf"N_{{\mathrm{{{composition}}}}}"
-        return "N" if order is None else rf"N_{{{order}}}"
+_ROW = LatexStyle()
 
 
-_RELATIONS = {"=": "=", "!=": r"\neq", "<=": r"\le"}
-_STYLE = LatexStyle()
-
-
-def expr_latex(expr: Expr) -> str:
+def expr_latex(expr: Expr, style: LatexStyle = _ROW) -> str:
     """An expression on one line (math mode, no delimiters)."""
-    return joined(pieces(expr, _STYLE))
+    return joined(pieces(expr, style))
 
 
 # --------------------------------------------------------------------------------------------------- claims
@@ -103,7 +50,7 @@ def _lines(parts: list[Piece], width: float) -> list[str]:
     """One term over as many lines as it needs; a product that goes on starts with a dot."""
     out = []
     for i, line in enumerate(broken(parts, width, latex_width)):
-        goes_on = line[0].joint == _STYLE.matrix_joint
+        goes_on = line[0].joint == LatexStyle.matrix_joint and not line[0].acted_on
         mark = "" if not i else r"\qquad\cdot\, " if goes_on else r"\qquad{}"
         out.append(mark + joined(line))
     return out
@@ -121,17 +68,17 @@ def _coloured(content: str, composition: str) -> str:
     return content if colour == "black" else rf"\textcolor{{{colour}}}{{{content}}}"
 
 
-def _row_lines(expr: Expr, width: float, complete: bool, marked: bool) -> list[str]:
+def _row_lines(expr: Expr, width: float, style: LatexStyle, complete: bool, marked: bool) -> list[str]:
     """The rows of a right-hand side: on one line if it fits, else a term a line, with its composition type."""
     if isinstance(expr, Sum) and all(isinstance(t, Family) for t in expr.terms):
-        return _family_rows(expr, width, marked)
-    parts = pieces(expr, _STYLE)
+        return _family_rows(expr, width, style, marked)
+    parts = pieces(expr, style)
     if not isinstance(expr, Sum) or (latex_width(joined(parts)) <= width and not complete):
         return _lines(parts, width)
     rows: list[str] = []
     for i, term in enumerate(expr.terms):
         label = _term_label(term) if complete else ""
-        lines = _lines(pieces(term, _STYLE), width - (4.2 if label else 1.2))
+        lines = _lines(pieces(term, style), width - (4.2 if label else 1.2))
         lines[0] = ("{}+ " if i else "") + lines[0]
         lines = [_coloured(line, label) for line in lines]
         if label:
@@ -141,15 +88,15 @@ def _row_lines(expr: Expr, width: float, complete: bool, marked: bool) -> list[s
     return rows
 
 
-def _family_rows(expr: Sum, width: float, marked: bool) -> list[str]:
+def _family_rows(expr: Sum, width: float, style: LatexStyle, marked: bool) -> list[str]:
     rows: list[str] = []
     for family in expr.terms:
         assert isinstance(family, Family)
-        rows += _one_family(family, width, marked, first=not rows)
+        rows += _one_family(family, width, style, marked, first=not rows)
     return rows
 
 
-def _one_family(family: Family, width: float, marked: bool, first: bool) -> list[str]:
+def _one_family(family: Family, width: float, style: LatexStyle, marked: bool, first: bool) -> list[str]:
     """A family's terms under braces, so many lines under each that a page can be broken between them."""
     members = family.body.terms if isinstance(family.body, Sum) else (family.body,)
     name, count = _family_label(family, len(members) > 1 or isinstance(members[0], SumOver))
@@ -158,7 +105,7 @@ def _one_family(family: Family, width: float, marked: bool, first: bool) -> list
     label = name + count if one_row else _two_rows(name, count)
     blocks: list[list[str]] = [[]]
     for i, member in enumerate(members):
-        part = _member_lines(member, width - beside - 1.2, len(members) > 1, marked)
+        part = _member_lines(member, width - beside - 1.2, style, len(members) > 1, marked)
         part[0] = ("" if first and not i else "{}+ ") + part[0]
         if blocks[-1] and _height(blocks[-1] + part) > _LINES_UNDER_BRACE:
             blocks.append([])
@@ -182,7 +129,7 @@ def _family_label(family: Family, many: bool) -> tuple[str, str]:
     bilinear = family.order is None
     count = expr_latex(family.count)
     if latex_width(count) > _WIDEST_COUNT:
-        count = _STYLE.count_of(family.order, family.composition if bilinear else None)
+        count = _ROW.count_of(family.order, family.composition if bilinear else None)
     plural = "" if count == "1" else "s"
     return rf"\text{{{family_title(family, bilinear, many)}: }}", rf"{count}\text{{ term{plural}}}"
 
@@ -191,9 +138,9 @@ def _two_rows(first: str, second: str) -> str:
     return rf"\begin{{array}}{{@{{}}l@{{}}}}{first}\\{second}\end{{array}}"
 
 
-def _member_lines(member: Expr, width: float, noted: bool, marked: bool) -> list[str]:
+def _member_lines(member: Expr, width: float, style: LatexStyle, noted: bool, marked: bool) -> list[str]:
     """One term of a family, with its own number of terms behind it where it stands for several, and its mark."""
-    lines = _lines(pieces(member, _STYLE), width)
+    lines = _lines(pieces(member, style), width)
     notes = [f"[{expr_latex(member.count)}]"] if isinstance(member, Family) and noted else []
     notes += [r"\ast"] if marked and softmax_invisible(member) else []
     own = r"\quad" + r"\;".join(notes)
@@ -204,17 +151,18 @@ def _member_lines(member: Expr, width: float, noted: bool, marked: bool) -> list
     return lines
 
 
-def _claim_rows(claim: Claim, known: Collection[Expr], complete: bool, marked: bool) -> list[str]:
-    """The rows of an aligned display; a side that was printed just before is not repeated."""
-    sides = [s for s in claim.sides[1:] if s not in known] or [claim.rhs]
-    left_parts = pieces(claim.lhs, _STYLE)
-    left = joined(left_parts)
+def _claim_rows(claim: Shown, complete: bool, marked: bool) -> list[str]:
+    """The rows of an aligned display."""
+    style, (lhs, *sides) = LatexStyle(claim.notation), claim.sides
+    left = expr_latex(lhs, style)
     used = latex_width(left) + 1.3
-    sign, rows = _RELATIONS[claim.relation], []
-    if len(sides) > 1 and sum(latex_width(expr_latex(s)) + 2 for s in sides) + used <= WIDTH:
-        return [f"{left} &{sign} " + f" {sign} ".join(expr_latex(s) for s in sides)]
+    sign, rows = RELATIONS[claim.relation], []
+    if used > WIDTH - _NARROWEST:
+        return _claim_below(claim, style, complete, marked)
+    if len(sides) > 1 and sum(latex_width(expr_latex(s, style)) + 2 for s in sides) + used <= WIDTH:
+        return [f"{left} &{sign} " + f" {sign} ".join(expr_latex(s, style) for s in sides)]
     for i, side in enumerate(sides):
-        lines = _row_lines(side, WIDTH - used, complete, marked)
+        lines = _row_lines(side, WIDTH - used, style, complete, marked)
         if lines[0].count("\n") > 2:  # several rows under one brace: the left-hand side stands above them
             lines.insert(0, "")
         rows.append((left if not i else "") + f" &{sign} " + lines[0])
@@ -222,9 +170,26 @@ def _claim_rows(claim: Claim, known: Collection[Expr], complete: bool, marked: b
     return rows
 
 
-def _display(step: Step, known: Collection[Expr]) -> str:
+def _claim_below(claim: Shown, style: LatexStyle, complete: bool, marked: bool) -> list[str]:
+    """The rows of a claim whose left-hand side leaves no room beside it."""
+    first, *further = _lines(pieces(claim.sides[0], style), WIDTH - 1)
+    rows = ["&" + first, *("&\\quad " + line for line in further)]
+    for side in claim.sides[1:]:
+        lines = _row_lines(side, WIDTH - 3, style, complete, marked)
+        rows.append(rf"&\quad {RELATIONS[claim.relation]} {lines[0]}")
+        rows += [r"&\quad\quad " + line for line in lines[1:]]
+    return rows
+
+
+def _display(step: Step, notation: Notation, known: Collection[Expr]) -> str:
     complete, marked = "terms" in step.check.also, "softmax" in step.check.also
-    rows = [row for claim in step.claims for row in _claim_rows(claim, known, complete, marked)]
+    claims = [_claim_rows(claim, complete, marked) for claim in shown_claims(step, notation, known)]
+    if any(rows[0].startswith("&") for rows in claims):  # without a left column, which it would not share
+        return "\n".join(map(_aligned, claims))
+    return _aligned([row for rows in claims for row in rows])
+
+
+def _aligned(rows: list[str]) -> str:
     # No page is broken after the first row or before the last.
     body = "".join(row + (" \\\\*" if i in (0, len(rows) - 2) else " \\\\") + "\n  " for i, row in enumerate(rows[:-1]))
     body += rows[-1]
@@ -234,36 +199,6 @@ def _display(step: Step, known: Collection[Expr]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ derivations
-_ESCAPES = {"\\": r"\textbackslash{}", "_": r"\_", "^": r"\^{}", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
-            "{": r"\{", "}": r"\}", "~": r"\~{}"}  # fmt: skip
-_MATH = (
-    (r"\(x\)", r"\\otimes "), (r"\bsum\b", r"\\sum "), (r"\bId\b", r"\\mathrm{Id}"), (r"\^T\b", r"^{\\mathsf{T}}"),
-    (r"sqrt\(d_head\)", r"\\sqrt{d_{\\mathrm{head}}}"), (r"\b(\w)_(\w{2,})\b", r"\1_{\2}"),
-    (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 (?=b)", r"\\mathbf{1}\\,"),
-    (r"^1$", r"\\mathbf{1}"), (r"^A 1 = 1$", r"A\\,\\mathbf{1} = \\mathbf{1}"), (r"\bX(\d+)\b", r"X_{\1}"),
-    (r"(?<=\w) (?=\w)", r"\\,"),
-)  # fmt: skip
-
-
-def _formula(plain: str) -> str:
-    """A short formula of a sentence, written in plain text, as inline mathematics."""
-    plain = re.sub(r"\[(\w+)\]", lambda label: f"^{{{latex_label(label[1])}}}", plain)
-    for pattern, replacement in _MATH:
-        plain = re.sub(pattern, replacement, plain)
-    return f"${plain}$"
-
-
-def prose(text: str) -> str:
-    """A sentence in LaTeX: what stands between backticks is set as a formula, everything else is escaped."""
-    parts = text.split("`")
-    return "".join(_formula(part) if i % 2 else _escaped(part) for i, part in enumerate(parts))
-
-
-def _escaped(text: str) -> str:
-    """Words, with the quotation marks of TeX."""
-    return "".join(_ESCAPES.get(c, c) for c in re.sub(r'"([^"]*)"', r"``\1''", text))
-
-
 def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:
     """A derivation as LaTeX: a fragment (amsmath, amssymb, xcolor), or a document for pdflatex."""
     name = prose(title(derivation))
@@ -272,17 +207,22 @@ def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:
 
 
 def _body(derivation: Derivation, heading: str) -> str:
-    blocks = [heading,
-              prose(subject(derivation)),
-              r"\textit{Conventions.} " + " ".join(prose(line) for line in conventions(derivation))]  # fmt: skip
+    notation = derivation.notation
+
+    def said(sentence: str) -> str:
+        return prose(sentence, notation)
+
+    blocks = [heading, said(subject(derivation)),
+              r"\textit{Conventions.} " + " ".join(map(said, conventions(derivation)))]  # fmt: skip
     known: set[Expr] = set()
     for step in derivation.steps:
-        head = rf"\textbf{{Step {step.number} ({step.kind}).}} {prose(step.reason)}"
-        check = rf"{{\footnotesize {prose(check_sentence(step.check))}\par}}"
-        blocks.append(f"{head}\n{_display(step, known)}\n{check}")
+        head = rf"\textbf{{Step {step.number} ({step.kind}).}} {said(step.reason)}"
+        check = rf"{{\footnotesize {said(check_sentence(step.check))}\par}}"
+        blocks.append(f"{head}\n{_display(step, notation, known)}\n{check}")
         known |= {side for claim in step.claims for side in claim.sides[1:]}
-    blocks.append(rf"\textbf{{Seal.}} {prose(seal(derivation))}")
-    return "\\begingroup\\allowdisplaybreaks\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
+    blocks.append(rf"\textbf{{Seal.}} {said(seal(derivation))}")
+    sloppy = r"\sloppy" if notation.symbols else ""  # names may be long, and are not broken
+    return f"\\begingroup\\allowdisplaybreaks{sloppy}\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
 
 
 def book_latex(name: str, chapters: Mapping[str, Mapping[str, Derivation]]) -> str:
@@ -291,7 +231,7 @@ def book_latex(name: str, chapters: Mapping[str, Mapping[str, Derivation]]) -> s
     for chapter, derivations in chapters.items():
         parts.append(f"\n\\clearpage\n\\section{{{prose(chapter)}}}\n")
         for heading, derivation in derivations.items():
-            said = "" if derivation.result else f"\n\\noindent {prose(statement(derivation))}"
+            said = "" if derivation.result else f"\n\\noindent {prose(statement(derivation), derivation.notation)}"
             parts.append(_body(derivation, rf"\subsection{{{prose(heading)}}}" + said))
     return "\n".join(parts) + "\\end{document}\n"
 
@@ -302,30 +242,36 @@ def derivation_display(derivation: Derivation) -> str:
     known: set[Expr] = set()
     for step in derivation.steps:
         rows.append(rf"&\textbf{{Step {step.number} ({step.kind})}}")
-        for claim in step.claims:
-            sides = [s for s in claim.sides[1:] if s not in known] or [claim.rhs]
+        for claim in shown_claims(step, derivation.notation, known):
+            style, (lhs, *sides) = LatexStyle(claim.notation), claim.sides
             first = True
             for side in sides:
-                for line in _plain_rows(side):
-                    left = f"&{expr_latex(claim.lhs)} {_RELATIONS[claim.relation]} " if first else r"&\quad "
+                for line in _plain_rows(side, style):
+                    left = f"&{expr_latex(lhs, style)} {RELATIONS[claim.relation]} " if first else r"&\quad "
                     rows.append(left + line)
                     first = False
         known |= {side for claim in step.claims for side in claim.sides[1:]}
+    rows.append(_caption(derivation.notation))
     return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
 
 
-def _plain_rows(expr: Expr) -> list[str]:
-    if not isinstance(expr, Sum) or latex_width(expr_latex(expr)) <= WIDTH:
-        return [expr_latex(expr)]
+def _caption(notation: Notation) -> str:
+    """A last row of a notebook's display: the convention, and what is held fixed."""
+    return rf"&\text{{{prose(caption(notation), notation)}}}"
+
+
+def _plain_rows(expr: Expr, style: LatexStyle) -> list[str]:
+    if not isinstance(expr, Sum) or latex_width(expr_latex(expr, style)) <= WIDTH:
+        return [expr_latex(expr, style)]
     bodies = [term.body if isinstance(term, Family) else term for term in expr.terms]
     terms = [t for body in bodies for t in (body.terms if isinstance(body, Sum) else (body,))]
-    return [("+ " if i else "") + expr_latex(t) for i, t in enumerate(terms)]
+    return [("+ " if i else "") + expr_latex(t, style) for i, t in enumerate(terms)]
 
 
 # ------------------------------------------------------------------------------------------------- expansions
 def expansion_display(expansion: Expansion) -> str:
     """An expansion for a notebook (MathJax): its terms with their composition types; beyond 40 the first, and dots."""
-    n, target = expansion.count, _STYLE.target(expansion.target)
+    n, target = expansion.count, _ROW.target(expansion.target)
     if not n:
         return rf"$\displaystyle {target}:\ \text{{no terms}}$"
     shown = expansion.head(n if n <= _SHOWN_IN_NOTEBOOK else 10)
@@ -338,4 +284,5 @@ def expansion_display(expansion: Expansion) -> str:
     if partial:
         rest = r"&\quad + \cdots" if n > len(shown) else "&"
         rows.append(rf"{rest} &&\text{{{n:,} terms}}")
+    rows.append(_caption(expansion.notation))
     return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"

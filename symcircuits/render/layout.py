@@ -27,6 +27,8 @@ from symcircuits.derivation.expressions import (
     Tensor,
     Transposed,
 )
+from symcircuits.notation import Notation
+from symcircuits.render.forms import shown
 
 __all__ = ["Piece", "Style", "broken", "joined", "pieces"]
 
@@ -37,16 +39,21 @@ TERM, FACTOR, DEEPER, NONE = 0, 1, 2, 99
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A string that is never broken; ``before`` is the level of a break before it, ``joint`` what joins it else."""
+    """A string that is never broken; ``before`` is the level of a break before it, ``joint`` what joins it else.
+
+    ``acted_on``: it is what the map before it acts on, and no factor.
+    """
 
     text: str
     before: int = NONE
     joint: str = ""
+    acted_on: bool = False
 
 
 class Style(Protocol):
-    """How one format writes leaves and joints."""
+    """How one format writes leaves and joints, in one notation."""
 
+    notation: Notation
     matrix_joint: str
     operator_joint: str
     number_joint: str
@@ -118,7 +125,11 @@ def is_operator(expr: Expr) -> bool:
 
 
 def pieces(expr: Expr, style: Style) -> list[Piece]:
-    """The pieces of an expression, in reading order."""
+    """The pieces of an expression as the style's notation shows it, in reading order."""
+    return _pieces(shown(expr, style.notation), style)
+
+
+def _pieces(expr: Expr, style: Style) -> list[Piece]:
     match expr:
         case Word():
             return _word(expr.scales, expr.fused, style)
@@ -139,7 +150,7 @@ def pieces(expr: Expr, style: Style) -> list[Piece]:
         case Apply():
             return _apply(expr, style)
         case Family():
-            return pieces(expr.body, style)
+            return _pieces(expr.body, style)
         case Special():
             return _special(expr, style)
         case _:
@@ -193,7 +204,7 @@ def _deeper(parts: list[Piece]) -> list[Piece]:
 
 def _grouped(expr: Expr, style: Style, group: bool) -> list[Piece]:
     """The pieces, in parentheses where asked."""
-    inner = pieces(expr, style)
+    inner = _pieces(expr, style)
     if not group:
         return inner
     inner = _deeper(inner)
@@ -235,7 +246,7 @@ def _sum(expr: Sum, style: Style) -> list[Piece]:
     out: list[Piece] = []
     for term in expr.terms:
         negative = isinstance(term, Number) and term.value < 0
-        part = pieces(Number(-term.value) if negative and isinstance(term, Number) else term, style)
+        part = _pieces(Number(-term.value) if negative and isinstance(term, Number) else term, style)
         sign = "- " if negative else "+ "
         if out:
             part = [replace(part[0], text=sign + part[0].text, before=TERM, joint=" "), *part[1:]]
@@ -248,7 +259,7 @@ def _sum(expr: Sum, style: Style) -> list[Piece]:
 def _tensor(expr: Tensor, style: Style) -> list[Piece]:
     out: list[Piece] = []
     for slot in expr.slots:
-        part = _deeper(pieces(slot, style))
+        part = _deeper(_pieces(slot, style))
         if out:
             part = [replace(part[0], text=f"{style.tensor} {part[0].text}", before=FACTOR, joint=" "), *part[1:]]
         out += part
@@ -261,7 +272,9 @@ def _apply(expr: Apply, style: Style) -> list[Piece]:
     if len(expr.arguments) == 1:
         argument = expr.arguments[0]
         one = isinstance(argument, Word) and len(argument.scales + argument.fused) == 1
-        return operator + _after(_grouped(argument, style, not one), FACTOR, style.operator_joint)
+        one = one or (isinstance(argument, Special) and argument.letter)
+        first, *rest = _after(_grouped(argument, style, not one), FACTOR, style.operator_joint)
+        return [*operator, replace(first, acted_on=True), *rest]
     parts = [_grouped(a, style, False) for a in expr.arguments]
     parts[0] = [replace(parts[0][0], text=style.opening + parts[0][0].text), *parts[0][1:]]
     parts[0][-1] = replace(parts[0][-1], text=parts[0][-1].text + style.comma)

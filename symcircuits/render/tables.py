@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from symcircuits.notation import amount
+from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
     from symcircuits.verification import Report
@@ -91,7 +92,7 @@ def report_text(report: Report, width: int = 100) -> str:
         [mark[c.passed], c.name, number(c.error), number(c.bound), f"{c.target}: {_what(c.what, c.details)}"]
         for c in report.checks
     ]
-    head = paragraph(f"verify {report.subject}", width)
+    head = paragraph(f"verify {visible(report.subject)}", width)
     body = table(rows, ["", "check", "error", "bound", "what was checked"], width, right=[2, 3])
     failed = [c for c in report.checks if c.passed is False]
     end = (

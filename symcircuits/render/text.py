@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from textwrap import fill, wrap
 
-from symcircuits.algebra import Factor, Word
+from symcircuits.algebra import Word
 from symcircuits.derivation import Derivation, Step
-from symcircuits.derivation.checks import Claim
-from symcircuits.derivation.expressions import Expr, Family, Sign, Sum, SumOver
+from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
 from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
+from symcircuits.notation import ROW, Notation
+from symcircuits.render.conventions import conventions
+from symcircuits.render.forms import Shown, shown_claims
 from symcircuits.render.layout import broken, joined, pieces
-from symcircuits.render.words import check_sentence, conventions, family_title, seal, subject, title
+from symcircuits.render.prose import sentence
+from symcircuits.render.styles import TextStyle
+from symcircuits.render.words import check_sentence, family_title, seal, subject, title
 
 __all__ = ["derivation_text", "expr_text"]
 
@@ -20,71 +24,18 @@ _UNBROKEN = "\N{NO-BREAK SPACE}"
 _SHORT = 12  # room is kept at the right margin for a note of at most so many characters
 
 
-class TextStyle:
-    """Leaves and joints in text notation."""
-
-    matrix_joint = " @ "
-    operator_joint = " "
-    number_joint = " * "
-    times = " * "
-    scale_joint = " * "
-    tensor = "(x)"
-    comma = ","
-    opening = "("
-    closing = ")"
-    transposed = ".T"
-    identity = "Id"
-
-    def factor(self, factor: Factor) -> str:
-        """``W_OV[L0H1].T``."""
-        return factor.text
-
-    def sign(self, sign: Sign) -> str:
-        """A sign of a special node."""
-        return sign.text
-
-    def power(self, exponent: int) -> str:
-        """``^2``."""
-        return f"^{exponent}"
-
-    def scale(self, label: str) -> str:
-        """``scale[L1H0]``."""
-        return f"scale[{label}]"
-
-    def sum_over(self, index: str, layer: int) -> str:
-        """``sum[h_1=1..H_1]``."""
-        return f"sum[{index}=1..{self.head_count(layer)}]"
-
-    def target(self, name: str) -> str:
-        """``logits``, or ``S[L1H0]`` for scores."""
-        kind, _, head = name.partition(":")
-        return f"S[{head}]" if head else kind
-
-    def head_count(self, layer: int) -> str:
-        """``H_1``."""
-        return f"H_{layer + 1}"
-
-    def elementary(self, order: int, layers: tuple[int, ...]) -> str:
-        """``e_k(H_1, ..., H_L)``."""
-        return f"e_{order}({self.head_count(layers[0])}, ..., {self.head_count(layers[-1])})"
-
-    def count_of(self, order: int | None, composition: str | None) -> str:
-        """``N``, ``N_2``, ``N_QK``."""
-        return f"N_{composition}" if composition is not None else "N" if order is None else f"N_{order}"
+_ROW = TextStyle()
 
 
-_STYLE = TextStyle()
-
-
-def expr_text(expr: Expr) -> str:
+def expr_text(expr: Expr, style: TextStyle = _ROW) -> str:
     """An expression on one line."""
-    return joined(pieces(expr, _STYLE))
+    return joined(pieces(expr, style))
 
 
-def _term_lines(term: Expr, sign: str, note: str) -> list[str]:
+def _term_lines(term: Expr, style: TextStyle, sign: str, note: str) -> list[str]:
     """One term, with its sign and a note at the right margin; it goes on with ``@`` on further lines."""
     room = WIDTH - 6 - (len(note) + 2 if len(note) <= _SHORT else 0)
-    parts = pieces(term, _STYLE)
+    parts = pieces(term, style)
     lines = broken(parts, room, len)
     if len(lines) > 1:
         lines = broken(parts, room - 4, len)  # room for what stands before the further lines
@@ -105,20 +56,20 @@ def _composition(term: Expr) -> str:
     return composition_of_word(term) if isinstance(term, Word) else ""
 
 
-def _side_lines(expr: Expr, relation: str, complete: bool, marked: bool) -> list[str]:
+def _side_lines(expr: Expr, style: TextStyle, relation: str, complete: bool, marked: bool) -> list[str]:
     terms = expr.terms if isinstance(expr, Sum) else (expr,)
     lines: list[str] = []
     for i, term in enumerate(terms):
         sign = relation if not i else "+ "
         if isinstance(term, Family):
-            lines += _family_lines(term, sign, marked)
+            lines += _family_lines(term, style, sign, marked)
         else:
             note = _composition(term) if complete else ""
-            lines += _term_lines(term, sign, f"[{note}]" if note else "")
+            lines += _term_lines(term, style, sign, f"[{note}]" if note else "")
     return lines
 
 
-def _family_lines(family: Family, sign: str, marked: bool) -> list[str]:
+def _family_lines(family: Family, style: TextStyle, sign: str, marked: bool) -> list[str]:
     """A family: its name and number of terms, then its members, with ``*`` at those that softmax does not see."""
     members = family.body.terms if isinstance(family.body, Sum) else (family.body,)
     name = family_title(family, family.order is None, len(members) > 1 or isinstance(members[0], SumOver))
@@ -129,33 +80,33 @@ def _family_lines(family: Family, sign: str, marked: bool) -> list[str]:
         note = f"[{expr_text(member.count)}]" if isinstance(member, Family) and len(members) > 1 else ""
         if marked and softmax_invisible(member):
             note = f"* {note}".strip()
-        lines += _term_lines(member, sign if not i else "+ ", note)
+        lines += _term_lines(member, style, sign if not i else "+ ", note)
     return lines
 
 
-def _claim_lines(claim: Claim, known: Collection[Expr], complete: bool, marked: bool) -> list[str]:
-    sides = [s for s in claim.sides[1:] if s not in known] or [claim.rhs]
+def _claim_lines(claim: Shown, complete: bool, marked: bool) -> list[str]:
+    style, (lhs, *sides) = TextStyle(claim.notation), claim.sides
     sign = f"{claim.relation} "
-    one = "  " + f" {sign}".join(map(expr_text, (claim.lhs, *sides)))
+    one = "  " + f" {sign}".join(expr_text(side, style) for side in (lhs, *sides))
     if len(one) <= WIDTH and not complete:
         return [one]
-    left = broken(pieces(claim.lhs, _STYLE), WIDTH - 2, len)
-    shown = (line for side in sides for line in _side_lines(side, sign, complete, marked))
+    left = broken(pieces(lhs, style), WIDTH - 2, len)
+    shown = (line for side in sides for line in _side_lines(side, style, sign, complete, marked))
     above = [("    @ " if i and line[0].joint.strip() == "@" else "  ") + joined(line) for i, line in enumerate(left)]
     return above + list(shown)
 
 
-def _step_text(step: Step, known: Collection[Expr]) -> str:
-    head = _paragraph(f"Step {step.number} ({step.kind}). {step.reason}")
+def _step_text(step: Step, notation: Notation, known: Collection[Expr]) -> str:
+    head = _paragraph(f"Step {step.number} ({step.kind}). {step.reason}", notation)
     complete, marked = "terms" in step.check.also, "softmax" in step.check.also
-    body = [line for claim in step.claims for line in _claim_lines(claim, known, complete, marked)]
-    return "\n".join([head, "", *body, "", _paragraph(check_sentence(step.check), "  ")])
+    claims = shown_claims(step, notation, known)
+    body = [line for claim in claims for line in _claim_lines(claim, complete, marked)]
+    return "\n".join([head, "", *body, "", _paragraph(check_sentence(step.check), notation, "  ")])
 
 
-def _paragraph(sentence: str, indent: str = "", further: str | None = None) -> str:
+def _paragraph(text: str, notation: Notation = ROW, indent: str = "", further: str | None = None) -> str:
     """A sentence in lines; a formula in it is not broken."""
-    parts = sentence.split("`")
-    parts[1::2] = [part.replace(" ", _UNBROKEN) for part in parts[1::2]]
+    parts = [part.replace(" ", _UNBROKEN) if formula else part for formula, part in sentence(text, notation)]
     further = indent if further is None else further
     filled = fill("".join(parts), WIDTH, initial_indent=indent, subsequent_indent=further)
     return filled.replace(_UNBROKEN, " ")
@@ -163,12 +114,12 @@ def _paragraph(sentence: str, indent: str = "", further: str | None = None) -> s
 
 def derivation_text(derivation: Derivation) -> str:
     """A derivation as text: title, conventions, steps with their checks, and the seal."""
-    name = title(derivation)
-    blocks = [f"{name}\n{'=' * len(name)}", _paragraph(subject(derivation))]
-    blocks.append("\n".join(_paragraph(f"- {c}", "", "  ") for c in conventions(derivation)))
+    name, notation = title(derivation), derivation.notation
+    blocks = [f"{name}\n{'=' * len(name)}", _paragraph(subject(derivation), notation)]
+    blocks.append("\n".join(_paragraph(f"- {c}", notation, "", "  ") for c in conventions(derivation)))
     known: set[Expr] = set()
     for step in derivation.steps:
-        blocks.append(_step_text(step, known))
+        blocks.append(_step_text(step, notation, known))
         known |= {side for claim in step.claims for side in claim.sides[1:]}
-    blocks.append(_paragraph(seal(derivation)))
+    blocks.append(_paragraph(seal(derivation), notation))
     return "\n\n".join(blocks) + "\n"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
+from symcircuits.architecture import SOURCE_BIASES, possible_biases
 from symcircuits.derivation import Derivation
 from symcircuits.derivation.checks import Check
 from symcircuits.derivation.expressions import Family
 from symcircuits.derivation.frames import Frame
+from symcircuits.expansion import expand
 
-__all__ = ["check_sentence", "conventions", "family_title", "plain", "seal", "section", "statement", "subject", "title"]
+__all__ = ["check_sentence", "family_title", "seal", "section", "statement", "subject", "title"]
 
 _LISTED = 12  # biases are named one by one up to so many
-
-
-def plain(text: str) -> str:
-    """A sentence without the marks around its formulas."""
-    return text.replace("`", "")
 
 
 def title(derivation: Derivation) -> str:
@@ -78,116 +76,58 @@ def subject(derivation: Derivation) -> str:
         return derivation.result.statement
     if derivation.result is not None:
         return f"{derivation.result.statement} {_shown_for(frame)}"
-    return _shown_for(frame)
+    return _shown_for(frame, asked_for=True)
 
 
-def _shown_for(frame: Frame) -> str:
+def _shown_for(frame: Frame, asked_for: bool = False) -> str:
     if not frame.generic:
         return f"Model: {frame.architecture}.{_biases(frame)}"
     layers = "1 layer" if frame.depth == 1 else f"{frame.depth} layers"
     extra = str(frame.walked).partition(", heads ")[2].split(", ")[1:]
     below = " below the head" if frame.head is not None else ""
     heads = ", any number of heads in each" if frame.depth else ""
+    asked = f" (asked for heads {','.join(map(str, frame.architecture.heads)) or 'none'})" if asked_for else ""
     said = [
-        f"Model: attention-only, {layers}{below}{heads}",
+        f"Model: attention-only, {layers}{below}{heads}{asked}",
         *(e for e in extra if e != "biases"),
     ]
     return ", ".join(said) + "." + _biases(frame)
 
 
 def _biases(frame: Frame) -> str:
-    """Which biases occur in the formulas, so which kind of head is meant."""
+    """Which biases occur in the formulas, so which kind of head is meant, and which of the model's do not."""
     names = [f"`{name}`" for name in frame.biases]
+    hidden = _hidden_biases(frame)
     if not names:
-        return " No bias occurs in the formulas." if frame.architecture.biases else ""
+        return f" No bias occurs in the formulas. The model has {hidden}." if hidden else ""
     if len(names) > _LISTED:
-        kinds = Counter(name.partition("[")[0] for name in frame.biases)
-        names = [f"{n} of kind `{kind}`" for kind, n in kinds.items()]
+        names = _by_kind(frame.biases)
     every = ""
     if any("[h_" in name for name in frame.biases):
         every = "; `b_V[h_l]`: every head of layer `l` has one"
-    return f" Biases in the formulas: {', '.join(names)}, and no others{every}."
+    also = f"; the model has {hidden} too" if hidden else ""
+    return f" Biases in the formulas: {', '.join(names)}, and no others{every}{also}."
 
 
-def conventions(derivation: Derivation) -> list[str]:
-    """What a reader must know: conventions, and what is held fixed."""
-    frame = derivation.frame
-    lines = [_rows(frame), _held_fixed(frame)]
-    if derivation.result is not None:
-        lines[1:] = derivation.result.conventions or [lines[1]]
-        if not derivation.result.names_model:
-            return lines
-    if frame.generic and frame.depth:
-        names = "index `h_l` runs"
-        if frame.head is not None:
-            names = "indices `h_l`, `q_l` (on the query side) and `k_l` (on the key side) run"
-        lines.append(
-            f"Layers are numbered from 1 and layer `l` has `H_l` heads; the {names} from 1 to `H_l`. "
-            "A given head is called by its label, counted from 0: L0H0 is the first head of the first layer, "
-            "`h_1 = 1`."
-        )
-    elif frame.depth or frame.head is not None:
-        lines.append("Heads are called by their labels, counted from 0: L0H2 is the third head of the first layer. "
-                     "Layers in formulas are numbered from 1: `X_l` is the stream after `l` layers"
-                     + _head_counts(frame.architecture.heads[: frame.depth]) + ".")  # fmt: skip
-    if frame.head is not None:
-        lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar, applied once."
-                     if frame.expansion.readout.scale else "The scores of this model carry no scale.")  # fmt: skip
-    if frame.biases:
-        lines.append("Biases are sources of their own; `1 b^T`, with `1` the column of ones, is the same row for "
-                     "every token.")  # fmt: skip
-    if frame.architecture.positions:
-        where = "the stream" if frame.architecture.positions == "standard" else "the input of queries and keys only"
-        lines.append(f"`P` is the position embedding; it is added to {where}.")
-    return lines
+def _hidden_biases(frame: Frame) -> str:
+    """The biases of the model that occur in no formula: by their kind where all of it are there."""
+    arch = frame.architecture
+    hidden = arch.biases - {s.name for s in expand(arch, frame.target).sources}
+    possible = possible_biases(arch)
+    said = []
+    for kind in SOURCE_BIASES:
+        every = [name for name in possible if name.partition("[")[0] == kind]
+        names = [name for name in every if name in hidden]
+        if names == every:
+            said += [f"`{kind}`"] if names else []
+        else:
+            said += [f"`{name}`" for name in names] if len(names) <= _LISTED else _by_kind(names)
+    return ", ".join(said)
 
 
-def _rows(frame: Frame) -> str:
-    """The row convention, and what a head of this model does."""
-    said = ["Row convention: a stream `X` has one row for each token"]
-    if frame.depth:
-        said.append(f"a head maps `X` to {_head_map(frame)}; `W_OV = W_O W_V`")
-    if frame.head is not None:
-        stream = "Y" if frame.architecture.positions == "shortformer" else "X"
-        scale = "s " if frame.expansion.readout.scale else ""
-        score = f"`{scale}{stream} W_QK {stream}^T`"
-        kinds = {name.partition("[")[0] for name in frame.biases}
-        if kinds & {"b_Q", "b_K"}:
-            q, k = (f"({stream} W_{x}^T + 1 b_{x}^T)" if f"b_{x}" in kinds else f"({stream} W_{x}^T)" for x in "QK")
-            score = f"`{scale}{q} {k}^T`"
-        where = "`W_QK = W_Q^T W_K`" + (" and `Y = X + P`" if stream == "Y" else "")
-        said.append(f"the scores of {frame.head} are {score}, with {where} (rows are queries, columns keys)")
-    return "; ".join(said) + "."
-
-
-def _head_map(frame: Frame) -> str:
-    """What the heads below make of a stream: with a value bias or without, or some so and some so."""
-    biased = {
-        f"b_V[{h}]" in frame.walked.biases for layer in range(frame.depth) for h in frame.walked.layer_heads(layer)
-    }
-    shown = {False: "`A X W_OV^T`", True: "`A (X W_V^T + 1 b_V^T) W_O^T`"}
-    if len(biased) == 2:
-        return f"{shown[False]}, or to {shown[True]} where it has a value bias"
-    return shown[True in biased]
-
-
-def _held_fixed(frame: Frame) -> str:
-    """What is held fixed, and what the formulas are linear in."""
-    if not frame.depth:
-        return "There is no layer norm and no MLP."
-    if frame.head is None:
-        linear = "every formula is linear in what enters the stream" + (
-            " and in `b_U`" if "b_U" in frame.biases else ""
-        )
-    else:
-        linear = "the scores are bilinear: linear in what enters the query side, and linear in what enters the key side"
-    return f"Held fixed: the attention patterns `A`, and so {linear}; no layer norm and no MLP."
-
-
-def _head_counts(heads: tuple[int, ...]) -> str:
-    """What the symbols ``H_l`` stand for here."""
-    values = ", ".join(f"`H_{i} = {n}`" for i, n in enumerate(heads, 1))
-    return f"; layer `l` has `H_l` heads, here {values}" if heads else ""
+def _by_kind(names: Iterable[str]) -> list[str]:
+    kinds = Counter(name.partition("[")[0] for name in names)
+    return [f"{n} of kind `{kind}`" for kind, n in kinds.items()]
 
 
 def family_title(family: Family, bilinear: bool, many: bool) -> str:
