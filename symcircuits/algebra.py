@@ -415,6 +415,11 @@ def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
                 f"vocabulary (the logits), but {word.fused[-1].text} offers {word.col}. Rule 2 (words): L X R.",
                 2, "", word.fused[-1].text,
             )  # fmt: skip
+        if word.col.space.kind == "model" and word.row.space.kind != "context":
+            raise IllTyped(
+                f"{word.text} is no finished word: it starts with {word.fused[0].text}, the norm of a reader of the "
+                "stream, but it ends in the stream. Rule 2 (words): L X R.", 2, word.fused[0].text,
+            )  # fmt: skip
         if word.scales:
             raise IllTyped(f"{word.text}: a score scale stands before a word that is no score. Rule 3 (scores).", 3)
         return word
@@ -422,6 +427,12 @@ def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
     _check_sides(query.factors, "query")
     _check_sides(key.factors, "key")
     owner = _owner(query)
+    for f in query.factors:
+        if f.symbol.glyph == "D" and f.symbol.label[:1] == "Q" and f.symbol.label[1:] != owner:
+            raise IllTyped(
+                f"{f.text} scales the queries of another head than {owner}, whose scores these are. Rule 3 (scores): a "
+                "head's queries go through their own norm.", 3, f.text,
+            )  # fmt: skip
     wanted = None if scaled is None else ((owner,) if scaled else ())
     if word.scales not in (((), (owner,)) if wanted is None else (wanted,)):
         seen = " * ".join(f"scale[{s}]" for s in word.scales) or "no scale"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from symcircuits.architecture import attention_only
+from symcircuits.architecture import transformer
 from symcircuits.derivation import Derivation, derive, theorem
 from symcircuits.files import check_writable, write_bytes, write_text
 from symcircuits.notation import ROW, Notation
@@ -29,7 +29,7 @@ Maker = Callable[[], Derivation]
 
 
 def _expansion(heads: tuple[int, ...], target: str = "logits", form: str = "generic", **options: Any) -> Maker:
-    return lambda: derive(attention_only(heads, **options), target, form)
+    return lambda: derive(transformer(heads, **options), target, form)
 
 
 def _theorem(name: str) -> Maker:
@@ -76,10 +76,24 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[str, Maker]]] = {
         "scores_query_key_biases": (
             "Scores with query and key biases", _expansion((2, 2), "scores:L1H0", biases=["b_Q", "b_K"]),
         ),
+        "query_key_biases": ("Query and key biases in one matrix", _theorem("query_key_biases")),
     },
-    "Layer norm and MLPs": {
+    "Norms, MLPs and grouped queries": {
         "layer_norm": ("Layer norm", _theorem("layer_norm")),
+        "logits_layer_norm": ("Logits through layer norms", _expansion((2, 2), norm="LN", biases=["b_N"])),
+        "scores_layer_norm": ("Scores through layer norms", _expansion((2, 2), "scores:L1H0", norm="LN")),
+        "logits_rms_norm": ("Logits through RMS norms", _expansion((2, 2), norm="RMS")),
         "mlp": ("MLPs", _theorem("mlp")),
+        "logits_mlps": ("Logits, what MLPs write as sources", _expansion((2, 2), norm="LN", mlps=True)),
+        "logits_parallel_blocks": (
+            "Logits of parallel blocks", _expansion((2, 2), norm="RMS", gains=False, mlps=True, parallel=True),
+        ),
+        "logits_grouped_queries": (
+            "Logits of grouped queries", _expansion((4, 4), biases=["b_V"], groups=(2, 2)),
+        ),
+        "scores_grouped_queries": (
+            "Scores of grouped queries", _expansion((4, 4), "scores:L1H3", "enumerated", groups=(2, 2)),
+        ),
     },
     "Interventions": {
         "ablation": ("Removing a head", _theorem("ablation")),
@@ -98,7 +112,13 @@ def derivations() -> Iterator[tuple[str, str, str, Derivation]]:
 # ------------------------------------------------------------------------------------------------------ the index
 def _checks(derivation: Derivation) -> str:
     """``13 claims in 9 steps: 10 mod p, 3 by counting``."""
-    by = {"values": "mod p", "indices": "mod p", "count": "by counting", "exact": "by SymPy"}
+    by = {
+        "values": "mod p",
+        "indices": "mod p",
+        "count": "by counting",
+        "exact": "by SymPy",
+        "model": "on a real model",
+    }
     numbers: dict[str, int] = {}
     for step in derivation.steps:
         how = by[step.check.how]
@@ -128,8 +148,8 @@ def index() -> str:
         "One file for each result, and beside it the LaTeX document that it writes. Every step was checked before it "
         "was\nprinted: `mod p` exactly, on random matrices over a prime field (a wrong claim passes with probability "
         "below\n1e-12; each step says its own bound), `by counting` of terms that were listed, `by SymPy` with exact "
-        "numbers.\nFormulas are in the row convention, the attention patterns are held fixed; every document says what "
-        "else it assumes.\n"
+        "numbers,\n`on a real model` up to rounding. Formulas are in the row convention, the attention patterns are "
+        "held fixed; every\ndocument says what else it assumes.\n"
         'Sections are those of "A Mathematical Framework for Transformer Circuits" (2021).\n\n'
         "This page is written by `python -m symcircuits.book derivations`; do not edit it.\n"
     )

@@ -197,12 +197,15 @@ def _add_derive(commands: Any) -> None:
         commands, "derive", does.derive,
         "  symcircuits derive --heads 3,3\n"
         "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex\n"
-        "  symcircuits derive --heads 3,3 --notation paper --symbol W_OV=M --symbol A=Omega",
+        "  symcircuits derive --heads 3,3 --notation paper --symbol W_OV=M --symbol A=Omega\n"
+        "  symcircuits derive --heads 4,4 --norm LN --mlps --key-value-heads 2,2 --form generic --format text\n"
+        "  symcircuits derive --theorem layer_norm --format text",
     )  # fmt: skip
-    _architecture_options(parser)
+    parser.add_argument("--theorem", metavar="NAME", help="a result by its name, instead of --heads")
+    _architecture_options(parser, required=False)
     parser.add_argument("--target", metavar="T", help="logits (default), stream or scores:L1H0")
     parser.add_argument(
-        "--form", choices=["enumerated", "generic"], default="enumerated", help="every term, or sums over heads"
+        "--form", choices=["enumerated", "generic"], help="every term (enumerated, the default), or sums over heads"
     )
     parser.add_argument("--format", choices=["latex", "text", "json"], default="latex")
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")

@@ -14,6 +14,7 @@ from symcircuits.architecture import Architecture, transformer
 from symcircuits.notation import Notation, amount
 
 if TYPE_CHECKING:
+    from symcircuits.derivation import Derivation
     from symcircuits.model import Model
 
 __all__ = ["book", "check", "count", "demo", "derive", "explain", "verify"]
@@ -73,6 +74,14 @@ def _read_symbols(given: list[str]) -> dict[str, str]:
     return names
 
 
+def _described(options: argparse.Namespace) -> list[str]:
+    """The options given that describe an architecture, beside --heads."""
+    flags = ("biases", "no_scale", "bidirectional", "no_unembed", "no_gains", "mlps", "key_value_heads")
+    found = [o for o in flags if getattr(options, o)]
+    found += [o for o in ("positions", "norm") if getattr(options, o) != "none"]
+    return [f"--{o.replace('_', '-')}" for o in found]
+
+
 def _at_least_zero(name: str, number: int | None) -> None:
     if number is not None and number < 0:
         raise ValueError(f"{name} must be 0 or more, not {number}")
@@ -125,8 +134,6 @@ def count(options: argparse.Namespace) -> int:
 
 
 def derive(options: argparse.Namespace) -> int:
-    from symcircuits.derivation import derive
-
     if options.standalone and options.format != "latex":
         raise ValueError("--standalone makes a LaTeX document; it does not go with --format " + options.format)
     if options.output == "-":
@@ -135,8 +142,7 @@ def derive(options: argparse.Namespace) -> int:
         from symcircuits.files import check_writable, write_text
 
         check_writable(options.output)
-    architecture, notation = _read_architecture(options), _read_notation(options)
-    found = derive(architecture, _default_target(architecture, options.target), options.form, notation=notation)
+    found = _derived(options)
     if options.format == "latex":
         text = found.latex(standalone=options.standalone)
     elif options.format == "text":
@@ -153,6 +159,22 @@ def derive(options: argparse.Namespace) -> int:
     return 0
 
 
+def _derived(options: argparse.Namespace) -> Derivation:
+    """The derivation that is asked for: of an architecture, or a result by its name."""
+    from symcircuits.derivation import derive, theorem
+
+    if (options.theorem is None) == (options.heads is None):
+        raise ValueError("give either --heads or --theorem NAME")
+    notation = _read_notation(options)
+    if options.theorem is None:
+        architecture, form = _read_architecture(options), options.form or "enumerated"
+        return derive(architecture, _default_target(architecture, options.target), form, notation=notation)
+    wrong = _described(options) + [f"--{o}" for o in ("target", "form") if getattr(options, o) is not None]
+    if wrong:
+        raise ValueError(f"{wrong[0]} goes with --heads; a theorem says by itself of what it speaks")
+    return theorem(options.theorem, notation=notation)
+
+
 def _load(path: str) -> Model:
     from symcircuits.loaders import load
 
@@ -167,11 +189,9 @@ def verify(options: argparse.Namespace) -> int:
 
     if (options.model is None) == (options.heads is None):
         raise ValueError("give either --heads or a MODEL to verify")
-    flags = ("biases", "no_scale", "bidirectional", "no_unembed", "no_gains", "mlps", "key_value_heads")
-    described = [o for o in flags if getattr(options, o)]
-    described += [o for o in ("positions", "norm") if getattr(options, o) != "none"]
+    described = _described(options)
     if options.model is not None and described:
-        raise ValueError(f"--{described[0].replace('_', '-')} goes with --heads; a MODEL says by itself what it has")
+        raise ValueError(f"{described[0]} goes with --heads; a MODEL says by itself what it has")
     _at_least_zero("--seed", options.seed)
     _at_least_zero("--max-terms", options.max_terms)
     subject = _load(options.model) if options.model is not None else _read_architecture(options)

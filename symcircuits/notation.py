@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 _GLYPHS = {
-    "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0",
+    "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0", "Y": "Y",
     "W_E": "W_E", "W_U": "W_U", "W_Q": "W_Q", "W_K": "W_K", "W_V": "W_V", "W_O": "W_O",
     "W_OV": "W_{OV}", "W_QK": "W_{QK}",
     "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "b_N": "b_N", "R": "R_{j-i}",
@@ -177,7 +177,9 @@ def glyphs_of(factors: Iterable[Factor]) -> set[str]:
 
 # ------------------------------------------------------------------------------------------ symbols and words
 def latex_label(label: str) -> str:
-    """A head or layer label in LaTeX: ``\\mathrm{L0H1}``; a generic head, ``h_1`` or ``h``, in italics."""
+    """A label in LaTeX: ``\\mathrm{L0H1}``; a generic head, ``h_1`` or ``h``, or its group, ``G(h_1)``, in italics."""
+    if label[:2] == "G(":
+        return f"G({latex_label(label[2:-1])})"
     letter, _, number = label.partition("_")
     if letter.islower() and len(letter) == 1:
         return letter + (f"_{{{number}}}" if number else "")

@@ -18,8 +18,8 @@ from symcircuits.algebra import Factor, Index, Space, Symbol
 from symcircuits.architecture import FINAL, Architecture, Head, as_head
 
 __all__ = [
-    "Branch", "Layer", "Program", "Readout", "Source", "embedding", "pattern", "readout", "rotation", "stream_program",
-    "weight",
+    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "norm", "pattern", "readout", "rotation",
+    "stream_program", "weight",
 ]  # fmt: skip
 
 
@@ -133,8 +133,9 @@ def embedding() -> tuple[Factor, ...]:
 class Norm:
     """The frozen norm with that label, read at a point of the stream; without label: none, the stream as it is.
 
-    ``left`` is ``D``, ``right`` centring and gain, ``context`` and ``model`` the spaces of what comes out. Of a folded
-    RMS norm nothing stands on the right: what reads it reads the model space, scaled.
+    ``left`` is ``D``, ``right`` centring and gain, ``context`` and ``model`` the spaces of what comes out, ``bias``
+    the source ``1 b_N^T`` where there is one. Of a folded RMS norm nothing stands on the right: what reads it reads
+    the model space, scaled.
     """
 
     label: str
@@ -142,6 +143,13 @@ class Norm:
     right: tuple[Factor, ...] = ()
     context: Space = _CONTEXT
     model: Space = _MODEL
+    bias: tuple[Factor, ...] = ()
+
+    @property
+    def symbol(self) -> Factor:
+        """``Y[L0]``, what comes out of the norm, as one symbol."""
+        model = self.right[-1].col if self.right else _model(self.left[0].row.point or 0)
+        return Factor(Symbol("Y", self.label, self.left[0].row, model))
 
 
 def norm(arch: Architecture, label: str, point: int) -> Norm:
@@ -167,7 +175,8 @@ def norm(arch: Architecture, label: str, point: int) -> Norm:
         read = leads
     rows = Index(context, False, point), Index(_CONTEXT, True, point)
     left = Factor(Symbol("D", label, *rows, branch=label if right else ""))
-    return Norm(label, (left,), tuple(right), context, normed)
+    bias = _bias("b_N", label, Index(normed), context) if f"b_N[{label}]" in arch.biases else ()
+    return Norm(label, (left,), tuple(right), context, normed, bias)
 
 
 def pattern(head: Head, read: Space = _CONTEXT) -> Symbol:
@@ -245,9 +254,8 @@ def _block(arch: Architecture, layer: int) -> Layer:
         a, shared = Factor(pattern(head, read.context)), arch.key_value(head)
         w_v, w_o = weight(arch, "W_V", head).T, weight(arch, "W_O", head).T
         branches.append(Branch(head, (a, *read.left), (*read.right, w_v, w_o)))
-        if f"b_N[L{layer}]" in arch.biases:
-            core = _bias("b_N", f"L{layer}", Index(read.model), read.context)
-            sources.append(Source(f"b_N[L{layer}]", core, (a,), (w_v, w_o), head))
+        if read.bias:
+            sources.append(Source(f"b_N[L{layer}]", read.bias, (a,), (w_v, w_o), head))
         if f"b_V[{shared}]" in arch.biases:
             core = _bias("b_V", shared, Index(Space("ov", shared)), read.context)
             sources.append(Source(f"b_V[{shared}]", core, (a,), (w_o,), head))
@@ -259,11 +267,11 @@ def _block(arch: Architecture, layer: int) -> Layer:
     return Layer(tuple(branches), tuple(sources))
 
 
-def _reading(arch: Architecture, read: Norm, w: Symbol, more: tuple[Source, ...]) -> Layer:
+def _reading(read: Norm, w: Symbol, more: tuple[Source, ...]) -> Layer:
     """The last layer of a program: the stream is read through a norm by ``W^T``, and what is added on the way."""
     sources: tuple[Source, ...] = ()
-    if f"b_N[{read.label}]" in arch.biases:
-        sources = (Source(f"b_N[{read.label}]", _bias("b_N", read.label, Index(read.model), read.context), (), (w.T,)),)
+    if read.bias:
+        sources = (Source(f"b_N[{read.label}]", read.bias, (), (w.T,)),)
     return Layer((Branch(None, read.left, (*read.right, w.T)),), (*sources, *more), skip=False)
 
 
@@ -283,7 +291,7 @@ def _side_program(arch: Architecture, head: Head, side: str) -> Program:
         core = _bias(f"b_{side}", w.label, Index(w.row.space, side == "K"), read.context)
         more.append(Source(bias, core))
     last = (_qk_norm(arch, head, side, read.context),) if arch.qk_norm else ()
-    return (*program, _reading(arch, read, w, tuple(more)), *last)
+    return (*program, _reading(read, w, tuple(more)), *last)
 
 
 def readout(arch: Architecture, target: str) -> Readout:
@@ -304,7 +312,7 @@ def readout(arch: Architecture, target: str) -> Readout:
         more: tuple[Source, ...] = ()
         if "b_U" in arch.biases:
             more = (Source("b_U", _bias("b_U", "", Index(Space("vocab_out")), read.context)),)
-        return Readout(arch, target, ((*stream_program(arch, arch.n_layers), _reading(arch, read, w_u, more)),))
+        return Readout(arch, target, ((*stream_program(arch, arch.n_layers), _reading(read, w_u, more)),))
     if kind == "scores" and which:
         head = arch.head(which)
         sides = (_side_program(arch, head, "Q"), _side_program(arch, head, "K"))

@@ -147,6 +147,31 @@ def test_derive_prints_what_the_library_gives(cli: Cli, target: str, form: str, 
     assert "\\documentclass" in out.read_text()
 
 
+def test_derive_prints_a_theorem_by_its_name(cli: Cli, tmp_path: Path) -> None:
+    found = sc.theorem("ablation")
+    assert cli("derive", "--theorem", "ablation", "--format", "text").out.strip() == found.text().strip()
+    assert cli("derive", "--theorem", "ablation", "--json").json["result"] == "ablation"
+    assert cli("derive", "--theorem", "ablation").out.strip() == found.latex().strip()
+    page = tmp_path / "page.tex"
+    cli("derive", "--theorem", "ablation", "--standalone", "-o", str(page))
+    assert page.read_text("utf-8") == found.latex(standalone=True)
+    refused(cli("derive", "--theorem", "abelation"), "no result 'abelation'; the results are ablation, ")
+    for words in ([], ["--heads", "2", "--theorem", "mlp"]):
+        refused(cli("derive", *words), "give either --heads or --theorem NAME")
+    for option in (["--norm", "LN"], ["--mlps"], ["--form", "generic"], ["--target", "stream"]):
+        refused(cli("derive", "--theorem", "mlp", *option), f"{option[0]} goes with --heads")
+
+
+@pytest.mark.parametrize("form", ["enumerated", "generic"])
+def test_derive_takes_norms_mlps_and_groups(cli: Cli, form: str) -> None:
+    words = ["--heads", "4,2", "--norm", "LN", "--no-gains", "--mlps", "--key-value-heads", "2,2", "--form", form]
+    arch = sc.transformer((4, 2), norm="LN", gains=False, mlps=True, groups=(2, 2))
+    for target in ("logits", "scores:L1H0"):
+        ran = cli("derive", *words, "--target", target, "--format", "text")
+        assert ran.out.strip() == sc.derive(arch, target, form).text().strip()
+    refused(cli("derive", "--heads", "4", "--key-value-heads", "3"), "must divide its 4 heads")
+
+
 def test_derive_has_defaults(cli: Cli) -> None:
     assert cli("derive", "--heads", "1,1").out.strip() == sc.derive(sc.attention_only((1, 1))).latex().strip()
     stream = cli("derive", "--heads", "1,1", "--no-unembed", "--json").json

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import symcircuits as sc
@@ -19,7 +20,7 @@ from symcircuits.derivation import specials as specials_module
 from symcircuits.derivation import steps as steps_module
 from symcircuits.derivation.bench import Bench
 from symcircuits.derivation.checks import KINDS, Laboratory
-from symcircuits.derivation.examples import Elementwise, Literal, TinyModel
+from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
 from symcircuits.derivation.expressions import (
     Apply,
     CountOf,
@@ -40,6 +41,7 @@ from symcircuits.derivation.expressions import (
 )
 from symcircuits.derivation.flatten import composition_of_word, multiply_out
 from symcircuits.derivation.frames import MAX_FAMILIES, MAX_TERMS, make_frame
+from symcircuits.derivation.real import ModelLogits
 from symcircuits.derivation.results import frame_of, registered
 from symcircuits.derivation.specials import (
     AtTokens,
@@ -212,7 +214,8 @@ def raw(factors: tuple[Factor, ...], scales: tuple[str, ...] = ()) -> Word:
 def corrupted_word(word: Word) -> Iterator[tuple[str, Expr]]:
     f, heads = word.factors, {"L0H0": "L0H1", "L0H1": "L0H0", "L1H0": "L1H1", "h_1": "h_2", "q_1": "k_1", "k_1": "q_1"}
     for i, factor in enumerate(f):
-        yield "transpose", raw((*f[:i], factor.T, *f[i + 1 :]), word.scales)
+        if factor.symbol.glyph not in algebra.SYMMETRIC:
+            yield "transpose", raw((*f[:i], factor.T, *f[i + 1 :]), word.scales)
         if len(f) > 1:
             yield "drop a factor", raw((*f[:i], *f[i + 1 :]), word.scales)
         yield "double a factor", raw((*f[:i], factor, *f[i:]), word.scales)
@@ -318,6 +321,9 @@ def corrupted_special(expr: Special) -> Iterator[tuple[str, Expr]]:
             for what, b in corrupted(expr.body):
                 assert isinstance(b, Literal)
                 yield what, replace(expr, body=b)
+        case TwoLayers():
+            yield "the other pattern", replace(expr, held=not expr.held)
+            yield "with the head", replace(expr, without=not expr.without)
         case TinyModel():
             for what, t in corrupted(expr.tokens):
                 assert isinstance(t, Literal)
@@ -441,7 +447,7 @@ def bench_of(name: str, **changes: Any) -> tuple[Bench, tuple[Draft, ...]]:
     found = replace(registered(name), **changes)
     frame = frame_of(found)
     drafts = tuple(found.steps(frame))
-    return Bench(frame, drafts, found.given), drafts
+    return Bench(frame, drafts, found.given, real=found.real), drafts
 
 
 @pytest.mark.parametrize("name", theorems())
@@ -485,6 +491,8 @@ def test_a_step_with_many_true_claims_refuses_wrong_ones(name: str) -> None:
         ("virtual_heads", ("rows sum to one", "narrow heads"), 3),
         ("virtual_heads", ("rows sum to one", "causal"), 4),
         ("bias_collapse", (), 3),
+        ("query_key_biases", ("narrow heads",), 3),
+        ("query_key_biases", ("equal ones",), 6),
     ],
 )
 def test_what_is_given_is_needed(name: str, given: tuple[str, ...], step: int) -> None:
@@ -526,6 +534,81 @@ def test_a_wrong_algorithm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(specials_module, "_outputs", lambda at, layer, x: right(at, layer, x) if layer else at.zero())
     with pytest.raises(DerivationError, match=r"step 1 \(definition\) fails"):
         theorem("term_importance")
+
+
+def test_what_a_real_model_does_is_checked() -> None:
+    for name, number in (("layer_norm", 8), ("mlp", 3)):
+        bench, drafts = bench_of(name)
+        draft = drafts[number - 1]
+        assert (draft.how, draft.kind) == ("model", "identity")
+        assert not refusal(bench, draft, number)
+        total = draft.claims[0].rhs
+        assert isinstance(total, Sum)
+        for i in range(len(total.terms)):
+            short = replace(
+                draft, claims=(Claim((draft.claims[0].lhs, Sum((*total.terms[:i], *total.terms[i + 1 :])))),)
+            )
+            assert "the two sides differ on a model with" in refusal(bench, short, number)
+        assert "what is no equation" in refusal(
+            bench, replace(draft, claims=(replace(draft.claims[0], relation="!="),)), 1
+        )
+        check = theorem(name).steps[number - 1].check
+        assert (check.how, check.bound, check.k) == ("model", 0.0, 5)
+        text = " ".join(theorem(name).text().split())
+        assert "the two sides agree in float64 up to rounding" in text
+        assert "1 on a real model, up to rounding" in text
+
+
+def test_a_scale_on_the_side_of_the_destination_is_seen_on_a_real_model() -> None:
+    bench, drafts = bench_of("layer_norm")
+    total = drafts[7].claims[0].rhs
+    assert isinstance(total, Sum)
+    term = total.terms[1]
+    assert isinstance(term, Product)
+    d_f, a, d_1, *rest = term.factors
+    moved = Sum((total.terms[0], Product((d_f, d_1, a, *rest)), *total.terms[2:]))
+    wrong = replace(drafts[7], claims=(Claim((drafts[7].claims[0].lhs, moved)),))
+    assert refusal(bench, wrong, 8)
+
+
+def test_the_logits_of_a_model_have_a_value_on_its_run_only() -> None:
+    bench, _ = bench_of("layer_norm")
+    with pytest.raises(TypeError, match="on a run of it only"):
+        bench.instances[0].value(ModelLogits())
+
+
+def test_ablation_with_patterns_computed_anew_gives_another_number() -> None:
+    """The weights that the text states, from floating point alone."""
+    derivation = theorem("ablation")
+    step = derivation.steps[-2]
+    x = np.array([[1.0], [0.0]])
+
+    def attention(y: Any) -> Any:
+        weights = np.tril(np.exp(y @ y.T))
+        return weights / weights.sum(-1, keepdims=True)
+
+    held, anew = attention(x + attention(x) @ x)[1, 0], attention(x)[1, 0]
+    assert f"weight {held:.2f} where the pattern is held" in step.reason
+    assert f"weight {anew:.1f} where it is computed anew" in step.reason
+    for claim, weight in zip(step.claims, (held, anew), strict=True):
+        assert isinstance(claim.rhs, Literal)
+        np.testing.assert_allclose(np.array(claim.rhs.exact().evalf(), dtype=float), [[2.0], [weight]])
+    assert derivation.steps[-1].check.how == "exact"
+    assert derivation.steps[-1].claim.relation == "!="
+
+
+def test_the_augmented_form_on_numbers() -> None:
+    """``[X 1] Omega [X 1]^T`` are the scores of a model with biases, and the rank is that of a head."""
+    run = sc.random_model(sc.attention_only((1,), biases=["b_Q", "b_K"]), d_model=7, d_head=3).run([3, 1, 4, 1])
+    w = run.model.weights
+    q, k = (np.column_stack([w[f"W_{x}_L0H0"], w[f"b_{x}_L0H0"]]) for x in "QK")
+    omega, stream = q.T @ k, np.column_stack([run.streams[0], np.ones(4)])
+    assert omega.shape == (8, 8)
+    assert np.linalg.matrix_rank(omega) == 3
+    scores = run.model.score_scale["L0H0"] * stream @ omega @ stream.T
+    np.testing.assert_allclose(
+        np.tril(scores), np.tril(np.where(np.isfinite(run.scores["L0H0"]), run.scores["L0H0"], 0))
+    )
 
 
 def test_an_unknown_result_is_refused_with_the_names() -> None:

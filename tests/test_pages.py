@@ -134,7 +134,7 @@ def test_documents_of_different_architectures_differ(data: st.DataObject) -> Non
 def possible(arch: sc.Architecture) -> Iterator[str]:
     from tests.strategies import possible_biases
 
-    return iter(possible_biases(arch.heads, arch.unembed))
+    return iter(possible_biases(arch))
 
 
 # --------------------------------------------------------------------- what is shown has the value of what is checked
@@ -290,7 +290,7 @@ def test_the_book_compiles_in_every_notation(
     monkeypatch.setattr(book, "derivations", lambda: iter(listed))
     folder = tmp_path / "a b%c#d~e$f{g}^h&_"  # all of it means something to LaTeX
     folder.mkdir()
-    path = book.write_book(folder, Notation(notation, {"A": "Pi", "W_OV": "Omega"}))
+    path = book.write_book(folder, Notation(notation, {"A": "Pi", "W_OV": "Theta"}))
     assert path.read_bytes().startswith(b"%PDF")
     source = (folder / "book.tex").read_text("utf-8")
     assert source.count(prose(START[notation])) == len(listed)

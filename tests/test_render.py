@@ -55,12 +55,17 @@ CASES: dict[str, tuple[tuple[int, ...], str, str, dict[str, Any]]] = {
     "scores_shortformer_generic": ((2, 2), "scores:L1H0", "generic", {"biases": ["b_V"], "positions": "shortformer"}),
     "scores_shortformer": ((1, 1), "scores:L1H0", "enumerated", {"biases": True, "positions": "shortformer"}),
     "zero_layers": ((), "logits", "enumerated", {}),
+    "logits_layer_norm": ((2,), "logits", "enumerated", {"norm": "LN"}),
+    "scores_layer_norm": ((1, 1), "scores:L1H0", "enumerated", {"norm": "LN"}),
+    "logits_mlps_rms_norm": ((2, 2), "logits", "generic", {"norm": "RMS", "mlps": True, "biases": ["b_O"]}),
+    "logits_groups": ((4,), "logits", "enumerated", {"groups": (2,), "biases": ["b_V"]}),
+    "scores_groups_generic": ((4, 4), "scores:L1H2", "generic", {"groups": (2, 2), "biases": ["b_V", "b_K"]}),
 }
 
 
 def derived(name: str) -> sc.derivation.Derivation:  # type: ignore[name-defined]
     heads, target, form, options = CASES[name]
-    return sc.derive(sc.attention_only(heads, **options), target, form=form)
+    return sc.derive(sc.transformer(heads, **options), target, form=form)
 
 
 # ------------------------------------------------------------------------------------------------ golden files
@@ -110,13 +115,16 @@ def test_text_fits_80_columns(name: str) -> None:
         ((5,) * 4, "scores:L3H2", "generic", {}),
         ((2, 2, 2), "scores:L2H0", "generic", {"biases": True, "positions": "shortformer"}),
         ((2, 3, 4), "logits", "generic", {"biases": ["b_O", "b_V"]}),
+        ((2, 2), "scores:L1H0", "generic", {"norm": "LN", "biases": True, "positions": "shortformer"}),
+        ((3, 3), "scores:L1H0", "enumerated", {"norm": "LN", "mlps": True, "positions": "standard"}),
+        ((4, 2, 2), "logits", "generic", {"norm": "RMS", "gains": False, "mlps": True, "groups": (2, 1, 1)}),
         ((99,), "logits", "enumerated", {}),
     ],
 )
 def test_documents_compile_without_overfull_lines(
     tmp_path: Path, pdflatex: str, heads: tuple[int, ...], target: str, form: str, options: dict[str, Any]
 ) -> None:
-    derivation = sc.derive(sc.attention_only(heads, **options), target, form=form)
+    derivation = sc.derive(sc.transformer(heads, **options), target, form=form)
     assert max(map(len, derivation.text().splitlines())) <= 80
     compiled(pdflatex, derivation.save(tmp_path / "page.tex"), tmp_path)
 
@@ -420,11 +428,12 @@ class Reader:
     same either way, so that no reader can take it for something else. ``right``: the weights are TransformerLens's.
     """
 
-    TOKEN = re.compile(r"\s*(sum\[\w+=1\.\.H_\d+\]|\(x\)|\.T|[-+@*(),]|[A-Za-z]\w*(?:\[\w+\])?)")
+    TOKEN = re.compile(r"\s*(sum\[\w+=1\.\.H_\d+\]|\(x\)|\.T|[-+@*(),]|[A-Za-z]\w*(?:\[(?:\w+|G\(\w+\))\])?)")
 
     def __init__(self, run: Any, tight: bool, right: bool = False) -> None:
         self.arch, self.arrays, self.tight, self.right = run.model.architecture, matrices_of(run), tight, right
         self.frozen = frozen(self.arch, self.arrays, Floats())
+        self.weights = run.model.weights
         if right:
             self.arrays = {name: a.T if name[:2] in ("W_", "b_") else a for name, a in self.arrays.items()}
 
@@ -497,7 +506,7 @@ class Reader:
 
     def named(self, name: str, env: Env) -> Any:
         glyph, _, label = name.rstrip("]").partition("[")
-        label = env.get(label, label)
+        label = self.group(env.get(label[2:-1], label[2:-1])) if label[:2] == "G(" else env.get(label, label)
         get = lambda g: self.arrays[f"{g}_{label}" if label else g]  # noqa: E731
         match glyph:
             case "Id":
@@ -511,14 +520,27 @@ class Reader:
             case "X0":
                 return get("t") @ (get("W_E") if self.right else get("W_E").T)
             case "W_OV" if not self.right:
-                return get("W_O") @ get("W_V")
+                return get("W_O") @ self.arrays[f"W_V_{self.group(label)}"]
             case "W_QK" if not self.right:
-                return get("W_Q").T @ get("W_K")
+                return get("W_Q").T @ self.arrays[f"W_K_{self.group(label)}"]
             case "OV" if self.right:
-                return get("W_V") @ get("W_O")
+                return self.arrays[f"W_V_{self.group(label)}"] @ get("W_O")
             case "QK" if self.right:
-                return get("W_Q") @ get("W_K").T
+                return get("W_Q") @ self.arrays[f"W_K_{self.group(label)}"].T
+            case "Y":
+                return self.normed(label)
         return self.frozen.streams[int(glyph[1:])] if re.fullmatch(r"X\d+", glyph) else get(glyph)
+
+    def group(self, head: str) -> str:
+        return self.arch.key_value(self.arch.head(head))
+
+    def normed(self, label: str) -> Any:
+        """What comes out of a norm, from its definition: centred, over the deviation, times the gain, plus the bias."""
+        x = self.frozen.streams[-1 if label == "final" else int(label[1:])]
+        x = x - x.mean(-1, keepdims=True) if self.arch.norm == "LN" else x
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+        x = x * self.weights[f"gain_{label}"] if f"gain_{label}" in self.weights else x
+        return x + self.weights[f"b_N_{label}"] if f"b_N_{label}" in self.weights else x
 
 
 PRINTED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -530,6 +552,12 @@ PRINTED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((1, 1, 2), {"biases": ["b_K"]}),
     ((2, 1), {"biases": ["b_V"]}),
     ((1, 1), {"biases": ["b_O", "b_U", "b_Q"]}),
+    ((2, 2), {"norm": "LN"}),
+    ((2, 1), {"norm": "LN", "biases": True, "mlps": True, "positions": "standard"}),
+    ((1, 2), {"norm": "RMS", "gains": ["L0", "final"], "positions": "shortformer", "mlps": [0], "parallel": True}),
+    ((1, 1), {"norm": "RMS", "gains": False, "positions": "shortformer", "biases": ["b_K", "b_V"]}),
+    ((4, 2), {"groups": (2, 1), "biases": True}),
+    ((2, 4), {"groups": (1, 2), "norm": "LN", "mlps": True}),
 ]
 
 
@@ -541,7 +569,7 @@ def test_what_is_printed_is_the_transformer(
     heads: tuple[int, ...], options: dict[str, Any], form: str, notation: str, tight: bool
 ) -> None:
     """Every printed equation, read from its text alone, on the weights and patterns of a real run."""
-    arch = sc.attention_only(heads, **options)
+    arch = sc.transformer(heads, **options)
     run = random_model(arch, d_model=6, d_head=3, d_vocab=5).run([3, 1, 4, 1])
     reader = Reader(run, tight, notation == "transformerlens")
     probe = np.random.default_rng(1).standard_normal((4, 6))
@@ -573,8 +601,8 @@ def test_the_reader_sees_what_is_ambiguous() -> None:
 
 
 LETTER = re.compile(
-    r"(s|A|t|P|X_0|\\mathbf\{1\}|[Wb]_\{?[A-Z]+\}?)"
-    r"(?:\^\{(?:\\mathrm\{(\w+)\}|(\w)_\{(\d+)\})?(?:\\,)?(\\mathsf\{T\})?\})?"
+    r"(s|A|t|P|X_0|D|C|M|\\Gamma|\\mathbf\{1\}|[Wb]_\{?[A-Z]+\}?)"
+    r"(?:\^\{(?:\\mathrm\{(\w+)\}|(\w)_\{(\d+)\}|(G)\((\w)_\{(\d+)\}\))?(?:\\,)?(\\mathsf\{T\})?\})?"
 )
 
 
@@ -584,9 +612,10 @@ def latex_read(latex: str) -> str:
     left = LETTER.sub("", latex).replace(r"\,", "").strip()
     assert not left, f"cannot read {left!r}"
     out = []
-    for glyph, head, letter, layer, turned in LETTER.findall(latex):
-        name = {"s": "scale", r"\mathbf{1}": "ones", "X_0": "X0"}.get(glyph, glyph.replace("{", "").replace("}", ""))
-        label = head or (f"{letter}_{layer}" if letter else "")
+    names = {"s": "scale", r"\mathbf{1}": "ones", "X_0": "X0", r"\Gamma": "gain", "M": "mlp"}
+    for glyph, head, letter, layer, group, other, number, turned in LETTER.findall(latex):
+        name = names.get(glyph, glyph.replace("{", "").replace("}", ""))
+        label = head or (f"{letter}_{layer}" if letter else f"G({other}_{number})" if group else "")
         out.append(name + (f"[{label}]" if label else "") + (".T" if turned else ""))
     return " @ ".join(out).replace("] @ ", "] * ", 1) if out[0].startswith("scale") else " @ ".join(out)
 

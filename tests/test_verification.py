@@ -662,7 +662,7 @@ MUTATIONS: dict[str, tuple[Architecture, Any]] = {
     "the gain dropped": (NORMED, norms(lambda n: replace(n, right=n.right[:1]))),
     "the centring dropped": (NORMED, norms(lambda n: replace(n, right=n.right[1:]))),
     "another layer's norm": (NORMED, ("norm", lambda norm: lambda a, label, point: norm(a, "final", point))),
-    "b_N dropped": (NORMED, ("_reading", lambda read: lambda a, *rest: read(replace(a, biases=frozenset()), *rest))),
+    "b_N dropped": (NORMED, ("_reading", lambda read: lambda a, *rest: read(replace(a, bias=()), *rest))),
     "b_N in heads dropped": (NORMED, sources(lambda s: [] if s.kind == "b_N" else [s])),
     "what an MLP writes dropped": (NORMED, sources(lambda s: [] if s.kind == "mlp" else [s])),
     "keys and values of another group": (

@@ -145,6 +145,8 @@ def derive(
     ``target``: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``. ``form``: ``"enumerated"`` (every head by its
     label, every term listed) or ``"generic"`` (sums over heads ``h_1``, ``h_2``, ... with symbolic head counts).
     ``notation``: ``"row"``, ``"paper"`` or ``"transformerlens"``; ``symbols``: other names, e.g. ``{"W_OV": "M"}``.
+    Norms are frozen, ``Y[L0]`` being what comes out of one; what MLPs write are sources; keys and values that heads
+    share are those of the group, ``G(h_1)``.
     Raises ValueError where there is too much to print, :class:`DerivationError` where a step does not hold.
     Source: paper, "The Path Expansion Trick", "Path Expansion of Logits", "... of Attention Scores QK Circuit".
 
@@ -171,15 +173,15 @@ def theorem(
     >>> derivation = theorem("ablation")
     >>> derivation.ok, derivation.steps[2].kind
     (True, 'identity')
-    >>> derivation.statement
-    'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it.'
+    >>> derivation.statement.partition("; ")[0]
+    'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it'
     """
     from symcircuits.derivation.bench import Bench
 
     chosen, found = as_notation(notation, symbols), registered(name)
     frame = frame_of(found)
     drafts = tuple(found.steps(frame))
-    bench = Bench(frame, drafts, found.given, seed)
+    bench = Bench(frame, drafts, found.given, seed, found.real)
     steps = tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1))
     return Derivation(frame, steps, found).written(chosen)
 
@@ -190,6 +192,6 @@ def theorems() -> tuple[str, ...]:
     >>> "virtual_weights" in theorems()
     True
     """
-    from symcircuits.derivation import results_basis, results_heads, results_norms, results_runs  # noqa: F401  (they register)
+    from symcircuits.derivation import every_result  # noqa: F401  (they register)
 
     return tuple(sorted(RESULTS))

@@ -8,7 +8,7 @@ from typing import Any
 
 from symcircuits.algebra import Factor, Word
 from symcircuits.derivation.checks import KINDS, Check, Claim, DerivationError, Draft, Laboratory
-from symcircuits.derivation.examples import Elementwise, Literal, TinyModel
+from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -22,15 +22,17 @@ from symcircuits.derivation.expressions import (
     Target,
     Tensor,
     Transposed,
+    is_recursion,
 )
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.real import SIZE, Real, RealRun
 from symcircuits.derivation.specials import Inverse, Letter, Rebased, Scaled, SquaredNorm
 from symcircuits.derivation.values import Instance
 from symcircuits.rings import Array
 
 __all__ = ["GIVEN", "Bench"]
 
-GIVEN = ("rows sum to one", "causal", "narrow heads")
+GIVEN = ("rows sum to one", "causal", "narrow heads", "equal ones")
 HEAD_WIDTH = 2  # of heads that are narrow: their other rows and columns are zero
 
 
@@ -39,21 +41,28 @@ class Bench(Laboratory):
 
     kinds = (*KINDS, "identity", "counterexample")
 
-    def __init__(self, frame: Frame, drafts: Sequence[Draft], given: tuple[str, ...] = (), seed: int = 0) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        drafts: Sequence[Draft],
+        given: tuple[str, ...] = (),
+        seed: int = 0,
+        real: Real | None = None,
+    ) -> None:
         super().__init__(frame, seed)
-        self.given = given
+        self.given, self.real = given, real
         sides = [side for draft in drafts if draft.how == "values" for claim in draft.claims for side in claim.sides]
         self.largest = max(map(self.size, sides), default=1)
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
         """One instance for each choice of head counts, with what is given."""
-        rows, causal, narrow = (name in self.given for name in GIVEN)
+        rows, causal, narrow, ones = (name in self.given for name in GIVEN)
         k = max(self.largest // 2 + 1, HEAD_WIDTH + 2)
         return tuple(
             Instance(
                 a, self.frame.target, k, self.seed, self.trials,
-                rows_sum_to_one=rows, causal=causal, d_head=HEAD_WIDTH if narrow else 0,
+                rows_sum_to_one=rows, causal=causal, equal_ones=ones, d_head=HEAD_WIDTH if narrow else 0,
             )
             for a in self.frame.instances
         )  # fmt: skip
@@ -83,8 +92,7 @@ class Bench(Laboratory):
                 return 0
 
     def _letter(self, factor: Factor) -> int:
-        glyph = factor.symbol.glyph
-        return self.frame.letters if glyph[0] == "X" and glyph[1:].isdecimal() else 1
+        return self.frame.letters if is_recursion(factor) else 1
 
     # ------------------------------------------------------------------------------------------------ checks
     def _check_values(self, name: str, claim: Claim, draft: Draft) -> None:
@@ -103,6 +111,20 @@ class Bench(Laboratory):
                 if not _holds(first, instance.value(side), claim.relation):
                     raise DerivationError(f"{name} fails{self._at(instance)}: it is not true that {claim.text}")
 
+    @cached_property
+    def _run(self) -> RealRun:
+        assert self.real is not None, "a claim about a real model needs one"
+        return self.real.run(self.frame.architecture.heads, self.seed)
+
+    def _check_model(self, name: str, claim: Claim, draft: Draft) -> None:
+        """Both sides on a run of a real model, up to rounding."""
+        if claim.relation != "=":
+            raise DerivationError(f"{name} claims what is no equation")
+        first = self._run.value(claim.lhs)
+        for side in claim.sides[1:]:
+            if not self._run.agrees(first, self._run.value(side)):
+                raise DerivationError(f"{name} fails: the two sides differ on {self.real and self.real.words}")
+
     def _check_exact(self, name: str, claim: Claim, draft: Draft) -> None:
         from sympy import N, simplify
 
@@ -120,6 +142,8 @@ class Bench(Laboratory):
         claims = len(draft.claims)
         if draft.how == "exact":
             return Check("exact", claims, also=("sympy",))
+        if draft.how == "model" and self.real is not None:
+            return Check("model", claims, SIZE, 1, seed=self.seed, also=(self.real.words,))
         found = super()._record(draft)
         if draft.how == "count":
             return Check("count", claims, head_counts=found.head_counts, also=("listed",))
@@ -163,7 +187,7 @@ def _inverses(expr: Expr) -> int:
 
 def _exact(expr: Expr) -> Any:
     match expr:
-        case Literal() | TinyModel() | Elementwise():
+        case Literal() | TinyModel() | TwoLayers() | Elementwise():
             return expr.exact()
         case Product():
             first, *others = map(_exact, expr.factors)

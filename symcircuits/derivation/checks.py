@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from symcircuits.algebra import Word, check_finished
-from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, parts_of
+from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, is_recursion, parts_of
 from symcircuits.derivation.flatten import (
     Tally,
     composition_of_word,
@@ -36,7 +36,7 @@ from symcircuits.expansion import expand
 __all__ = ["KINDS", "Check", "Claim", "DerivationError", "Draft", "Laboratory", "Step"]
 
 KINDS = ("definition", "substitution", "distributing", "mixed product", "collecting by composition type", "counting")
-HOW = ("values", "indices", "count", "exact")
+HOW = ("values", "indices", "count", "exact", "model")
 
 
 class DerivationError(AssertionError):
@@ -76,8 +76,9 @@ class Draft:
     """A step before its check.
 
     ``how`` is what is evaluated: ``values`` (matrices over the prime field), ``indices`` (a rule of the tensor
-    product, by its definition) or ``count``. ``complete`` says that the right-hand side lists every term of the
-    expansion, which is then compared term by term; ``softmax`` that it marks those that softmax does not see.
+    product, by its definition), ``count``, ``exact`` (by SymPy) or ``model`` (on a real run). ``complete`` says that
+    the right-hand side lists every term of the expansion, which is then compared term by term; ``softmax`` that it
+    marks those that softmax does not see.
     """
 
     kind: str
@@ -106,6 +107,7 @@ class Check:
     also: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     relations: tuple[str, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
     passed: bool = True
 
     @property
@@ -163,19 +165,30 @@ class Laboratory:
 
     def _record(self, draft: Draft) -> Check:
         claims = len(draft.claims)
+        given = ("symmetric",) if self.frame.norms else ()
         counts = tuple(i.architecture.heads[: self.frame.depth] for i in self.instances) if self.frame.generic else ()
+        groups = self._groups()
         if draft.how == "count":
-            return Check("count", claims, head_counts=counts, also=("sympy",))
+            return Check("count", claims, head_counts=counts, also=("sympy",), groups=groups)
         if draft.how == "indices":
             size = rule_size(side for claim in draft.claims for side in claim.sides)
-            return Check("indices", claims, size // 2 + 1, self.trials, self.instances[0].ring.p, self.seed, size)
+            return Check("indices", claims, size // 2 + 1, self.trials, self.instances[0].ring.p, self.seed, size,
+                         given=given)  # fmt: skip
         one = self.instances[0]
         also: tuple[str, ...] = ("terms",) if draft.complete else ()
         also += ("softmax",) if draft.softmax else ()
         if any(_families(side) for claim in draft.claims for side in claim.sides):
             also += ("families",)
         degree = self.frame.letters + bool(one.readout.scale)
-        return Check("values", claims, one.k, self.trials, one.ring.p, self.seed, degree, counts, also)
+        return Check("values", claims, one.k, self.trials, one.ring.p, self.seed, degree, counts, also, given,
+                     groups=groups)  # fmt: skip
+
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of key/value groups at the head counts of a generic claim, where heads share them."""
+        frame = self.frame
+        if not frame.generic or not any(map(frame.grouped, range(frame.depth))):
+            return ()
+        return tuple((i.architecture.groups or ())[: frame.depth] for i in self.instances)
 
     # --------------------------------------------------------------------------------------------- values
     def _check_values(self, name: str, claim: Claim, draft: Draft) -> None:
@@ -297,8 +310,7 @@ def _difference(left: Expr, right: Expr, instance: Instance) -> str:
             a = [t.word for t in expand(instance.architecture, instance.target)]
         except TypeError:
             return ""
-    if any(f.symbol.glyph[1:].isdecimal() and not f.symbol.parts and f.symbol.glyph[0] == "X"
-           for w in a + b for f in w.factors):  # fmt: skip
+    if any(is_recursion(f) for w in a + b for f in w.factors):
         return ""
     return _word_difference(b, a)
 

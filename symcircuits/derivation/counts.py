@@ -48,12 +48,11 @@ def _entries(frame: Frame, program: Program) -> list[tuple[Expr, int, tuple[int,
     for i, layer in enumerate(program):
         after = tuple(range(i, frame.depth))
         outside = sum(s.head is None for s in layer.sources)
-        inside = sum(s.head is not None for s in layer.sources)
         found += [(Number(outside), 0, after)] if outside else []
-        if inside:
+        for n in Counter(s.kind for s in layer.sources if s.head is not None).values():
             # As many as heads: a formula in H_l. As many as happen to have that bias: a number.
-            every = frame.generic or inside == sum(b.head is not None for b in layer.branches)
-            found.append((HeadCount(i - 1) if every else Number(inside), 1, after))
+            every = frame.generic or n == sum(b.head is not None for b in layer.branches)
+            found.append((HeadCount(i - 1) if every else Number(n), 1, after))
     return found
 
 

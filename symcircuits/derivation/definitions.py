@@ -1,13 +1,14 @@
-"""The defining expressions: the stream, layer by layer, and what each readout reads of it."""
+"""The defining expressions: the stream, layer by layer, its norms, and what each readout reads of it."""
 
 from __future__ import annotations
 
 from symcircuits.algebra import Factor, Word, transpose
+from symcircuits.architecture import FINAL
 from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed, sandwich, stream_symbol
 from symcircuits.derivation.frames import Frame
-from symcircuits.programs import Layer, Program, Source, stream_program
+from symcircuits.programs import Layer, Norm, Program, Source, norm, stream_program
 
-__all__ = ["layer_definition", "plus", "point", "readout_definition", "summands"]
+__all__ = ["layer_definition", "norm_definition", "norm_of", "plus", "point", "readout_definition", "summands"]
 
 
 def plus(terms: list[Expr]) -> Expr:
@@ -28,32 +29,58 @@ def point(frame: Frame, layer: int) -> Expr:
     return plus([Word(s.factors) for s in stream_program(frame.walked, 0)[0].sources])
 
 
-def layer_definition(frame: Frame, layer: int, side: str = "") -> Expr:
-    """``X_l`` by ``X_{l-1}``: ``X + sum_h A^h (X W_V^{hT} + 1 b_V^{hT}) W_O^{hT} + 1 b_O^T``."""
+def norm_of(frame: Frame, label: str) -> Norm:
+    """The norm of that label."""
+    return norm(frame.walked, label, frame.depth if label == FINAL else int(label[1:]))
+
+
+def norm_definition(frame: Frame, label: str) -> Expr:
+    """``Y = D X C gain + 1 b_N^T``: what comes out of a norm, by the stream that goes in."""
+    read = norm_of(frame, label)
+    terms = [sandwich(read.left, point(frame, read.left[0].row.point or 0), read.right)]
+    return plus([*terms, *([Word(read.bias)] if read.bias else [])])
+
+
+def _read_at(frame: Frame, label: str, layer: int, opened: bool) -> Expr:
+    """What a layer reads: the stream, or what comes out of a norm, by its symbol or by its definition."""
+    if not frame.architecture.norm:
+        return point(frame, layer)
+    return norm_definition(frame, label) if opened else Word((norm_of(frame, label).symbol,))
+
+
+def layer_definition(frame: Frame, layer: int, side: str = "", opened: bool = False) -> Expr:
+    """``X_l`` by ``X_{l-1}``: ``X + sum_h A^h (X W_V^{hT} + 1 b_V^{hT}) W_O^{hT} + 1 b_O^T + mlp``.
+
+    Heads read ``Y`` where there is a norm; ``opened``: its definition in its place.
+    """
     described = stream_program(frame.walked, layer)[layer]
     before = point(frame, layer - 1)
     terms = [before]
     for branch in described.branches:
-        inside = [s for s in described.sources if s.head == branch.head]
-        left, right = frame.named(branch.left, side), frame.named(branch.right, side)
-        terms.append(frame.over_heads(layer - 1, _head(frame, before, left, right, inside, side), side))
+        inside = [s for s in described.sources if s.head == branch.head and s.kind != "b_N"]
+        a, weights = frame.named(branch.left[:1], side), frame.named(branch.right[-2:], side)
+        read = _read_at(frame, f"L{layer - 1}", layer - 1, opened)
+        terms.append(frame.over_heads(layer - 1, _head(frame, read, a, weights, inside, side), side))
     terms += [Word(s.factors) for s in described.sources if s.head is None]
     return plus(terms)
 
 
 def _head(
-    frame: Frame, before: Expr, left: tuple[Factor, ...], right: tuple[Factor, ...], inside: list[Source], side: str
+    frame: Frame, read: Expr, left: tuple[Factor, ...], right: tuple[Factor, ...], inside: list[Source], side: str
 ) -> Expr:
     """``A X W_OV^T``, or ``A (X W_V^T + 1 b_V^T) W_O^T`` where the head has a value bias."""
     if not inside:
-        return sandwich(left, before, right)
+        return sandwich(left, read, right)
     biases: list[Expr] = [Word(frame.named(s.core, side)) for s in inside]
-    return sandwich(left, plus([sandwich((), before, right[:1]), *biases]), right[1:])
+    return sandwich(left, plus([sandwich((), read, right[:1]), *biases]), right[1:])
 
 
-def readout_definition(frame: Frame) -> Expr:
-    """What the target reads: ``X_L W_U^T (+ 1 b_U^T)``, ``X_L``, or the scores of a head by ``X_{l-1}``."""
-    sides = [_read(frame, program) for program in frame.expansion.readout.sides]
+def readout_definition(frame: Frame, opened: bool = False) -> Expr:
+    """What the target reads: ``X_L W_U^T (+ 1 b_U^T)``, ``X_L``, or the scores of a head by ``X_{l-1}``.
+
+    It reads ``Y`` where there is a norm; ``opened``: its definition in its place.
+    """
+    sides = [_read(frame, program, opened) for program in frame.expansion.readout.sides]
     scale = frame.expansion.readout.scale
     scales = (scale,) if scale else ()
     if len(sides) == 1:
@@ -68,16 +95,19 @@ def readout_definition(frame: Frame) -> Expr:
     return Product((x, Word(w_q + transpose(w_k)), Transposed(y)), scales)
 
 
-def _read(frame: Frame, program: Program) -> tuple[Expr, tuple[Factor, ...], list[Expr]]:
+def _read(frame: Frame, program: Program, opened: bool) -> tuple[Expr, tuple[Factor, ...], list[Expr]]:
     """What is read (the stream, and the position of a shortformer), the matrix that reads it, and biases."""
     rest: tuple[Layer, ...] = program[frame.depth + 1 :]
-    read = point(frame, frame.depth)
+    if not rest:
+        return point(frame, frame.depth), (), []
+    read = _read_at(frame, frame.norms[-1] if frame.norms else "", frame.depth, opened)
     right: tuple[Factor, ...] = ()
     biases: list[Expr] = []
     for layer in rest:
-        added: list[Expr] = [Word(s.factors) for s in layer.sources]
-        if layer.branches:
-            right, biases = layer.branches[0].right, added
-        else:
-            read = plus([read, *added])
+        right = layer.branches[0].right[-1:] if layer.branches else ()
+        for source in layer.sources:
+            if source.kind == "pos":
+                read = plus([read, Word(source.core)])
+            elif source.kind != "b_N":
+                biases.append(Word(source.factors))
     return read, right, biases

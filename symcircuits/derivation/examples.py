@@ -7,7 +7,7 @@ from typing import Any
 
 from symcircuits.derivation.expressions import Expr, Sign, Special
 
-__all__ = ["Elementwise", "Literal", "TinyModel"]
+__all__ = ["Elementwise", "Literal", "TinyModel", "TwoLayers"]
 
 Written = tuple[Sign | Expr, ...]
 _CLOSE = Sign(")", r"\bigr)")
@@ -51,14 +51,47 @@ class TinyModel(Special):
 
     def exact(self) -> Any:
         """The value in SymPy, from the definition of causal attention."""
-        from sympy import Matrix, exp
-
         x = self.tokens.exact()
-        read = (self.patterns or self.tokens).exact()
-        scores, n = read * read.T, x.rows
-        weights = Matrix(n, n, lambda i, j: exp(scores[i, j]) if j <= i else 0)
-        pattern = Matrix(n, n, lambda i, j: weights[i, j] / sum(weights[i, :]))
-        return x + pattern * x
+        return x + _attention((self.patterns or self.tokens).exact()) * x
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TwoLayers(Special):
+    """``f(x)`` of two layers of one head, every weight the identity, or of the same without its first head.
+
+    Without it the second layer keeps its pattern (``held``), or computes it from the stream that it now reads.
+    """
+
+    tokens: Literal
+    without: bool = False
+    held: bool = False
+
+    def written(self) -> Written:
+        run = ("", "") if not self.without else (
+            ("(without L0H0, A held)", r"^{(\setminus\mathrm{L0H0},\,A\text{ held})}") if self.held else
+            ("(without L0H0, A anew)", r"^{(\setminus\mathrm{L0H0},\,A\text{ anew})}")
+        )  # fmt: skip
+        return (Sign(f"f{run[0]}(", rf"f{run[1]}\bigl("), self.tokens, _CLOSE)
+
+    def exact(self) -> Any:
+        """The value in SymPy, from the definition of causal attention."""
+        x = self.tokens.exact()
+        full = x + _attention(x) * x
+        stream = x if self.without else full
+        read = full if self.held else stream
+        return stream + _attention(read) * stream
+
+
+def _attention(x: Any) -> Any:
+    """``softmax*(x x^T)``, causal: the weight of key j is one over the sum of ``exp(score k - score j)``."""
+    from sympy import Matrix, exp, factor, together
+
+    s, n = x * x.T, x.rows
+
+    def weight(i: int, j: int) -> Any:
+        return 1 / sum(exp(factor(together(s[i, k] - s[i, j]))) for k in range(i + 1)) if j <= i else 0
+
+    return Matrix(n, n, weight)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

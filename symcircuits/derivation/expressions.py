@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Sign", "Special",
-    "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "cut", "parts_of", "rebuild", "relabelled",
-    "sandwich", "stream_symbol", "substitute", "times", "wrap",
+    "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "cut", "is_recursion", "parts_of", "rebuild",
+    "relabelled", "sandwich", "stream_symbol", "substitute", "times", "wrap",
 ]  # fmt: skip
 
 
@@ -228,6 +228,12 @@ def stream_symbol(layer: int) -> Factor:
     return Factor(Symbol(f"X{layer}", "", Index(Space("context"), False, layer), Index(Space("model"), False, layer)))
 
 
+def is_recursion(factor: Factor) -> bool:
+    """Whether it is a stream ``X_l``, or ``Y``, which comes out of a norm: what a definition is substituted for."""
+    glyph = factor.symbol.glyph
+    return glyph == "Y" or (glyph[0] == "X" and glyph[1:].isdecimal() and not factor.symbol.parts)
+
+
 def sandwich(left: tuple[Factor, ...], body: Expr, right: tuple[Factor, ...], scales: tuple[str, ...] = ()) -> Expr:
     """``left body right``: one word where the body is a word, else a product.
 
@@ -241,21 +247,32 @@ def sandwich(left: tuple[Factor, ...], body: Expr, right: tuple[Factor, ...], sc
     return Product(parts, scales) if len(parts) > 1 or scales else body
 
 
-def relabelled(factors: tuple[Factor, ...], names: Mapping[str, str]) -> tuple[Factor, ...]:
-    """The factors with labels (and the owners of their spaces) renamed."""
-    return tuple(Factor(_renamed(f.symbol, names), f.transposed) for f in factors) if names else factors
+def relabelled(
+    factors: tuple[Factor, ...], names: Mapping[str, str], shared: Mapping[str, str] | None = None
+) -> tuple[Factor, ...]:
+    """The factors with labels, and the owners of their spaces, renamed.
+
+    ``shared`` has the new labels of what a group of heads has in common, keys and values; the same where it is None.
+    """
+    if not names:
+        return factors
+    shared = names if shared is None else shared
+    return tuple(Factor(_renamed(f.symbol, names, shared), f.transposed) for f in factors)
 
 
-def _renamed(symbol: Symbol, names: Mapping[str, str]) -> Symbol:
-    if symbol.label not in names:
+_SHARED = ("W_K", "W_V", "b_K", "b_V")
+
+
+def _renamed(symbol: Symbol, names: Mapping[str, str], shared: Mapping[str, str]) -> Symbol:
+    own = shared if symbol.glyph in _SHARED else names
+    sides = symbol.row, symbol.col
+    if symbol.label not in own and not any(i.space.owner in shared for i in sides):
         return symbol
-    new = names[symbol.label]
     row, col = (
-        replace(i, space=replace(i.space, owner=new)) if i.space.owner == symbol.label else i
-        for i in (symbol.row, symbol.col)
+        replace(i, space=replace(i.space, owner=shared[i.space.owner])) if i.space.owner in shared else i for i in sides
     )
-    branch, parts = new if symbol.branch else "", relabelled(symbol.parts, names)
-    return replace(symbol, label=new, branch=branch, row=row, col=col, parts=parts)
+    branch, parts = names.get(symbol.branch, symbol.branch), relabelled(symbol.parts, names, shared)
+    return replace(symbol, label=own.get(symbol.label, symbol.label), branch=branch, row=row, col=col, parts=parts)
 
 
 def times(factors: list[Expr]) -> Expr:

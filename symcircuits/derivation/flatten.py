@@ -98,10 +98,14 @@ def _applied(expr: Apply) -> Iterator[Flat]:
                 yield replace(first, factors=first.factors + op.right)
                 continue
             # A bilinear operator keeps A_q on the left; W and A_k^T stand in `right`, y^T goes between them.
-            cut = next((i for i, f in enumerate(op.right) if f.symbol.row.space.kind == "context"), len(op.right))
+            cut = next((i for i, f in enumerate(op.right) if _from_context(f)), len(op.right))
             for y in arguments[1]:
                 middle = Flat((), (), op.right[:cut]).times(y.T)
                 yield first.times(middle).times(Flat((), (), op.right[cut:]))
+
+
+def _from_context(factor: Factor) -> bool:
+    return factor.symbol.row.space.kind in ("context", "normed_context")
 
 
 def multiply_out_operator(expr: Expr) -> list[Flat]:
@@ -158,12 +162,16 @@ def composition_of_word(word: Word) -> str:
 
 
 def softmax_invisible(expr: Expr) -> bool:
-    """Whether a finished score term is the same for every key, read from its word: its key side starts from a bias."""
+    """Whether a finished score term is the same for every key, read from its word.
+
+    Its key side starts from a bias and goes through no norm, which scales every key by its own factor.
+    """
     while isinstance(expr, (SumOver, Family)):
         expr = expr.body
     if not isinstance(expr, Word) or not any(f.col.space.kind == "qk" for f in expr.factors[:-1]):
         return False
-    return any(f.symbol.glyph == "ones" for f in score_sides(expr)[1].factors)
+    glyphs = {f.symbol.glyph for f in score_sides(expr)[1].factors}
+    return "ones" in glyphs and "D" not in glyphs
 
 
 Tally = Mapping[tuple[int, str, tuple[int, ...]], int]

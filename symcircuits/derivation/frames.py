@@ -8,12 +8,13 @@ scores), so that both forms come from one kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 from symcircuits.algebra import Factor, Word
-from symcircuits.architecture import Architecture, Head, attention_only
+from symcircuits.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.derivation.expressions import Expr, HeadCount, SumOver, relabelled, times, wrap
 from symcircuits.expansion import Expansion, Term, expand
 
@@ -24,6 +25,7 @@ MAX_FAMILIES = 1_024
 _INSTANCE_TERMS = 600  # a generic claim is checked at head counts with about this many terms at most
 # Head counts at which generic claims are checked, repeated over the layers: none, one, equal, unequal; at most six.
 _PATTERNS = ((0,), (1,), (2, 3), (3, 0), (0, 2, 1), (1, 0), (0, 1), (2, *(1,) * 9))
+_GROUPED = ((4,), (4, 1))  # with groups also so many heads: two groups of two
 _INSTANCES = 6
 
 
@@ -66,12 +68,46 @@ class Frame:
         letter = {"query": "q", "key": "k"}.get(side, "h") if self.head is not None else "h"
         return f"{letter}_{layer + 1}"
 
+    def grouped(self, layer: int) -> bool:
+        """Whether heads of a layer share their keys and values."""
+        groups = self.architecture.groups
+        return groups is not None and groups[layer] != self.architecture.heads[layer]
+
     def _names(self, side: str) -> dict[str, str]:
         return {Head(layer, 0).label: self.index(layer, side) for layer in range(self.depth)} if self.generic else {}
 
+    def _shared(self, side: str) -> dict[str, str]:
+        """The names of what a generic head's keys and values have: its own, or that of its group, ``G(h_1)``."""
+        names = self._names(side)
+        return {h: f"G({name})" if self.grouped(as_head(h).layer) else name for h, name in names.items()}
+
     def named(self, factors: tuple[Factor, ...], side: str = "") -> tuple[Factor, ...]:
         """Factors of the walked architecture under the names of this form."""
-        return relabelled(factors, self._names(side))
+        return relabelled(factors, self._names(side), self._shared(side))
+
+    def named_for(self, factors: tuple[Factor, ...], head: Head, name: str) -> tuple[Factor, ...]:
+        """Factors of one head of the walked architecture as those of any head of that name."""
+        label = self.walked.key_value(head)
+        shared = f"G({name})" if self.architecture.groups is not None else name
+        return relabelled(factors, {head.label: name}, {label: shared})
+
+    @cached_property
+    def norms(self) -> tuple[str, ...]:
+        """The labels of the norms that the target goes through."""
+        if not self.architecture.norm:
+            return ()
+        last = {"logits": (FINAL,), "stream": ()}.get(self.target, (f"L{self.depth}",))
+        return (*(f"L{layer}" for layer in range(self.depth)), *last)
+
+    @cached_property
+    def gains(self) -> tuple[str, ...]:
+        """Those of them that have a gain."""
+        return tuple(label for label in self.norms if label in self.architecture.gains)
+
+    @cached_property
+    def mlps(self) -> tuple[int, ...]:
+        """The layers whose MLPs are sources of the target."""
+        return tuple(layer for layer in range(self.depth) if layer in self.architecture.mlps)
 
     def over_heads(self, layer: int, body: Expr, side: str = "") -> Expr:
         """The body, which speaks of the generic head of a layer, under the sum over that layer's heads."""
@@ -103,11 +139,15 @@ class Frame:
         shown = []
         for side, path in zip(sides, term.paths, strict=True):
             names = self._names(side)
-            source = path.source.name
-            for label, name in names.items():
-                source = source.replace(f"[{label}]", f"[{name}]")
+            source = self._source(path.source.name, side)
             shown.append(" -> ".join([source, *(names.get(h.label, h.label) for h in path.heads)]))
         return " | ".join(shown)
+
+    def _source(self, name: str, side: str = "") -> str:
+        """The name of a source under the names of this form: ``b_V[h_1]``."""
+        names = self._shared(side) if name[:3] in ("b_V", "b_K") else self._names(side)
+        kind, bracket, label = name.rstrip("]").partition("[")
+        return f"{kind}[{names.get(label, label)}]" if bracket else name
 
     def count(self, term: Term) -> Expr:
         """How many terms a generic term stands for: a product of head counts."""
@@ -117,9 +157,7 @@ class Frame:
     @cached_property
     def biases(self) -> tuple[str, ...]:
         """The biases that occur, under the names of this form: ``b_V[h_1]`` is one that every head of layer 1 has."""
-        names = {f"[{label}]": f"[{name}]" for label, name in self._names("").items()}
-        found = [s.name.partition("[") for s in self.expansion.sources if s.is_bias]
-        return tuple(kind + names.get(bracket + label, bracket + label) for kind, bracket, label in found)
+        return tuple(dict.fromkeys(self._source(s.name) for s in self.expansion.sources if s.is_bias))
 
     @cached_property
     def letters(self) -> int:
@@ -135,7 +173,8 @@ class Frame:
             return (self.walked,)
         limit = max(_INSTANCE_TERMS, 2 * self.expansion.count)
         chosen: dict[tuple[int, ...], Architecture] = {}
-        for pattern in (self.architecture.heads[: self.depth], *_PATTERNS):
+        patterns = (*(_GROUPED if any(map(self.grouped, range(self.depth))) else ()), *_PATTERNS)
+        for pattern in (self.architecture.heads[: self.depth], *patterns):
             counts = tuple(pattern[layer % len(pattern)] for layer in range(self.depth))
             sources = max(1, len(self.expansion.sources))
             size = (prod(1 + n for n in counts) * sources) ** (2 if self.head else 1)
@@ -147,15 +186,27 @@ class Frame:
         """The walked architecture with other numbers of heads; a bias that the generic head has, every head has."""
         w = self.walked
         heads = counts + w.heads[self.depth :]
+        groups = self.architecture.groups
+        if groups is not None:
+            groups = tuple(self._groups(layer, n) for layer, n in enumerate(counts)) + groups[self.depth :]
+        found = replace(w, heads=heads, groups=groups)
         names = set()
         for bias in w.biases:
-            kind, _, label = bias.rstrip("]").partition("[")
-            layer = int(label[1 : label.index("H")]) if "H" in label else None
+            kind, layer = bias.partition("[")[0], _layer_of(bias)
             if layer is None or layer >= self.depth:
                 names.add(bias)
             else:
-                names |= {f"{kind}[{Head(layer, i)}]" for i in range(counts[layer])}
-        return attention_only(heads, w.positions, names, scale=w.scale, causal=w.causal, unembed=w.unembed)
+                names |= {f"{kind}[{label}]" for label in found.key_values(layer)}
+        return replace(found, biases=frozenset(names))
+
+    def _groups(self, layer: int, n: int) -> int:
+        """A number of groups for n heads of a layer: as given, or as many as there can be of heads that share."""
+        given = self.architecture.groups
+        if given is None or not self.grouped(layer):
+            return n
+        if n == self.architecture.heads[layer]:
+            return given[layer]
+        return next((g for g in range(n // 2, 0, -1) if n % g == 0), n)
 
 
 def make_frame(arch: Architecture, target: str, form: str) -> Frame:
@@ -163,8 +214,9 @@ def make_frame(arch: Architecture, target: str, form: str) -> Frame:
     if form not in ("enumerated", "generic"):
         raise ValueError(f'form must be "enumerated" or "generic", not {form!r}')
     asked = expand(arch, target)
-    _refuse_features(arch)
     target = asked.target
+    if asked.readout.head is not None:
+        _refuse_scores(arch)
     depth = arch.n_layers if asked.readout.head is None else asked.readout.head.layer
     if form == "enumerated":
         if asked.count > MAX_TERMS:
@@ -188,28 +240,26 @@ def _generic(arch: Architecture, depth: int) -> Architecture:
     Of the biases of those heads only ``b_V`` occurs in what is written to the stream.
     """
     heads = (1,) * depth + arch.heads[depth:]
-    names = {b for b in arch.biases if not _of_lower_head(b, depth)}
+    groups = None if arch.groups is None else (1,) * depth + arch.groups[depth:]
+    names = {b for b in arch.biases if (layer := _layer_of(b)) is None or layer >= depth}
     names |= {f"b_V[{Head(layer, 0)}]" for layer in range(depth) if _value_bias(arch, layer)}
-    return attention_only(heads, arch.positions, names, scale=arch.scale, causal=arch.causal, unembed=arch.unembed)
+    return replace(arch, heads=heads, groups=None if groups == heads else groups, biases=frozenset(names))
 
 
-def _refuse_features(architecture: Architecture) -> None:
-    """Norms, MLPs and key/value groups are expanded and verified, but their derivations are not written yet."""
-    there = ["norms"] if architecture.norm else []
-    there += ["MLPs"] if architecture.mlps else []
-    there += ["key/value groups"] if architecture.groups else []
-    there += [f"{architecture.positions} positions"] if architecture.positions in ("rotary", "alibi") else []
+def _refuse_scores(architecture: Architecture) -> None:
+    """Scores with rotary positions, ALiBi or normed queries are expanded and verified, but not derived yet."""
+    there = [f"{architecture.positions} positions"] if architecture.positions in ("rotary", "alibi") else []
     there += ["normed queries and keys"] if architecture.qk_norm else []
     if there:
         raise ValueError(
-            f"a derivation with {', '.join(there)} is not built yet; expand(...) and verify(...) have them"
+            f"a derivation of scores with {', '.join(there)} is not built yet; expand(...) and verify(...) have them"
         )
 
 
 def _value_bias(arch: Architecture, layer: int) -> bool:
     """Whether the generic head of a layer has ``b_V``: as its heads do, or where it has none all the others."""
     heads = arch.layer_heads(layer)
-    have = {f"b_V[{h}]" in arch.biases for h in heads or arch.all_heads}
+    have = {f"b_V[{arch.key_value(h)}]" in arch.biases for h in heads or arch.all_heads}
     if len(have) == 2:
         fault = (
             f"some heads of layer {layer} have b_V and some have not" if heads else
@@ -219,6 +269,7 @@ def _value_bias(arch: Architecture, layer: int) -> bool:
     return True in have
 
 
-def _of_lower_head(bias: str, depth: int) -> bool:
-    label = bias.rstrip("]").partition("[")[2]
-    return "H" in label and int(label[1 : label.index("H")]) < depth
+def _layer_of(bias: str) -> int | None:
+    """The layer of the head, or group of heads, that a bias belongs to; None of other biases."""
+    found = re.search(r"\[L(\d+)[HG]", bias)
+    return int(found[1]) if found else None

@@ -43,7 +43,7 @@ def by_indices(expr: Expr, lab: Instance) -> Any:
             slots = [lab.value(slot).astype(object) for slot in (q, k, w)]
             square = (lab.trials, lab.k, lab.k)
             given = [by_indices(argument, lab).reshape(square) for argument in (x, y)]
-            return (np.einsum("tia,tjd,tbc,tab,tdc->tij", *slots, *given) % p).reshape(n)
+            return (np.einsum("tia,tjd,tbc,tab,tdc->tij", *slots, *given, optimize=True) % p).reshape(n)
         case Apply(operator=operator, arguments=(x,)):
             vector = by_indices(x, lab).reshape(lab.trials, lab.k**2, 1)
             return ((_kronecker(operator, lab) @ vector) % p).reshape(n)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from symcircuits.derivation.frames import Frame
 
-__all__ = ["collected", "counted", "distributed", "factored", "layers", "read", "substituted", "unseen"]
+__all__ = ["collected", "counted", "distributed", "factored", "layers", "norms", "read", "substituted", "unseen"]
 
 
 def one_source(frame: Frame) -> bool:
@@ -18,10 +18,30 @@ def _biased(frame: Frame, *kinds: str) -> bool:
 
 def layers(frame: Frame) -> str:
     """The definition of the streams."""
-    bias = ", and its output bias where it has one," if _biased(frame, "b_O") else ""
+    more = (["its output bias where it has one"] if _biased(frame, "b_O") else []) + (
+        ["what its MLP writes"] if frame.mlps else []
+    )
+    said = "".join(f", {x}" for x in more[:-1]) + (f", and {more[-1]}," if more else "")
+    to = "the stream before it" if frame.norms or frame.mlps else "what it reads"
+    reads = "; its heads read what comes out of its norm, `Y`" if frame.norms else ""
     return (
-        f"The residual stream: each layer adds what its heads write{bias} to what it reads, with the attention "
-        'patterns held fixed (paper, "High-Level Architecture" and "Attention Heads as Information Movement").'
+        f"The residual stream: each layer adds what its heads write{said} to {to}, with the attention patterns held "
+        f'fixed{reads} (paper, "High-Level Architecture" and "Attention Heads as Information Movement").'
+    )
+
+
+def norms(frame: Frame) -> str:
+    """The definition of the frozen norms."""
+    kind = frame.architecture.norm
+    words = ["divide every row by its deviation" if kind == "LN" else "divide every row by its root mean square"]
+    right = ["subtract its mean (`C`)"] if kind == "LN" else []
+    right += ["multiply with the gain"] if frame.gains else []
+    bias = ", and add the bias" if _biased(frame, "b_N") else ""
+    after = f"; on the right, {' and '.join(right)}{bias}" if right else bias
+    return (
+        f"The norms, the scale of every token held fixed: {words[0]}, which multiplies with `D` on the left{after}. "
+        "`D` scales tokens and a pattern moves them, so that the two do not commute: `D` stays where it stands, on the "
+        'side of the source (paper, "Handling Layer Normalization"; own derivation).'
     )
 
 
@@ -29,19 +49,23 @@ def read(frame: Frame) -> str:
     """The definition of the target."""
     if frame.target == "stream":
         return "What is expanded is the stream after the last layer."
+    through = " through its norm" if frame.norms else ""
     if frame.head is None:
         bias = " and adds its bias" if _biased(frame, "b_U") else ""
-        return f'The unembedding reads the stream after the last layer{bias} (paper, "High-Level Architecture").'
+        return (
+            f'The unembedding reads the stream after the last layer{through}{bias} (paper, "High-Level Architecture").'
+        )
     plus = " plus the position embedding `P`" if frame.architecture.positions == "shortformer" else ""
     return (
         f"The scores of {frame.head}, before mask and softmax: its queries and its keys both read the stream before "
-        f'its layer{plus} (paper, "Path Expansion of Attention Scores QK Circuit").'
+        f'its layer{through}{plus} (paper, "Path Expansion of Attention Scores QK Circuit").'
     )
 
 
 def substituted(frame: Frame, symbol: str) -> str:
     """The definition of one stream is put in."""
-    return f"Put in the definition of `{symbol}`" + (", on the query and on the key side." if frame.head else ".")
+    many = "s" if "and" in symbol else ""
+    return f"Put in the definition{many} of `{symbol}`" + (", on the query and on the key side." if frame.head else ".")
 
 
 def distributed(frame: Frame, complete: bool) -> str:
@@ -51,18 +75,30 @@ def distributed(frame: Frame, complete: bool) -> str:
         return reason + "."
     if one_source(frame):
         return reason + "; a path takes in each layer the residual stream or one head."
-    inside = " (a value bias starts inside its head)" if _biased(frame, "b_V") else ""
+    inside = f" ({_inside(frame)} starts inside its head)" if _inside(frame) else ""
     return (
         f"{reason}; a path starts from a source{inside} and takes in each layer after it the residual stream or one "
         "head."
     )
 
 
+def _inside(frame: Frame) -> str:
+    """The biases that are sources inside a head."""
+    norm = any(name.startswith("b_N[L") and int(name[5:-1]) < frame.depth for name in frame.biases)
+    kinds = (["a value bias"] if _biased(frame, "b_V") else []) + (["the bias of a norm"] if norm else [])
+    return " or ".join(kinds)
+
+
 def factored(frame: Frame) -> str:
     """The factored form."""
+    head = "A (x) W_OV"
+    if frame.norms:
+        folded = "gain C" if frame.gains and frame.architecture.norm == "LN" else "gain" if frame.gains else ""
+        folded = folded or ("C" if frame.architecture.norm == "LN" else "")
+        head = f"A D (x) W_OV {folded}".rstrip()
     sources = "" if one_source(frame) else ", and every source goes through the layers after it"
     return (
-        "The factored form: every layer is the map `Id + sum A (x) W_OV`, later layers stand on the left"
+        f"The factored form: every layer is the map `Id + sum {head}`, later layers stand on the left"
         f'{sources} (paper, "The Path Expansion Trick").'
     )
 
@@ -88,9 +124,10 @@ def collected(frame: Frame) -> str:
 def unseen(frame: Frame) -> str:
     """What the mark beside a score term says."""
     rows = ", and the rows of every pattern sum to one, `A 1 = 1`" if frame.depth else ""
+    meets = " and goes through no norm, which would scale every key by its own factor" if frame.norms else ""
     return (
         " Terms marked `*` are the same for every key, so that softmax does not see them: their key side starts from "
-        f"a bias, `1 b^T`{rows} (own derivation)."
+        f"a bias, `1 b^T`{meets or rows} (own derivation)."
     )
 
 
@@ -111,7 +148,7 @@ def counted(frame: Frame) -> str:
             "elementary symmetric polynomial of the head counts."
         )
     else:
-        inside = ", and `k - 1` for a value bias, whose path starts inside a head" if _biased(frame, "b_V") else ""
+        inside = f", and `k - 1` for {_inside(frame)}, whose path starts inside a head" if _inside(frame) else ""
         reason += (
             "from one source so many paths go through `k` heads as there are choices of `k` of the layers after it "
             f"and of a head in each{inside}; the numbers of all sources are added."

@@ -12,6 +12,7 @@ from typing import Any
 
 from symcircuits.derivation.checks import Draft
 from symcircuits.derivation.frames import Frame, make_frame
+from symcircuits.derivation.real import Real
 
 __all__ = ["RESULTS", "Result", "frame_of", "registered", "result"]
 
@@ -24,7 +25,7 @@ class Result:
 
     ``given`` names what is drawn beside the weights: patterns whose rows sum to one, causal ones, narrow heads.
     ``conventions`` stand after those of the model, and one that says "Held fixed:" takes the place of the model's;
-    ``names_model`` says whether one model is meant.
+    ``names_model`` says whether one model is meant; ``real`` is the model on which claims are held against a run.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Result:
     conventions: tuple[str, ...] = ()
     names_model: bool = True
     options: dict[str, Any] = field(default_factory=dict)
+    real: Real | None = None
 
 
 RESULTS: dict[str, Result] = {}
@@ -56,7 +58,7 @@ def result(name: str, title: str, statement: str, section: str, **rest: Any) -> 
 
 def registered(name: str) -> Result:
     """A result by its name; ValueError lists the names where there is none."""
-    from symcircuits.derivation import results_basis, results_heads, results_norms, results_runs  # noqa: F401  (they register)
+    from symcircuits.derivation import every_result  # noqa: F401  (they register)
 
     if name not in RESULTS:
         raise ValueError(f"no result {name!r}; the results are {', '.join(sorted(RESULTS))}")
@@ -65,6 +67,6 @@ def registered(name: str) -> Result:
 
 def frame_of(found: Result) -> Frame:
     """The frame in which a result is shown."""
-    from symcircuits.architecture import attention_only
+    from symcircuits.architecture import transformer
 
-    return make_frame(attention_only(found.heads, **found.options), found.target, found.form)
+    return make_frame(transformer(found.heads, **found.options), found.target, found.form)

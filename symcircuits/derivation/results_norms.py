@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import numpy as np
 
 from symcircuits.algebra import Factor, Word
 from symcircuits.architecture import attention_only
@@ -10,14 +12,23 @@ from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.examples import Elementwise, Literal
 from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Transposed, stream_symbol
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.real import ModelLogits, Real
 from symcircuits.derivation.results import result
 from symcircuits.derivation.results_heads import embed, head_factors, read_by
 from symcircuits.derivation.specials import Letter, Named, Parentheses, Scaled
+from symcircuits.model import Run, matrices_of
+from symcircuits.model.forward import ACTIVATIONS
 from symcircuits.programs import embedding, stream_program
+from symcircuits.rings import Array
 
 __all__: list[str] = []
 
 _C = Letter("C", "centring")
+
+
+def _of_run(name: str) -> Callable[[Run], Array]:
+    """A matrix of a run by its name."""
+    return lambda run: matrices_of(run)[name]
 
 
 def _word(*factors: Factor) -> Word:
@@ -28,6 +39,13 @@ def _word(*factors: Factor) -> Word:
 _X = Literal((("1", "2", "6"), ("0", "3", "0")))
 _D = Literal((("sqrt(3/14)", "0"), ("0", "1/sqrt(2)")))
 _CENTRE = Literal((("2/3", "-1/3", "-1/3"), ("-1/3", "2/3", "-1/3"), ("-1/3", "-1/3", "2/3")))
+
+
+_NORM_LETTERS = {
+    f"{letter}_{number}": _of_run(f"{glyph}_{label}")
+    for letter, glyph in (("D", "D"), ("G", "gain"))
+    for number, label in (("1", "L0"), ("2", "L1"), ("f", "final"))
+}
 
 
 @result(
@@ -45,6 +63,7 @@ _CENTRE = Literal((("2/3", "-1/3", "-1/3"), ("-1/3", "2/3", "-1/3"), ("-1/3", "-
         "different norms carry different scales, so that their sizes are not comparable. Scores stand without their "
         "score scale. There is no position embedding and no MLP.",
     ),
+    real=Real("a model with real layer norms and softmax patterns", {"norm": "LN"}, _NORM_LETTERS),
 )
 def layer_norm(frame: Frame) -> Iterator[Draft]:
     """Identities I28, extensions E3 and E4."""
@@ -128,6 +147,13 @@ def _two_layers(frame: Frame) -> Iterator[Draft]:
         (Claim((y, Sum(tuple(terms)))),),
         "The same paths as without norms: `A` becomes `A D_l`, what reads is folded, and `D_f` stands before all.",
     )
+    yield Draft(
+        "identity",
+        (Claim((ModelLogits(), Sum(tuple(terms)))),),
+        "So it is in a transformer: the sum is what a model with layer norms computes, with the patterns and the "
+        "scales of its own run held fixed.",
+        how="model",
+    )
     yield _normed_scores(heads[1], d[1], g[1], y1)
 
 
@@ -149,6 +175,19 @@ _ONE = Literal((("1", "-1"),))
 _TWO = Literal((("2", "-2"),))
 
 
+def _activations(run: Run) -> Array:
+    """``gelu(X W_in^T)`` of the stream after the heads."""
+    x = run.streams[0] + np.sum(list(run.results.values()), axis=0)
+    return ACTIVATIONS["gelu"](x @ run.model.weights["W_in_L0"].T)
+
+
+_MLP_LETTERS: dict[str, Callable[[Run], Array]] = {
+    "W_I": lambda run: run.model.weights["W_in_L0"],
+    "W_M": lambda run: run.model.weights["W_out_L0"],
+    "m": _activations,
+}
+
+
 @result(
     "mlp",
     "MLPs in the expansion",
@@ -160,6 +199,7 @@ _TWO = Literal((("2", "-2"),))
         "`W_I` and `W_M` are the matrices by which the MLP reads the stream and writes to it, `m` its activations, "
         "one row for each token. Held fixed: the attention patterns. There is no position embedding and no layer norm.",
     ),
+    real=Real("a model with a GeLU MLP and softmax patterns", {"mlps": True}, _MLP_LETTERS),
 )
 def mlp(frame: Frame) -> Iterator[Draft]:
     """Identity I25."""
@@ -186,6 +226,13 @@ def mlp(frame: Frame) -> Iterator[Draft]:
         "distributing",
         (Claim((written, Sum((Target("logits"), direct)))),),
         "What the MLP adds to the stream is one more source, linear in its activations, by the matrix `W_U W_M`.",
+    )
+    yield Draft(
+        "identity",
+        (Claim((ModelLogits(), Sum((*paths(_word(w_u)).terms, direct)))),),
+        "So it is in a transformer: the sum is what a model with an MLP computes, with the patterns and the "
+        "activations of its own run held fixed.",
+        how="model",
     )
     yield Draft(
         "counterexample",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from symcircuits.algebra import Factor, Word, transpose
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import layer_definition, plus, readout_definition
-from symcircuits.derivation.examples import Literal, TinyModel
+from symcircuits.derivation.examples import Literal, TinyModel, TwoLayers
 from symcircuits.derivation.expressions import (
     Expr,
     Product,
@@ -130,13 +130,14 @@ def _layer_by_layer(frame: Frame, bias: Named) -> Draft:
 @result(
     "ablation",
     "Removing a head removes the terms through it",
-    "Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it.",
+    "Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it; with "
+    "patterns computed anew it does not.",
     "Term Importance Analysis; pattern-preserving ablation in the 2022 paper on induction heads",
     heads=(2, 2),
     conventions=(
         "The run without a head sets what that head writes to zero and takes the patterns of all other heads "
-        "as they were. Where patterns are computed anew, they change too, and the statement is not about "
-        "that.",
+        "as they were. Where patterns are computed anew, they change too: that is another number, as the last "
+        "steps show.",
     ),
 )
 def ablation(frame: Frame) -> Iterator[Draft]:
@@ -162,6 +163,32 @@ def ablation(frame: Frame) -> Iterator[Draft]:
             (Claim((target, plus([removed, *through]))),),
             f"So removing {head} changes the logits by minus the {len(through)} terms through it.",
         )
+    yield from _patterns_anew()
+
+
+_COLUMN = Literal((("1",), ("0",)))
+
+
+def _patterns_anew() -> Iterator[Draft]:
+    """The counterexample, in exact numbers."""
+    held, anew = (TwoLayers(_COLUMN, without=True, held=held) for held in (True, False))
+    kept, new = (Literal((("2",), (entry,))) for entry in ("1/(1+e^(-3/4))", "1/2"))
+    yield Draft(
+        "definition",
+        (Claim((held, kept)), Claim((anew, new))),
+        "Now the pattern of the second layer is computed anew. The smallest model: two layers of one head, every "
+        "weight the identity, two tokens in one dimension: each layer maps `x` to `x + A x`, with `A` the causal "
+        "softmax of `x x^T`. Without L0H0 the second token attends to the first with weight 0.68 where the pattern is "
+        "held, and with weight 0.5 where it is computed anew.",
+        how="exact",
+    )
+    yield Draft(
+        "counterexample",
+        (Claim((anew, held), "!="),),
+        "So removing a head and letting later patterns follow does not take away the terms through it: what the head "
+        "wrote also moved the attention of later heads.",
+        how="exact",
+    )
 
 
 # ------------------------------------------------------------------------------------------- term importance

@@ -158,7 +158,7 @@ class Letter(Special):
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
         if self.kind == "centring":
-            return np.asarray((at.identity() - pow(at.k, -1, at.ring.p)) % at.ring.p)
+            return at.centring()
         drawn = at.drawn[f"a matrix called {self.name}"]
         if self.kind == "diagonal":
             return drawn * np.eye(at.k, dtype=np.int64)
@@ -248,7 +248,7 @@ class Without(Special):
     head: str
 
     def written(self) -> Written:
-        return _run_of(self.target, f" without {self.head}", rf"\setminus\mathrm{{{self.head}}}")
+        return _run_of(self.target, f"without {self.head}", rf"\setminus\mathrm{{{self.head}}}")
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
         return at.target_value(self.target, {f"W_O_{self.head}": at.zero()})

@@ -8,7 +8,7 @@ from symcircuits.algebra import Factor, Word
 from symcircuits.architecture import Head
 from symcircuits.derivation import counts, reasons
 from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.definitions import layer_definition, plus, readout_definition
+from symcircuits.derivation.definitions import layer_definition, norm_definition, norm_of, plus, readout_definition
 from symcircuits.derivation.expressions import (
     CountOf,
     Expr,
@@ -17,7 +17,6 @@ from symcircuits.derivation.expressions import (
     Spelled,
     Sum,
     Target,
-    relabelled,
     stream_symbol,
     substitute,
 )
@@ -50,12 +49,12 @@ def _definitions(frame: Frame, target: Target) -> Iterator[Draft]:
     embed = stream_program(frame.walked, 0)[0].sources[0].factors
     claims = [Claim((Word(embed), Spelled(Word(embed))))]
     if frame.depth:
-        any_head = (Factor(weight(frame.walked, glyph, Head(0, 0))) for glyph in ("W_O", "W_V"))
-        word = Word(relabelled(tuple(any_head), {"L0H0": "h"}))
+        any_head = tuple(Factor(weight(frame.walked, glyph, Head(0, 0))) for glyph in ("W_O", "W_V"))
+        word = Word(frame.named_for(any_head, Head(0, 0), "h"))
         claims.append(Claim((word, Spelled(word))))
     if frame.head is not None:
-        sides = [program[-1].branches[0].right for program in frame.expansion.readout.sides]
-        word = Word((*sides[0], sides[1][0].T))
+        query, key = (program[-1].branches[0].right[-1] for program in frame.expansion.readout.sides)
+        word = Word((query, key.T))
         claims.append(Claim((word, Spelled(word))))
     yield Draft("definition", tuple(claims), 'Abbreviations (paper, "Notation").')
     if frame.depth:
@@ -65,19 +64,29 @@ def _definitions(frame: Frame, target: Target) -> Iterator[Draft]:
             tuple(Claim((Word((stream_symbol(n),)), layer_definition(frame, n))) for n in layers),
             reasons.layers(frame),
         )
+    if frame.norms:
+        norms = tuple(
+            Claim((Word((norm_of(frame, label).symbol,)), norm_definition(frame, label))) for label in frame.norms
+        )
+        yield Draft("definition", norms, reasons.norms(frame))
     yield Draft("definition", (Claim((target, readout_definition(frame))),), reasons.read(frame))
 
 
 def _layer_by_layer(frame: Frame, target: Target, everything: Expr) -> Iterator[Draft]:
     """Substitute the definition of the last layer, multiply out, and so on down to the embedding."""
     current = readout_definition(frame)
+    if frame.norms and frame.target != "stream":
+        opened = readout_definition(frame, opened=True)
+        symbol = norm_of(frame, frame.norms[-1]).symbol.text
+        yield Draft("substitution", (Claim((target, current, opened)),), reasons.substituted(frame, symbol))
+        current = opened
     for layer in range(frame.depth, 0, -1):
 
         def definition(transposed: bool, layer: int = layer) -> Expr:
-            return layer_definition(frame, layer, "key" if transposed else "query")
+            return layer_definition(frame, layer, "key" if transposed else "query", opened=True)
 
         replaced = substitute(current, layer, definition)
-        symbol = stream_symbol(layer).text
+        symbol = stream_symbol(layer).text + (f"` and `Y[L{layer - 1}]" if frame.norms else "")
         yield Draft("substitution", (Claim((target, current, replaced)),), reasons.substituted(frame, symbol))
         last = layer == 1
         current = everything if last else plus([flat.expr for flat in multiply_out(replaced)])

@@ -15,12 +15,11 @@ from symcircuits.derivation.expressions import (
     Product,
     Tensor,
     Transposed,
-    relabelled,
     wrap,
 )
 from symcircuits.derivation.flatten import Flat, multiply_out, multiply_out_operator
 from symcircuits.derivation.frames import Frame
-from symcircuits.programs import Program, pattern, stream_program, weight
+from symcircuits.programs import Program, norm, pattern, stream_program, weight
 
 __all__ = ["factored", "mixed", "rules"]
 
@@ -32,12 +31,13 @@ _MISPRINT = (
 
 # -------------------------------------------------------------------------------------------------- the rules
 def _example_head(frame: Frame, name: str, layer: int) -> tuple[Word, Word]:
-    """``A^g`` and ``W_OV^g`` of any head g of a layer."""
-    head = Head(layer, 0)
-    names = {head.label: name}
-    a = relabelled((Factor(pattern(head)),), names)
-    ov = relabelled((Factor(weight(frame.walked, "W_O", head)), Factor(weight(frame.walked, "W_V", head))), names)
-    return Word(a), Word(ov)
+    """``A^g`` and ``W_OV^g`` of any head g of a layer, with the norm that it reads through."""
+    arch, head = frame.walked, Head(layer, 0)
+    read = norm(arch, arch.norm_label(layer), layer)
+    values = tuple(Factor(weight(arch, glyph, head)) for glyph in ("W_O", "W_V"))
+    a = (Factor(pattern(head, read.context)), *read.left)
+    w = (*values, *transpose(read.right))
+    return Word(frame.named_for(a, head, name)), Word(frame.named_for(w, head, name))
 
 
 def rules(frame: Frame) -> Iterator[Draft]:
@@ -46,7 +46,7 @@ def rules(frame: Frame) -> Iterator[Draft]:
     if _three_slots(frame) and not frame.depth:
         yield from _score_rules(frame, x)
         return
-    (a, w), (b, v) = _example_head(frame, "h", 0), _example_head(frame, "g", 1)
+    a, w = _example_head(frame, "h", 0)
     action = Claim((Apply(Tensor((a, w)), (x,)), Word(a.factors + x.factors + w.T.factors)))
     yield Draft(
         "definition", (action,),
@@ -55,6 +55,7 @@ def rules(frame: Frame) -> Iterator[Draft]:
         how="indices",
     )  # fmt: skip
     if frame.depth >= 2:
+        b, v = _example_head(frame, "g", 1)
         rule = Claim((Product((Tensor((b, v)), Tensor((a, w)))), Tensor((_join(b, a), _join(v, w)))))
         yield Draft(
             "mixed product", (rule,),
@@ -67,9 +68,10 @@ def rules(frame: Frame) -> Iterator[Draft]:
 
 
 def _score_rules(frame: Frame, x: Word) -> Iterator[Draft]:
-    qk, identity = _qk(frame), Identity()
-    plain = Apply(Tensor((identity, identity, qk)), (x, x))
-    claims = [Claim((plain, Word(x.factors + qk.factors + x.T.factors)))]
+    qk, scale = _qk(frame), _scale(frame)
+    plain = Apply(Tensor((scale, scale, qk)), (x, x))
+    d = scale.factors if isinstance(scale, Word) else ()
+    claims = [Claim((plain, Word(d + x.factors + qk.factors + x.T.factors + transpose(d))))]
     if frame.depth:
         claims += _joined_scores(frame, x, qk)
     yield Draft(
@@ -85,10 +87,13 @@ def _joined_scores(frame: Frame, x: Word, qk: Word) -> list[Claim]:
     """The action with a pattern on each side, and how heads on both sides join ``Id (x) Id (x) W_QK``."""
     (a, w), (b, v) = _example_head(frame, "q", 0), _example_head(frame, "k", 0)
     between = Word(w.T.factors + qk.factors + v.factors)
+    before = (Apply(Tensor((a, w)), (x,)), Apply(Tensor((b, v)), (x,)))
+    scale = _scale(frame)
+    split = Apply(Tensor((scale, scale, qk)), before)
+    if isinstance(scale, Word):
+        a, b = _join(scale, a), _join(scale, b)
     form = Apply(Tensor((a, b, between)), (x, x))
     direct = Word(a.factors + x.factors + between.factors + x.T.factors + b.T.factors)
-    before = (Apply(Tensor((a, w)), (x,)), Apply(Tensor((b, v)), (x,)))
-    split = Apply(Tensor((Identity(), Identity(), qk)), before)
     return [Claim((form, direct)), Claim((split, form))]
 
 
@@ -99,6 +104,12 @@ def _join(a: Word, b: Word) -> Word:
 def _qk(frame: Frame) -> Word:
     query, key = (program[-1].branches[0].right for program in frame.expansion.readout.sides)
     return Word(query + transpose(key))
+
+
+def _scale(frame: Frame) -> Word | Identity:
+    """What the readout multiplies the stream with on the left: ``D`` of its norm, if it has one."""
+    left = frame.expansion.readout.sides[0][-1].branches[0].left
+    return Word(left) if left else Identity()
 
 
 def _three_slots(frame: Frame) -> bool:
@@ -122,7 +133,7 @@ def _operators_after(frame: Frame, program: Program, entry: int, side: str) -> l
         if i <= frame.depth:
             found.insert(0, _layer_operator(frame, i - 1, side))
         elif layer.branches:
-            found.insert(0, Tensor((Identity(), Word(layer.branches[0].right).T)))
+            found.insert(0, Tensor((_scale(frame), Word(layer.branches[0].right).T)))
     return [f for f in found if f != Identity()]
 
 
@@ -148,6 +159,8 @@ def _term_order(flat: Flat) -> tuple[int, list[tuple[int, int]]]:
     """By order, then heads as (layer, index), the earliest first."""
     heads = []
     for f in reversed(flat.factors):
+        if f.symbol.glyph != "A":
+            continue
         digits = f.symbol.label.rpartition("H")[2]
         heads.append((f.symbol.row.point or 0, int(digits) if digits.isdecimal() else 0))
     return len(heads), heads
@@ -202,7 +215,7 @@ def _bilinear(frame: Frame, scales: tuple[str, ...]) -> Expr:
     for program, side in zip(frame.expansion.readout.sides, ("query", "key"), strict=True):
         operators, t = _on_tokens(frame, program[:-1], side)
         arguments.append(_applied(operators, t, False))
-    form = Tensor((Identity(), Identity(), _qk(frame)))
+    form = Tensor((_scale(frame), _scale(frame), _qk(frame)))
     return Apply(Product((form,), scales) if scales else form, tuple(arguments))
 
 

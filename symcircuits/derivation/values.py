@@ -9,14 +9,14 @@ the product from which they were made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from zlib import crc32
 
 import numpy as np
 
 from symcircuits.algebra import Factor, Symbol, Word
-from symcircuits.architecture import Architecture
+from symcircuits.architecture import Architecture, as_head
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -71,6 +71,7 @@ class Instance:
     trials: int = 2
     ring: PrimeField = field(default_factory=PrimeField)
     rows_sum_to_one: bool = False  # draw such patterns, and the ones with equal rows
+    equal_ones: bool = False  # draw ones with equal rows
     causal: bool = False  # draw patterns that are zero above the diagonal
     d_head: int = 0  # draw weights of heads with so many rows or columns, the others zero; 0: all
 
@@ -93,13 +94,30 @@ class Instance:
         """The identity matrices."""
         return np.broadcast_to(np.eye(self.k, dtype=np.int64), (self.trials, self.k, self.k))
 
+    def centring(self) -> Array:
+        """``Id - 1 1^T / k``, which subtracts from every row its mean."""
+        return np.asarray((self.identity() - pow(self.k, -1, self.ring.p)) % self.ring.p)
+
     def symbol(self, symbol: Symbol, bindings: Bindings = _EMPTY) -> Array:
         """The matrix of a symbol; an index is replaced by the head it is bound to."""
-        label = bindings.get(symbol.label, symbol.label)
+        label = self._label(symbol.label, bindings)
         name = f"{symbol.glyph}_{label}" if label else symbol.glyph
         if name not in self._known:
             self._known[name] = self._make(symbol.glyph, label, name)
         return self._known[name]
+
+    def _label(self, label: str, bindings: Bindings) -> str:
+        """What a label stands for: an index for the head it is bound to, ``G(h_1)`` for that head's group."""
+        if label[:2] == "G(":
+            return self._shared(bindings.get(label[2:-1], label[2:-1]))
+        return bindings.get(label, label)
+
+    def _shared(self, label: str) -> str:
+        """The label of the keys and values of a head, or of any head ``h``."""
+        arch = self.architecture
+        if label[:1] == "L":
+            return arch.key_value(as_head(label))
+        return label if arch.groups is None else f"G({label})"
 
     def _make(self, glyph: str, label: str, name: str) -> Array:
         m, drawn = self.ring.matmul, self.drawn
@@ -107,9 +125,11 @@ class Instance:
             case "X0":
                 return m(drawn["t"], transpose(drawn["W_E"]))
             case "W_OV":
-                return m(drawn[f"W_O_{label}"], drawn[f"W_V_{label}"])
+                return m(drawn[f"W_O_{label}"], drawn[f"W_V_{self._shared(label)}"])
             case "W_QK":
-                return m(transpose(drawn[f"W_Q_{label}"]), drawn[f"W_K_{label}"])
+                return m(transpose(drawn[f"W_Q_{label}"]), drawn[f"W_K_{self._shared(label)}"])
+            case "Y":
+                return self._forward.normed[label]
         if glyph[0] == "X" and glyph[1:].isdecimal():
             return self._forward.streams[int(glyph[1:])]
         return drawn[name]
@@ -117,14 +137,16 @@ class Instance:
     def _given(self, name: str, matrix: Array) -> Array:
         """A drawn matrix with what is given of it: causal, rows that sum to one, the width of a head."""
         kind = name[:3]
-        if kind == "one" and self.rows_sum_to_one:
+        if name == "C" or name[:2] == "D_" or name[:5] == "gain_":  # symmetric, and so no transpose is written
+            return np.asarray(np.tril(matrix) + transpose(np.tril(matrix, -1)))
+        if kind == "one" and (self.rows_sum_to_one or self.equal_ones):
             return np.broadcast_to(matrix[..., :1, :], matrix.shape)  # 1 times any row
         if name[:2] == "A_":
             matrix = np.tril(matrix) if self.causal else matrix
             if self.rows_sum_to_one:  # the first entry of a row makes up for the others
                 first = (1 - matrix[..., 1:].sum(-1, keepdims=True)) % self.ring.p
                 matrix = np.concatenate([first, matrix[..., 1:]], -1)
-        if self.d_head and kind in ("W_O", "W_V", "W_Q", "W_K"):
+        if self.d_head and kind in ("W_O", "W_V", "W_Q", "W_K", "b_V", "b_Q", "b_K"):
             kept = np.arange(self.k) < self.d_head
             matrix = matrix * (kept if kind == "W_O" else kept[:, None])
         return matrix
@@ -134,15 +156,18 @@ class Instance:
         return self._run({})
 
     def _run(self, changed: Mapping[str, Array]) -> Frozen:
-        names = matrix_names(self.architecture)
+        # Of rotary positions, ALiBi and normed queries only scores speak, which are refused before (see frames).
+        kept = self.architecture.positions in ("standard", "shortformer")
+        plain = replace(self.architecture, qk_norm=False, positions=self.architecture.positions if kept else None)
+        names = matrix_names(plain)
         scales = {name: self._scales[name.removeprefix("scale_")] for name in names if name.startswith("scale_")}
         matrices = {name: scales[name] if name in scales else self.drawn[name] for name in names}
-        return frozen(self.architecture, matrices | dict(changed), self.ring)
+        return frozen(plain, matrices | dict(changed), self.ring)
 
     def factor(self, factor: Factor, bindings: Bindings = _EMPTY) -> Array:
-        """The matrix of a factor."""
+        """The matrix of a factor, transposed where it is printed so."""
         matrix = self.symbol(factor.symbol, bindings)
-        return transpose(matrix) if factor.transposed else matrix
+        return transpose(matrix) if factor.marked else matrix
 
     def chain(self, factors: tuple[Factor, ...], bindings: Bindings = _EMPTY) -> Array:
         """The product of factors."""
@@ -247,6 +272,9 @@ class Instance:
         for flat in flats:
             choices: list[dict[str, str]] = [{}]
             for index, layer in flat.indices:
-                choices = [{**c, index: label} for c in choices for label in self.labels(layer)]
+                choices = [
+                    {**c, index: label, f"G({index})": self._shared(label)}
+                    for c in choices for label in self.labels(layer)
+                ]  # fmt: skip
             found += [Word(relabelled(flat.factors, c), flat.scales) for c in choices]
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,16 @@ __all__ = ["Frozen", "frozen", "matrices_of", "matrix_names"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frozen:
-    """What :func:`frozen` gives: streams at points 0 to n_layers, logits (or None), scores and results by head."""
+    """What :func:`frozen` gives: streams at points 0 to n_layers, logits (or None), scores and results by head.
+
+    ``normed`` holds what comes out of each norm, by its label; nothing for those inside MLPs.
+    """
 
     streams: tuple[Array, ...]
     logits: Array | None
     scores: Mapping[str, Array]
     results: Mapping[str, Array]
+    normed: Mapping[str, Array] = field(default_factory=dict)
 
 
 def matrix_names(architecture: Architecture) -> tuple[str, ...]:
@@ -110,7 +114,7 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) 
     logits = None
     if architecture.unembed:
         logits = pass_.affine(pass_.normed(stream, FINAL), "W_U", "b_U", "b_U")
-    return Frozen(tuple(streams), logits, scores, results)
+    return Frozen(tuple(streams), logits, scores, results, pass_.seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class _Pass:
     architecture: Architecture
     matrices: Mapping[str, Any]
     ring: Ring
+    seen: dict[str, Array] = field(default_factory=dict)  # what came out of each norm
 
     def at(self, name: str) -> Array:
         if name not in self.matrices:
@@ -143,9 +148,10 @@ class _Pass:
         x = self.ring.matmul(self.at(f"D_{label}"), x)
         x = self.through(x, "C") if arch.norm == "LN" else x
         x = self.through(x, f"gain_{label}") if label in arch.gains else x
-        if f"b_N[{label}]" not in arch.biases:
-            return x
-        return self.ring.add(x, self.through(self.at("ones"), f"b_N_{label}"))
+        if f"b_N[{label}]" in arch.biases:
+            x = self.ring.add(x, self.through(self.at("ones"), f"b_N_{label}"))
+        self.seen[label] = x
+        return x
 
     def scores(self, head: Head, read: Array) -> Array:
         shared = self.architecture.key_value(head)

@@ -6,6 +6,7 @@ from symcircuits.derivation import Derivation
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.results import Result
 from symcircuits.notation import Notation
+from symcircuits.render.features import features
 
 __all__ = ["caption", "conventions", "own_symbols"]
 
@@ -81,8 +82,10 @@ def _of_model(frame: Frame, notation: Notation) -> list[str]:
     elif frame.biases:
         lines.append("Biases are sources of their own; `1 b^T`, with `1` the column of ones, is the same row for "
                      "every token.")  # fmt: skip
-    if frame.architecture.positions:
+    lines += features(frame)
+    if frame.architecture.positions in ("standard", "shortformer"):
         where = "the stream" if frame.architecture.positions == "standard" else "the input of queries and keys only"
+        where += ", after the norm" if where[4] == "i" and frame.norms else ""
         lines.append(f"`P` is the position embedding; it is added to {where}.")
     return lines
 
@@ -92,11 +95,16 @@ def _rows(frame: Frame, notation: Notation) -> str:
     said = [_START[notation.name]]
     if frame.head is not None and notation.name != "row":
         said.append(f"of two streams `{_SCORES}`")
+    group = "[G(h)]" if frame.architecture.groups else ""
+    own, read = "[h]" if group else "", "Y" if frame.norms else "X"
+    if frame.norms:
+        said.append("`Y` is what comes out of a norm")
     if frame.depth:
-        said.append(f"a head maps `X` to {_head_map(frame, notation)}; `W_OV = W_O W_V`")
+        said.append(f"a head maps `{read}` to {_head_map(frame, notation)}; `W_OV{own} = W_O{own} W_V{group}`")
     if frame.head is not None:
-        stream = "Y" if frame.architecture.positions == "shortformer" else "X"
-        where = "`W_QK = W_Q^T W_K`" + (" and `Y = X + P`" if stream == "Y" else "")
+        shifted = frame.architecture.positions == "shortformer"
+        stream = read if not shifted else "Z" if frame.norms else "Y"
+        where = f"`W_QK{own} = W_Q{own}^T W_K{group}`" + (f" and `{stream} = {read} + P`" if shifted else "")
         score = _scores(frame, stream, notation)
         said.append(f"the scores of {frame.head} are {score}, with {where} (rows are queries, columns keys)")
     return "; ".join(said) + "."
@@ -120,11 +128,13 @@ def _scores(frame: Frame, stream: str, notation: Notation) -> str:
 def _head_map(frame: Frame, notation: Notation) -> str:
     """What the heads below make of a stream: with a value bias or without, or some so and some so."""
     biased = {
-        f"b_V[{h}]" in frame.walked.biases for layer in range(frame.depth) for h in frame.walked.layer_heads(layer)
-    }
-    shown = {False: "`A X W_OV^T`", True: "`A (X W_V^T + 1 b_V^T) W_O^T`"}
+        f"b_V[{frame.walked.key_value(h)}]" in frame.walked.biases
+        for layer in range(frame.depth) for h in frame.walked.layer_heads(layer)
+    }  # fmt: skip
+    x = "Y" if frame.norms else "X"
+    shown = {False: f"`A {x} W_OV^T`", True: f"`A ({x} W_V^T + 1 b_V^T) W_O^T`"}
     if notation.tensors:
-        shown = {False: "`(A (x) W_OV) X`", True: "`(A (x) W_O) ((Id (x) W_V) X + (Id (x) b_V) 1)`"}
+        shown = {False: f"`(A (x) W_OV) {x}`", True: f"`(A (x) W_O) ((Id (x) W_V) {x} + (Id (x) b_V) 1)`"}
     if len(biased) == 2:
         return f"{shown[False]}, or to {shown[True]} where it has a value bias"
     return shown[True in biased]
@@ -132,21 +142,33 @@ def _head_map(frame: Frame, notation: Notation) -> str:
 
 def _held_fixed(frame: Frame, result: Result | None) -> str:
     """What is held fixed, and what the formulas are linear in."""
-    named = result is None or result.names_model
-    absent = ["no position embedding"] if named and not frame.architecture.positions else []
-    without = ", ".join([*absent, "no layer norm"]) + " and no MLP"
+    named, arch = result is None or result.names_model, frame.architecture
+    inside = {"rotary": "rotary positions in the patterns alone", "alibi": "ALiBi in the patterns alone"}
+    absent = [inside.get(arch.positions or "", "no position embedding")]
+    absent = absent if named and arch.positions not in ("standard", "shortformer") else []
+    absent += [] if frame.norms else ["no layer norm"]
+    absent += [] if frame.mlps else ["no MLP before it" if arch.mlps else "no MLP"]
+    without = _listed(absent)
     if result is not None:
         return f"Held fixed: the attention patterns `A`; {without}."
-    if not frame.depth:
+    if not frame.depth and not frame.norms:
         return f"Nothing is held fixed: no attention pattern stands in the formulas. There is {without}."
+    patterns = "the attention patterns `A`"
     if frame.head is not None:
         linear = "the scores are bilinear: linear in what enters the query side, and linear in what enters the key side"
-        return f"Held fixed: the attention patterns `A`, and so {linear}; {without}."
-    arch = frame.architecture
-    inside = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"]
-    made = " and ".join([", ".join(inside[:-1]), inside[-1]] if inside[:-1] else inside)
-    linear = "every formula is linear in what enters the stream" + (" and in `b_U`" if "b_U" in frame.biases else "")
-    return f"Held fixed: the attention patterns `A` (with all that makes them: {made}), and so {linear}; {without}."
+    else:
+        makers = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"]
+        patterns += f" (with all that makes them: {_listed(makers)})"
+        after = [name for name in ("b_N[final]", "b_U") if name in frame.biases]
+        linear = "every formula is linear in what enters the stream" + "".join(f" and in `{name}`" for name in after)
+    fixed = [patterns] if frame.depth else []
+    fixed += ["the scale of every token in every norm (`D`)"] if frame.norms else []
+    fixed += ["what every MLP writes"] if frame.mlps else []
+    return f"Held fixed: {_listed(fixed)}, and so {linear}" + (f"; {without}." if without else ".")
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[:-1] else words)
 
 
 def _head_counts(heads: tuple[int, ...]) -> str:

@@ -8,6 +8,7 @@ from symcircuits.derivation import Derivation, Step
 from symcircuits.derivation.checks import Check
 from symcircuits.derivation.expressions import Expr
 from symcircuits.derivation.flatten import softmax_invisible
+from symcircuits.derivation.frames import Frame
 from symcircuits.notation import Notation
 from symcircuits.render.conventions import conventions
 from symcircuits.render.forms import Shown, shown_claims
@@ -42,6 +43,7 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
             "scale": arch.scale,
             "causal": arch.causal,
             "unembed": arch.unembed,
+            **_features(frame),
         },
         "notation": notation.json(),
         "conventions": [plain(line, notation) for line in conventions(derivation)],
@@ -51,6 +53,18 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
         "ok": derivation.ok,
         "seal": plain(seal(derivation), notation),
     }
+
+
+def _features(frame: Frame) -> dict[str, Any]:
+    """Norms, MLPs and key/value groups, where there are any."""
+    arch, found = frame.architecture, dict[str, Any]()
+    if arch.norm:
+        found |= {"norm": arch.norm, "gains": sorted(arch.gains)}
+    if arch.mlps:
+        found |= {"mlps": sorted(arch.mlps), "gated": arch.gated, "parallel": arch.parallel}
+    if arch.groups:
+        found |= {"groups": None if frame.generic else list(arch.groups)}
+    return found
 
 
 def _terms(derivation: Derivation) -> list[dict[str, Any]]:
@@ -107,4 +121,5 @@ def _check(check: Check, notation: Notation) -> dict[str, Any]:
         "head_counts": [list(c) for c in check.head_counts],
         "also": list(check.also),
         **({"given": list(check.given)} if check.given else {}),
+        **({"groups": [list(c) for c in check.groups]} if check.groups else {}),
     }

@@ -21,7 +21,8 @@ from symcircuits.render.words import check_sentence, family_title, seal, stateme
 __all__ = ["book_latex", "derivation_display", "derivation_latex", "expansion_display", "expr_latex"]
 
 WIDTH = 45.0  # em of 10 pt on a text block of 160 mm, less a margin for the estimate
-_NARROWEST = 8.0  # room for right-hand sides, below which they stand under the left one
+_NARROWEST = 12.0  # room for right-hand sides, below which they stand under the left one
+_INDENT = 1.5  # of the further lines of a term
 _LINES_UNDER_BRACE = 14
 _WIDEST_COUNT = 14.0
 _SHOWN_IN_NOTEBOOK = 40
@@ -48,8 +49,11 @@ def expr_latex(expr: Expr, style: LatexStyle = _ROW) -> str:
 # --------------------------------------------------------------------------------------------------- claims
 def _lines(parts: list[Piece], width: float) -> list[str]:
     """One term over as many lines as it needs; a product that goes on starts with a dot."""
+    found = broken(parts, width, latex_width)
+    if any(latex_width(joined(line)) > width - _INDENT for line in found[1:]):
+        found = broken(parts, width - _INDENT, latex_width)
     out = []
-    for i, line in enumerate(broken(parts, width, latex_width)):
+    for i, line in enumerate(found):
         goes_on = line[0].joint == LatexStyle.matrix_joint and not line[0].acted_on
         mark = "" if not i else r"\qquad\cdot\, " if goes_on else r"\qquad{}"
         out.append(mark + joined(line))

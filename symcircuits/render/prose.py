@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from symcircuits.algebra import SYMMETRIC
 from symcircuits.notation import FLIPPED, ROW, SHORTER, Notation, latex_label, name_of
 from symcircuits.spelling import Name, escaped
 
@@ -21,10 +22,11 @@ _MATH: Final = (
     (r"sqrt\(d_head\)", r"\\sqrt{d_{\\mathrm{head}}}"), (r"\b(\w)_(\w{2,})\b", r"\1_{\2}"),
     (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 (?=b)", r"\\mathbf{1}\\,"),
     (r"^1$", r"\\mathbf{1}"), (r"^(\w) 1 = 1$", r"\1\\,\\mathbf{1} = \\mathbf{1}"), (r"(?<=\) )1\b", r"\\mathbf{1}"),
-    (r"\^-1", r"^{-1}"), (r"\bX(\d+)\b", r"X_{\1}"), (r"(?<=\w) (?=\w)", r"\\,"),
+    (r"\^-1", r"^{-1}"), (r"\bX(\d+)\b", r"X_{\1}"), (r"\bgain\b", r"\\Gamma"), (r"\bmlp\b", "M"),
+    (r"(?<=\w) (?=\w)", r"\\,"),
 )  # fmt: skip
-_LETTER: Final = re.compile(r"([A-Za-z]\w*|\b1\b)(\[\w+\])?(\^T\b)?")
-_RUN: Final = re.compile(r"(?:(?:[A-Za-z]\w*|\b1\b)(?:\[\w+\])?(?:\^T\b)? ?)+")  # letters side by side
+_LETTER: Final = re.compile(r"([A-Za-z]\w*|\b1\b)(\[[\w()]+\])?(\^T\b)?")
+_RUN: Final = re.compile(r"(?:(?:[A-Za-z]\w*|\b1\b)(?:\[[\w()]+\])?(?:\^T\b)? ?)+")  # letters side by side
 _ONES: Final = re.compile(r"^1$|\b1 b|^A 1 = 1$")  # formulas in which 1 is the column of ones
 _STAND_IN: Final = 0xA000  # a letter for each replaced symbol while the formula is set, so that no name is ever read
 _SPOKEN: Final = {
@@ -55,8 +57,13 @@ class _Letter(NamedTuple):
         return self.name in FLIPPED or self.name in _ALSO_FLIPPED
 
     @property
+    def turns(self) -> bool:
+        """Whether it stands as well in the product turned round: transposed where weights are flipped, or symmetric."""
+        return (self.flips and self.transposed) or self.name in SYMMETRIC
+
+    @property
     def T(self) -> _Letter:
-        return self._replace(transposed=not self.transposed)
+        return self if self.name in SYMMETRIC else self._replace(transposed=not self.transposed)
 
 
 def plain(text: str, notation: Notation = ROW) -> str:
@@ -108,7 +115,7 @@ def _in_latex(formula: str, notation: Notation) -> str:
         return chr(_STAND_IN + len(names) - 1)
 
     formula = _translated(formula, notation, lambda letter: letter.name, stand_in)
-    formula = re.sub(r"\[(\w+)\](\^T\b)?", _superscript, formula)
+    formula = re.sub(r"\[([\w()]+)\](\^T\b)?", _superscript, formula)
     for pattern, replacement in _MATH:
         formula = re.sub(pattern, replacement, formula)
     for i, latex in enumerate(names):
@@ -128,7 +135,7 @@ def _translated(
         return formula
     runs = list(_RUN.finditer(formula))
     read = [_flipped(run[0], notation) for run in runs]
-    turnable = [bool(letters) and all(f.flips and f.transposed for f in letters) for letters in read]
+    turnable = [any(f.flips for f in letters) and all(f.turns for f in letters) for letters in read]
     out, at = [], 0
     for run, letters, turns in zip(runs, read, turnable, strict=True):
         if turns and (all(turnable) or formula[: run.start()].endswith("(x) ")):

@@ -10,6 +10,7 @@ from symcircuits.derivation import Derivation
 from symcircuits.derivation.checks import Check
 from symcircuits.derivation.expressions import Family
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.real import TOLERANCE
 from symcircuits.expansion import expand
 
 __all__ = ["check_sentence", "family_title", "seal", "section", "statement", "subject", "title"]
@@ -53,8 +54,11 @@ def _model_words(frame: Frame) -> str:
     layers += " below" if frame.head is not None else ""
     where = {"standard": ", position in the stream", "shortformer": ", position in queries and keys only"}
     kinds = sorted({name.partition("[")[0] for name in frame.biases})
-    biases = f", biases {', '.join(f'`{kind}`' for kind in kinds)}" if kinds else ""
-    return layers + where.get(arch.positions or "", "") + biases
+    more = [f"{arch.norm} norms held fixed"] if frame.norms else []
+    more += [f"what {'parallel ' if arch.parallel else ''}MLPs write as sources"] if frame.mlps else []
+    more += ["keys and values shared by groups of heads"] if arch.groups else []
+    more += [f"biases {', '.join(f'`{kind}`' for kind in kinds)}"] if kinds else []
+    return layers + where.get(arch.positions or "", "") + "".join(f", {x}" for x in more)
 
 
 def section(derivation: Derivation) -> str:
@@ -62,11 +66,14 @@ def section(derivation: Derivation) -> str:
     if derivation.result is not None:
         return derivation.result.section
     frame = derivation.frame
+    more = ("; Handling Layer Normalization" if frame.norms else "") + (
+        "; Additional Intuition: MLP Layers" if frame.mlps else ""
+    )
     if frame.head is not None:
         names = {0: "Splitting Attention Head terms into QK and OV circuits"}
-        return names.get(frame.depth, "Path Expansion of Attention Scores QK Circuit")
+        return names.get(frame.depth, "Path Expansion of Attention Scores QK Circuit") + more
     names = {0: "Zero-Layer Transformers", 1: "The Path Expansion Trick"}
-    return names.get(frame.depth, "Path Expansion of Logits")
+    return names.get(frame.depth, "Path Expansion of Logits") + more
 
 
 def subject(derivation: Derivation) -> str:
@@ -88,8 +95,9 @@ def _shown_for(frame: Frame, asked_for: bool = False) -> str:
     heads = ", any number of heads in each" if frame.depth else ""
     asked = f" (asked for heads {','.join(map(str, frame.architecture.heads)) or 'none'})" if asked_for else ""
     said = [
-        f"Model: attention-only, {layers}{below}{heads}{asked}",
-        *(e for e in extra if e != "biases"),
+        f"Model: {'transformer' if frame.architecture.mlps else 'attention-only'}, {layers}{below}{heads}{asked}",
+        *(["keys and values shared by groups of heads"] if frame.architecture.groups else []),
+        *(e for e in extra if e != "biases" and not e.startswith("key/value heads")),
     ]
     return ", ".join(said) + "." + _biases(frame)
 
@@ -105,6 +113,8 @@ def _biases(frame: Frame) -> str:
     every = ""
     if any("[h_" in name for name in frame.biases):
         every = "; `b_V[h_l]`: every head of layer `l` has one"
+    if any("[G(" in name for name in frame.biases):
+        every += "; `b_V[G(h_l)]`: every group of heads of layer `l` has one"
     also = f"; the model has {hidden} too" if hidden else ""
     return f" Biases in the formulas: {', '.join(names)}, and no others{every}{also}."
 
@@ -142,14 +152,20 @@ def family_title(family: Family, bilinear: bool, many: bool) -> str:
 
 
 def _counts(check: Check) -> str:
-    shown = ", ".join("(" + ",".join(map(str, c)) + ")" for c in check.head_counts)
-    return f" at head counts {shown}" if shown and check.head_counts != ((),) else ""
+    shown, groups = (
+        ", ".join("(" + ",".join(map(str, c)) + ")" for c in counts) for counts in (check.head_counts, check.groups)
+    )
+    said = f" at head counts {shown}" if shown and check.head_counts != ((),) else ""
+    return said + (f", in {groups} groups" if said and groups else "")
 
 
 def check_sentence(check: Check) -> str:
     """What was checked of a step, and how."""
     if check.how == "exact":
         return "Checked: both sides were computed with exact numbers by SymPy, from their definition."
+    if check.how == "model":
+        return (f"Checked: on {check.also[0]}, with random weights, {check.k} tokens and every size {check.k}, the "
+                f"two sides agree in float64 up to rounding (`{TOLERANCE:.0e}` of the largest entry).")  # fmt: skip
     if "listed" in check.also:
         return ("Checked: the terms were listed one by one, no two the same, and their number was compared with the "
                 "formula and its value.")  # fmt: skip
@@ -182,6 +198,7 @@ def _given(check: Check) -> str:
     said = {
         "rows sum to one": "patterns whose rows sum to one", "causal": "patterns that are causal",
         "narrow heads": "heads of width 2", "invertible": "invertible where an inverse is taken",
+        "symmetric": "those of norms symmetric", "equal ones": "the rows of `1` equal",
     }  # fmt: skip
     return f" ({', '.join(said[name] for name in check.given)})" if check.given else ""
 
@@ -214,6 +231,8 @@ def seal(derivation: Derivation) -> str:
         parts.append(f"{counted} by counting" + (", for every number of heads" if every else ""))
     by_sympy = sum(c.claims for c in checks if c.how == "exact")
     parts += [f"{by_sympy} by SymPy, with exact numbers"] if by_sympy else []
+    on_models = sum(c.claims for c in checks if c.how == "model")
+    parts += [f"{on_models} on a real model, up to rounding"] if on_models else []
     return ", ".join(parts) + "."
 
 

@@ -1,0 +1,5 @@
+"""All modules of results: importing this one registers every result."""
+
+from symcircuits.derivation import results_basis, results_heads, results_norms, results_runs, results_scores
+
+__all__ = ["results_basis", "results_heads", "results_norms", "results_runs", "results_scores"]

@@ -1,0 +1,58 @@
+"""The words on norms, MLPs and groups of heads in a printed derivation."""
+
+from __future__ import annotations
+
+from symcircuits.architecture import FINAL
+from symcircuits.derivation.frames import Frame
+
+__all__ = ["features"]
+
+
+def features(frame: Frame) -> list[str]:
+    """What a reader must know of norms, groups of heads and MLPs, where there are any."""
+    lines = _norm_lines(frame) + _group_lines(frame)
+    if frame.mlps:
+        reads = ", which reads what the heads of its layer read" if frame.architecture.parallel else ""
+        lines.append(
+            f"What an MLP{reads} writes to the stream is a source of its own, one row for each token "
+            f"(`mlp[L{frame.mlps[0]}]`: {'that of the first layer' if not frame.mlps[0] else 'counted from 0'}); it is "
+            "given, and not expanded."
+        )
+    return lines
+
+
+def _norm_lines(frame: Frame) -> list[str]:
+    """What ``D``, ``C`` and the gains are, and what may not be done with the terms."""
+    if not frame.norms:
+        return []
+    layers = [label for label in frame.norms if label != FINAL]
+    final = " (`D[final]`: that the unembedding reads)" if FINAL in frame.norms else ""
+    where = f"the heads of that layer read{final}" if layers else "the unembedding reads"
+    ln = frame.architecture.norm == "LN"
+    what = "standard deviation" if ln else "root mean square"
+    said = [f"`D[{frame.norms[0]}]` is diagonal: for each token one over the {what} of its row of the stream that "
+            + where]  # fmt: skip
+    said += ["`C` subtracts from every row its mean"] if ln else []
+    said += [f"`gain[{frame.gains[0]}]` is diagonal, the gain of that norm"] if frame.gains else []
+    symmetric = ["`D`"] + (["`C`"] if ln else []) + (["`gain`"] if frame.gains else [])
+    names = symmetric[0] if len(symmetric) == 1 else ", ".join(symmetric[:-1]) + " and " + symmetric[-1]
+    constant = " A bias that goes through a norm is no longer the same row for every token." if frame.biases else ""
+    return [
+        f"{'; '.join(said)}. No transpose of {names} is written: {'it is' if len(symmetric) == 1 else 'they are'} "
+        "symmetric.",
+        f"`D` does not commute with `A`.{constant} Terms through different norms carry different scales, so that their "
+        "sizes are not comparable.",
+    ]
+
+
+def _group_lines(frame: Frame) -> list[str]:
+    """Which heads share keys and values."""
+    if not frame.architecture.groups:
+        return []
+    groups = "of `H_l` heads in `G_l` groups" if frame.generic else "of `H` heads in `G` groups, L0G0, L0G1, ...,"
+    count = "G_l / H_l" if frame.generic else "G / H"
+    return [
+        f"Heads share keys and values; `G(h)` is the group of head `h`: {groups} the head with number `i`, counted "
+        f"from 0, is in the group with number `i {count}`, rounded down. `W_V`, `W_K` and their biases belong to a "
+        "group, `W_O` and `W_Q` to a head, and so do `W_OV` and `W_QK`."
+    ]
