@@ -32,6 +32,7 @@ _HOME = {
     "Settings": "model",
     "random_model": "model",
     "change_basis": "model",
+    "fold": "model",
     "load": "loaders",
     "from_arrays": "loaders",
     "evaluate": "evaluation",
@@ -41,6 +42,7 @@ _HOME = {
     "theorems": "derivation",
     "explain": "explanation",
     "Notation": "notation",
+    "compare_with_reference": "recorded",
 }
 __all__ = ["__version__", *_HOME]
 

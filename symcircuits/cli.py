@@ -220,11 +220,12 @@ def _add_verify(commands: Any) -> None:
         "  symcircuits verify --heads 3,3\n"
         "  symcircuits verify --heads 12,12,12 --max-terms 30000 --target scores:L2H0\n"
         "  symcircuits verify MODEL --tokens 1,2,3\n"
+        "  symcircuits verify MODEL --reference recorded.npz\n"
         "  symcircuits verify --general",
     )  # fmt: skip
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a model to verify on, instead of --heads")
     _architecture_options(parser, required=False)
-    _tokens_option(parser, required=False)
+    _tokens_option(parser)
     parser.add_argument("--target", action="append", metavar="T", help="logits, stream or scores:L1H0; may be repeated")
     parser.add_argument(
         "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
@@ -259,7 +260,7 @@ def _add_explain(commands: Any) -> None:
         "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json",
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
-    _tokens_option(parser, required=True)
+    _tokens_option(parser)
     parser.add_argument("--position", type=int, default=-1, help="position of the chosen logit (default: the last)")
     parser.add_argument(
         "--token", type=int, help="output token of the chosen logit (default: the model's first choice)"
@@ -295,9 +296,10 @@ def _add_demo(commands: Any) -> None:
     )
 
 
-def _tokens_option(parser: Any, required: bool) -> None:
+def _tokens_option(parser: Any) -> None:
+    parser.add_argument("--tokens", metavar="1,2,3", help="token ids; rows of a batch are separated by ;")
     parser.add_argument(
-        "--tokens", required=required, metavar="1,2,3", help="token ids; rows of a batch are separated by ;"
+        "--reference", metavar="FILE", help="recorded activations (.npz, .safetensors) to compare with first"
     )
 
 

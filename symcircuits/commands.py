@@ -16,6 +16,7 @@ from symcircuits.notation import Notation, amount
 if TYPE_CHECKING:
     from symcircuits.derivation import Derivation
     from symcircuits.model import Model
+    from symcircuits.recorded import Comparison
 
 __all__ = ["book", "check", "count", "demo", "derive", "explain", "verify"]
 
@@ -181,6 +182,31 @@ def _load(path: str) -> Model:
     return load(path)
 
 
+def _compared(options: argparse.Namespace, model: Model) -> tuple[Any, Comparison | None]:
+    """The tokens of a command, and our forward pass beside the recorded one where --reference names one."""
+    tokens = _read_tokens(options.tokens) if options.tokens is not None else None
+    if options.reference is None:
+        return tokens, None
+    from symcircuits.recorded import compare_with_reference
+
+    found = compare_with_reference(model, options.reference, tokens)
+    return found.run.tokens, found
+
+
+def _print_found(found: Any, compared: Comparison | None, as_json: bool) -> None:
+    """A report (or explanation), and the comparison that stands before it."""
+    if as_json:
+        _print_json(found.json() | ({} if compared is None else {"reference": compared.json()}))
+        return
+    print(found.text(_width()) if compared is None else f"{compared.text(_width())}\n\n{found.text(_width())}")
+
+
+def _print_refused(compared: Comparison, as_json: bool) -> int:
+    """What differs from the reference; nothing is said about a model that is another one."""
+    _print_json(compared.json()) if as_json else print(compared.text(_width()))
+    return 1
+
+
 def verify(options: argparse.Namespace) -> int:
     if options.general:
         return _verify_general(options)
@@ -194,14 +220,18 @@ def verify(options: argparse.Namespace) -> int:
         raise ValueError(f"{described[0]} goes with --heads; a MODEL says by itself what it has")
     _at_least_zero("--seed", options.seed)
     _at_least_zero("--max-terms", options.max_terms)
-    subject = _load(options.model) if options.model is not None else _read_architecture(options)
-    tokens = _read_tokens(options.tokens) if options.tokens is not None else None
+    subject: Any = _load(options.model) if options.model is not None else _read_architecture(options)
+    if options.model is None and options.reference is not None:
+        raise ValueError("--reference goes with a MODEL: an architecture alone computes nothing that was recorded")
+    tokens, compared = _compared(options, subject)
+    if compared is not None and not compared.ok:
+        return _print_refused(compared, options.json)
     with Progress() as progress:
         report = verify(
             subject, tokens, targets=options.target, seed=options.seed, progress=progress.note,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
         )  # fmt: skip
-    _print_json(report.json()) if options.json else print(report.text(_width()))
+    _print_found(report, compared, options.json)
     return 0 if report.ok else 1
 
 
@@ -221,14 +251,19 @@ def explain(options: argparse.Namespace) -> int:
 
     notation = _read_notation(options)
     model = _load(options.model)
+    if options.tokens is None and options.reference is None:
+        raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
+    tokens, compared = _compared(options, model)
+    if compared is not None and not compared.ok:
+        return _print_refused(compared, options.json)
     queries = None if options.queries is None else _numbers(options.queries, "--queries")
     with Progress() as progress:
         found = explain(
-            model, _read_tokens(options.tokens), position=options.position, token=options.token, row=options.row,
+            model, tokens, position=options.position, token=options.token, row=options.row,
             top=options.top, sort=options.sort, queries=queries, dtype=options.dtype, progress=progress.step,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
         )  # fmt: skip
-    _print_json(found.json()) if options.json else print(found.text(_width()))
+    _print_found(found, compared, options.json)
     return 0 if found.ok else 1
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.architecture import Architecture
+from symcircuits.architecture import SOURCE_BIASES, Architecture
+from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, Values, closure, evaluate, rounding_scale
 from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.model import Model, Run
@@ -68,11 +69,13 @@ class Explanation:
     sort: str
     looked_at: int
     remainder: dict[str, Any] = field(default_factory=dict)
+    layers: tuple[Closure, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether every closure is within its bound."""
-        return self.closure.passed and all(h.closure.passed for h in self.scores.values())
+        parts = (self.closure, *self.layers, *(h.closure for h in self.scores.values()))
+        return all(part.passed for part in parts)
 
     def json(self) -> dict[str, Any]:
         """The explanation as plain data (schema in README)."""
@@ -144,7 +147,7 @@ def explain(
             progress("scores", i + 1, len(heads))
     return Explanation(
         model, run, expansion, target, _assumptions(model, run), closure(expansion, run), scores, totals, shown,
-        sort, looked.count, _remainder(values, shown, target),
+        sort, looked.count, _remainder(values, shown, target), layer_closures(run),
     )  # fmt: skip
 
 
@@ -178,7 +181,7 @@ def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
 
 def _assumptions(model: Model, run: Run) -> tuple[str, ...]:
     architecture = model.architecture
-    lines = ["held fixed: the attention pattern of every head, at its value on these tokens"]
+    lines = [_held_sentence(architecture)]
     lines.append(f"computed in {run.dtype}; the file holds {model.dtype}")
     lines.append(_position_sentence(architecture))
     direction = "causal (a query sees itself and what is before)" if architecture.causal else "bidirectional"
@@ -187,7 +190,8 @@ def _assumptions(model: Model, run: Run) -> tuple[str, ...]:
     lines += _feature_sentences(model)
     if architecture.biases:
         kinds = sorted({b.partition("[")[0] for b in architecture.biases})
-        lines.append(f"biases are sources of their own: {', '.join(kinds)}")
+        sources = [kind for kind in kinds if kind in SOURCE_BIASES]
+        lines += [f"biases are sources of their own: {', '.join(sources)}"] if sources else []
     return (*lines, *model.notes)
 
 
@@ -196,14 +200,12 @@ def _feature_sentences(model: Model) -> list[str]:
     architecture, settings, lines = model.architecture, model.settings, []
     if architecture.norm:
         lines.append(
-            f"held fixed: the scale of every token in every {architecture.norm} norm (D); terms through different "
+            f"norms: {architecture.norm}, {'with' if architecture.gains else 'without'} gain; terms through different "
             "norms carry different scales, so that their sizes are not comparable"
         )
-    if architecture.qk_norm:
-        lines.append("held fixed: the scale of every query and key in their RMS norms")
     if architecture.mlps:
         kind = f"{settings.activation}, gated" if architecture.gated else settings.activation
-        lines.append(f"held fixed: what every MLP writes ({kind}), each a source of its own")
+        lines.append(f"MLPs: {kind}; what each writes is a source of its own")
     if architecture.groups:
         lines.append(f"key/value heads by layer: {', '.join(map(str, architecture.groups))}")
     if any(w is not None for w in settings.windows):
@@ -211,6 +213,14 @@ def _feature_sentences(model: Model) -> list[str]:
     for cap, what in ((settings.score_cap, "scores"), (settings.logit_cap, "logits")):
         lines += [f"{what} have a soft cap of {cap:g}: terms sum to the {what} before it"] if cap is not None else []
     return lines
+
+
+def _held_sentence(architecture: Architecture) -> str:
+    held = ["the attention pattern of every head"]
+    held += ["1 / sigma of every norm"] if architecture.norm or architecture.qk_norm else []
+    held += ["what every MLP writes"] if architecture.mlps else []
+    values = "its value" if len(held) == 1 else "their values"
+    return f"held fixed: {', '.join(held)}, at {values} on these tokens"
 
 
 def _position_sentence(architecture: Architecture) -> str:

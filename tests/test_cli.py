@@ -416,6 +416,10 @@ def models(folder: Path) -> dict[str, tuple[str, str]]:
     config = json.loads((Path(BIAS) / "config.json").read_text()) | {"d_model": 17}
     (folder / "contradicts" / "config.json").write_text(json.dumps(config))
     (folder / "contradicts" / "model.safetensors").write_bytes((Path(BIAS) / "model.safetensors").read_bytes())
+    (folder / "experts").mkdir()
+    config = json.loads((Path(BIAS) / "config.json").read_text()) | {"num_experts": 8}
+    (folder / "experts" / "config.json").write_text(json.dumps(config))
+    (folder / "experts" / "model.safetensors").write_bytes((Path(BIAS) / "model.safetensors").read_bytes())
     return {
         "missing": (str(folder / "missing"), "there is no such file or folder"),
         "nothing": ("", "model"),
@@ -423,11 +427,7 @@ def models(folder: Path) -> dict[str, tuple[str, str]]:
         "text": (str(folder / "text.txt"), "config.json"),
         "cut": (str(folder / "cut"), "cut off"),
         "contradicts": (str(folder / "contradicts"), "17"),
-        "not built": (
-            str(DATA / "tl_ln_s2"),
-            "needs what is not built yet, so it is not run: normalization",
-        ),
-        "mlp": (str(DATA / "tracr_frac_prevs_mlp"), "an MLP"),
+        "not built": (str(folder / "experts"), "needs what is not built yet, so it is not run: a mixture of experts"),
         "long": (str(folder / ("n" * 300)), "File name too long"),
         "under a file": (str(folder / "text.txt" / "model"), "text.txt"),
     }
@@ -441,7 +441,7 @@ def test_models_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
 
 OTHER = [
     (["count"], "the following arguments are required: --heads"),
-    (["explain", BIAS], "the following arguments are required: --tokens"),
+    (["explain", BIAS], "give --tokens 1,2,3, or a --reference FILE that holds tokens"),
     (["explain"], "required: MODEL"),
     (["verify"], "give either --heads or a MODEL to verify"),
     (["verify", BIAS, "--heads", "2"], "give either --heads or a MODEL to verify"),

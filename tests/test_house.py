@@ -48,10 +48,12 @@ LAYERS = (
     "tree",
     "evaluation",
     "compact",
+    "closing",
     "exact",
     "verification",
     "derivation",
     "loaders",
+    "recorded",
     "explanation",
     "render",
     "general",  # the proofs for all layers and heads
@@ -65,7 +67,7 @@ LAYERS = (
 )
 
 # Objects that show themselves (latex(), text(), json(), in a notebook) import their renderer when asked to.
-SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation"}
+SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation", "recorded"}
 
 # What a module may not import although it stands lower: a witness must not see the answer.
 FORBIDDEN = {

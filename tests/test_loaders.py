@@ -1,6 +1,7 @@
 """Loading: every model of the data folder held to its recorded results, and every file that is refused."""
 
 import json
+import math
 import shutil
 import struct
 from collections.abc import Callable
@@ -15,19 +16,15 @@ from symcircuits.loaders import LAYOUTS, Unsupported, from_arrays, load
 from symcircuits.loaders.transformerlens import to_paper
 from symcircuits.model import Model, Run, random_model
 
-RANDOM = ["tl_plain_s0", "tl_bias_s1", "tl_3layer_s11", "tl_shortformer_s7"]
+RANDOM = [
+    "tl_plain_s0", "tl_bias_s1", "tl_3layer_s11", "tl_shortformer_s7", "tl_ln_s2", "tl_mlp_gelu_ln_s18", "tl_gqa_s9",
+]  # fmt: skip
 TRACR = [
     "tracr_prev_1L", "tracr_induction_K_2L", "tracr_induction_K_2L_causal", "tracr_sameprev_QK_2L",
-    "tracr_prevprev_V_2L",
+    "tracr_prevprev_V_2L", "tracr_frac_prevs_mlp",
 ]  # fmt: skip
 TRAINED = ["induction_shortformer_h2_s3", "real_gbmi_indhead_finetuned_model_0"]
-REFUSED = {
-    "tl_ln_s2": ("normalization",),
-    "tl_rotary_s5": ("rotary positions",),
-    "tl_gqa_s9": ("grouped keys and values",),
-    "tl_mlp_gelu_ln_s18": ("normalization", "an MLP"),
-    "tracr_frac_prevs_mlp": ("an MLP",),
-}
+REFUSED = {"tl_rotary_s5": ("rotary positions",)}
 ALL = [*RANDOM, *TRACR, *TRAINED]
 
 # Largest difference over largest value: another order of the same float64 operations gives about 1e-14, of the
@@ -52,6 +49,13 @@ def agrees(mine: Any, recorded: Any, tolerance: float | None = None) -> bool:
 
 def recorded_by_head(run: Run, key: str) -> Any:
     """What the run holds under one of TransformerLens's hook names, stacked as there."""
+    if key == "ln_final.hook_normalized":
+        x = run.streams[-1]  # before gain and bias
+        return (x - x.mean(-1, keepdims=True)) * run.norms["final"][..., None]
+    if key.endswith("hook_scale"):  # sigma; 1 / sigma here
+        place = key.removesuffix(".hook_scale").replace("blocks.", "")
+        label = {"ln1": "L", "ln2": "M"}.get(place.rpartition(".")[2], "final") + place.rpartition(".")[0]
+        return 1 / run.norms[label][..., None]
     layer, kind = int(key.split(".")[1]), key.rpartition(".")[2]
     holds = {
         "hook_attn_scores": (run.scores, 1), "scores_premask": (run.scores, 1),
@@ -71,7 +75,7 @@ def test_a_model_gives_all_that_its_reference_holds(data: Path, name: str) -> No
     if "logits" in recorded:
         assert agrees(run.logits, recorded["logits"])
         checked.add("logits")
-    for key in (k for k in recorded if k.startswith("blocks.")):
+    for key in (k for k in recorded if k.startswith(("blocks.", "ln_final."))):
         assert agrees(recorded_by_head(run, key), recorded[key]), key
         checked.add(key)
     if "logits_float32" in recorded:
@@ -95,7 +99,16 @@ def test_masked_entries_are_where_the_reference_has_them(data: Path, name: str) 
         assert np.isfinite(pattern).all()
 
 
-@pytest.mark.parametrize("name", TRACR)
+def test_a_compiled_program_with_mlps_computes_the_share_of_tokens_so_far(data: Path) -> None:
+    recorded = reference(data, "tracr_frac_prevs_mlp")
+    run = load(data / "tracr_frac_prevs_mlp").run(recorded["tokens"])
+    output = json.loads(str(recorded["residual_labels"])).index("frac_prevs_29")
+    assert np.allclose(run.streams[-1][:, 1:, output], recorded["unembedded"][:, 1:], rtol=0, atol=2e-6)
+    assert json.loads(str(recorded["decoded"]))[1:] == [str(float(x)) for x in recorded["unembedded"][0, 1:]]
+    assert set(run.mlps) == {"L0", "L1"}
+
+
+@pytest.mark.parametrize("name", [name for name in TRACR if "mlp" not in name])
 def test_a_compiled_program_computes_what_it_was_written_for(data: Path, name: str) -> None:
     recorded = reference(data, name)
     labels, decoded = (json.loads(str(recorded[key])) for key in ("residual_labels", "decoded"))
@@ -129,17 +142,33 @@ def plain_transformerlens(folder: Path, tokens: Any) -> dict[str, Any]:
     """The forward pass in TransformerLens's convention, one einsum a step, on the file as it stands."""
     w = {k: v.astype(np.float64) for k, v in load_file(folder / "model.safetensors").items()}
     config = json.loads((folder / "config.json").read_text())
-    kind, n = config["positional_embedding_type"], tokens.shape[1]
+    kind, n, groups = config["positional_embedding_type"], tokens.shape[1], config.get("n_key_value_heads")
+
+    def normed(x: Any, label: str) -> Any:
+        if config.get("normalization_type") is None:
+            return x
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt(x.var(-1, keepdims=True) + config["eps"]) * w[f"{label}.w"] + w[f"{label}.b"]
+
+    def act(x: Any) -> Any:
+        erf = np.vectorize(math.erf)
+        return {"relu": np.maximum(x, 0), "gelu": x * (1 + erf(x / np.sqrt(2))) / 2}[config["act_fn"]]
+
+    if groups:
+        w |= {
+            k.replace("._", "."): np.repeat(v, config["n_heads"] // groups, axis=0) for k, v in w.items() if "._" in k
+        }
     x, p = w["embed.W_E"][tokens], w["pos_embed.W_pos"][:n]
     x = x + p if kind == "standard" else x
     out = {}
     for layer in range(config["n_layers"]):
         at = f"blocks.{layer}.attn."
         bias = {b: w.get(at + b, np.zeros(1)) for b in ("b_Q", "b_K", "b_V", "b_O")}
-        y = x + p if kind == "shortformer" else x
+        z = normed(x, f"blocks.{layer}.ln1")
+        y = z + p if kind == "shortformer" else z
         q = np.einsum("bnd,hde->bnhe", y, w[at + "W_Q"]) + bias["b_Q"]
         k = np.einsum("bnd,hde->bnhe", y, w[at + "W_K"]) + bias["b_K"]
-        v = np.einsum("bnd,hde->bnhe", x, w[at + "W_V"]) + bias["b_V"]
+        v = np.einsum("bnd,hde->bnhe", z, w[at + "W_V"]) + bias["b_V"]
         s = np.einsum("bnhe,bmhe->bhnm", q, k) / config.get("attn_scale", np.sqrt(config["d_head"]))
         if config["attention_dir"] == "causal":
             s[..., np.triu(np.ones((n, n), dtype=bool), 1)] = -np.inf
@@ -148,7 +177,11 @@ def plain_transformerlens(folder: Path, tokens: Any) -> dict[str, Any]:
         result = np.einsum("bhnm,bmhe,hed->bnhd", a, v, w[at + "W_O"])
         out |= {at + "hook_attn_scores": s, at + "hook_pattern": a, at + "hook_result": result}
         x = x + result.sum(2) + bias["b_O"]
+        if not config.get("attn_only", True):
+            mlp = {k: w[f"blocks.{layer}.mlp.{k}"] for k in ("W_in", "b_in", "W_out", "b_out")}
+            x = x + act(normed(x, f"blocks.{layer}.ln2") @ mlp["W_in"] + mlp["b_in"]) @ mlp["W_out"] + mlp["b_out"]
     out["stream"] = x
+    x = normed(x, "ln_final")
     if "unembed.W_U" in w:
         out["logits"] = x @ w["unembed.W_U"] + w.get("unembed.b_U", 0)
     return out
@@ -182,7 +215,7 @@ def test_the_data_folder_is_all_tested(data: Path) -> None:
 
 
 def test_the_registry_of_layouts_is_tested() -> None:
-    assert [layout.name for layout in LAYOUTS] == ["TransformerLens"]
+    assert [layout.name for layout in LAYOUTS] == ["TransformerLens 4", "TransformerLens", "GPT-2", "GPT-NeoX", "LLaMA"]
 
 
 # ------------------------------------------------------------------------------------ what was assumed
@@ -368,33 +401,29 @@ def test_a_position_table_that_is_not_there(data: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "features"),
     [
-        ({"normalization_type": "LN"}, ("normalization",)),
-        ({"normalization_type": "LNPre"}, ("normalization",)),
-        ({"normalization_type": "RMS"}, ("normalization",)),
-        ({"normalization_type": "RMSPre"}, ("normalization",)),
         ({"final_rms": True}, ("RMS normalization at the end",)),
-        ({"uses_rms_norm": True}, ("RMS normalization",)),
+        ({"final_rms": True, "normalization_type": "LN"}, ("RMS normalization at the end",)),
+        ({"rmsnorm_uses_offset": True}, ("an RMS gain counted from 1",)),
         ({"positional_embedding_type": "rotary"}, ("rotary positions",)),
         ({"positional_embedding_type": "alibi"}, ("ALiBi positions",)),
         ({"positional_embedding_type": "relative_positional_bias"}, ("relative positions",)),
         ({"positional_embedding_type": "sinusoidal"}, ("another kind of position",)),
-        ({"attn_only": False}, ("an MLP",)),
-        ({"n_key_value_heads": 1}, ("grouped keys and values",)),
         ({"attn_scores_soft_cap": 50.0}, ("a soft cap on scores",)),
         ({"output_logits_soft_cap": 30}, ("a soft cap on logits",)),
         ({"use_local_attn": True, "window_size": 4}, ("local (windowed) attention",)),
         ({"use_local_attn": None, "window_size": 4}, ("local (windowed) attention",)),
         ({"use_local_attn": None, "attn_types": ["local", "global"]}, ("local (windowed) attention",)),
-        ({"scale_attn_by_inverse_layer_idx": True}, ("a score scale by layer",)),
         ({"use_qk_norm": True}, ("normalized queries and keys",)),
         ({"use_normalization_before_and_after": True}, ("normalization after each block",)),
         ({"post_embedding_ln": True}, ("normalization after the embedding",)),
-        ({"parallel_attn_mlp": True}, ("an MLP beside attention",)),
         ({"num_experts": 8, "experts_per_token": 2}, ("a mixture of experts",)),
         ({"load_in_4bit": True}, ("4-bit weights",)),
         ({"scale_embedding": True}, ("a scaled embedding",)),
         ({"use_attention_sinks": True}, ("attention sinks",)),
-        ({"normalization_type": "LN", "attn_only": False}, ("normalization", "an MLP")),
+        (
+            {"use_qk_norm": True, "post_embedding_ln": True},
+            ("normalized queries and keys", "normalization after the embedding"),
+        ),
     ],
 )
 def test_a_config_that_needs_what_is_not_built(data: Path, config: dict[str, Any], features: tuple[str, ...]) -> None:
@@ -427,12 +456,10 @@ def test_what_changes_nothing_is_taken(data: Path, config: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("name", "feature"),
     [
-        ("blocks.0.ln1.w", "normalization"),
-        ("blocks.1.ln1_post.w", "normalization"),
-        ("ln_final.w", "normalization"),
-        ("embed.ln.w", "normalization"),
-        ("blocks.0.mlp.W_in", "an MLP"),
-        ("blocks.0.attn._W_K", "grouped keys and values"),
+        ("blocks.1.ln1_post.w", "normalization after each block"),
+        ("embed.ln.w", "normalization after the embedding"),
+        ("blocks.0.mlp.ln.w", "normalization inside an MLP"),
+        ("blocks.0.mlp.experts.0.W_in", "a mixture of experts"),
         ("blocks.0.attn.rotary_sin", "rotary positions"),
         ("blocks.0.attn.q_norm.w", "normalized queries and keys"),
         ("blocks.0.attn.rel_pos_bias.weight", "relative positions"),
@@ -491,9 +518,10 @@ def test_weights_that_are_wrong_are_named(data: Path, change: dict[str, Any], me
 
 def test_weights_without_a_known_layout() -> None:
     with pytest.raises(
-        ValueError, match=r"no layout that is known \(TransformerLens\); the first names are wte.weight"
+        ValueError,
+        match=r"no layout that is known \(TransformerLens 4, .*\); the first names are words.weight",
     ):
-        from_arrays({"wte.weight": np.ones((3, 2))}, {})
+        from_arrays({"words.weight": np.ones((3, 2))}, {})
     with pytest.raises(ValueError, match="there are no weights at all"):
         from_arrays({}, {})
     with pytest.raises(ValueError, match="a config maps keys such as n_layers to values; this is a list"):
@@ -761,7 +789,10 @@ def rename(name: str) -> Callable[[Path], Path]:
         (make_dangling, "model.safetensors: this link leads nowhere"),
         (make_directory("model.safetensors"), "model.safetensors: this is no file"),
         (make_directory("config.json"), "config.json: this is no file"),
-        (rename("model.pt"), r"model.pt: weights are read from a .safetensors or .npz file, .*\(a pickle can run code"),
+        (
+            rename("model.pkl"),
+            r"model.pkl: weights are read from a .safetensors or .npz file, .*\(a pickle can run code",
+        ),
         (rename("model"), "model: weights are read from a .safetensors or .npz file, and this is neither$"),
     ],
 )

@@ -1,7 +1,7 @@
 """Loading models. One file per weight layout; a new one is added to ``LAYOUTS``.
 
 >>> [layout.name for layout in LAYOUTS]
-['TransformerLens']
+['TransformerLens 4', 'TransformerLens', 'GPT-2', 'GPT-NeoX', 'LLaMA']
 """
 
 from __future__ import annotations
@@ -11,35 +11,39 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from symcircuits.loaders.bridge import BRIDGE
 from symcircuits.loaders.files import Stored, read_model_files
+from symcircuits.loaders.gpt2 import GPT2
 from symcircuits.loaders.layout import Layout, Unsupported
+from symcircuits.loaders.llama import LLAMA
+from symcircuits.loaders.neox import NEOX
+from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
 from symcircuits.model import Model
 from symcircuits.rings import Array
 
 __all__ = ["LAYOUTS", "Layout", "Unsupported", "from_arrays", "load"]
 
-LAYOUTS: tuple[Layout, ...] = (TRANSFORMERLENS,)
+LAYOUTS: tuple[Layout, ...] = (BRIDGE, TRANSFORMERLENS, GPT2, NEOX, LLAMA)
 
 
-def load(path: str | os.PathLike[str]) -> Model:
-    """Load a model from a folder, or from its weight file with ``config.json`` beside it.
+def load(path: str | os.PathLike[str] | Any) -> Model:
+    """Load a model from a folder, from its weight file with ``config.json`` beside it, or from a live model.
 
-    The folder holds ``config.json`` and one of ``model.safetensors`` and ``model.npz``, with the names, shapes and
-    config keys of TransformerLens. Raises ValueError that names the file and what is wrong (missing, truncated or
-    foreign files, weights that are missing, unknown, of the wrong shape or not finite, a config that contradicts
-    the weights), and its subclass :class:`Unsupported` for a model that needs what is not built, by name.
+    The folder holds ``config.json`` and one of ``model.safetensors``, ``model.npz``, ``model.safetensors.index.json``
+    with its shards, or (read by torch, extra ``torch``) ``pytorch_model.bin``, ``model.pt``; the layouts are those of
+    ``LAYOUTS``. A live model is anything with ``state_dict()`` and ``cfg``, such as a HookedTransformer or a
+    TransformerBridge of TransformerLens; it is not imported, and its weights are copied. Raises ValueError that names
+    the file and what is wrong (missing, truncated or foreign files, weights that are missing, unknown, of the wrong
+    shape or not finite, a config that contradicts the weights), and its subclass :class:`Unsupported` for a model that
+    needs what is not built, by name.
 
     >>> load("no/such/model")
     Traceback (most recent call last):
     ValueError: no/such/model: there is no such file or folder
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(
-            f"load takes the path of a folder or file, not {type(path).__name__}; for arrays see from_arrays"
-        )
+        return _read_live(path)
     place = Path(path)
     stored, config = read_model_files(place)
     own_name = place.stem if place.is_file() and place.stem != "model" else ""
@@ -50,6 +54,24 @@ def load(path: str | os.PathLike[str]) -> Model:
         raise Unsupported(f"{place}: {error}", error.features) from error
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
+
+
+def _read_live(model: Any) -> Model:
+    """From ``state_dict()`` and ``cfg``; copies, so that training on does not change what was loaded."""
+    if not callable(getattr(model, "state_dict", None)) or not hasattr(model, "cfg"):
+        raise TypeError(
+            f"load takes the path of a folder or file, or a model with state_dict() and cfg, not "
+            f"{type(model).__name__}; for arrays see from_arrays"
+        )
+    said = model.cfg.to_dict() if callable(getattr(model.cfg, "to_dict", None)) else model.cfg
+    config: Any = said if isinstance(said, Mapping) else getattr(said, "__dict__", None)
+    if config is None:
+        raise ValueError(f"the cfg of this model is a {type(model.cfg).__name__}, which has no keys to read")
+    name = config.get("model_name")
+    arrays = {str(key): as_array(value) for key, value in model.state_dict().items()}
+    copies = {key: array.copy() for key, (array, _) in arrays.items()}
+    stored = Stored(copies, {key: dtype for key, (_, dtype) in arrays.items()})
+    return _read(stored, config, name if isinstance(name, str) and name else "model")
 
 
 def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str = "model") -> Model:
@@ -66,12 +88,9 @@ def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str
     dtypes: dict[str, str] = {}
     for key, value in weights.items():
         try:
-            # A tensor that is being trained does not become an array by itself.
-            array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+            arrays[key], dtypes[key] = as_array(value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{key} cannot be read as an array ({error})") from error
-        dtypes[key] = array.dtype.name
-        arrays[key] = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     return _read(Stored(arrays, dtypes), config, name)
 
 

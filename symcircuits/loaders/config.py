@@ -13,31 +13,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from symcircuits.loaders.layout import Unsupported
+from symcircuits.model import ACTIVATIONS, Settings
 
 __all__ = ["Config", "refuse_unsupported"]
 
 _READ = {
     "n_layers", "n_heads", "d_model", "d_head", "d_vocab", "d_vocab_out", "n_ctx", "attention_dir", "use_attn_scale",
     "attn_scale", "positional_embedding_type", "normalization_type", "attn_only", "n_key_value_heads",
-    "attn_scores_soft_cap", "output_logits_soft_cap", "use_local_attn", "window_size", "attn_types",
+    "attn_scores_soft_cap", "output_logits_soft_cap", "use_local_attn", "window_size", "attn_types", "eps", "act_fn",
+    "d_mlp", "gated_mlp", "parallel_attn_mlp", "scale_attn_by_inverse_layer_idx", "uses_rms_norm", "final_rms",
 }  # fmt: skip
 
 # Keys that need what is not built when they are set (true, or a number or list), and what that is.
 _FEATURE_KEYS = {
     "use_local_attn": "local (windowed) attention",
     "use_qk_norm": "normalized queries and keys",
-    "scale_attn_by_inverse_layer_idx": "a score scale by layer",
     "use_normalization_before_and_after": "normalization after each block",
     "post_embedding_ln": "normalization after the embedding",
-    "uses_rms_norm": "RMS normalization",
-    "final_rms": "RMS normalization at the end",
-    "parallel_attn_mlp": "an MLP beside attention",
+    "rmsnorm_uses_offset": "an RMS gain counted from 1",
     "num_experts": "a mixture of experts",
     "experts_per_token": "a mixture of experts",
     "load_in_4bit": "4-bit weights",
+    "quantization_method": "quantized weights",
+    "clip_qkv": "clipped queries, keys and values",
+    "use_logn_attn": "a score scale by position",
+    "use_dynamic_ntk_rope": "scaled rotary positions",
+    "use_yarn_rope": "scaled rotary positions",
+    "qk_norm_after_rope": "normalized queries and keys",
     "scale_embedding": "a scaled embedding",
     "per_layer_head_dim": "a head size by layer",
-    "per_layer_num_key_value_heads": "grouped keys and values",
+    "per_layer_num_key_value_heads": "a number of key/value heads by layer",
     "use_attention_sinks": "attention sinks",
     "attention_sinks": "attention sinks",
     "relative_attention_max_distance": "relative positions",
@@ -49,24 +54,28 @@ _FEATURE_KEYS = {
     "is_multimodal": "image input",
 }
 
-# Keys that change nothing in an attention-only model without norm, rotation or MLP.
+# Keys that change nothing in a model without rotation.
 _HARMLESS = {
-    "act_fn", "architecture", "attn_implementation", "checkpoint_index", "checkpoint_label_type", "checkpoint_value",
-    "comment", "d_mlp", "default_prepend_bos", "description", "device", "dtype", "eps", "eps_attr",
-    "from_checkpoint", "gated_mlp", "init_mode", "init_weights", "initializer_range", "license", "model_name", "name",
-    "notes", "n_devices", "n_params", "original_architecture", "rmsnorm_uses_offset", "rotary_adjacent_pairs",
-    "rotary_base", "rotary_base_local", "rotary_dim", "rotary_scaling_factor", "rotary_scaling_type", "seed", "source",
-    "tie_word_embeddings", "tokenizer_name", "tokenizer_prepends_bos", "trust_remote_code",
-    "ungroup_grouped_query_attention", "use_NTK_by_parts_rope", "NTK_by_parts_low_freq_factor",
-    "NTK_by_parts_high_freq_factor", "NTK_by_parts_factor", "NTK_original_ctx_len", "use_attn_in", "use_attn_result",
-    "use_hook_mlp_in", "use_hook_tokens", "use_split_qkv_input", "weight_init_mode",
+    "architecture", "attn_implementation", "checkpoint_index", "checkpoint_label_type", "checkpoint_value", "comment",
+    "default_prepend_bos", "description", "device", "dtype", "eps_attr", "from_checkpoint", "init_mode",
+    "init_weights", "initializer_range", "license", "model_name", "name", "notes", "n_devices", "n_params",
+    "original_architecture", "rotary_adjacent_pairs", "rotary_base", "rotary_base_local", "rotary_dim",
+    "rotary_scaling_factor", "rotary_scaling_type", "seed", "source", "tie_word_embeddings", "tokenizer_name",
+    "tokenizer_prepends_bos", "trust_remote_code", "ungroup_grouped_query_attention", "use_NTK_by_parts_rope",
+    "NTK_by_parts_low_freq_factor", "NTK_by_parts_high_freq_factor", "NTK_by_parts_factor", "NTK_original_ctx_len",
+    "use_attn_in", "use_attn_result", "use_hook_mlp_in", "use_hook_tokens", "use_split_qkv_input", "weight_init_mode",
+    "layer_norm_folding", "train_seq_length", "norm_topk_prob", "yarn_factor", "yarn_attention_factor",
+    "yarn_beta_fast", "yarn_beta_slow", "yarn_original_max_position_embeddings", "yarn_truncate",
+    "yarn_global_attn_only", "tokenizer_appends_eos", "default_padding_side", "split_attention_weights",
+    "rotary_interleaved_cos_sin",
 }  # fmt: skip
 
 # Weights that need what is not built, by a part of their names.
 _FEATURE_WEIGHTS = {
-    r"(^|\.)ln(\d|_|\.)|(^|\.)norm": "normalization",
-    r"\.mlp\.": "an MLP",
-    r"\._[Wb]_[KV]$": "grouped keys and values",
+    r"\.ln\d_post\.": "normalization after each block",
+    r"^embed\.ln|^ln_embed|^embed_ln": "normalization after the embedding",
+    r"\.mlp\.ln\.": "normalization inside an MLP",
+    r"\.mlp\.(experts|router|W_gate\.)": "a mixture of experts",
     r"rotary": "rotary positions",
     r"\.[qk]_norm": "normalized queries and keys",
     r"rel_pos|alibi": "relative positions",
@@ -80,6 +89,9 @@ _POSITIONS = {
     "alibi": "ALiBi positions",
     "relative_positional_bias": "relative positions",
 }
+
+
+_NORMS = {"LN": ("LN", True), "LNPre": ("LN", False), "RMS": ("RMS", True), "RMSPre": ("RMS", False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,25 @@ class Config:
             wanted = f"one whole number for each of the {n_layers} layers"
             raise ValueError(f"n_heads in the config must be a whole number, or {wanted}, not {self.shown('n_heads')}")
         return tuple(value)
+
+    @property
+    def norm(self) -> tuple[str | None, bool]:
+        """The norm (``LN``, ``RMS`` or None), and whether it has a gain (and an LN its bias) that is not folded."""
+        value = self.values.get("normalization_type")
+        if value is not None and value not in _NORMS:
+            seen = self.shown("normalization_type")
+            raise ValueError(f'normalization_type must be null, "LN", "LNPre", "RMS" or "RMSPre", not {seen}')
+        return _NORMS[value] if value is not None else (None, False)
+
+    @property
+    def settings(self) -> Settings:
+        """``eps`` of the norms and the activation ``act_fn`` of the MLPs, checked where they are needed."""
+        eps = self.values.get("eps")
+        if eps is not None and (isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 <= eps < math.inf):
+            raise ValueError(f"eps in the config must be a number from 0 on, not {self.shown('eps')}")
+        activation = self.values.get("act_fn")
+        known = isinstance(activation, str) and activation in ACTIVATIONS
+        return Settings(1e-5 if eps is None else float(eps), activation if known else "gelu")  # type: ignore[arg-type]
 
     @property
     def positions(self) -> str | None:
@@ -185,17 +216,14 @@ def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
     def said(key: str) -> str:
         return f"{key} is {config.shown(key)}"
 
-    if values.get("normalization_type") is not None:
-        found.append(("normalization", said("normalization_type")))
+    if values.get("final_rms") and values.get("normalization_type") not in ("RMS", "RMSPre"):
+        found.append(("RMS normalization at the end", said("final_rms")))
+    activation = values.get("act_fn")
+    if any(".mlp." in n for n in names) and isinstance(activation, str) and activation not in ACTIVATIONS:
+        found.append((f"the activation {activation}", said("act_fn")))
     position = values.get("positional_embedding_type")
     if isinstance(position, str) and position not in ("standard", "shortformer"):
         found.append((_POSITIONS.get(position, "another kind of position"), said("positional_embedding_type")))
-    if not config.flag("attn_only", True):
-        found.append(("an MLP", said("attn_only")))
-    groups, heads = values.get("n_key_value_heads"), values.get("n_heads")
-    each = heads if isinstance(heads, (list, tuple)) else [heads]
-    if groups is not None and heads is not None and any(groups != n for n in each):
-        found.append(("grouped keys and values", f"{said('n_key_value_heads')}, n_heads {config.shown('n_heads')}"))
     for key, what in (("attn_scores_soft_cap", "scores"), ("output_logits_soft_cap", "logits")):
         if config.cap(key):
             found.append((f"a soft cap on {what}", said(key)))

@@ -1,39 +1,27 @@
-"""Reading the files of a model: ``config.json`` and one of ``model.safetensors``, ``model.npz``.
-
-Nothing is executed: a pickle, and an array that needs one, is refused.
-"""
+"""The files of a model: ``config.json`` and its weights, in one file or in shards; nothing in them is executed."""
 
 from __future__ import annotations
 
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from symcircuits.loaders.pickled import TORCH_FILES, read_torch
+from symcircuits.loaders.stored import Stored
+from symcircuits.loaders.tensorfile import check_memory, open_safetensors, read_safetensors
 from symcircuits.rings import Array
 
-__all__ = ["Stored", "read_config", "read_model_files", "read_npz", "read_safetensors"]
+__all__ = ["Stored", "check_file", "read_config", "read_model_files", "read_npz", "read_safetensors", "read_weights"]
 
-WEIGHT_FILES = ("model.safetensors", "model.npz")
-
-# The number types of safetensors by what its reader calls them; BF16 has no NumPy type and is read by hand.
-_NUMPY_TYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
-    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stored:
-    """Weights as they stand in a file, and the type of number each is stored in (``bfloat16`` is read as float32)."""
-
-    weights: Mapping[str, Array]
-    dtypes: Mapping[str, str]
+WEIGHT_FILES = ("model.safetensors", "model.npz", "model.safetensors.index.json")
+# Read only where none of the others is there: many folders hold the same weights twice.
+OTHER_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.bin")
+_INDEX = ".index.json"
 
 
 def read_model_files(path: Path) -> tuple[Stored, dict[str, Any]]:
@@ -48,23 +36,28 @@ def read_model_files(path: Path) -> tuple[Stored, dict[str, Any]]:
 def _find(path: Path) -> tuple[Path, Path]:
     try:
         if path.is_dir():
-            found = [path / name for name in WEIGHT_FILES if (path / name).exists() or (path / name).is_symlink()]
-            wanted = " or ".join(WEIGHT_FILES)
+            found = _there(path, WEIGHT_FILES) or _there(path, OTHER_FILES)[:1]
             if not found:
-                raise ValueError(f"{path}: there is no {wanted} in this folder")
+                first, others = " or ".join(WEIGHT_FILES[:2]), ", ".join((*WEIGHT_FILES[2:], *OTHER_FILES))
+                raise ValueError(f"{path}: there is no {first} in this folder (nor {others})")
             if len(found) > 1:
-                raise ValueError(f"{path}: there are both {' and '.join(WEIGHT_FILES)}; keep one of them")
+                raise ValueError(f"{path}: there are both {' and '.join(f.name for f in found)}; keep one of them")
             weights, folder = found[0], path
         else:
             weights, folder = path, path.parent
         for file in (weights, folder / "config.json"):
-            _check_file(file)
+            check_file(file)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
     return weights, folder / "config.json"
 
 
-def _check_file(file: Path) -> None:
+def _there(folder: Path, names: Iterable[str]) -> list[Path]:
+    return [folder / name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
+
+
+def check_file(file: Path) -> None:
+    """ValueError where there is no file of that name."""
     if file.is_symlink() and not file.exists():
         raise ValueError(f"{file}: this link leads nowhere")
     if not file.exists():
@@ -75,13 +68,50 @@ def _check_file(file: Path) -> None:
 
 
 def read_weights(path: Path) -> Stored:
-    """The weights in a ``.safetensors`` or ``.npz`` file; ValueError on another kind of file."""
-    readers = {".safetensors": read_safetensors, ".npz": read_npz}
+    """The weights in a ``.safetensors`` or ``.npz`` file, of shards by their index, or (with torch) in a ``.pt`` file.
+
+    ValueError on another kind of file.
+    """
+    if path.name.endswith(_INDEX):
+        return _read_shards(path)
+    readers = {".safetensors": read_safetensors, ".npz": read_npz} | dict.fromkeys(TORCH_FILES, read_torch)
     if path.suffix not in readers:
-        pickled = path.suffix in (".pt", ".pth", ".pkl", ".bin")
-        why = " (a pickle can run code, so none is read)" if pickled else ""
+        why = " (a pickle can run code, so none is read)" if path.suffix == ".pkl" else ""
         raise ValueError(f"{path}: weights are read from a .safetensors or .npz file, and this is neither{why}")
     return readers[path.suffix](path)
+
+
+def _read_shards(index: Path) -> Stored:
+    """The weights of all files that an index names, each in the one that it says."""
+    shard_of = read_config(index).get("weight_map")
+    if not isinstance(shard_of, dict) or not all(isinstance(s, str) for s in shard_of.values()):
+        raise ValueError(f"{index}: an index has a weight_map from the names of weights to the names of files")
+    names = list(dict.fromkeys(shard_of.values()))
+    outside = [name for name in names if Path(name).name != name]
+    if outside:
+        raise ValueError(f"{index}: {outside[0]!r} is no name of a file in this folder")
+    missing = [name for name in names if not (index.parent / name).is_file()]
+    if missing:
+        raise ValueError(f"{index}: {len(missing)} of its {len(names)} files are missing: {_listed(missing)}")
+    paths = [index.parent / name for name in names]
+    if all(path.suffix == ".safetensors" for path in paths):
+        check_memory([open_safetensors(path) for path in paths])
+    weights: dict[str, Array] = {}
+    dtypes: dict[str, str] = {}
+    for path in paths:
+        stored = read_weights(path)
+        expected = {name for name, shard in shard_of.items() if shard == path.name}
+        for what, wrong in (("lacks", expected - stored.weights.keys()), ("holds", stored.weights.keys() - expected)):
+            if wrong:
+                said = "what the index says is there" if what == "lacks" else "what the index does not name"
+                raise ValueError(f"{path}: this file {what} {said}: {_listed(sorted(wrong))}")
+        weights |= stored.weights
+        dtypes |= stored.dtypes
+    return Stored(weights, dtypes)
+
+
+def _listed(names: list[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -95,65 +125,6 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{path}: a config is a JSON object with keys such as n_layers, not a {type(config).__name__}")
     return config
-
-
-def read_safetensors(path: Path) -> Stored:
-    """The tensors of a safetensors file.
-
-    ``bfloat16`` is read exactly, as float32. Raises ValueError when the file is truncated or of another kind, and
-    on a type of number that NumPy does not have.
-    """
-    import safetensors
-
-    deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = safetensors.deserialize
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
-    _check_header(path, raw)
-    try:
-        tensors = deserialize(raw)
-    except safetensors.SafetensorError as error:
-        reason = str(error).removeprefix("Error while deserializing: ")
-        raise ValueError(f"{path}: this is not a whole safetensors file, or it is damaged ({reason})") from error
-    weights: dict[str, Array] = {}
-    dtypes: dict[str, str] = {}
-    for name, tensor in tensors:
-        weights[name], dtypes[name] = _array(path, name, tensor)
-    return Stored(weights, dtypes)
-
-
-def _check_header(path: Path, raw: bytes) -> None:
-    """Say in plain words what the reader of safetensors would say in terms of its format."""
-    if len(raw) < 8:
-        raise ValueError(f"{path}: this is no safetensors file: it has only {len(raw)} bytes")
-    length = int.from_bytes(raw[:8], "little")
-    if raw[8:9] != b"{":
-        raise ValueError(f"{path}: this is no safetensors file: it does not begin with a header")
-    if length > len(raw) - 8:
-        raise ValueError(
-            f"{path}: the file is cut off or damaged: its header should have {length} bytes, and {len(raw) - 8} follow"
-        )
-    try:
-        header = json.loads(raw[8 : 8 + length])
-        ends = [int(v["data_offsets"][1]) for k, v in header.items() if k != "__metadata__"]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: this is no safetensors file: its header cannot be read ({error})") from error
-    expected, seen = max(ends, default=0), len(raw) - 8 - length
-    if seen < expected:
-        raise ValueError(f"{path}: the file is cut off: its header promises {expected} bytes of weights, not {seen}")
-
-
-def _array(path: Path, name: str, tensor: Mapping[str, Any]) -> tuple[Array, str]:
-    kind, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
-    if kind == "BF16":  # the upper half of a float32
-        bits = np.frombuffer(data, dtype="<u2").astype("<u4") << 16
-        return bits.view("<f4").astype(np.float32).reshape(shape), "bfloat16"
-    if kind not in _NUMPY_TYPES:
-        known = "float64, float32, float16 or bfloat16"
-        raise ValueError(f"{path}: {name} is stored as {kind}, which is not read; store it as {known}")
-    stored = np.frombuffer(data, dtype=_NUMPY_TYPES[kind])
-    return stored.astype(stored.dtype.newbyteorder("=")).reshape(shape), stored.dtype.name
 
 
 def read_npz(path: Path) -> Stored:

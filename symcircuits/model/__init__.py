@@ -3,11 +3,12 @@
 Nothing here sees how the algebra describes a model (its branches and programs); of the architecture it takes the
 description alone. ``weights`` says which weights there are, ``forward`` is the forward pass and ``attending`` what
 positions do in it, ``transformer`` holds the weights and the record of a run, ``over_ring`` is the forward pass with
-patterns, norms and MLP outputs given, ``instances`` makes random models and changes of basis, ``tokens`` and ``checks``
-say what is refused.
+patterns, norms and MLP outputs given, ``instances`` makes random models and changes of basis, ``folding`` moves gains
+into weights, ``tokens`` and ``checks`` say what is refused.
 """
 
 from symcircuits.model.attending import Rotary
+from symcircuits.model.folding import fold
 from symcircuits.model.forward import ACTIVATIONS, Settings
 from symcircuits.model.instances import change_basis, random_model
 from symcircuits.model.over_ring import Frozen, frozen, matrices_of, matrix_names
@@ -16,6 +17,7 @@ from symcircuits.model.transformer import Arrays, Model, Run
 from symcircuits.model.weights import weight_axes
 
 __all__ = [
-    "ACTIVATIONS", "Arrays", "Frozen", "Model", "Rotary", "Run", "Settings", "change_basis", "frozen", "matrices_of",
+    "ACTIVATIONS", "Arrays", "Frozen", "Model", "Rotary", "Run", "Settings", "change_basis", "fold", "frozen",
+    "matrices_of",
     "matrix_names", "random_model", "read_tokens", "weight_axes",
 ]  # fmt: skip

@@ -52,7 +52,9 @@ def check_values(name: str, array: npt.NDArray[Any]) -> None:
         place = [int(i) for i in np.argwhere(bad)[0]]
         others = int(bad.sum()) - 1
         more = f" and {others} more such entries" if others else ""
-        raise ValueError(f"{name} holds {array[tuple(place)]} at {place}{more}; weights must be finite")
+        half = array.dtype.itemsize == 2 and np.isinf(array[tuple(place)])
+        why = " (float16 ends at 65504: it may have overflowed when it was stored)" if half else ""
+        raise ValueError(f"{name} holds {array[tuple(place)]} at {place}{more}; weights must be finite{why}")
 
 
 def check_shapes(

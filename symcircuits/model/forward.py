@@ -37,8 +37,8 @@ def _gelu(x: Array) -> Array:
     return np.asarray(x * (1 + erf) / 2)
 
 
-def _gelu_tanh(x: Array) -> Array:
-    return np.asarray(x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2)
+def _gelu_tanh(x: Array, slope: float = math.sqrt(2 / math.pi)) -> Array:
+    return np.asarray(x * (1 + np.tanh(slope * (x + 0.044715 * x**3))) / 2)
 
 
 def _sigmoid(x: Array) -> Array:
@@ -49,7 +49,7 @@ ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "relu": lambda x: np.maximum(x, 0),
     "gelu": _gelu,
     "gelu_new": _gelu_tanh,
-    "gelu_fast": _gelu_tanh,
+    "gelu_fast": lambda x: _gelu_tanh(x, 0.7978845608),  # with that many digits
     "gelu_pytorch_tanh": _gelu_tanh,
     "quick_gelu": lambda x: x * _sigmoid(1.702 * x),
     "silu": lambda x: x * _sigmoid(x),

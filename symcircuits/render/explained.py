@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from symcircuits.closing import worst_closure
 from symcircuits.notation import amount
+from symcircuits.render.compared import closures_json
 from symcircuits.render.conventions import own_symbols
 from symcircuits.render.prose import plain
 from symcircuits.render.tables import number, paragraph, table
@@ -36,7 +38,11 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
         "tokens": run.tokens.tolist(),
         "ok": found.ok,
         "assumptions": list(found.assumptions),
-        "closure": {**closure, "scores": {h: _closure_json(s.closure) for h, s in found.scores.items()}},
+        "closure": {
+            **closure,
+            "scores": {h: _closure_json(s.closure) for h, s in found.scores.items()},
+            "layers": closures_json(found.layers),
+        },
         "of": kind,
         "count": found.expansion.count,
         "target": {"row": target.row, "position": target.position, "token": target.token, "value": target.value},
@@ -89,6 +95,10 @@ def _closures(found: Explanation, width: int) -> str:
          amount(c.summands, "term") if c.listed else f"{amount(c.summands, 'sum')} by the walk"]
         for name, c in named
     ]  # fmt: skip
+    if (layer := worst_closure(found.layers)) is not None:
+        place = f"each of {len(found.layers)}" if layer.passed else layer.target.replace(":", " ")
+        parts = f"{place}: stream + heads + b_O + MLP"
+        rows.append(["holds" if layer.passed else "FAILS", "layers", number(layer.error), number(layer.bound), parts])
     title = "Closure: largest |sum of terms - model| beside what rounding allows"
     if len(shown) < len(all_scores):
         failed = sum(not c.passed for _, c in all_scores)

@@ -9,7 +9,8 @@
 Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.algebra`), *same names* (labels, orders,
 counts and numbers of terms are what their words say) and *basis freedom* (a random
 invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
-changes a term of the stream as it changes the stream; exact).
+changes a term of the stream as it changes the stream; exact). Of a model also *sum of parts*: after every layer the
+stream is the one before and what heads, b_O and MLP add.
 
 A row that looked at nothing never holds: it says that it was not run, or it fails.
 """
@@ -35,6 +36,7 @@ from symcircuits.verification.rows import (
     check_algebra,
     check_basis,
     check_lambdified,
+    check_layers,
     check_monomials,
     check_polynomial,
     check_transformer,
@@ -98,6 +100,7 @@ def verify(
             if check and progress:
                 progress(f"{check.name}: {check.target}")
     rows.sort(key=lambda r: ROWS.index(r.name))
+    rows += [check_layers(run)] if isinstance(subject, Model) and architecture.n_layers else []
     name = str(subject) if isinstance(subject, Architecture) else subject.name
     return Report(name, tuple(rows), time.perf_counter() - start)
 

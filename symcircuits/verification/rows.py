@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symcircuits.algebra import IllTyped, check_finished
+from symcircuits.closing import layer_closures, worst_closure
 from symcircuits.evaluation import compare, evaluate
 from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
 from symcircuits.expansion import Expansion, Term
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
-    "check_algebra", "check_basis", "check_lambdified", "check_monomials", "check_polynomial", "check_transformer",
-    "check_types", "named", "spell",
+    "check_algebra", "check_basis", "check_lambdified", "check_layers", "check_monomials", "check_polynomial",
+    "check_transformer", "check_types", "named", "spell",
 ]  # fmt: skip
 
 MAX_TERMS = 5_000  # terms of one target that are listed, and multiplied out by SymPy, unless more are asked for
@@ -298,3 +299,16 @@ def _closures(
     passed = all(c.passed for c in found)
     message = f"softmax model = {what}" if passed else f"{worst.target}: the model differs from {what}"
     return Check(name, named(group), passed, worst.error, worst.bound, message, details)
+
+
+def check_layers(run: Run) -> Check:
+    """Whether the stream after every layer is the one before, and what its heads, b_O and MLP add."""
+    layers = layer_closures(run)
+    worst = worst_closure(layers)
+    if worst is None:
+        return Check("sum of parts", "stream", None, None, None, "not run: there are no layers")
+    message = f"after each of {amount(len(layers), 'layer')}: the stream before + heads + b_O + MLP"
+    if not worst.passed:
+        message = f"{worst.target.replace(':', ' ')}: the stream after it is not the one before + heads + b_O + MLP"
+    details = {"tokens": list(np.shape(run.tokens)), "dtype": str(run.dtype), "worst": worst.target}
+    return Check("sum of parts", "stream", worst.passed, worst.error, worst.bound, message, details)

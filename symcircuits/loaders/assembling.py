@@ -1,0 +1,90 @@
+"""From weights in the paper's shapes to a model: biases that are zero are no sources, and what was assumed is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from symcircuits.architecture import SOURCE_BIASES, Architecture, possible_biases
+from symcircuits.model import Model, Settings
+from symcircuits.rings import Array
+
+__all__ = ["argument", "assemble", "dropped_note", "half_precision_note"]
+
+_OWNERS = {"b_O": "layers", "b_in": "layers", "b_gate": "layers", "b_out": "layers", "b_N": "norms"}  # others: heads
+
+
+def argument(bias: str) -> str:
+    """``b_V[L0H1]`` as ``b_V_L0H1``."""
+    return bias.replace("[", "_").removesuffix("]")
+
+
+def assemble(
+    paper: Mapping[str, Array],
+    described: Architecture,
+    scales: Mapping[str, float],
+    settings: Settings,
+    *,
+    name: str,
+    notes: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+) -> Model:
+    """The model with these weights (by argument name), whose biases are those of ``paper`` that are not all zero.
+
+    ``described`` is the architecture without its biases.
+    """
+    possible = possible_biases(described)
+    there = [b for b in possible if argument(b) in paper]
+    zero = [b for b in there if not paper[argument(b)].any()]
+    dropped = {argument(b) for b in zero}
+    architecture = replace(described, biases=frozenset(there) - set(zero))
+    weights = {n: w for n, w in paper.items() if n not in dropped}
+    said = (*notes, *_zero_notes(zero, possible), *_absent_notes(there, possible, described.gated))
+    return Model(architecture, weights, scales, name, said, ", ".join(dtypes), settings)
+
+
+def dropped_note(dropped: Sequence[str]) -> list[str]:
+    """Which names of a file were no weights: masks and the like."""
+    more = f" and {len(dropped) - 4} more" if len(dropped) > 4 else ""
+    return [f"buffers that are no weights were dropped: {', '.join(dropped[:4])}{more}"] if dropped else []
+
+
+def half_precision_note(dtypes: Sequence[str]) -> list[str]:
+    """What is done about weights of two bytes a number."""
+    half = [t for t in dtypes if t in ("float16", "bfloat16")]
+    return (
+        [f"weights stored as {' and '.join(half)} were read exactly and are computed with in float64"] if half else []
+    )
+
+
+def _kind(bias: str) -> str:
+    return bias.partition("[")[0]
+
+
+def _absent_notes(there: Sequence[str], possible: Sequence[str], gated: bool) -> list[str]:
+    """Which kinds of bias the file has not, where it has others (those inside a gated MLP are rarely there)."""
+    inside = ("b_in", "b_gate") if gated else ("b_gate",)
+    kinds = [kind for kind in dict.fromkeys(map(_kind, possible)) if kind not in inside]
+    absent = [kind for kind in kinds if kind not in set(map(_kind, there))]
+    return [f"the file has no {', '.join(absent)}"] if absent and len(absent) < len(kinds) else []
+
+
+def _zero_notes(zero: Sequence[str], possible: Sequence[str]) -> list[str]:
+    """One sentence on biases that are all zero, kinds together: "b_Q, b_K of all heads are zero ..."."""
+    sources = [b for b in zero if _kind(b) in SOURCE_BIASES]
+    inside = [b for b in zero if _kind(b) not in SOURCE_BIASES]
+    return _zero_note(sources, possible, (" and is no source", " and are no sources")) + _zero_note(inside, possible)
+
+
+def _zero_note(zero: Sequence[str], possible: Sequence[str], more: tuple[str, str] = ("", "")) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for kind in dict.fromkeys(map(_kind, zero)):
+        names = [n for n in zero if _kind(n) == kind]
+        owners = [n.partition("[")[2].removesuffix("]") for n in names]
+        every = len(names) == sum(_kind(n) == kind for n in possible)
+        whose = f"all {_OWNERS.get(kind, 'heads')}" if every else ", ".join(owners)
+        groups.setdefault("" if kind == "b_U" else f" of {whose}", []).append(kind)
+    if not zero:
+        return []
+    verb = f"is zero{more[0]}" if len(zero) == 1 else f"are zero{more[1]}"
+    return [", ".join(", ".join(kinds) + where for where, kinds in groups.items()) + f" {verb}"]

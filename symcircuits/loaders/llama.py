@@ -1,0 +1,142 @@
+"""The layout of LLaMA, Mistral and Qwen2 in Hugging Face's transformers.
+
+``model.embed_tokens.weight [vocab_size, hidden_size]``, ``model.layers.0.self_attn.q_proj``, ``k_proj``, ``v_proj``
+(heads one after the other, ``num_key_value_heads`` of them in the last two), ``o_proj``, ``input_layernorm.weight``,
+``post_attention_layernorm.weight`` (RMS), ``mlp.gate_proj``, ``mlp.up_proj``, ``mlp.down_proj``,
+``model.norm.weight``, ``lm_head.weight``: weights ``[out, in]``. Query head h uses key/value head
+``h // (heads / key/value heads)``. Source: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from symcircuits.architecture import FINAL, transformer
+from symcircuits.loaders import huggingface as hf
+from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note
+from symcircuits.loaders.config import Config
+from symcircuits.loaders.files import Stored
+from symcircuits.loaders.layout import Layout
+from symcircuits.model import Model, Settings
+from symcircuits.model.checks import Axes
+from symcircuits.rings import Array
+
+__all__ = ["LLAMA"]
+
+_READ = (
+    "attention_bias", "head_dim", "hidden_act", "hidden_size", "intermediate_size", "layer_types",
+    "max_position_embeddings", "mlp_bias", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
+    "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "vocab_size",
+)  # fmt: skip
+_BUFFERS = re.compile(r"rotary_emb\.inv_freq$")
+_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
+_GLYPHS = {"gate_proj": "gate", "up_proj": "in", "down_proj": "out"}
+
+
+def _recognises(names: Iterable[str]) -> bool:
+    return any(re.search(r"^model\.(embed_tokens\.weight|layers\.\d+\.self_attn\.q_proj\.weight)$", n) for n in names)
+
+
+def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
+    settings = Config(config)
+    kind = config.get("model_type")
+    if kind is None:
+        raise ValueError("model_type is not in the config, and these names are those of several kinds of models")
+    hf.check_keys(settings, _READ, ("llama", "mistral", "qwen2"))
+    _refuse_windows(settings, str(kind))
+    layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
+    shared = settings.size("num_key_value_heads", 1) or heads
+    if heads % shared:
+        raise ValueError(f"num_key_value_heads is {shared}, which does not divide the {heads} heads")
+    d_head = hf.head_size(d_model, heads, settings.size("head_dim", 1))
+    dropped = [n for n in stored.weights if _BUFFERS.search(n)]
+    weights = {n: w for n, w in stored.weights.items() if n not in dropped}
+    head, notes = hf.unembedding(settings, weights, "lm_head.weight", "model.embed_tokens.weight", default=False)
+    axes = _axes(layers) | _biases(settings, str(kind), layers, weights)
+    axes |= {head: ("vocab_size", "hidden_size")} if head not in axes else {}
+    known = ("hidden_size", "vocab_size", "intermediate_size")
+    sizes = {key: size for key in known if (size := settings.size(key, 1)) is not None}
+    hf.check_all(axes, weights, {**sizes, "heads*head_dim": heads * d_head, "kv_heads*head_dim": shared * d_head})
+    paper = _to_paper(weights, layers, heads, shared) | {"W_U": weights[head]}
+    dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
+    notes += half_precision_note(dtypes)
+    notes += dropped_note(dropped)
+    rules = Settings(hf.epsilon(settings, "rms_norm_eps", 1e-6), hf.activation(settings, "hidden_act", "silu"))
+    rotary = hf.Rotary.read(settings, d_head, 1.0, "partial_rotary_factor", "rope_theta")
+    described = transformer(
+        [heads] * layers, groups=[shared] * layers, norm="RMS", mlps=layers > 0, gated=layers > 0,
+        **hf.rotary_positions(rotary),
+    )  # fmt: skip
+    return assemble(paper, described, hf.scales_of(described, d_head), rules, name=name, notes=notes, dtypes=dtypes)
+
+
+def _refuse_windows(config: Config, kind: str) -> None:
+    """A window narrower than the longest input is not built; Mistral's is 4096 where the config does not say."""
+    types = config.values.get("layer_types") or []
+    if any(t != "full_attention" for t in types):
+        hf.refuse({"local (windowed) attention": f"layer_types is {config.shown('layer_types')}"})
+    if kind != "mistral":
+        return  # Qwen2 has its own switch, LLaMA none
+    window = config.values.get("sliding_window", 4096)
+    longest = config.size("max_position_embeddings", 1) or 4096 * 32
+    if window is not None and (not isinstance(window, int) or window < longest):
+        hf.refuse({"local (windowed) attention": f"sliding_window is {config.shown('sliding_window')}"})
+
+
+def _axes(layers: int) -> dict[str, Axes]:
+    axes: dict[str, Axes] = {"model.embed_tokens.weight": ("vocab_size", "hidden_size")}
+    for layer in range(layers):
+        at = f"model.layers.{layer}."
+        axes[f"{at}self_attn.q_proj.weight"] = ("heads*head_dim", "hidden_size")
+        axes |= {f"{at}self_attn.{p}_proj.weight": ("kv_heads*head_dim", "hidden_size") for p in "kv"}
+        axes[f"{at}self_attn.o_proj.weight"] = ("hidden_size", "heads*head_dim")
+        axes |= {f"{at}mlp.{p}.weight": ("intermediate_size", "hidden_size") for p in _PROJECTIONS[:2]}
+        axes[f"{at}mlp.down_proj.weight"] = ("hidden_size", "intermediate_size")
+        axes |= {f"{at}{norm}.weight": ("hidden_size",) for norm in ("input_layernorm", "post_attention_layernorm")}
+    return axes | {"model.norm.weight": ("hidden_size",)}
+
+
+def _biases(config: Config, kind: str, layers: int, weights: Mapping[str, Array]) -> dict[str, Axes]:
+    """Qwen2 has biases of queries, keys and values; LLaMA those that its config tells; Mistral none."""
+    inner: dict[str, Axes] = {}
+    output: dict[str, Axes] = {}
+    mlp: dict[str, Axes] = {}
+    for layer in range(layers):
+        at = f"model.layers.{layer}."
+        inner[f"{at}self_attn.q_proj.bias"] = ("heads*head_dim",)
+        inner |= {f"{at}self_attn.{p}_proj.bias": ("kv_heads*head_dim",) for p in "kv"}
+        output[f"{at}self_attn.o_proj.bias"] = ("hidden_size",)
+        mlp |= {f"{at}mlp.{p}.bias": ("intermediate_size",) for p in _PROJECTIONS[:2]}
+        mlp[f"{at}mlp.down_proj.bias"] = ("hidden_size",)
+    said = config.flag("attention_bias", kind == "qwen2")
+    if kind == "llama":
+        inner |= output
+    found = hf.biases_of(inner, weights, said, "attention_bias")
+    return found | hf.biases_of(mlp, weights, config.flag("mlp_bias", False), "mlp_bias")
+
+
+def _to_paper(w: Mapping[str, Array], layers: int, heads: int, shared: int) -> dict[str, Array]:
+    paper = {"W_E": w["model.embed_tokens.weight"].T, f"gain_{FINAL}": w["model.norm.weight"]}
+    for layer in range(layers):
+        at = f"model.layers.{layer}."
+        for part, initial in (("weight", "W"), ("bias", "b")):
+            for glyph, count in (("q", heads), ("k", shared), ("v", shared)):
+                rows = w.get(f"{at}self_attn.{glyph}_proj.{part}")
+                if rows is not None:
+                    grouped = count < heads
+                    paper |= hf.heads_of(f"{initial}_{glyph.upper()}", layer, rows, count, grouped)
+            for name, glyph in _GLYPHS.items():
+                if f"{at}mlp.{name}.{part}" in w:
+                    paper[f"{initial}_{glyph}_L{layer}"] = w[f"{at}mlp.{name}.{part}"]
+        written = hf.heads_of("W_O", layer, w[f"{at}self_attn.o_proj.weight"].T, heads)
+        paper |= {name: rows.T for name, rows in written.items()}
+        if f"{at}self_attn.o_proj.bias" in w:
+            paper[f"b_O_L{layer}"] = w[f"{at}self_attn.o_proj.bias"]
+        paper[f"gain_L{layer}"] = w[f"{at}input_layernorm.weight"]
+        paper[f"gain_M{layer}"] = w[f"{at}post_attention_layernorm.weight"]
+    return paper
+
+
+LLAMA = Layout("LLaMA", _recognises, _read)

@@ -1,0 +1,212 @@
+"""Reading safetensors files: the header is checked before anything it says is believed, weights are read one by one.
+
+The file is mapped and every weight copied out of it, so that reading needs the memory of the weights once, and a model
+does not change when its file does. Source: the format's own specification (an eight-byte length, a JSON header, bytes
+without holes or overlaps).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symcircuits.loaders.stored import Stored
+from symcircuits.notation import amount
+from symcircuits.rings import Array
+
+__all__ = ["TensorFile", "check_memory", "open_safetensors", "read_safetensors"]
+
+MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
+MAX_AXES = 32
+
+# The number types by their names in the format; BF16 has no NumPy type, its bits are widened.
+_NUMPY_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # in bytes after the header
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFile:
+    """A safetensors file whose header was read and found whole."""
+
+    path: Path
+    entries: Mapping[str, _Entry]
+    start: int
+
+    @property
+    def bytes_held(self) -> int:
+        """The memory that its weights take once they are read."""
+        return sum((e.end - e.start) * (2 if e.dtype == "BF16" else 1) for e in self.entries.values())
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers it holds."""
+        return sum(math.prod(e.shape) for e in self.entries.values())
+
+    def read(self) -> Stored:
+        """All weights, copied out of the file one by one."""
+        weights: dict[str, Array] = {}
+        dtypes: dict[str, str] = {}
+        try:
+            with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                for name, entry in self.entries.items():
+                    place = slice(self.start + entry.start, self.start + entry.end)
+                    weights[name], dtypes[name] = _array(entry, mapped[place])
+        except OSError as error:
+            raise ValueError(f"{self.path}: cannot be read ({error.strerror or error})") from error
+        return Stored(weights, dtypes)
+
+
+def read_safetensors(path: Path) -> Stored:
+    """The tensors of a safetensors file; ``bfloat16`` is read exactly, as float32.
+
+    Raises ValueError when the file is truncated, damaged, hostile or of another kind, on a type of number that NumPy
+    does not have, and where there is too little memory.
+    """
+    file = open_safetensors(path)
+    check_memory([file])
+    return file.read()
+
+
+def open_safetensors(path: Path) -> TensorFile:
+    """Read and check the header; nothing else is read."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(9)
+            length = int.from_bytes(start[:8], "little")
+            _check_start(path, start, length, size)
+            raw = start[8:] + file.read(length - 1)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+    entries = _entries(path, raw)
+    _check_places(path, entries, size - 8 - length)
+    return TensorFile(path, entries, 8 + length)
+
+
+def _check_start(path: Path, start: bytes, length: int, size: int) -> None:
+    if size < 8:
+        raise ValueError(f"{path}: this is no safetensors file: it has only {size} bytes")
+    if start[8:9] != b"{":
+        raise ValueError(f"{path}: this is no safetensors file: it does not begin with a header")
+    if length > size - 8:
+        raise ValueError(
+            f"{path}: the file is cut off or damaged: its header should have {length} bytes, and {size - 8} follow"
+        )
+    if length > MAX_HEADER:
+        raise ValueError(f"{path}: its header has {length:,} bytes; the format allows {MAX_HEADER:,}")
+
+
+def _entries(path: Path, raw: bytes) -> dict[str, _Entry]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+            raise ValueError(f"{twice!r} stands there twice")
+        return found
+
+    try:
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=once)
+        if not isinstance(header, dict):
+            raise ValueError(f"it is a {type(header).__name__}")
+        return {name: _entry(name, said) for name, said in header.items() if name != "__metadata__"}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: this is no safetensors file: its header cannot be read ({error})") from error
+
+
+def _entry(name: str, said: Any) -> _Entry:
+    def whole(values: Any) -> bool:
+        return isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
+
+    if not isinstance(said, dict) or not {"dtype", "shape", "data_offsets"} <= said.keys():
+        raise ValueError(f"{name!r} has not its dtype, shape and data_offsets")
+    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    if not isinstance(dtype, str) or not whole(shape) or len(shape) > MAX_AXES:
+        raise ValueError(f"{name!r} has no dtype and shape that are one")
+    if not whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise ValueError(f"{name!r} has data_offsets that are no start and end")
+    return _Entry(dtype, tuple(shape), offsets[0], offsets[1])
+
+
+def _check_places(path: Path, entries: Mapping[str, _Entry], there: int) -> None:
+    """Every weight has the bytes of its shape, they follow each other, and they are all there."""
+    place = 0
+    for name, e in sorted(entries.items(), key=lambda pair: (pair[1].start, pair[1].end)):
+        if e.start != place:
+            what = "overlaps the one before" if e.start < place else f"leaves {e.start - place} bytes before it unused"
+            raise ValueError(f"{path}: this is not a whole safetensors file, or it is damaged: {name} {what}")
+        each = _bytes_of(path, name, e.dtype)
+        if e.end - e.start != math.prod(e.shape) * each:
+            raise ValueError(
+                f"{path}: the header is damaged: {name} {list(e.shape)} of {e.dtype} takes {math.prod(e.shape) * each} "
+                f"bytes, and the file gives it {e.end - e.start}"
+            )
+        place = e.end
+    if there < place:
+        raise ValueError(f"{path}: the file is cut off: its header promises {place} bytes of weights, not {there}")
+    if there > place:
+        raise ValueError(
+            f"{path}: this is not a whole safetensors file, or it is damaged: "
+            f"{amount(there - place, 'byte')} at its end belong to no weight"
+        )
+
+
+def _bytes_of(path: Path, name: str, dtype: str) -> int:
+    if dtype in _NUMPY_TYPES:
+        return np.dtype(_NUMPY_TYPES[dtype]).itemsize
+    if dtype == "BF16":
+        return 2
+    known = "float64, float32, float16 or bfloat16"
+    raise ValueError(f"{path}: {name} is stored as {dtype}, which is not read; store it as {known}")
+
+
+def _array(entry: _Entry, data: bytes) -> tuple[Array, str]:
+    if entry.dtype == "BF16":  # the upper half of a float32
+        bits = np.frombuffer(data, dtype="<u2").astype("<u4")
+        bits <<= 16
+        return bits.view("<f4").astype(np.float32, copy=False).reshape(entry.shape), "bfloat16"
+    stored = np.frombuffer(data, dtype=_NUMPY_TYPES[entry.dtype])  # the bytes are a copy of their own
+    native = stored.astype(stored.dtype.newbyteorder("="), copy=False)
+    return native.reshape(entry.shape), stored.dtype.name
+
+
+def check_memory(files: Sequence[TensorFile]) -> None:
+    """ValueError that says what the weights need, where that is more than the memory that is free."""
+    needed, free = sum(file.bytes_held for file in files), _free_memory()
+    if free is not None and needed > free:
+        run = 8 * sum(file.numbers for file in files)
+        raise ValueError(
+            f"{files[0].path}: reading these weights takes {_gigabytes(needed)} of memory, and a run in float64 "
+            f"another {_gigabytes(run)}; {_gigabytes(free)} are free"
+        )
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"
+
+
+def _free_memory() -> int | None:
+    """The memory in bytes that can be had without swapping; None where the system does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text("ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None

@@ -1,0 +1,67 @@
+"""A comparison with recorded activations as a table, and as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.notation import amount
+from symcircuits.render.tables import number, paragraph, table
+
+if TYPE_CHECKING:
+    from symcircuits.evaluation import Closure
+    from symcircuits.recorded import Comparison
+
+__all__ = ["closures_json", "comparison_json", "comparison_text"]
+
+
+def closures_json(closures: tuple[Closure, ...]) -> list[dict[str, Any]]:
+    """The sums of parts of the layers, in order."""
+    return [
+        {"layer": i, "error": c.error, "bound": c.bound, "passed": c.passed, "summands": c.summands}
+        for i, c in enumerate(closures)
+    ]
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """The comparison as plain data; the schema is in README."""
+    return {
+        "schema": "symcircuits.reference/1",
+        "model": found.model,
+        "ok": found.ok,
+        "first": None if found.first is None else found.first.name,
+        "arrays": [
+            {"name": r.name, "place": r.place, "error": r.error, "bound": r.bound, "passed": r.passed, "what": r.what}
+            for r in found.rows
+        ],
+        "unknown": list(found.unknown),
+        "layers": closures_json(found.layers),
+    }
+
+
+def comparison_text(found: Comparison, width: int = 100) -> str:
+    """One row an array in the order of the forward pass, then what it comes to."""
+    rows = [
+        ["agrees" if r.passed else "DIFFERS", r.place, number(r.error), number(r.bound), r.name + _what(r.what)]
+        for r in found.rows
+    ]
+    head = f"our forward pass of {found.model} beside the recorded one, {amount(len(rows), 'array')}"
+    lines = [paragraph(head, width), "", table(rows, ["", "where", "error", "bound", "array"], width, right=[2, 3]), ""]
+    if found.unknown:
+        lines.append(paragraph(f"not compared, because not known here: {', '.join(found.unknown)}", width))
+    lines.append(paragraph(_verdict(found), width))
+    return "\n".join(lines)
+
+
+def _what(what: str) -> str:
+    return f": {what}" if what else ""
+
+
+def _verdict(found: Comparison) -> str:
+    failed = [c for c in found.layers if not c.passed]
+    if found.first is not None:
+        differing = sum(not r.passed for r in found.rows)
+        seen = "1 array differs" if differing == 1 else f"{differing} arrays differ"
+        return f"the recorded model is another one: {seen}, the first in {found.first.place}: {found.first.name}"
+    if failed:
+        return f"{failed[0].target}: the stream is not the sum of what the layer adds"
+    return "all that is known agrees" + ("; every layer is the sum of its parts" if found.layers else "")

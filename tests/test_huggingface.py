@@ -1,0 +1,380 @@
+"""The layouts of Hugging Face, held to what the transformers library computed on small random models."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import symcircuits as sc
+from symcircuits.loaders import LAYOUTS, Unsupported, from_arrays, huggingface
+from symcircuits.model import Model
+
+GPT2 = ["hf_gpt2", "hf_gpt2_by_layer"]
+ROTARY = ["hf_neox", "hf_neox_serial", "hf_llama", "hf_mistral", "hf_qwen2"]
+
+
+def parts(data: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays and the config of a model, free to be changed."""
+    weights = {k: v.copy() for k, v in load_file(data / name / "model.safetensors").items()}
+    return weights, json.loads((data / name / "config.json").read_text())
+
+
+def reference(data: Path, name: str) -> dict[str, Any]:
+    with np.load(data / name / "reference.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture
+def without_rotation(monkeypatch: pytest.MonkeyPatch) -> list[huggingface.Rotary]:
+    """Read models with rotary positions as if they had none (right at position 0 alone); what was asked for."""
+    asked: list[huggingface.Rotary] = []
+
+    def switch(rotary: huggingface.Rotary) -> dict[str, Any]:
+        asked.append(rotary)
+        return {}
+
+    monkeypatch.setattr(huggingface, "rotary_positions", switch)
+    return asked
+
+
+# ------------------------------------------------------------------------------------------------- GPT-2
+
+
+@pytest.mark.parametrize("name", GPT2)
+def test_gpt2_computes_what_transformers_computes(data: Path, name: str) -> None:
+    model = sc.load(data / name)
+    recorded = reference(data, name)
+    found = sc.compare_with_reference(model, data / name / "reference.npz")
+    assert found.ok, found.text()
+    assert len(found.rows) == 6
+    assert np.abs(model.run(recorded["tokens"]).logits - recorded["logits"]).max() < 1e-12
+    report = sc.verify(model, [1, 2, 3], targets=["logits", "scores:L1H0"])
+    assert report.ok, report.text()
+    before_gain = {k: v for k, v in recorded.items() if "normalized" not in k}  # a folded norm has none
+    assert sc.compare_with_reference(sc.fold(model), before_gain).ok
+
+
+def logits(weights: dict[str, Any], config: dict[str, Any]) -> Any:
+    return from_arrays(weights, config).run([3, 1, 4]).logits
+
+
+def test_gpt2_with_and_without_prefix_head_and_buffers(data: Path) -> None:
+    weights, config = parts(data, "hf_gpt2")
+    expected = logits(weights, config)
+    bare = {k.removeprefix("transformer."): v for k, v in weights.items()}
+    buffers = {"h.0.attn.bias": np.ones((1, 1, 12, 12)), "h.1.attn.masked_bias": np.array(-1e4)}
+    with_head = {**weights, "lm_head.weight": weights["transformer.wte.weight"]}
+    for stored in (bare, bare | buffers, with_head):
+        assert np.array_equal(logits(stored, config), expected)
+    dropped = "buffers that are no weights were dropped: h.0.attn.bias, h.1.attn.masked_bias"
+    assert dropped in from_arrays(bare | buffers, config).notes
+    assert "the unembedding is the embedding (tied)" in from_arrays(weights, config).notes
+    untied = {**config, "tie_word_embeddings": False}
+    assert np.array_equal(logits(with_head, untied), expected)
+    assert not np.allclose(logits({**weights, "lm_head.weight": np.ones((11, 8))}, untied), expected)
+
+
+def test_gpt2_square_weights_are_taken_by_layout(data: Path) -> None:
+    """c_proj and c_fc are square in one of the models; their transposes give another one."""
+    weights, config = parts(data, "hf_gpt2_by_layer")
+    expected = logits(weights, config)
+    for name in ("h.0.attn.c_proj.weight", "h.1.mlp.c_fc.weight", "h.0.mlp.c_proj.weight"):
+        full = f"transformer.{name}"
+        assert weights[full].shape == (8, 8)
+        assert not np.allclose(logits({**weights, full: weights[full].T.copy()}, config), expected)
+    fused = "transformer.h.0.attn.c_attn.weight"
+    message = r"c_attn.weight has shape \[24, 8\]; expected \[n_embd, 3\*n_embd\] = \[8, 24\].*its transpose would fit"
+    with pytest.raises(ValueError, match=message):
+        logits({**weights, fused: weights[fused].T.copy()}, config)
+
+
+def test_gpt2_scales(data: Path) -> None:
+    weights, config = parts(data, "hf_gpt2")
+    assert from_arrays(weights, config).score_scale == dict.fromkeys(("L0H0", "L0H1", "L1H0", "L1H1"), 0.5)
+    unscaled = from_arrays(weights, {**config, "scale_attn_weights": False})
+    assert unscaled.architecture.scale is False
+    both = from_arrays(weights, {**config, "scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True})
+    assert both.score_scale == {"L0H0": 1.0, "L0H1": 1.0, "L1H0": 0.5, "L1H1": 0.5}
+
+
+def test_gpt2_without_layers(data: Path) -> None:
+    weights, config = parts(data, "hf_gpt2")
+    bare = {k: v for k, v in weights.items() if ".h." not in k}
+    assert from_arrays(bare, {**config, "n_layer": 0}).architecture.heads == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "weights", "message"),
+    [
+        ({"n_head": None}, {}, "n_head is not in the config, and the weights alone do not tell it"),
+        ({"n_head": 3}, {}, "3 heads do not divide the 8 dimensions of the stream"),
+        ({"n_layer": 1}, {}, "the file has 12 weights that nothing reads: transformer.h.1.attn"),
+        ({"n_layer": 3}, {}, "the file lacks 12 weights: transformer.h.2.attn.c_attn.weight"),
+        ({"n_inner": None}, {}, r"mlp.c_fc.weight has shape \[8, 12\]; .* = \[8, 32\].*n_inner = 32"),
+        ({"vocab_size": 12}, {}, r"wte.weight has shape \[11, 8\]; .*says vocab_size = 12"),
+        ({"tie_word_embeddings": False}, {}, "tie_word_embeddings is false, but there is no lm_head.weight"),
+        ({}, {"lm_head.weight": np.ones((11, 8))}, "tie_word_embeddings is true, but lm_head.weight differs from"),
+        ({"layer_norm_epsilon": -1}, {}, "layer_norm_epsilon in the config must be a number from 0 on, not -1"),
+        ({"novel_trick": 2}, {}, "keys that are not known here and may change .*: novel_trick = 2; remove"),
+        ({"novel_trick": 0}, {}, "keys that are not known here and may change .*: novel_trick = 0; remove"),
+        ({}, {"transformer.h.0.attn.c_attn.bias": None}, "the file lacks 1 weight: transformer.h.0.attn.c_attn.bias"),
+        ({}, {"transformer.h.0.crossattention.c_attn.weight": np.ones(3)}, "the file has 1 weight that nothing reads"),
+        ({}, {"transformer.wpe.weight": np.full((12, 8), np.nan)}, r"wpe.weight holds nan at \[0, 0\]"),
+    ],
+)  # fmt: skip
+def test_gpt2_that_is_wrong(data: Path, config: dict[str, Any], weights: dict[str, Any], message: str) -> None:
+    stored, given = parts(data, "hf_gpt2")
+    changed = {k: v for k, v in {**stored, **weights}.items() if v is not None}
+    with pytest.raises(ValueError, match=message) as error:
+        from_arrays(changed, {k: v for k, v in {**given, **config}.items() if v is not None})
+    assert not isinstance(error.value, Unsupported)
+
+
+@pytest.mark.parametrize(
+    ("config", "feature"),
+    [
+        ({"activation_function": "gelu_10"}, "the activation gelu_10"),
+        ({"add_cross_attention": True}, "an encoder and a decoder"),
+        ({"model_type": "gpt_bigcode"}, "the computation of model_type gpt_bigcode"),
+        ({"quantization_config": {"bits": 4}}, "quantized weights"),
+    ],
+)
+def test_gpt2_that_needs_what_is_not_built(data: Path, config: dict[str, Any], feature: str) -> None:
+    weights, given = parts(data, "hf_gpt2")
+    with pytest.raises(Unsupported, match="not built yet") as error:
+        from_arrays(weights, {**given, **config})
+    assert error.value.features == (feature,)
+
+
+def test_keys_that_are_not_set_are_taken(data: Path) -> None:
+    weights, config = parts(data, "hf_gpt2")
+    more = {"novel_trick": None, "other": False, "third": [], "fourth": {}, "n_ctx": 12, "_name_or_path": "x"}
+    assert np.array_equal(logits(weights, {**config, **more}), logits(weights, config))
+
+
+# -------------------------------------------------------------------------------------- rotary positions
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_rotary_positions_are_refused_by_name_as_long_as_there_are_none(data: Path, name: str) -> None:
+    with pytest.raises(Unsupported, match=r"not built yet, so it is not run: rotary positions \(\d entries") as error:
+        sc.load(data / name)
+    assert error.value.features == ("rotary positions",)
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_at_position_0_nothing_turns_and_all_but_queries_and_keys_is_seen(
+    data: Path, name: str, without_rotation: list[huggingface.Rotary]
+) -> None:
+    recorded = reference(data, name)
+    run = sc.load(data / name).run(recorded["tokens"][:, :1])
+    assert np.abs(run.logits - recorded["logits"][:, :1]).max() < 1e-12
+    assert np.abs(run.streams[1] - recorded["blocks.1.hook_resid_pre"][:, :1]).max() < 1e-12
+    rotary = {"hf_neox": (2, 1e4), "hf_neox_serial": (4, 1e4)}.get(name, (2, 1e4))
+    assert [(r.dim, r.base) for r in without_rotation] == [rotary]
+
+
+def turned(rows: Any, rotary: huggingface.Rotary) -> Any:
+    """Entry i and entry i + dim / 2 of every row turn by its position times base^(-2i / dim)."""
+    half = rotary.dim // 2
+    angles = np.arange(len(rows))[:, None] / rotary.base ** (np.arange(half) * 2 / rotary.dim)
+    a, b = rows[:, :half], rows[:, half : rotary.dim]
+    first, second = a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)
+    return np.concatenate([first, second, rows[:, rotary.dim :]], axis=1)
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_queries_and_keys_give_the_recorded_patterns_once_they_are_turned(
+    data: Path, name: str, without_rotation: list[huggingface.Rotary]
+) -> None:
+    recorded, model = reference(data, name), sc.load(data / name)
+    arch, w = model.architecture, model.weights
+    for layer in range(2):
+        x = recorded[f"blocks.{layer}.hook_resid_pre"][0]
+        x = x - x.mean(-1, keepdims=True) if arch.norm == "LN" else x
+        read = x / np.sqrt((x * x).mean(-1, keepdims=True) + model.settings.eps) * w[f"gain_L{layer}"]
+        read = read + w[f"b_N_L{layer}"] if arch.norm == "LN" else read
+        for head in arch.layer_heads(layer):
+            shared = arch.key_value(head)
+            q = turned(read @ w[f"W_Q_{head}"].T + w.get(f"b_Q_{head}", 0), without_rotation[0])
+            k = turned(read @ w[f"W_K_{shared}"].T + w.get(f"b_K_{shared}", 0), without_rotation[0])
+            scores = np.where(np.tri(len(q), dtype=bool), q @ k.T * model.score_scale[str(head)], -np.inf)
+            pattern = np.exp(scores - scores.max(-1, keepdims=True))
+            pattern /= pattern.sum(-1, keepdims=True)
+            assert np.abs(pattern - recorded[f"blocks.{layer}.attn.hook_pattern"][0, head.number]).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hf_neox", "transformer, heads 2,2, LN norm, parallel MLPs, biases"),
+        ("hf_neox_serial", "transformer, heads 2,2, LN norm, MLPs, biases"),
+        ("hf_llama", "transformer, heads 4,4, key/value heads 2,2, RMS norm, gated MLPs"),
+        ("hf_mistral", "transformer, heads 4,4, key/value heads 2,2, RMS norm, gated MLPs"),
+        ("hf_qwen2", "transformer, heads 4,4, key/value heads 2,2, RMS norm, gated MLPs, biases"),
+    ],
+)
+@pytest.mark.usefixtures("without_rotation")
+def test_what_the_models_are(data: Path, name: str, words: str) -> None:
+    model = sc.load(data / name)
+    assert str(model.architecture) == words
+    assert any("tied" in note for note in model.notes) == (name == "hf_qwen2")
+
+
+@pytest.mark.usefixtures("without_rotation")
+def test_buffers_and_other_names_of_the_unembedding(data: Path) -> None:
+    weights, config = parts(data, "hf_neox")
+    expected = logits(weights, config)
+    other = {("lm_head.weight" if k == "embed_out.weight" else k): v for k, v in weights.items()}
+    other["gpt_neox.layers.0.attention.bias"] = np.ones((1, 1, 12, 12), dtype=bool)
+    other["gpt_neox.layers.0.attention.masked_bias"] = np.array(-1e9)
+    other["gpt_neox.layers.0.attention.rotary_emb.inv_freq"] = np.ones(1)
+    assert np.array_equal(logits(other, config), expected)
+    weights, config = parts(data, "hf_llama")
+    buffers = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(1)}
+    assert np.array_equal(logits({**weights, **buffers}, config), logits(weights, config))
+
+
+@pytest.mark.usefixtures("without_rotation")
+def test_a_size_of_heads_of_its_own(data: Path) -> None:
+    weights, config = parts(data, "hf_llama")
+    for layer in range(2):
+        at = f"model.layers.{layer}.self_attn."
+        for name, heads in (("q_proj", 4), ("k_proj", 2), ("v_proj", 2)):
+            weights[f"{at}{name}.weight"] = np.ones((heads * 6, 8))
+        weights[f"{at}o_proj.weight"] = np.ones((8, 24))
+    model = from_arrays(weights, {**config, "head_dim": 6})
+    assert model.weights["W_K_L0G1"].shape == (6, 8)
+    assert model.score_scale["L0H0"] == pytest.approx(6**-0.5)
+
+
+@pytest.mark.usefixtures("without_rotation")
+def test_llama_with_all_biases(data: Path) -> None:
+    weights, config = parts(data, "hf_llama")
+    sizes = {"q_proj": 8, "k_proj": 4, "v_proj": 4, "o_proj": 8, "gate_proj": 12, "up_proj": 12, "down_proj": 8}
+    for name, size in sizes.items():
+        for layer in range(2):
+            block = "self_attn" if name[1:] == "_proj" else "mlp"
+            weights[f"model.layers.{layer}.{block}.{name}.bias"] = np.arange(1.0, size + 1)
+    model = from_arrays(weights, {**config, "attention_bias": True, "mlp_bias": True})
+    assert np.array_equal(model.weights["b_Q_L0H1"], [3, 4])
+    assert np.array_equal(model.weights["b_K_L1G1"], [3, 4])
+    assert {"b_O[L0]", "b_gate[L1]", "b_in[L0]", "b_out[L1]"} <= model.architecture.biases
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "weights", "message"),
+    [
+        ("hf_llama", {"model_type": None}, {}, "model_type is not in the config, and these names are those of several"),
+        ("hf_llama", {"num_key_value_heads": 3}, {}, "num_key_value_heads is 3, which does not divide the 4 heads"),
+        ("hf_llama", {"num_key_value_heads": 4}, {}, r"k_proj.weight has shape \[4, 8\]; .*kv_heads\*head_dim = 8"),
+        ("hf_llama", {"num_attention_heads": None}, {}, "num_attention_heads is not in the config"),
+        ("hf_llama", {"attention_bias": True}, {}, "attention_bias is true, but there is no .*q_proj.bias"),
+        ("hf_llama", {"mlp_bias": True}, {}, "mlp_bias is true, but there is no .*gate_proj.bias"),
+        ("hf_qwen2", {"attention_bias": False}, {}, "attention_bias is false, but there is a .*q_proj.bias"),
+        ("hf_qwen2", {}, {"model.layers.1.self_attn.k_proj.bias": None}, "missing in the file: .*1.self_attn.k_proj"),
+        ("hf_qwen2", {"tie_word_embeddings": False}, {}, "tie_word_embeddings is false, but there is no lm_head"),
+        ("hf_neox", {"attention_bias": False}, {}, "attention_bias is false, but there is a .*query_key_value.bias"),
+        ("hf_neox", {"intermediate_size": 13}, {}, r"dense_h_to_4h.weight has shape \[12, 8\].*intermediate_size = 13"),
+        ("hf_neox", {"rope_parameters": 3}, {}, "rope_parameters and rope_scaling in the config must be objects"),
+        ("hf_neox", {"rope_parameters": {"rope_theta": 0}}, {}, "rotary positions need a base and a share"),
+        ("hf_neox", {"num_hidden_layers": 1}, {}, "weights that nothing reads: gpt_neox.layers.1"),
+        ("hf_mistral", {"some_key": 1.5}, {}, "keys that are not known here .*: some_key = 1.5"),
+    ],
+)  # fmt: skip
+def test_rotary_models_that_are_wrong(
+    data: Path, name: str, config: dict[str, Any], weights: dict[str, Any], message: str
+) -> None:
+    stored, given = parts(data, name)
+    changed = {k: v for k, v in {**stored, **weights}.items() if v is not None}
+    with pytest.raises(ValueError, match=message) as error:
+        from_arrays(changed, {k: v for k, v in {**given, **config}.items() if v is not None})
+    assert not isinstance(error.value, Unsupported)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "feature"),
+    [
+        ("hf_llama", {"model_type": "gemma"}, "the computation of model_type gemma"),
+        ("hf_llama", {"rope_scaling": {"type": "linear"}, "rope_parameters": None}, "scaled rotary positions"),
+        ("hf_llama", {"rope_parameters": {"rope_type": "llama3"}}, "scaled rotary positions"),
+        ("hf_llama", {"hidden_act": "gelu_10"}, "the activation gelu_10"),
+        ("hf_mistral", {"sliding_window": 4}, "local (windowed) attention"),
+        ("hf_mistral", {"sliding_window": None, "max_position_embeddings": 32768}, "local (windowed) attention"),
+        ("hf_qwen2", {"use_sliding_window": True}, "local (windowed) attention"),
+        ("hf_qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "local (windowed) attention"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("without_rotation")
+def test_rotary_models_that_need_what_is_not_built(data: Path, name: str, config: dict[str, Any], feature: str) -> None:
+    stored, given = parts(data, name)
+    if name == "hf_mistral" and config["sliding_window"] is None:
+        del given["sliding_window"]  # not given: the model's own default is 4096
+    with pytest.raises(Unsupported) as error:
+        from_arrays(stored, {k: v for k, v in {**given, **config}.items() if v is not None})
+    assert error.value.features == (feature,)
+
+
+@pytest.mark.usefixtures("without_rotation")
+def test_a_window_that_is_wide_enough_is_none(data: Path) -> None:
+    weights, config = parts(data, "hf_mistral")
+    assert np.array_equal(logits(weights, {**config, "sliding_window": 12}), logits(weights, config))
+
+
+# -------------------------------------------------------------------------------------------- all layouts
+
+
+def layouts_of(names: list[str]) -> list[str]:
+    return [layout.name for layout in LAYOUTS if layout.recognises(names)]
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("hf_gpt2", "GPT-2"), ("hf_neox", "GPT-NeoX"), ("hf_llama", "LLaMA"), ("hf_qwen2", "LLaMA"),
+        ("tl_ln_s2", "TransformerLens"),
+    ],
+)  # fmt: skip
+def test_a_layout_is_told_by_names_and_by_one_alone(data: Path, name: str, layout: str) -> None:
+    assert layouts_of(list(parts(data, name)[0])) == [layout]
+
+
+@pytest.mark.parametrize("name", [*GPT2, *ROTARY])
+@pytest.mark.usefixtures("without_rotation")
+def test_every_layer_is_the_sum_of_its_parts(data: Path, name: str) -> None:
+    report = sc.verify(sc.load(data / name), [3, 1, 4], targets=["logits"])
+    assert report.ok, report.text()
+    assert [c.passed for c in report.checks if c.name == "sum of parts"] == [True]
+
+
+def shuffled(layer: int) -> Callable[[dict[str, Any]], None]:
+    def shuffle(weights: dict[str, Any]) -> None:
+        name = f"gpt_neox.layers.{layer}.attention.query_key_value.weight"
+        weights[name] = weights[name].reshape(2, 3, 4, 8).swapaxes(0, 1).reshape(24, 8)  # GPT-2's order
+
+    return shuffle
+
+
+@pytest.mark.usefixtures("without_rotation")
+def test_another_order_of_fused_weights_is_another_model(data: Path) -> None:
+    weights, config = parts(data, "hf_neox")
+    expected = reference(data, "hf_neox")["logits"][0, :1]
+    assert np.allclose(from_arrays(weights, config).run([3]).logits, expected, atol=1e-12)
+    shuffled(0)(weights)
+    assert not np.allclose(from_arrays(weights, config).run([3]).logits, expected, atol=1e-3)
+
+
+def test_the_reference_tells_a_wrong_reading(data: Path) -> None:
+    model = sc.load(data / "hf_gpt2")
+    swapped = dict(model.weights)
+    swapped["W_Q_L0H0"], swapped["W_K_L0H0"] = swapped["W_K_L0H0"], swapped["W_Q_L0H0"]
+    wrong = Model(model.architecture, swapped, model.score_scale, settings=model.settings)
+    found = sc.compare_with_reference(wrong, data / "hf_gpt2" / "reference.npz")
+    assert found.first is not None
+    assert found.first.name == "blocks.0.attn.hook_pattern"
+    assert re.search(r"the first in layer 0: blocks\.0\.attn\.hook_pattern", " ".join(found.text().split()))

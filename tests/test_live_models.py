@@ -1,0 +1,157 @@
+"""Models in memory (anything with state_dict() and cfg), and the layout of TransformerLens 4."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import symcircuits as sc
+from symcircuits.loaders import Unsupported, from_arrays
+
+
+class Tensor:
+    """What a tensor of torch is to the loader: its array is the one that training changes."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.dtype = array, f"torch.{array.dtype}"
+
+    def detach(self) -> "Tensor":
+        return self
+
+    def cpu(self) -> "Tensor":
+        return self
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+class Live:
+    """A stand-in for a HookedTransformer or a TransformerBridge."""
+
+    def __init__(self, folder: Path, cfg: Any = None) -> None:
+        self.weights = {k: v.copy() for k, v in load_file(folder / "model.safetensors").items()}
+        config = json.loads((folder / "config.json").read_text())
+        self.cfg = SimpleNamespace(to_dict=lambda: config) if cfg is None else cfg(config)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        masks = {"blocks.0.attn.mask": np.ones((12, 12), dtype=bool), "blocks.0.attn.IGNORE": np.array(-np.inf)}
+        masks = {} if "embed.weight" in self.weights else masks
+        return {k: Tensor(v) for k, v in {**self.weights, **masks}.items()}
+
+
+@pytest.mark.parametrize("name", ["tl_bias_s1", "tl_ln_s2", "tl_rms_gated_gqa_s3", "tl4_bridge_s4"])
+def test_a_live_model_is_the_one_in_its_file(data: Path, name: str) -> None:
+    model, stored = sc.load(Live(data / name)), sc.load(data / name)
+    assert model.architecture == stored.architecture
+    assert np.array_equal(model.run([1, 2, 3]).logits, stored.run([1, 2, 3]).logits)
+    assert sc.compare_with_reference(model, data / name / "reference.npz").ok
+
+
+def test_the_config_of_a_live_model_in_any_shape(data: Path) -> None:
+    expected = sc.load(data / "tl_ln_s2").run([1, 2]).logits
+    for cfg in (lambda c: c, lambda c: SimpleNamespace(**c), lambda c: SimpleNamespace(to_dict=lambda: c)):
+        model = sc.load(Live(data / "tl_ln_s2", cfg))
+        assert np.array_equal(model.run([1, 2]).logits, expected)
+        assert model.name == "model"
+    named = Live(data / "tl_ln_s2", lambda c: {**c, "model_name": "attn-only-2l"})
+    assert sc.load(named).name == "attn-only-2l"
+
+
+def test_training_on_does_not_change_what_was_loaded(data: Path) -> None:
+    live = Live(data / "tl_ln_s2")
+    model = sc.load(live)
+    before = model.run([1, 2]).logits
+    for array in live.weights.values():
+        array += 1
+    assert np.array_equal(model.run([1, 2]).logits, before)
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (SimpleNamespace(state_dict=dict), r"or a model with state_dict\(\) and cfg, not SimpleNamespace"),
+        (SimpleNamespace(cfg={}), r"or a model with state_dict\(\) and cfg, not SimpleNamespace"),
+        (3, r"or a model with state_dict\(\) and cfg, not int"),
+    ],
+)
+def test_what_is_no_live_model(thing: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        sc.load(thing)
+
+
+def test_a_live_model_that_is_refused(data: Path) -> None:
+    with pytest.raises(Unsupported, match="a mixture of experts"):
+        sc.load(Live(data / "tl_ln_s2", lambda c: {**c, "num_experts": 4}))
+    with pytest.raises(ValueError, match="the cfg of this model is a int, which has no keys to read"):
+        sc.load(Live(data / "tl_ln_s2", lambda c: 3))
+    with pytest.raises(ValueError, match="there are no weights at all"):
+        sc.load(SimpleNamespace(state_dict=dict, cfg={}))
+
+
+# -------------------------------------------------------------------------- the layout of TransformerLens 4
+
+
+def parts(data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    weights = {k: v.copy() for k, v in load_file(data / "tl4_bridge_s4" / "model.safetensors").items()}
+    return weights, json.loads((data / "tl4_bridge_s4" / "config.json").read_text())
+
+
+def test_the_bridge_computes_what_was_recorded(data: Path) -> None:
+    model = sc.load(data / "tl4_bridge_s4")
+    recorded = np.load(data / "tl4_bridge_s4" / "reference.npz")
+    assert np.abs(model.run(recorded["tokens"]).logits - recorded["logits"]).max() < 1e-12
+    assert str(model.architecture) == "transformer, heads 2,2, positions standard, LN norm, MLPs, biases"
+    report = sc.verify(model, [1, 2, 3], targets=["logits", "scores:L1H0"])
+    assert report.ok, report.text()
+
+
+def test_square_weights_of_the_bridge_are_taken_by_layout(data: Path) -> None:
+    weights, config = parts(data)
+    expected = from_arrays(weights, config).run([1, 2, 3]).logits
+    for name in ("blocks.0.attn.q.weight", "blocks.0.attn.o.weight", "blocks.1.attn.v.weight"):
+        assert weights[name].shape == (8, 8)
+        turned = from_arrays({**weights, name: weights[name].T.copy()}, config).run([1, 2, 3]).logits
+        assert not np.allclose(turned, expected)
+
+
+def test_grouped_keys_and_values_of_the_bridge(data: Path) -> None:
+    weights, config = parts(data)
+    for layer in range(2):
+        for glyph in "kv":
+            for part in ("weight", "bias"):
+                name = f"blocks.{layer}.attn.{glyph}.{part}"
+                weights[name] = weights[name][:4]
+    model = from_arrays(weights, {**config, "n_key_value_heads": 1})
+    assert model.architecture.groups == (1, 1)
+    assert np.array_equal(model.weights["W_K_L0G0"], weights["blocks.0.attn.k.weight"])
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "message"),
+    [
+        ({"n_heads": None}, {}, "n_heads is not in the config, and the weights alone do not tell it"),
+        ({"n_heads": 3}, {}, r"blocks.0.attn.\w.\w+ has shape \[8.*\], which 3 heads do not divide"),
+        ({}, {"blocks.0.attn.novel.weight": np.ones(2)}, "nothing reads: blocks.0.attn.novel.weight"),
+        ({}, {"blocks.0.ln1.w": np.ones(8)}, "and the same weight under the name blocks.0.ln1.w too"),
+        ({}, {"blocks.0.attn.W_Q": np.ones((2, 8, 4))}, "but there is no pos_embed.W_pos"),
+        ({}, {"blocks.1.mlp.in.weight": None}, "the file lacks 1 weight: blocks.1.mlp.W_in"),
+    ],
+)  # fmt: skip
+def test_a_bridge_that_is_wrong(data: Path, config: dict[str, Any], change: dict[str, Any], message: str) -> None:
+    weights, given = parts(data)
+    changed = {k: v for k, v in {**weights, **change}.items() if v is not None}
+    with pytest.raises(ValueError, match=message):
+        from_arrays(changed, {**given, **config})
+
+
+def test_biases_inside_a_gated_mlp_of_the_bridge_are_refused(data: Path) -> None:
+    weights, config = parts(data)
+    gates = {f"blocks.{layer}.mlp.gate.weight": np.ones((12, 8)) for layer in range(2)}
+    with pytest.raises(Unsupported, match=r"biases inside a gated MLP \(blocks"):
+        from_arrays({**weights, **gates}, {**config, "gated_mlp": True})
+    plain = {k: v for k, v in {**weights, **gates}.items() if not k.endswith("mlp.in.bias")}
+    assert from_arrays(plain, {**config, "gated_mlp": True}).architecture.gated
