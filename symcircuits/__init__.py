@@ -43,6 +43,8 @@ _HOME = {
     "explain": "explanation",
     "Notation": "notation",
     "compare_with_reference": "recorded",
+    "remove_heads": "interventions",
+    "remove_scores": "interventions",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -145,6 +145,15 @@ class Architecture:
         layers = [f"L{layer}" for layer in range(self.n_layers)] + [f"M{layer}" for layer in sorted(self.mlps)]
         return tuple(layers + ([FINAL] if self.unembed else []))
 
+    def some_heads(self, heads: str | tuple[int, int] | Iterable[str | tuple[int, int]]) -> tuple[Head, ...]:
+        """One head, or several, by name: sorted, each once; ValueError where one does not exist, or none is given."""
+        one = isinstance(heads, str) or (isinstance(heads, tuple) and all(hasattr(x, "__index__") for x in heads))
+        several = isinstance(heads, Iterable) and not one
+        found = {self.head(h) for h in (heads if several else [heads])}  # type: ignore[arg-type]
+        if not found:
+            raise ValueError("give a head, e.g. L0H1, or several; there is none in an empty list")
+        return tuple(sorted(found))
+
     def __repr__(self) -> str:
         return f"<Architecture: {self}>"
 

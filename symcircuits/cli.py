@@ -257,7 +257,8 @@ def _add_explain(commands: Any) -> None:
     parser = _command(
         commands, "explain", does.explain,
         "  symcircuits explain MODEL --tokens 1,2,3\n"
-        "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json",
+        "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json\n"
+        "  symcircuits explain MODEL --tokens 1,2,3 --logit-difference 7,4 --labels vocabulary.txt --html report.html",
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
     _tokens_option(parser)
@@ -265,13 +266,25 @@ def _add_explain(commands: Any) -> None:
     parser.add_argument(
         "--token", type=int, help="output token of the chosen logit (default: the model's first choice)"
     )
+    parser.add_argument(
+        "--logit-difference", metavar="A,B", help="two output tokens: contributions to logit[A] - logit[B] too"
+    )
     parser.add_argument("--row", type=int, default=0, help="batch row of the chosen logit")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="number of terms shown (default 20)")
-    parser.add_argument("--sort", choices=["norm", "contribution"], default="norm")
+    parser.add_argument("--sort", choices=["norm", "contribution", "difference"], default="norm")
     parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")
     parser.add_argument("--max-terms", type=int, metavar="N", help="terms to look at one by one (default 20000)")
     parser.add_argument("--dtype", choices=["float64", "float32"], help="compute in this type (default float64)")
     _notation_options(parser)
+    parser.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="names of tokens, a line (or JSON string) for each vocabulary entry or position",
+    )
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a page with formulas and figures too; it needs no network"
+    )
+    parser.add_argument("--head", metavar="L1H0", help="the head that the page opens (default: by its margin)")
     _json_option(parser)
 
 
@@ -292,7 +305,7 @@ def _add_demo(commands: Any) -> None:
         "  symcircuits demo --out results",
     )  # fmt: skip
     parser.add_argument(
-        "--out", default="symcircuits-demo", metavar="DIR", help="folder for the LaTeX (default symcircuits-demo)"
+        "--out", default="symcircuits-demo", metavar="DIR", help="folder for LaTeX and page (default symcircuits-demo)"
     )
 
 

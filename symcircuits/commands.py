@@ -140,7 +140,7 @@ def derive(options: argparse.Namespace) -> int:
     if options.output == "-":
         options.output = None
     if options.output is not None:
-        from symcircuits.files import check_writable, write_text
+        from symcircuits.files import check_writable
 
         check_writable(options.output)
     found = _derived(options)
@@ -153,8 +153,7 @@ def derive(options: argparse.Namespace) -> int:
 
         text = json.dumps(found.json(), indent=1)
     if options.output is not None:
-        write_text(options.output, text if text.endswith("\n") else text + "\n")
-        print(f"wrote {options.output}", file=sys.stderr)
+        _write(options.output, text if text.endswith("\n") else text + "\n")
     else:
         print(text)
     return 0
@@ -247,9 +246,16 @@ def _verify_general(options: argparse.Namespace) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     from symcircuits.explanation import MAX_TERMS, explain
+    from symcircuits.files import check_writable
+    from symcircuits.labels import read_label_file
     from symcircuits.progress import Progress
 
     notation = _read_notation(options)
+    if options.html is not None:
+        check_writable(options.html)
+    elif options.head is not None:
+        raise ValueError("--head chooses the head that the page opens; it goes with --html FILE")
+    token, against = _chosen_tokens(options)
     model = _load(options.model)
     if options.tokens is None and options.reference is None:
         raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
@@ -257,14 +263,39 @@ def explain(options: argparse.Namespace) -> int:
     if compared is not None and not compared.ok:
         return _print_refused(compared, options.json)
     queries = None if options.queries is None else _numbers(options.queries, "--queries")
+    if options.head is not None:
+        model.architecture.head(options.head)  # refused before the work rather than after it
     with Progress() as progress:
         found = explain(
-            model, tokens, position=options.position, token=options.token, row=options.row,
-            top=options.top, sort=options.sort, queries=queries, dtype=options.dtype, progress=progress.step,
+            model, tokens, position=options.position, token=token, against=against,
+            row=options.row, top=options.top, sort=options.sort, queries=queries, dtype=options.dtype,
+            labels=None if options.labels is None else read_label_file(options.labels), progress=progress.step,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
         )  # fmt: skip
+        page = None if options.html is None else found.html(options.head, progress.step)
+    if page is not None:
+        _write(options.html, page)
     _print_found(found, compared, options.json)
     return 0 if found.ok else 1
+
+
+def _chosen_tokens(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """The token of the chosen logit, and the one it is set against."""
+    if options.logit_difference is None:
+        return options.token, None
+    two = _numbers(options.logit_difference, "--logit-difference")
+    if len(two) != 2:
+        raise ValueError(f"--logit-difference {options.logit_difference!r}: two tokens make a difference, e.g. 26,3")
+    if options.token not in (None, two[0]):
+        raise ValueError(f"--token {options.token} is not the first of --logit-difference {options.logit_difference}")
+    return two[0], two[1]
+
+
+def _write(path: str, text: str) -> None:
+    from symcircuits.files import write_text
+
+    write_text(path, text)
+    print(f"wrote {path}", file=sys.stderr)
 
 
 def check(options: argparse.Namespace) -> int:

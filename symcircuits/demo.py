@@ -25,7 +25,7 @@ DERIVATIONS = (
 
 
 def run(folder: str, width: int) -> int:
-    """Derive, verify, explain; the LaTeX goes to ``folder``. Returns the exit code."""
+    """Derive, verify, explain; LaTeX and page go to ``folder``. Returns the exit code."""
     architecture = attention_only((3, 3))
     out = make_folder(folder)
     print("1. Two layers of 3 heads, derived: every step is checked before it is printed\n")
@@ -40,6 +40,8 @@ def run(folder: str, width: int) -> int:
     print("\n3. The model that the package ships, explained\n")
     explanation = explain(load(path()), TOKENS, top=12)
     print(explanation.text(width))
+    explanation.save_html(out / "explanation.html")
     files = ", ".join(name for _, _, name in DERIVATIONS)
-    print("\n" + paragraph(f"LaTeX written to {out}: {files} (each compiles with pdflatex)", width))
+    said = f"written to {out}: {files} (each compiles with pdflatex), and explanation.html, the explanation as a page"
+    print("\n" + paragraph(said, width))
     return 0 if report.ok and explanation.ok else 1

@@ -76,7 +76,7 @@ class Values:
     def __init__(self, expansion: Expansion, run: Run) -> None:
         self.expansion, self.run = expansion, run
         known = {"embed": run.arrays["X0"]}
-        self._matrices = Matrices(_Factors(run), Floats(run.dtype), known)
+        self.matrices = Matrices(_Factors(run), Floats(run.dtype), known)
         self._batch = tuple(np.shape(run.tokens)[:-1])
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class Values:
         keys = _Keys(self.expansion, self._tree(1), self._turned)
         for queries, values in first:
             for query, value in zip(queries, values, strict=True):
-                value = self._turned(value) * self._scale
+                value = self._turned(value) * self.scale
                 for paths, key in keys.of(self.expansion.sides[0].mark(query)):
                     yield [term(query, p) for p in paths], value @ key.swapaxes(-1, -2)
 
@@ -113,30 +113,31 @@ class Values:
             raise ValueError(f"{term!r} is no term of {self.expansion.target} of [{self.expansion.architecture}]")
         sides = []
         for program, path in zip(term.readout.sides, term.paths, strict=True):
-            value = self._matrices.source(path.source)
+            value = self.matrices.source(path.source)
             for branch in path_branches(program, path):
-                value = self._matrices.branch(branch, value)
+                value = self.matrices.branch(branch, value)
             sides.append(value)
         found = sides[0] if len(sides) == 1 else self._met(*sides)
         return np.broadcast_to(found, self._batch + found.shape[-2:])
 
     def _tree(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> HeadTree:
-        matrices = self._matrices
+        matrices = self.matrices
         if instead:
             matrices = Matrices(ChainMap({**instead}, matrices.matrices), matrices.ring, matrices.known)  # type: ignore[arg-type]
         return HeadTree(self.expansion.sides[side], matrices, self._batch)
 
     def _turned(self, rows: Array) -> Array:
-        return np.asarray(self._matrices.turned(self.expansion.readout.head, rows))
+        return np.asarray(self.matrices.turned(self.expansion.readout.head, rows))
 
     def _met(self, query: Array, key: Array) -> Array:
         """``scale q k^T``, turned where positions are rotary."""
-        return np.asarray((self._turned(query) * self._scale) @ self._turned(key).swapaxes(-1, -2))
+        return np.asarray((self._turned(query) * self.scale) @ self._turned(key).swapaxes(-1, -2))
 
     @property
-    def _scale(self) -> Any:
+    def scale(self) -> Any:
+        """The score scale; 1 where there is none."""
         label = self.expansion.readout.scale
-        return self._matrices.matrices[f"scale_{label}"] if label else self._matrices.ring.asarray(1)  # type: ignore[attr-defined]
+        return self.matrices.matrices[f"scale_{label}"] if label else self.matrices.ring.asarray(1)  # type: ignore[attr-defined]
 
     # --------------------------------------------------------------------------------- sums, by the walk
     def classes(self) -> Iterator[tuple[tuple[int, ...], Array]]:
@@ -152,7 +153,7 @@ class Values:
 
         The stream that all scores of a run read is walked once: what the last side saw of it is kept with the run.
         """
-        algebra, program = paths.algebra(self._matrices), paths.program
+        algebra, program = paths.algebra(self.matrices), paths.program
         head = self.expansion.readout.head
         if head is None or any(paths.head_bits.values()) or any(paths.name_bits.values()):
             return walk_marked(program, algebra)

@@ -242,9 +242,10 @@ class Expansion:
                 raise ValueError(f"{c!r} is no composition type of {self.target}; they are {', '.join(possible)}")
         return self._with(Clause("composition", frozenset(wanted)))
 
-    def through(self, head: str | tuple[int, int], side: str = "either") -> Expansion:
-        """The terms that go through a head; for scores on the query side, the key side or either."""
-        return self._with(Clause("through", frozenset([self.architecture.head(head)]), self._check_side(side)))
+    def through(self, head: str | tuple[int, int] | Iterable[str], side: str = "either") -> Expansion:
+        """The terms that go through a head (of several: through any); for scores on a side, or either."""
+        heads = frozenset(self.architecture.some_heads(head))
+        return self._with(Clause("through", heads, self._check_side(side)))
 
     def from_source(self, source: str | Iterable[str], side: str = "either") -> Expansion:
         """The terms that start from a source: ``"embed"``, ``"b_V[L0H1]"``, or a whole kind, ``"b_V"``."""

@@ -2,60 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from symcircuits.architecture import SOURCE_BIASES, Architecture
 from symcircuits.closing import layer_closures
-from symcircuits.evaluation import Closure, Values, closure, evaluate, rounding_scale
-from symcircuits.expansion import Expansion, Term, expand
+from symcircuits.evaluation import Closure, closure, evaluate
+from symcircuits.expansion import Expansion, expand
+from symcircuits.files import write_text
+from symcircuits.labels import Labels, read_labels
+from symcircuits.margins import HeadScores, head_scores, margin, margin_shares, share_columns
 from symcircuits.model import Model, Run
 from symcircuits.notation import ROW, Notation, as_notation
+from symcircuits.score_parts import largest_score_terms, lowest_orders, score_term_columns
+from symcircuits.sizes import SizedTerm, Target, columns, largest, place, read_target, remainder, totals
 
-__all__ = ["Explanation", "HeadScores", "SizedTerm", "explain", "margin", "margin_shares"]
+__all__ = ["Explanation", "HeadScores", "SizedTerm", "Target", "explain", "margin", "margin_shares"]
 
-Array = npt.NDArray[Any]
+Told = Callable[[str, int, int], None] | None
 MAX_TERMS = 20_000  # terms that are looked at one by one; the orders above are in the remainder
-COMPOSITIONS = ("none", "Q", "K", "QK")
-
-
-@dataclass(frozen=True, slots=True)
-class SizedTerm:
-    """A term with its size: Frobenius norm over all tokens and outputs, and contribution to the chosen logit."""
-
-    term: Term
-    norm: float
-    contribution: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class HeadScores:
-    """A head's scores by composition type: share of the margin (None where undefined) and norm of each sum."""
-
-    closure: Closure
-    shares: dict[str, float | None]
-    norms: dict[str, float]
-    counts: dict[str, int]
-    softmax_invisible: int
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The chosen logit: batch row, position (from 0) and output token; no token for a model without unembedding."""
-
-    row: int
-    position: int
-    token: int | None
-    value: float | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """What :func:`explain` found; ``.text()`` and ``.json()`` show it."""
+    """What :func:`explain` found; ``.text()``, ``.json()``, ``.html()`` and ``.columns()`` show it."""
 
     model: Model
     run: Run
@@ -70,6 +45,7 @@ class Explanation:
     looked_at: int
     remainder: dict[str, Any] = field(default_factory=dict)
     layers: tuple[Closure, ...] = ()
+    labels: Labels = field(default_factory=Labels)
 
     @property
     def ok(self) -> bool:
@@ -89,6 +65,51 @@ class Explanation:
 
         return explanation_text(self, width)
 
+    def html(self, head: str | None = None, progress: Told = None) -> str:
+        """The explanation as one page that needs nothing else: formulas, figures and filters are in it.
+
+        ``head``: whose scores are opened (the head with the largest margin, of those with composition if any).
+        Raises ValueError on a head that is not there.
+        """
+        from symcircuits.render.html import explanation_html
+
+        return explanation_html(self, head, progress)
+
+    def save_html(self, path: str | os.PathLike[str], head: str | None = None) -> Path:
+        """Write :meth:`html` to a file, whole or not at all."""
+        return write_text(path, self.html(head))
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The shown terms as columns of equal length, ready for ``pandas.DataFrame`` or ``polars.DataFrame``.
+
+        ``label, order, composition, source, heads`` (labels with blanks between), ``norm, contribution, text``, and
+        ``difference`` where two tokens were chosen.
+
+        >>> import symcircuits as sc
+        >>> found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3])
+        >>> {name: len(column) for name, column in found.columns().items()}["heads"]
+        9
+        """
+        return columns(self.terms)
+
+    def score_columns(self, head: str | None = None, top: int = 20) -> dict[str, list[Any]]:
+        """Scores as columns: of every head by composition type, or the largest score terms of one head.
+
+        Without a head: ``head, composition, count, share`` (of the margin), ``centred_share, norm, centred_norm``.
+        With one: ``label, order, composition, query_source, key_source, query_heads, key_heads, norm, centred_norm,
+        centred_share, softmax_invisible, text``.
+
+        >>> import symcircuits as sc
+        >>> found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3])
+        >>> found.score_columns()["composition"]
+        ['none', 'none', 'none', 'Q', 'K', 'QK', 'none', 'Q', 'K', 'QK']
+        >>> len(found.score_columns("L1H0")["text"])
+        9
+        """
+        if head is None:
+            return share_columns(self.scores)
+        return score_term_columns(largest_score_terms(self.run, head, top)[0])
+
     def __repr__(self) -> str:
         return self.text()  # what a notebook shows
 
@@ -99,24 +120,27 @@ def explain(
     *,
     position: int = -1,
     token: int | None = None,
+    against: int | None = None,
     row: int = 0,
     top: int = 20,
     sort: str = "norm",
     queries: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
     max_terms: int = MAX_TERMS,
     dtype: Any = None,
     notation: str | Notation = ROW,
     symbols: Mapping[str, str] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Told = None,
 ) -> Explanation:
     """Run a model on tokens and take its logits (the stream, without unembedding) and scores apart.
 
     ``position``, ``token``, ``row``: the logit whose contributions are shown (last position, the model's first
-    choice, first row). ``top``: how many terms are shown, largest first by ``sort`` (``"norm"`` or
-    ``"contribution"``). ``queries``: the query positions of the margin (all). Above ``max_terms`` terms the orders
-    that do not fit are not looked at one by one: they are in the remainder, whose sum is exact. ``notation`` and
-    ``symbols``: how terms are printed (see :class:`~symcircuits.notation.Notation`). Raises ValueError on bad tokens
-    or choices.
+    choice, first row). ``against``: a second token; contributions to logit[token] - logit[against] are shown too.
+    ``top``: how many terms are shown, largest first by ``sort`` (``"norm"``, ``"contribution"`` or
+    ``"difference"``). ``queries``: the query positions of the margin (all). ``labels``: names of tokens, one a
+    vocabulary entry or one a position. Above ``max_terms`` terms the orders that do not fit are not looked at one by
+    one: they are in the remainder, whose sum is exact. ``notation`` and ``symbols``: how terms are printed (see
+    :class:`~symcircuits.notation.Notation`). Raises ValueError on bad tokens or choices.
 
     >>> import symcircuits as sc
     >>> found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3], top=3)
@@ -127,56 +151,41 @@ def explain(
         raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
     chosen_notation = as_notation(notation, symbols)
     run, architecture = model.run(tokens, dtype), model.architecture
-    if sort not in ("norm", "contribution") or (sort == "contribution" and not architecture.unembed):
-        raise ValueError(f'sort is "norm" or, for a model with logits, "contribution", not {sort!r}')
+    _check_sort(sort, architecture.unembed, against is not None)
     for name, number in (("top", top), ("max_terms", max_terms)):
         if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
             raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
-    target = _target(run, row, position, token)
+    target = read_target(run, row, position, token, against)
+    named = labels if labels is None else read_labels(labels, run.tokens.shape[-1], model.d_vocab, model.d_vocab_out)
     chosen = _queries(run, queries)
     expansion = expand(architecture, "logits" if architecture.unembed else "stream").written(chosen_notation)
     values = evaluate(expansion, run)
-    totals = _totals(values, target)
-    looked = _looked_at(expansion, max_terms)
-    shown = _largest(evaluate(looked, run), target, top, sort, progress)
+    looked = lowest_orders(expansion, max_terms)
+    shown = largest(evaluate(looked, run), target, top, sort, progress)
     heads = architecture.all_heads
     scores = {}
     for i, head in enumerate(heads):
-        scores[str(head)] = _head_scores(run, expand(architecture, f"scores:{head}"), chosen)
+        scores[str(head)] = head_scores(run, expand(architecture, f"scores:{head}"), chosen)
         if progress:
             progress("scores", i + 1, len(heads))
     return Explanation(
-        model, run, expansion, target, _assumptions(model, run), closure(expansion, run), scores, totals, shown,
-        sort, looked.count, _remainder(values, shown, target), layer_closures(run),
+        model, run, expansion, target, _assumptions(model, run), closure(expansion, run), scores,
+        totals(values, target), shown, sort, looked.count, remainder(values, shown, target), layer_closures(run),
+        named or Labels(),
     )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------- what is asked
-def _target(run: Run, row: int, position: int, token: int | None) -> Target:
-    shape = np.shape(run.tokens)
-    row = _place("row", row, shape[0] if len(shape) == 2 else 1)
-    position = _place("position", position, shape[-1])
-    if run.logits is None:
-        if token is not None:
-            raise ValueError("this model has no unembedding, so there is no logit of a token to look at")
-        return Target(row, position, None, None)
-    logits = run.logits[row, position] if len(shape) == 2 else run.logits[position]
-    token = int(np.argmax(logits)) if token is None else _place("token", token, len(logits), negative=False)
-    return Target(row, position, token, float(logits[token]))
-
-
-def _place(name: str, i: int, size: int, negative: bool = True) -> int:
-    if isinstance(i, bool) or not hasattr(i, "__index__"):
-        raise ValueError(f"{name} must be a whole number, not {i!r}")
-    i = int(i)
-    if not (-size if negative else 0) <= i < size:
-        raise ValueError(f"{name} {i} does not exist: there are {size}, counted from 0")
-    return i % size
+def _check_sort(sort: str, logits: bool, two: bool) -> None:
+    allowed = ["norm", *(["contribution"] if logits else []), *(["difference"] if two else [])]
+    if sort not in allowed:
+        more = ', or, as two tokens are given, "difference"' if two else ""
+        raise ValueError(f'sort is "norm" or, for a model with logits, "contribution"{more}, not {sort!r}')
 
 
 def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
     n = np.shape(run.tokens)[-1]
-    return list(range(n)) if queries is None else sorted({_place("query", q, n) for q in queries})
+    return list(range(n)) if queries is None else sorted({place("query", q, n) for q in queries})
 
 
 def _assumptions(model: Model, run: Run) -> tuple[str, ...]:
@@ -238,131 +247,3 @@ def _scale_sentence(model: Model) -> str:
         return "scores carry no scale"
     scales = sorted(set(model.score_scale.values()))
     return "score scale: " + (f"{scales[0]:.6g}" if len(scales) == 1 else "one a head") if scales else "no heads"
-
-
-# ------------------------------------------------------------------------------------- logits (or stream)
-def _looked_at(expansion: Expansion, max_terms: int) -> Expansion:
-    """The orders, from 0 on, that together stay within the limit."""
-    orders, total = [], 0
-    for order, n in expansion.counts_by_order().items():
-        total += n
-        if total > max_terms:
-            break
-        orders.append(order)
-    return expansion if total <= max_terms else expansion.order(*orders)
-
-
-def _norm(value: Array) -> float:
-    """Frobenius norm, in float64 and free of overflow on the way."""
-    largest = float(np.abs(value).max(initial=0.0))
-    if largest == 0 or not np.isfinite(largest):
-        return largest
-    return largest * float(np.linalg.norm(value.astype(np.float64) / largest))
-
-
-def _entry(value: Array, target: Target) -> float | None:
-    """The entry of the chosen logit."""
-    if target.token is None:
-        return None
-    at = (target.row, target.position, target.token) if value.ndim == 3 else (target.position, target.token)
-    return float(value[at])
-
-
-def _totals(values: Values, target: Target) -> dict[str, dict[Any, dict[str, Any]]]:
-    """Norm and contribution of the sum of the terms of each order and composition type."""
-    e = values.expansion
-
-    def sized(sums: Mapping[Any, Array], counts: Mapping[Any, int]) -> dict[Any, dict[str, Any]]:
-        return {
-            k: {"count": n, "norm": _norm(sums[k]), "contribution": _entry(sums[k], target)} for k, n in counts.items()
-        }
-
-    return {
-        "order": sized(values.by_order(), e.counts_by_order()),
-        "composition": sized(values.by_composition(), e.counts_by_composition()),
-    }
-
-
-def _largest(
-    values: Values, target: Target, top: int, sort: str, progress: Callable[[str, int, int], None] | None
-) -> tuple[SizedTerm, ...]:
-    """The largest terms, by one pass over all values; ties keep the order of the expansion."""
-    found: list[SizedTerm] = []
-    done, count = 0, values.expansion.count
-    for terms, block in values.blocks():
-        found += [SizedTerm(t, _norm(value), _entry(value, target)) for t, value in zip(terms, block, strict=True)]
-        done += len(terms)
-        if len(found) > 4 * top + 1000:
-            found = _best(found, top, sort)
-        if progress:
-            progress("terms", done, count)
-    return tuple(_best(found, top, sort))
-
-
-def _best(found: list[SizedTerm], top: int, sort: str) -> list[SizedTerm]:
-    key = (lambda s: -s.norm) if sort == "norm" else (lambda s: -abs(s.contribution or 0.0))
-    return sorted(found, key=key)[:top]
-
-
-def _remainder(values: Values, shown: Sequence[SizedTerm], target: Target) -> dict[str, Any]:
-    """What is not shown, as one sum: total minus the shown terms."""
-    rest = np.array(values.total())
-    for sized in shown:
-        rest -= values.value(sized.term)
-    count = values.expansion.count - len(shown)
-    if not count:
-        return {"count": 0, "norm": 0.0, "contribution": None if target.token is None else 0.0}
-    return {"count": count, "norm": _norm(rest), "contribution": _entry(rest, target)}
-
-
-# ------------------------------------------------------------------------------------------------- scores
-def _head_scores(run: Run, expansion: Expansion, queries: Sequence[int]) -> HeadScores:
-    values = evaluate(expansion, run)
-    masked = run.scores[expansion.target.partition(":")[2]]
-    allowed = np.isfinite(masked)
-    sums = values.by_composition()
-    norms = {c: _norm(np.where(allowed, sums[c], 0)) if c in sums else 0.0 for c in COMPOSITIONS}
-    counts = {c: expansion.counts_by_composition().get(c, 0) for c in COMPOSITIONS}
-    shares = margin_shares(run, expansion, sums, queries)
-    return HeadScores(closure(expansion, run), shares, norms, counts, expansion.softmax_invisible().count)
-
-
-def margin(scores: Array, pattern: Array, allowed: Array, queries: Sequence[int] | None = None) -> float:
-    """Score at the key with the largest pattern minus the mean over the query's other allowed keys, summed.
-
-    Linear in ``scores [..., n, n]``. Queries with one allowed key are skipped; ties go to the lowest key. Source:
-    own definition.
-
-    >>> scores, allowed = np.array([[0.0, 0.0], [1.0, 3.0]]), np.tril(np.ones((2, 2), bool))
-    >>> margin(scores, np.array([[1.0, 0.0], [0.1, 0.9]]), allowed)
-    2.0
-    """
-    return _margin(scores, pattern, allowed, queries, -1)
-
-
-def _margin(scores: Array, pattern: Array, allowed: Array, queries: Sequence[int] | None, sign: int) -> float:
-    """Score at the best key plus ``sign`` times the mean over the other allowed keys, summed over queries."""
-    n, total = scores.shape[-1], 0.0
-    flat = (np.broadcast_to(a, scores.shape).reshape(-1, n, n) for a in (scores, pattern, allowed))
-    for s, p, ok in zip(*flat, strict=True):
-        for i in range(n) if queries is None else queries:
-            keys = np.flatnonzero(ok[i])
-            if len(keys) > 1:
-                best = keys[np.argmax(p[i, keys])]
-                total += float(s[i, best] + sign * s[i, keys[keys != best]].mean())
-    return total
-
-
-def margin_shares(
-    run: Run, expansion: Expansion, sums: dict[str, Array], queries: Sequence[int] | None = None
-) -> dict[str, float | None]:
-    """Each sum's share of a head's margin; None for all where the total is below its own rounding bound."""
-    label = expansion.target.partition(":")[2]
-    pattern, allowed = run.patterns[label], np.isfinite(run.scores[label])
-    parts = {c: margin(v, pattern, allowed, queries) for c, v in sums.items()}
-    total = sum(parts.values())
-    size = sum(np.abs(v) for v in sums.values()) + rounding_scale(expansion.target, run)
-    bound = 16 * np.finfo(run.dtype).eps / 2 * _margin(size, pattern, allowed, queries, +1)
-    if not abs(total) > bound:
-        return dict.fromkeys(COMPOSITIONS)
-    return {c: parts.get(c, 0.0) / total for c in COMPOSITIONS}

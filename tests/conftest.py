@@ -1,4 +1,4 @@
-"""What all tests share: how hard Hypothesis tries, where the data is, and what needs LaTeX."""
+"""What all tests share: how hard Hypothesis tries, where the data is, and what needs LaTeX or Chromium."""
 
 import os
 import shutil
@@ -18,14 +18,18 @@ def data() -> Path:
     return Path(__file__).parent / "data"
 
 
-def find_tool(name: str) -> str:
-    """The path of an outside program; where it is missing the test is skipped, or fails if LaTeX is required."""
-    path = shutil.which(name)
-    if path is None:
-        if os.environ.get("SYMCIRCUITS_REQUIRE_LATEX") == "1":
-            pytest.fail(f"{name} is not installed, and SYMCIRCUITS_REQUIRE_LATEX=1 asks for it", pytrace=False)
-        pytest.skip(f"{name} is not installed")
-    return path
+def find_tool(*names: str, part: str = "LATEX") -> str:
+    """The path of an outside program, the first that is there of several names.
+
+    Where it is missing the test is skipped, or fails if that part (LaTeX, Chromium) is required.
+    """
+    found = [path for path in map(shutil.which, names) if path is not None]
+    if found:
+        return found[0]
+    required = f"SYMCIRCUITS_REQUIRE_{part}"
+    if os.environ.get(required) == "1":
+        pytest.fail(f"{names[0]} is not installed, and {required}=1 asks for it", pytrace=False)
+    pytest.skip(f"{names[0]} is not installed")
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +42,9 @@ def pdflatex() -> str:
 def pdftoppm() -> str:
     """The path of pdftoppm, which turns a PDF into images."""
     return find_tool("pdftoppm")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of Chromium, without which pages are not looked at."""
+    return find_tool("chromium", "chromium-browser", "google-chrome", part="CHROMIUM")

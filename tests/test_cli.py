@@ -327,6 +327,39 @@ def test_a_closure_that_fails_is_exit_code_1(cli: Cli, monkeypatch: pytest.Monke
     assert cli("explain", BIAS, "--tokens", "1,2", "--json").json["ok"] is False
 
 
+def test_explain_writes_a_page(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("".join(f"<b>{i}\n" for i in range(11)))
+    file = str(tmp_path / "report.html")
+    words = ("--tokens", "1,2,3,4,5", "--logit-difference", "6,2", "--labels", str(tmp_path / "labels.txt"))
+    ran = cli("explain", BIAS, *words, "--html", file, "--head", "L1H2")
+    labels = [f"<b>{i}" for i in range(11)]
+    mine = sc.explain(sc.load(BIAS), [1, 2, 3, 4, 5], token=6, against=2, labels=labels)
+    assert (ran.code, ran.out, ran.err) == (0, mine.text() + "\n", f"wrote {file}\n")
+    assert Path(file).read_text("utf-8") == mine.html("L1H2")
+    assert cli("explain", BIAS, *words, "--json").json["target"]["against"] == 2
+
+
+def test_a_page_of_a_failing_closure_is_written_and_says_so(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = sc.explain(sc.load(BIAS), [1, 2])
+    broken = dataclasses.replace(found, closure=dataclasses.replace(found.closure, passed=False))
+    monkeypatch.setattr("symcircuits.explanation.explain", lambda *_, **__: broken)
+    assert cli("explain", BIAS, "--tokens", "1,2", "--html", str(tmp_path / "a.html")).code == 1
+    assert "A CLOSURE FAILS" in (tmp_path / "a.html").read_text("utf-8")
+
+
+def test_no_page_is_begun_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
+    words = ("explain", BIAS, "--tokens", "1,2", "--html")
+    refused(cli(*words, str(tmp_path)), "it is a folder")
+    refused(cli(*words, str(tmp_path / "no" / "a.html")), "does not exist")
+    (tmp_path / "a.html").write_text("whole")
+    refused(cli(*words, str(tmp_path / "a.html"), "--head", "L7H0"), "there is no head L7H0")
+    refused(cli(*words, str(tmp_path / "a.html"), "--labels", str(tmp_path / "none")), "No such file")
+    assert [f.name for f in tmp_path.iterdir()] == ["a.html"]
+    assert (tmp_path / "a.html").read_text() == "whole"
+
+
 def test_demo_is_told_where_to_write(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr("symcircuits.demo.run", lambda folder, width: asked.append((folder, width)) or 1)
@@ -464,6 +497,13 @@ OTHER = [
     (["explain", BIAS, "--tokens", "1,2", "--top", "-1"], "top must be a whole number, 0 or more, not -1"),
     (["explain", BIAS, "--tokens", "1,2", "--max-terms", "-1"], "max_terms must be a whole number"),
     (["explain", BIAS, "--tokens", "1,2", "--queries", ""], "--queries is empty"),
+    (["explain", BIAS, "--tokens", "1,2", "--head", "L0H0"], "it goes with --html FILE"),
+    (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3"], "two tokens make a difference, e.g. 26,3"),
+    (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,x"], "'x' is not a whole number"),
+    (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,3"], "with itself is 0"),
+    (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,99"], "the token against 99 does not exist"),
+    (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,4", "--token", "4"], "is not the first of"),
+    (["explain", BIAS, "--tokens", "1,2", "--sort", "difference"], "sort is"),
     (["explain", BIAS, "--tokens", "1,2", "--queries", "0,7"], "query 7 does not exist"),
     (["explain", BIAS, "--tokens", "1,2", "--dtype", "int8"], "choose from"),
     (["explain", str(DATA / "tracr_prev_1L"), "--tokens", "1,2", "--token", "0"], "no unembedding"),

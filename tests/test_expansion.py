@@ -474,3 +474,17 @@ def test_every_target_of_a_small_architecture() -> None:
         e = expand(arch, target)
         assert [t.text for t in e] == [r.text for r in rows]
         assert e.target == target
+
+
+@given(cases(max_terms=400), st.data())
+def test_through_several_heads_is_through_any_of_them(case: tuple[Architecture, str], data: st.DataObject) -> None:
+    arch, target = case
+    if not arch.all_heads:
+        return
+    heads = data.draw(st.lists(st.sampled_from(arch.all_heads), min_size=1, max_size=3))
+    chosen = {(h.layer, h.number) for h in heads}
+    wanted = [r.label for r in oracle(arch, target) if any(chosen & set(route.heads) for route in r.routes)]
+    found = expand(arch, target).through([str(h) for h in heads])
+    assert found.count == len(wanted)
+    assert [t.label for t in found] == wanted
+    assert [found.index(t) for t in found] == list(range(len(wanted)))

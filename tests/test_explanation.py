@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -666,4 +667,77 @@ def test_the_json_holds_what_was_found(name: str) -> None:
     assert [t["norm"] for t in data["terms"]] == [s.norm for s in found.terms]
     assert {t["composition"] for t in data["terms"]} <= {"none", "V"}
     assert data["remainder"] == found.remainder
-    assert data["target"] == dataclasses.asdict(found.target)
+    chosen = dataclasses.asdict(found.target)
+    assert (chosen.pop("against"), chosen.pop("difference")) == (None, None)
+    assert data["target"] == chosen
+
+
+# ------------------------------------------------------------------------------------------ a logit difference
+@pytest.mark.parametrize("name", [n for n in ALL if not n.startswith("tracr")])
+def test_contributions_to_a_difference_of_logits(name: str) -> None:
+    mine = plain(name)
+    found = explain(sc.load(DATA / name), reference(name)["tokens"], position=2, token=4, against=1, top=5)
+    size, at = np.abs(mine.values).sum(), (slice(None), 0, 2)
+    parts = mine.values[at][:, 4] - mine.values[at][:, 1]
+    by_label = {r.label: v for r, v in zip(mine.rows, parts, strict=True)}
+    assert (found.target.token, found.target.against) == (4, 1)
+    assert close(found.target.difference, parts.sum(), size)
+    for sized in found.terms:
+        assert close(sized.difference, by_label.pop(sized.term.label), size)
+    assert close(found.remainder["difference"], sum(by_label.values()), size)
+    for kind, keys in (
+        ("order", [sum(r.orders) for r in mine.rows]),
+        ("composition", [r.composition for r in mine.rows]),
+    ):
+        for key, total in found.totals[kind].items():
+            assert close(total["difference"], parts[[k == key for k in keys]].sum(), size)
+
+
+def test_a_difference_is_shown_where_it_was_chosen(model: Any) -> None:
+    found = explain(model, [1, 2, 3], token=5, against=7, sort="difference", top=4)
+    sizes = [abs(s.difference or 0.0) for s in found.terms]
+    assert sizes == sorted(sizes, reverse=True)
+    data = json.loads(json.dumps(found.json()))
+    assert data["target"]["against"] == 7
+    assert data["target"]["difference"] == found.target.difference
+    assert [t["difference"] for t in data["terms"]] == [s.difference for s in found.terms]
+    text = found.text(200)
+    assert "difference to the logit of token 7 (" in " ".join(text.split())
+    assert "norm  contribution  difference  type" in text
+    assert found.columns()["difference"] == [s.difference for s in found.terms]
+    without = explain(model, [1, 2, 3])
+    assert "difference" not in without.text() + json.dumps(without.json()) + str(without.columns().keys())
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"token": 3, "against": 3}, "the difference of the logit of token 3 with itself is 0"),
+        ({"against": 11}, "the token against 11 does not exist: there are 11"),
+        ({"against": -1}, "the token against -1 does not exist"),
+        ({"against": 1.5}, "the token against must be a whole number, not 1.5"),
+        ({"sort": "difference"}, 'sort is "norm" or, for a model with logits, "contribution", not'),
+        ({"sort": "size", "against": 1}, 'or, as two tokens are given, "difference", not'),
+        ({"labels": ["a"]}, "there are 1 labels"),
+    ],
+)
+def test_differences_that_do_not_exist(model: Any, choice: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        explain(model, [1, 2, 3], **choice)
+
+
+def test_a_difference_needs_logits() -> None:
+    with pytest.raises(ValueError, match="no unembedding"):
+        explain(sc.load(DATA / "tracr_prev_1L"), [1, 2], against=1)
+
+
+def test_terms_as_columns(model: Any) -> None:
+    found = explain(model, [1, 2, 3], top=9)
+    table = found.columns()
+    assert list(table) == ["label", "order", "composition", "source", "heads", "norm", "contribution", "text"]
+    assert {len(column) for column in table.values()} == {9}
+    for i, s in enumerate(found.terms):
+        path = s.term.paths[0]
+        assert (table["source"][i], table["heads"][i]) == (path.source.name, " ".join(map(str, path.heads)))
+        assert (table["norm"][i], table["text"][i]) == (s.norm, s.term.text)
+    assert {len(column) for column in explain(model, [1], top=0).columns().values()} == {0}

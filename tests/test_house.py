@@ -28,6 +28,7 @@ LAYERS = (
     "structured",
     "elimination",
     "files",
+    "labels",  # names of tokens, and how any text is made safe to show
     "progress",
     "architecture",
     "programs",
@@ -49,12 +50,19 @@ LAYERS = (
     "evaluation",
     "compact",
     "closing",
+    "positions",
+    "margins",
+    "score_parts",
+    "interventions",
+    "sizes",
     "exact",
     "verification",
     "derivation",
     "loaders",
     "recorded",
     "explanation",
+    "figures",
+    "plot",
     "render",
     "general",  # the proofs for all layers and heads
     "zoo",  # small models that come with the package

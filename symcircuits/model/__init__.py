@@ -2,12 +2,13 @@
 
 Nothing here sees how the algebra describes a model (its branches and programs); of the architecture it takes the
 description alone. ``weights`` says which weights there are, ``forward`` is the forward pass and ``attending`` what
-positions do in it, ``transformer`` holds the weights and the record of a run, ``over_ring`` is the forward pass with
-patterns, norms and MLP outputs given, ``instances`` makes random models and changes of basis, ``folding`` moves gains
-into weights, ``tokens`` and ``checks`` say what is refused.
+positions do in it, ``transformer`` holds the weights and the record of a run, ``edits`` runs it again with something
+changed, ``over_ring`` is the forward pass with patterns, norms and MLP outputs given, ``instances`` makes random models
+and changes of basis, ``folding`` moves gains into weights, ``tokens`` and ``checks`` say what is refused.
 """
 
 from symcircuits.model.attending import Rotary
+from symcircuits.model.edits import Edited, rerun
 from symcircuits.model.folding import fold
 from symcircuits.model.forward import ACTIVATIONS, Settings
 from symcircuits.model.instances import change_basis, random_model
@@ -17,7 +18,6 @@ from symcircuits.model.transformer import Arrays, Model, Run
 from symcircuits.model.weights import weight_axes
 
 __all__ = [
-    "ACTIVATIONS", "Arrays", "Frozen", "Model", "Rotary", "Run", "Settings", "change_basis", "fold", "frozen",
-    "matrices_of",
-    "matrix_names", "random_model", "read_tokens", "weight_axes",
+    "ACTIVATIONS", "Arrays", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "change_basis", "fold", "frozen",
+    "matrices_of", "matrix_names", "random_model", "read_tokens", "rerun", "weight_axes",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ Sennrich (2019) for the norms; Shazeer (2020) for gated MLPs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from symcircuits.architecture import FINAL, Architecture, Head
 from symcircuits.model.attending import Rotary, alibi, alibi_slopes, mask, rotate
 from symcircuits.rings import Array, transpose
 
-__all__ = ["ACTIVATIONS", "Record", "Settings", "forward"]
+__all__ = ["ACTIVATIONS", "Changes", "Record", "Settings", "forward"]
 
 Weights = Mapping[str, Array]
 Scales = Mapping[str, float]
@@ -91,6 +91,14 @@ class Settings:
                 raise ValueError(f"{name} must be a positive number, or None, not {cap!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is not as the model computes it: patterns ``given`` by head, and heads whose output is ``removed``."""
+
+    given: Mapping[str, Array] = field(default_factory=dict)
+    removed: Collection[str] = ()
+
+
 @dataclass(slots=True)
 class Record:
     """What a forward pass leaves; see :class:`~symcircuits.model.Run`."""
@@ -116,14 +124,21 @@ class Record:
 
 
 def forward(
-    architecture: Architecture, w: Weights, scales: Scales, settings: Settings, tokens: npt.NDArray[np.int64]
+    architecture: Architecture,
+    w: Weights,
+    scales: Scales,
+    settings: Settings,
+    tokens: npt.NDArray[np.int64],
+    changes: Changes | None = None,
 ) -> Record:
-    """Run the model on tokens ``[..., n]``; all weights in one dtype, which is the record's.
+    """Run the model on tokens ``[..., n]``, with changes if any; all weights in one dtype, which is the record's.
 
     Raises ValueError where numbers leave the range of the dtype, with the place.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by _finite, with the place
-        return _Pass(architecture, w, scales, settings, tokens.shape[-1]).run(tokens).close()
+        pass_ = _Pass(architecture, w, scales, settings, tokens.shape[-1])
+        pass_.changes = changes or pass_.changes
+        return pass_.run(tokens).close()
 
 
 class _Pass:
@@ -131,7 +146,7 @@ class _Pass:
 
     def __init__(self, architecture: Architecture, w: Weights, scales: Scales, settings: Settings, n: int) -> None:
         self.architecture, self.w, self.scales, self.settings = architecture, w, scales, settings
-        self.record, self.n = Record(), n
+        self.record, self.n, self.changes = Record(), n, Changes()
         self.positions = w["W_pos"][:n] if "W_pos" in w else np.zeros((), w["W_E"].dtype)
 
     def run(self, tokens: npt.NDArray[np.int64]) -> Record:
@@ -180,9 +195,11 @@ class _Pass:
             if score is not product:
                 record.products[name] = product
             record.scores[name] = np.where(allowed, score, read.dtype.type(-np.inf))
-            record.patterns[name] = _softmax(record.scores[name])
+            given = self.changes.given.get(name)
+            record.patterns[name] = _softmax(record.scores[name]) if given is None else given
             values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
-            record.results[name] = (record.patterns[name] @ values) @ transpose(self.w[f"W_O_{head}"])
+            result = (record.patterns[name] @ values) @ transpose(self.w[f"W_O_{head}"])
+            record.results[name] = np.zeros_like(result) if name in self.changes.removed else result
             after = after + record.results[name]
         return after + self.w[f"b_O_L{layer}"] if f"b_O_L{layer}" in self.w else after
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from symcircuits.architecture import Architecture
 from symcircuits.model.attending import check_windows, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values
-from symcircuits.model.forward import Record, Settings, forward
+from symcircuits.model.forward import Changes, Record, Settings, forward
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
 from symcircuits.rings import Array, transpose
@@ -202,9 +202,17 @@ class Arrays(Mapping[str, Array]):
         return f"Arrays({', '.join(self)})"
 
 
-def _run(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> Run:
+def _run(
+    model: Model,
+    tokens: npt.NDArray[np.int64],
+    dtype: np.dtype[Any],
+    given: Mapping[str, Array] = MappingProxyType({}),
+    removed: Collection[str] = (),
+) -> Run:
+    """The forward pass; with patterns ``given`` by head, and the outputs of heads ``removed`` (see ``edits``)."""
     w = {name: weight.astype(dtype, copy=False) for name, weight in model.weights.items()}
-    record = forward(model.architecture, w, model.score_scale, model.settings, tokens)
+    changed = Changes(given, removed)
+    record = forward(model.architecture, w, model.score_scale, model.settings, tokens, changed)
     arrays = _arrays(model, w, tokens, record)
     by_label = {name: MappingProxyType(getattr(record, name)) for name in ("scores", "patterns", "results")}
     by_label |= {name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps")}

@@ -14,9 +14,9 @@ from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
     from symcircuits.evaluation import Closure
-    from symcircuits.explanation import Explanation
+    from symcircuits.explanation import Explanation, Target
 
-__all__ = ["explanation_json", "explanation_text"]
+__all__ = ["explanation_json", "explanation_text", "logit_name", "sizes", "token_name"]
 
 
 def _closure_json(closure: Closure) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
         "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
         "notation": found.expansion.notation.json(),
         "tokens": run.tokens.tolist(),
+        **({"labels": list(found.labels.names), "labels_of": found.labels.of} if found.labels.names else {}),
         "ok": found.ok,
         "assumptions": list(found.assumptions),
         "closure": {
@@ -45,12 +46,16 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
         },
         "of": kind,
         "count": found.expansion.count,
-        "target": {"row": target.row, "position": target.position, "token": target.token, "value": target.value},
+        "target": _target_json(target),
         "by_order": {str(k): v for k, v in found.totals["order"].items()},
         "by_composition_of_" + kind: found.totals["composition"],
         "by_composition": {
             head: {
-                c: {"share": s.shares[c], "norm": s.norms[c], "count": s.counts[c]} for c in s.shares
+                c: {
+                    "share": s.shares[c], "centred_share": s.centred_shares[c], "norm": s.norms[c],
+                    "centred_norm": s.centred_norms[c], "count": s.counts[c],
+                }
+                for c in s.shares
             }
             for head, s in found.scores.items()
         },
@@ -61,11 +66,18 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
             {
                 "label": s.term.label, "composition": s.term.composition, "order": s.term.order, "norm": s.norm,
                 "contribution": s.contribution, "text": s.term.text,
+                **({} if s.difference is None else {"difference": s.difference}),
             }
             for s in found.terms
         ],
         "remainder": found.remainder,
     }  # fmt: skip
+
+
+def _target_json(target: Target) -> dict[str, Any]:
+    found = {"row": target.row, "position": target.position, "token": target.token, "value": target.value}
+    two = {"against": target.against, "difference": target.difference}
+    return found if target.against is None else found | two
 
 
 def explanation_text(found: Explanation, width: int = 100) -> str:
@@ -110,45 +122,57 @@ def _ratio(closure: Closure) -> float:
     return closure.error / closure.bound if closure.bound else 0.0
 
 
-def _logit(found: Explanation) -> str:
+def token_name(found: Explanation, token: int) -> str:
+    """``token 7``, with its label where there is one."""
+    label = found.labels.output(token)
+    return f"token {token}" if label == str(token) else f'token {token} "{label}"'
+
+
+def logit_name(found: Explanation) -> str:
+    """``logit of token 7 at position 9 of row 0``."""
     t = found.target
     row = f" of row {t.row}" if found.run.tokens.ndim == 2 else ""
-    return f"logit of token {t.token} at position {t.position}{row}"
+    return f"logit of {token_name(found, t.token or 0)} at position {t.position}{row}"
+
+
+def sizes(found: Explanation) -> list[str]:
+    """What is given of every sum of terms: its norm, and what there is to contribute to."""
+    two = found.target.against is not None
+    return ["norm", *(["contribution"] if found.target.token is not None else []), *(["difference"] if two else [])]
 
 
 def _totals(found: Explanation, width: int) -> str:
-    logit = found.target.token is not None
+    names = sizes(found)
     rows = [
-        [f"order {k}" if kind == "order" else f"composition {k}", f"{v['count']:,}", number(v["norm"])]
-        + ([number(v["contribution"])] if logit else [])
+        [f"order {k}" if kind == "order" else f"composition {k}", f"{v['count']:,}", *(number(v[x]) for x in names)]
         for kind in ("order", "composition")
         for k, v in found.totals[kind].items()
-    ]  # fmt: skip
-    header = ["", "terms", "norm"] + (["contribution"] if logit else [])
+    ]
+    header = ["", "terms", *names]
     title = f"Totals of the {found.expansion.target}, {amount(found.expansion.count, 'term')}"
-    if logit:
-        title += f"; contribution to the {_logit(found)} ({number(found.target.value)} in all)"
+    if found.target.token is not None:
+        title += f"; contribution to the {logit_name(found)} ({number(found.target.value)} in all)"
+    if found.target.against is not None:
+        title += f"; difference to the logit of {token_name(found, found.target.against)}"
+        title += f" ({number(found.target.difference)} in all)"
     return paragraph(title, width) + "\n" + table(rows, header, width, right=range(1, len(header)))
 
 
 def _terms(found: Explanation, width: int) -> str:
-    logit = found.target.token is not None
+    names = sizes(found)
     rows = [
-        [number(s.norm), *([number(s.contribution)] if logit else []), s.term.composition, s.term.label, s.term.text]
-        for s in found.terms
+        [*(number(getattr(s, x)) for x in names), s.term.composition, s.term.label, s.term.text] for s in found.terms
     ]
     rest = found.remainder
     what = (
         f"the sum of the {amount(rest['count'], 'term')} not shown" if rest["count"] else "nothing: every term is shown"
     )
-    size = [number(rest["norm"]), *([number(rest["contribution"])] if logit else [])]
-    rows.append([*size, "", "remainder", what])
-    header = ["norm", *(["contribution"] if logit else []), "type", "path", "term"]
+    rows.append([*(number(rest[x]) for x in names), "", "remainder", what])
     title = f"Largest terms of the {found.expansion.target}, by {found.sort}"
     if found.looked_at < found.expansion.count:
         title += f" (of the {found.looked_at:,} of the lowest orders; the others are in the remainder)"
-    right = [0, 1] if logit else [0]
-    return paragraph(title, width) + "\n" + table(rows, header, width, right=right)
+    header = [*names, "type", "path", "term"]
+    return paragraph(title, width) + "\n" + table(rows, header, width, right=range(len(names)))
 
 
 def _scores(found: Explanation, width: int) -> str:

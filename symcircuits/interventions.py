@@ -1,0 +1,160 @@
+"""What removing something does, computed and not estimated: a head's output, or a part of a head's scores.
+
+Two kinds of answer, always named. *frozen*: what is held fixed in an expansion (the patterns of all heads, and
+whatever else the architecture holds fixed) stays at its value on these tokens. *recomputed*: everything after
+the change is computed anew by the model's own forward pass. "End" is the logits, or the last stream of a model without
+unembedding; every array has the tokens' batch axis in front, if they have one. Source: own derivation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.evaluation import evaluate
+from symcircuits.expansion import Expansion, Term, expand
+from symcircuits.model import Arrays, Run, rerun
+
+__all__ = ["HeadRemoval", "ScoreRemoval", "remove_heads", "remove_scores", "without"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadRemoval:
+    """What happens to the end ``[..., n, width]`` when heads add nothing: ``change = value_part + pattern_part``.
+
+    ``value_part``: with everything held fixed, ``- sum of the terms through the heads``. ``pattern_part``: the rest,
+    recomputed minus frozen: the later patterns (and what else was held fixed) answer. It is the error that freezing
+    makes for this intervention.
+    """
+
+    heads: tuple[str, ...]
+    of: str
+    value_part: Array
+    pattern_part: Array
+
+    @property
+    def change(self) -> Array:
+        """The whole change: end of the model without the heads' outputs minus end of the model."""
+        return np.asarray(self.value_part + self.pattern_part)
+
+
+def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str]) -> HeadRemoval:
+    """Remove the outputs of one head, or of several together, and take the change of the end apart.
+
+    With ``Y`` the end of the model, ``Y'`` of the model in which each of the heads H adds 0 to the stream (also not its
+    value bias; ``b_O`` stays):
+    ``value_part = - sum_{terms through a head of H} term``, ``pattern_part = (Y' - Y) - value_part``.
+    Raises ValueError on a head that is not there.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> first, last = remove_heads(run, "L0H0"), remove_heads(run, "L1H0")
+    >>> bool(abs(first.pattern_part).max() > 1e-3)      # later heads look elsewhere
+    True
+    >>> bool(abs(last.pattern_part).max() < 1e-12)      # nothing comes after
+    True
+    """
+    architecture = run.model.architecture
+    expansion = expand(architecture, "logits" if architecture.unembed else "stream")
+    labels = [str(h) for h in architecture.some_heads(heads)]
+    value = np.array(-evaluate(expansion.through(labels), run).total())
+    change = rerun(run, removed=labels).end - _end(run)
+    return HeadRemoval(tuple(labels), expansion.target, value, np.asarray(change - value))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreRemoval:
+    """What happens when a part of one head's scores is taken away.
+
+    ``removed``: what, in words; ``scores``: the part, ``[..., n, n]``; ``pattern``: the head's pattern without it,
+    ``pattern_change`` that minus the pattern with it. ``frozen``: the change of the end when this head uses the new
+    pattern and all else is held fixed; ``recomputed``: when all heads after it compute theirs anew.
+    """
+
+    head: str
+    removed: str
+    of: str
+    scores: Array
+    pattern: Array
+    pattern_change: Array
+    frozen: Array
+    recomputed: Array
+
+    @property
+    def distance(self) -> Array:
+        """Total variation between old and new pattern of each query, ``[..., n]``: 0 the same, 1 nothing shared."""
+        return np.asarray(np.abs(self.pattern_change).sum(axis=-1) / 2)
+
+
+def without(run: Run, head: str, part: Array) -> Array:
+    """The head's pattern when a part is taken from its scores: ``softmax*(S - part)``, ``[..., n, n]``.
+
+    Raises ValueError where scores have a soft cap.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((1,)), seed=1).run([1, 2])
+    >>> without(run, "L0H0", run.scores["L0H0"]).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+    if run.model.settings.score_cap is not None:
+        raise ValueError(f"the scores of {head} have a soft cap, so no part of them can be taken away after it")
+    allowed = np.isfinite(run.scores[head])
+    left = np.where(allowed, run.scores[head], 0) - np.where(allowed, part, 0)
+    left = np.where(allowed, left, -np.inf)
+    weights = np.exp(left - left.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def remove_scores(run: Run, head: str | tuple[int, int], what: str | Term | Expansion) -> ScoreRemoval:
+    """Take a composition type, a term or a selection of terms from a head's scores; the pattern follows by softmax.
+
+    ``A' = softmax*(S - part)``; with everything but this head's pattern held fixed the end changes by the terms through
+    the head, its pattern replaced by ``A' - A`` (each term holds it once); ``recomputed`` is the model's forward pass
+    with ``A'`` given. ``what``: ``"none"``, ``"Q"``, ``"K"`` or ``"QK"``, a term of the head's scores, or a selection
+    such as ``scores(arch, "L1H0").from_source("pos")``. Raises ValueError on another head's terms or an unknown type.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> gone = remove_scores(run, "L1H0", "K")
+    >>> gone.removed, gone.pattern.shape, bool(0 < gone.distance.max() < 1)
+    ('composition K', (3, 3), True)
+    >>> bool(abs(gone.frozen - gone.recomputed).max() < 1e-12)      # no head comes after
+    True
+    """
+    architecture = run.model.architecture
+    label = str(architecture.head(head))
+    name, part = _part(run, expand(architecture, f"scores:{label}"), what)
+    pattern = without(run, label, part)
+    change = np.asarray(pattern - run.patterns[label])
+    end = expand(architecture, "logits" if architecture.unembed else "stream")
+    frozen = np.array(evaluate(end.through(label), _with_pattern(run, label, change)).total())
+    recomputed = rerun(run, patterns={label: pattern}).end - _end(run)
+    return ScoreRemoval(label, name, end.target, part, pattern, change, frozen, np.asarray(recomputed))
+
+
+def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[str, Array]:
+    """What is removed, in words, and its value."""
+    if isinstance(what, Term):
+        return what.label, np.array(evaluate(scores, run).value(what))
+    if isinstance(what, str):
+        return f"composition {what}", np.array(evaluate(scores.where(what), run).total())
+    if not isinstance(what, Expansion) or what.readout != scores.readout:
+        raise ValueError(f"{what!r} is no composition type, no term and no selection of {scores.target}")
+    return ", ".join(map(str, what.clauses)) or "all terms", np.array(evaluate(what, run).total())
+
+
+def _with_pattern(run: Run, label: str, pattern: Array) -> Run:
+    """The record with another pattern among the arrays that terms are made of."""
+    makers = {name: partial(run.arrays.__getitem__, name) for name in run.arrays}
+    return replace(run, arrays=Arrays({f"A_{label}": pattern}, makers))
+
+
+def _end(run: Run) -> Array:
+    return run.streams[-1] if run.logits is None else run.logits

@@ -1,0 +1,155 @@
+"""The figures of an explanation as matplotlib objects (``pip install "symcircuits[plot]"``).
+
+Every function takes an :class:`~symcircuits.explanation.Explanation` and returns a ``matplotlib.figure.Figure``; with
+``axes=`` it draws one figure there instead. Nothing global is touched (no pyplot). Save with ``.savefig(path)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.explanation import Explanation
+from symcircuits.figures import (
+    HeatMap,
+    contribution_bars,
+    origin_map,
+    pattern_map,
+    removed_map,
+    score_maps,
+    source_maps,
+    term_map,
+)
+from symcircuits.interventions import remove_scores
+from symcircuits.score_parts import score_parts
+from symcircuits.sizes import SizedTerm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "contributions",
+    "heat_map",
+    "heat_maps",
+    "origins",
+    "pattern",
+    "patterns_without",
+    "scores",
+    "sources",
+    "term",
+]
+
+_MOST_NAMES = 40  # names along an axis
+
+
+def contributions(found: Explanation, difference: bool = False, axes: Axes | None = None) -> Figure:
+    """Bars: what each shown term, the remainder and all terms contribute to the chosen logit (or to the difference).
+
+    Raises ValueError for a model without unembedding, and for ``difference`` where no second token was chosen.
+    """
+    bars = contribution_bars(found, difference)
+    at = axes if axes is not None else _figure(6.4, 0.25 * len(bars.labels) + 1.2).add_subplot()
+    places = range(len(bars.labels))
+    terms = len(bars.terms)
+    colours = [("tab:red" if v >= 0 else "tab:blue") if i < terms else "tab:gray" for i, v in enumerate(bars.values)]
+    at.barh(places, bars.values, color=colours)
+    at.axvline(0, color="black", linewidth=0.8)
+    at.set_yticks(places, [_plain(name) for name in bars.labels])
+    at.invert_yaxis()
+    at.set_title(_plain(f"contributions to {bars.of} at position {bars.position}"))
+    return _of(at)
+
+
+def pattern(found: Explanation, head: str, axes: Axes | None = None) -> Figure:
+    """The attention pattern of a head, tokens on both axes."""
+    return heat_map(pattern_map(found, _head(found, head)), axes)
+
+
+def scores(found: Explanation, head: str, centre: bool = True) -> Figure:
+    """A head's scores and their parts by composition type; ``centre``: each row minus its mean over allowed keys."""
+    return heat_maps(score_maps(found, score_parts(found.run, head), centre))
+
+
+def sources(found: Explanation, head: str, most: int = 6) -> Figure:
+    """A head's centred scores by kind of source of query and key, the largest first."""
+    return heat_maps(source_maps(found, score_parts(found.run, head), most))
+
+
+def patterns_without(found: Explanation, head: str) -> Figure:
+    """A head's pattern, and what it becomes when each composition type is removed from its scores."""
+    label = _head(found, head)
+    types = [c for c, n in found.scores[label].counts.items() if n]
+    removed = [removed_map(found, remove_scores(found.run, label, c)) for c in types]
+    return heat_maps([pattern_map(found, label), *removed])
+
+
+def term(found: Explanation, which: SizedTerm, difference: bool = False, axes: Axes | None = None) -> Figure:
+    """Where a shown term comes from: its part at each position (row) that starts at each position (column)."""
+    return heat_map(term_map(found, which.term, difference), axes)
+
+
+def origins(found: Explanation, difference: bool = False, axes: Axes | None = None) -> Figure:
+    """For the chosen logit (or difference): the part of each shown term that starts at each position."""
+    return heat_map(origin_map(found, found.terms, difference), axes)
+
+
+# ------------------------------------------------------------------------------------------------- drawing
+def heat_map(data: HeatMap, axes: Axes | None = None) -> Figure:
+    """One heat map; entries that the mask takes out are left blank."""
+    import numpy as np
+
+    rows, columns = data.values.shape
+    size = (max(2.4, min(0.24 * columns + 2, 12)), max(2.2, min(0.24 * rows + 1.6, 12)))
+    at = axes if axes is not None else _figure(*size).add_subplot()
+    low = -data.largest if data.signed else 0.0
+    top = data.largest or 1.0
+    values = np.ma.masked_array(data.values, ~data.shown)
+    image = at.imshow(values, cmap="RdBu_r" if data.signed else "Blues", vmin=low if data.largest else -top, vmax=top)
+    at.set_title(_plain(data.title), fontsize="medium")
+    at.set_xlabel(data.column_name)
+    at.set_ylabel(data.row_name)
+    for ticks, names in ((at.set_xticks, data.columns), (at.set_yticks, data.rows)):
+        step = -(-len(names) // _MOST_NAMES)
+        ticks(range(0, len(names), step), [_plain(n) for n in names[::step]], fontsize="small")
+    at.tick_params(axis="x", labelrotation=90)
+    _of(at).colorbar(image, ax=at, fraction=0.046)
+    return _of(at)
+
+
+def heat_maps(maps: Sequence[HeatMap]) -> Figure:
+    """Heat maps beside each other."""
+    if not maps:
+        raise ValueError("there is nothing to show: no part has any size")
+    across = min(len(maps), 3)
+    down = -(-len(maps) // across)
+    side = max(2.6, min(0.2 * len(maps[0].columns) + 1.6, 7))
+    figure = _figure(across * side, down * side)
+    for i, data in enumerate(maps):
+        heat_map(data, figure.add_subplot(down, across, i + 1))
+    return figure
+
+
+def _figure(width: float, height: float) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError(
+            'figures need matplotlib, which is not installed: pip install "symcircuits[plot]" (or matplotlib itself)'
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _of(axes: Axes) -> Figure:
+    found: Any = axes.figure
+    figure: Figure = found
+    return figure
+
+
+def _head(found: Explanation, head: str) -> str:
+    return str(found.model.architecture.head(head))
+
+
+def _plain(text: str) -> Any:
+    """Text that matplotlib does not read as mathematics."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,264 @@
+"""An explanation as one page: no server, no network, nothing beside the file.
+
+Formulas are MathML made from the checked words, figures inline SVG. The page states what it leaves out: it is kept
+below a few megabytes, and everything in it is escaped (:mod:`symcircuits.render.markup`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from importlib.resources import files
+from typing import Any
+
+from symcircuits import sizes
+from symcircuits.evaluation import Closure, evaluate
+from symcircuits.explanation import Explanation
+from symcircuits.figures import contribution_bars, origin_map, term_map, token_labels
+from symcircuits.notation import amount
+from symcircuits.render.explained import logit_name, token_name
+from symcircuits.render.explained import sizes as size_names
+from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table
+from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, section, table
+from symcircuits.render.svg import bar, figure, palette
+from symcircuits.render.tables import number
+
+__all__ = ["explanation_html"]
+
+Told = Callable[[str, int, int], None] | None
+MOST_ROWS = 200  # terms in the page
+MOST_MAPS = 8  # terms with a heat map of their own
+MOST_ORIGINS = 40  # rows of the map of where terms come from
+MOST_TOKENS = 400
+MOST_HEADS = 300  # rows of a table of heads
+
+_READING = (
+    ("norm", "Frobenius norm of the array of a term (or of a sum), over all rows, positions and outputs."),
+    ("contribution", "The term's entry of the chosen logit; contributions of all terms add up to the logit."),
+    ("difference", "Contribution to the first logit minus contribution to the second."),
+    ("margin", "Score of the key with the largest pattern minus the mean over the query's other keys, over queries."),
+    ("centred", "Each row of scores minus its mean over the allowed keys: what is constant along the keys, which "
+     "softmax does not see, drops out. Centred share: <C(part), C(scores)> / <C(scores), C(scores)>; they sum to 1."),
+    ("frozen, recomputed", "Frozen: all else stays at its value on these tokens. Recomputed: all that comes after is "
+     "computed anew by the model."),
+    ("value part, pattern part", "Of removing a head's output: what changes with everything held fixed (minus the "
+     "terms through the head), and the rest, recomputed minus frozen, because what was held fixed answers."),
+    ("pattern distance", "Half the sum of |new - old| over a query's keys: 0 the same pattern, 1 nothing in common."),
+)  # fmt: skip
+
+
+def explanation_html(found: Explanation, head: str | None = None, progress: Told = None) -> str:
+    """The page; ``head``: whose scores are opened first. Raises ValueError on a head that is not there."""
+    chosen = opened(found) if head is None else str(found.model.architecture.head(head))
+    left_out: list[str] = []
+    title = f"explain {found.model.name}"
+    header = _header(found, title, left_out)
+    shown, rest = _shown(found, left_out)
+    heads = head_sections(found, chosen, left_out, progress)
+    main = [
+        _assumptions(found),
+        _closures(found, left_out),
+        _totals(found),
+        _terms(found, shown, rest),
+        *_figures(found, shown, rest, left_out),
+        *heads,
+        *_removals(found, "".join(heads), left_out),
+        _left_out(left_out, len(token_labels(found))),
+        _reading(),
+    ]
+    skip = el("a", "to the largest terms", class_="skip", href="#terms")
+    body = (skip, header, _contents(main), el("main", *main), _footer())
+    script, style = Markup(_resource("report.js")), Markup(_resource("report.css") + palette())
+    page = el("html", _head(title, script, style), el("body", *body, el("script", script)), lang="en")
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def opened(found: Explanation) -> str | None:
+    """The head that is opened where none is chosen: the one of largest margin, of those with composition if any."""
+    heads = [h for h, s in found.scores.items() if sum(map(bool, s.counts.values())) > 1] or list(found.scores)
+    return max(heads, key=lambda h: abs(found.scores[h].margin), default=None)
+
+
+def _resource(name: str) -> str:
+    return (files("symcircuits.render") / "page" / name).read_text("utf-8")
+
+
+def _head(title: str, script: str, style: str) -> Markup:
+    """What stands before the body; the policy lets nothing run and nothing load but what is written here."""
+    allowed = [f"'sha256-{b64encode(hashlib.sha256(x.encode()).digest()).decode()}'" for x in (script, style)]
+    policy = f"default-src 'none'; script-src {allowed[0]}; style-src {allowed[1]}; base-uri 'none'; form-action 'none'"
+    return el(
+        "head", el("meta", charset="utf-8"), el("meta", http_equiv="Content-Security-Policy", content=policy),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"), el("title", title),
+        el("style", style),
+    )  # fmt: skip
+
+
+def _contents(main: Iterable[str]) -> Markup:
+    links = []
+    for part in main:
+        if '<section><h2 id="' in part:
+            name, _, after = part.partition('<section><h2 id="')[2].partition('">')
+            links.append(el("li", el("a", Markup(after.partition("</h2>")[0]), href=f"#{name}")))
+    return el("nav", el("ul", *links), aria_label="sections")
+
+
+def _header(found: Explanation, title: str, left_out: list[str]) -> Markup:
+    labels = token_labels(found)
+    tokens = [
+        el("li", el("span", str(i)), label, class_="chosen" if i == found.target.position else None)
+        for i, label in enumerate(labels[:MOST_TOKENS])
+    ]
+    if len(labels) > MOST_TOKENS:
+        left_out.append(f"in the list of tokens: all after the first {MOST_TOKENS}")
+    *batch, n = found.run.tokens.shape
+    size = f"{amount(batch[0], 'row')} of {amount(n, 'token')}" if batch else amount(n, "token")
+    said = [el("p", f"{found.model.architecture}; {size}")]
+    if found.target.token is not None:
+        said.append(el("p", f"{logit_name(found)}: {number(found.target.value)}"))
+    if found.target.against is not None:
+        against = token_name(found, found.target.against)
+        said.append(el("p", f"difference to the logit of {against}: {number(found.target.difference)}"))
+    return el("header", el("h1", title), *said, el("ol", *tokens, class_="tokens", aria_label="tokens"))
+
+
+def _footer() -> Markup:
+    return el("footer", el("p", "Written by symcircuits. Nothing in this page is loaded from elsewhere."))
+
+
+# --------------------------------------------------------------------------------------------------- parts
+def _assumptions(found: Explanation) -> Markup:
+    return section("assumptions", "What is held fixed and assumed", el("ul", *(el("li", a) for a in found.assumptions)))
+
+
+def _closures(found: Explanation, left_out: list[str]) -> Markup:
+    named = [(found.expansion.target, found.closure), *((f"scores {h}", s.closure) for h, s in found.scores.items())]
+    worst = sorted(range(len(named)), key=lambda i: (i > 0 and named[i][1].passed, -_ratio(named[i][1])))
+    if len(named) > MOST_HEADS:
+        left_out.append(f"in the closure: all but the {MOST_HEADS} worst of {len(named)} rows")
+    rows = [_closure_row(*named[i]) for i in sorted(worst[:MOST_HEADS])]
+    header = ["", "of", "error", "bound", "added up"]
+    title = "Largest |sum of terms - model| beside what rounding allows"
+    said = "All closures hold." if found.ok else "A CLOSURE FAILS: the terms do not add up to the model."
+    mark = el("p", said, class_="holds" if found.ok else "fails")
+    return section("closure", "Closure: do the terms add up to the model?", mark, table(title, header, rows, [2, 3]))
+
+
+def _closure_row(name: str, c: Closure) -> Markup:
+    mark = el("span", "holds" if c.passed else "FAILS", class_="holds" if c.passed else "fails")
+    added = amount(c.summands, "term") if c.listed else f"{amount(c.summands, 'sum')} by the walk"
+    return row([mark, name, number(c.error), number(c.bound), added], [2, 3], head=1)
+
+
+def _ratio(c: Closure) -> float:
+    return c.error / c.bound if c.bound else float(c.error > 0)
+
+
+def _totals(found: Explanation) -> Markup:
+    names = size_names(found)
+    rows = [
+        row([f"{kind} {k}", f"{v['count']:,}", *(number(v[x]) for x in names)], range(1, 2 + len(names)), head=0)
+        for kind in ("order", "composition")
+        for k, v in found.totals[kind].items()
+    ]
+    title = f"Sums of the {amount(found.expansion.count, 'term')} of the {found.expansion.target}"
+    header = ["", "terms", *names]
+    return section("totals", "Totals by order and composition", table(title, header, rows, range(1, len(header))))
+
+
+def _shown(found: Explanation, left_out: list[str]) -> tuple[Sequence[sizes.SizedTerm], dict[str, Any]]:
+    """The terms in the page, and the exact remainder of these."""
+    if len(found.terms) <= MOST_ROWS:
+        return found.terms, found.remainder
+    left_out.append(
+        f"{len(found.terms) - MOST_ROWS:,} of the {len(found.terms):,} largest terms: they are in the remainder"
+    )
+    shown = found.terms[:MOST_ROWS]
+    return shown, sizes.remainder(evaluate(found.expansion, found.run), shown, found.target)
+
+
+def _terms(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any]) -> Markup:
+    names, logit = size_names(found), found.target.token is not None
+    right = range(2, 2 + len(names))
+    rows = [
+        row(
+            [join([s.term.label, formula(s.term.word)]), s.term.composition, *(number(getattr(s, x)) for x in names)],
+            right, 0, **marks(s.term), data_in="terms", data_counted=repr(s.contribution) if logit else "",
+        )
+        for s in shown
+    ]  # fmt: skip
+    what = f"remainder: the exact sum of the {amount(rest['count'], 'term')} not shown"
+    what = what if rest["count"] else "remainder: nothing, every term is shown"
+    rows.append(row([what, "", *(number(rest[x]) for x in names)], right, 0, class_="rest"))
+    title = f"Largest terms of the {found.expansion.target}, by {found.sort}"
+    if found.looked_at < found.expansion.count:
+        title += f", of the {found.looked_at:,} of the lowest orders (the others are in the remainder)"
+    some = filters("terms", [s.term for s in shown], "of the logit" if logit else None)
+    return section("terms", "Largest terms", some, table(title, ["path and formula", "type", *names], rows, right))
+
+
+def _figures(
+    found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any], left_out: list[str]
+) -> list[Markup]:
+    """Bars of contributions, and where terms come from."""
+    made = [] if found.target.token is None else [_bars(found, shown, rest)]
+    if not shown:
+        return made
+    two = [False, True] if found.target.against is not None else [False]
+    maps = [figure(origin_map(found, shown[:MOST_ORIGINS], d), MOST_CELLS) for d in two]
+    own = [figure(term_map(found, s.term), MOST_CELLS) for s in shown[:MOST_MAPS]]
+    if len(shown) > MOST_MAPS:
+        left_out.append(f"heat maps of single terms: all but the {MOST_MAPS} largest")
+    if len(shown) > MOST_ORIGINS:
+        left_out.append(f"in the map of where terms come from: all but the {MOST_ORIGINS} largest")
+    of = "the product of its patterns" if found.target.token is None else "its part of the chosen logit"
+    said = el("p", f"A cell is what starts at one position: {of}, so that a row adds up to the term.", class_="soft")
+    if found.target.token is None:
+        said = el(
+            "p", "A cell is the entry of the product of a term's patterns: what it takes from where.", class_="soft"
+        )
+    each = el("details", el("summary", "each term, at every position"), el("div", *own, class_="maps"))
+    made.append(section("origins", "Where the terms come from", said, el("div", *maps, class_="maps"), each))
+    return made
+
+
+def _bars(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any]) -> Markup:
+    kinds = [False, True] if found.target.against is not None else [False]
+    bars = [contribution_bars(found, kind, shown, rest) for kind in kinds]
+    largest = [max(map(abs, b.values), default=0.0) for b in bars]
+    rows = []
+    for i, label in enumerate(bars[0].labels):
+        term = shown[i].term if i < len(shown) else None
+        cells: list[str] = [label]
+        for one, most in zip(bars, largest, strict=True):
+            cells += [bar(one.values[i], most, "" if term else "g"), number(one.values[i])]
+        more = {**marks(term), "data_in": "terms"} if term else {"class_": "rest"}
+        rows.append(row(cells, [2, 4], head=0, **more))
+    header = ["path", *(h for b in bars for h in (b.of, ""))]
+    title = f"One bar a term, at position {found.target.position}; filtered with the terms above"
+    return section("contributions", "Contributions", table(title, header, rows, [2, 4]))
+
+
+def _removals(found: Explanation, heads: str, left_out: list[str]) -> list[Markup]:
+    if not found.scores:
+        return []
+    said = el(
+        "p", "The head adds nothing to the stream. Value part: everything held fixed; pattern part: the rest, "
+        "recomputed minus frozen; both add up to the change.", class_="soft",
+    )  # fmt: skip
+    return [section("removals", "Removing a head", said, removal_table(found, heads, left_out))]
+
+
+def _left_out(left_out: Sequence[str], n: int) -> Markup:
+    if n > MOST_CELLS:
+        left_out = [*left_out, f"heat maps have at most {MOST_CELLS} rows and columns: a cell stands for a block of "
+                    "positions, and shows its entry of largest size"]  # fmt: skip
+    inside = el("ul", *(el("li", x) for x in left_out)) if left_out else el("p", "Nothing.")
+    return section("left-out", "What this page leaves out", inside)
+
+
+def _reading() -> Markup:
+    listed = [part for name, text in _READING for part in (el("dt", name), el("dd", text))]
+    keys = "A heat map says the value of a cell under the pointer, or by the arrow keys when it has the focus."
+    return section("reading", "How to read this page", el("p", keys), el("dl", *listed))

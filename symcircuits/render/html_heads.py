@@ -1,0 +1,215 @@
+"""The part of the page about heads: scores split, patterns, and what happens when parts are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.explanation import Explanation
+from symcircuits.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
+from symcircuits.interventions import remove_heads, remove_scores
+from symcircuits.margins import frobenius
+from symcircuits.notation import amount
+from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, table
+from symcircuits.render.svg import figure
+from symcircuits.render.tables import number
+from symcircuits.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
+
+__all__ = ["MOST_CELLS", "head_sections", "removal_table"]
+
+Told = Callable[[str, int, int], None] | None
+MOST_CELLS = 40  # rows and columns of a heat map
+MOST_BYTES = 6_000_000  # of the sections of heads together
+MOST_SECTIONS = 16
+MOST_REMOVALS = 48
+MOST_TERMS = 10  # score terms of a head
+MOST_OWN = 4  # of these with a heat map of their own, and removed one by one
+MOST_SINGLE = 8  # heads of a model up to which terms are removed one by one for all, else for the chosen head alone
+
+
+def head_sections(found: Explanation, chosen: str | None, left_out: list[str], progress: Told = None) -> list[Markup]:
+    """The scores of heads: the chosen one, then those of largest margin as far as there is room."""
+    if chosen is None:
+        return []
+    order = [chosen, *sorted((h for h in found.scores if h != chosen), key=lambda h: -abs(found.scores[h].margin))]
+    narrow, single = _narrow(found), len(order) <= MOST_SINGLE
+    if not single:
+        left_out.append(f"removing score terms one by one, for other heads than {chosen}")
+    made: dict[str, Markup] = {}
+    size = 0
+    for i, head in enumerate(order[:MOST_SECTIONS]):
+        some = MOST_OWN if single or head == chosen else 0
+        one = _head_section(found, narrow, head, left_out if head == chosen else [], some)
+        size += len(one)
+        if made and size > MOST_BYTES:
+            break
+        made[head] = one
+        if progress:
+            progress("heads", i + 1, min(len(order), MOST_SECTIONS))
+    if len(made) < len(order):
+        gone = [h for h in found.scores if h not in made]
+        named = ", ".join(gone[:20]) + (", ..." if len(gone) > 20 else "")
+        left_out.append(f"the scores of {amount(len(gone), 'head')} with smaller margins: {named}")
+    heads = [h for h in found.scores if h in made]
+    options = [el("option", h, value=h, selected=h == chosen) for h in heads]
+    chooser = el("p", el("label", "head", el("select", *options, id="head-choice")), class_="controls", hidden=True)
+    inside = (el("h2", "Scores of a head", id="heads"), chooser, *(made[h] for h in heads))
+    return [el("section", *inside)]
+
+
+def _head_section(found: Explanation, narrow: Explanation, head: str, left_out: list[str], single: int) -> Markup:
+    parts = score_parts(found.run, head)
+    terms, looked_at = largest_score_terms(found.run, head, MOST_TERMS)
+    count = sum(found.scores[head].counts.values())
+    if looked_at < count:
+        some = f"{looked_at:,} of {count:,} of {head}"
+        left_out.append(
+            f"of scores, terms of higher orders one by one ({some} are looked at); sums and shares are of all"
+        )
+    inside = [
+        el("h3", f"Scores of {head}", tabindex=-1), _shares(found, parts),
+        _maps([pattern_map(found, head), *score_maps(found, parts)]),
+        el("p", "Centred: each row minus its mean over allowed keys; all parts on one colour scale.", class_="soft"),
+        _folded("the same as they are, not centred", score_maps(found, parts, False)),
+        _sources(found, parts), _terms(found, head, terms, count), _removed(narrow, head, terms[:single]),
+    ]  # fmt: skip
+    return el("section", *inside, data_head=head, id=f"head-{head}")
+
+
+def _maps(maps: Sequence[HeatMap]) -> Markup:
+    return el("div", *(figure(m, MOST_CELLS) for m in maps), class_="maps")
+
+
+def _folded(title: str, maps: Sequence[HeatMap]) -> Markup:
+    return el("details", el("summary", title), _maps(maps))
+
+
+def _shares(found: Explanation, parts: ScoreParts) -> Markup:
+    s = found.scores[parts.head]
+    rows = [
+        row(
+            [c, f"{s.counts[c]:,}", _share(s.shares[c]), _share(s.centred_shares[c]), number(s.norms[c]),
+             number(s.centred_norms[c])],
+            range(1, 6), head=0,
+        )
+        for c in s.counts if s.counts[c]
+    ]  # fmt: skip
+    if parts.invisible_count:
+        size = frobenius(np.where(parts.allowed, parts.invisible, 0))
+        name = f"of these not seen by softmax (constant along the keys to {number(parts.spread, 2)})"
+        rows.append(
+            row([name, f"{parts.invisible_count:,}", "0", "0", number(size), "0"], range(1, 6), head=0, class_="rest")
+        )
+    header = ["composition", "terms", "share of margin", "centred share", "norm", "centred norm"]
+    return table(f"Scores of {parts.head} by composition type (margin {number(s.margin)})", header, rows, range(1, 6))
+
+
+def _share(share: float | None) -> str:
+    """A share for a table; what is of the size of rounding is 0."""
+    return number(None if share is None else round(share, 12) + 0.0)
+
+
+def _sources(found: Explanation, parts: ScoreParts) -> Markup:
+    pairs = sorted(parts.by_source, key=lambda p: -abs(parts.shares_by_source[p] or 0.0))
+    rows = [
+        row(
+            [q, k, f"{parts.counts_by_source[q, k]:,}", _share(parts.shares_by_source[q, k]),
+             number(frobenius(np.where(parts.allowed, parts.by_source[q, k], 0)))],
+            range(2, 5),
+        )
+        for q, k in pairs
+    ]  # fmt: skip
+    header = ["query from", "key from", "terms", "centred share", "norm"]
+    title = f"Scores of {parts.head} by source of query and key"
+    return join([table(title, header, rows, range(2, 5)), _maps(source_maps(found, parts))])
+
+
+def _terms(found: Explanation, head: str, terms: Sequence[ScoreTerm], count: int) -> Markup:
+    name = f"scores-{head}"
+    rows = [
+        row(
+            [join([s.term.label, " (not seen by softmax)" if s.term.softmax_invisible else "", formula(s.term.word)]),
+             s.term.composition, _share(s.centred_share), number(s.centred_norm), number(s.norm)],
+            range(2, 5), 0, **marks(s.term), data_in=name, data_counted="",
+        )
+        for s in terms
+    ]  # fmt: skip
+    header = ["query path | key path, and formula", "type", "centred share", "centred norm", "norm"]
+    title = f"Largest of the {amount(count, 'score term')} of {head}, by centred norm"
+    own = [score_term_map(found, s.term) for s in terms[:MOST_OWN]]
+    some = filters(name, [s.term for s in terms])
+    return join([some, table(title, header, rows, range(2, 5)), _folded("heat maps of the largest (centred)", own)])
+
+
+# ------------------------------------------------------------------------------------------------ removals
+def _removed(found: Explanation, head: str, terms: Sequence[ScoreTerm]) -> Markup:
+    """What the pattern and the logits do when composition types and single terms are taken from the scores."""
+    types = [c for c, n in found.scores[head].counts.items() if n]
+    gone = [remove_scores(found.run, head, c) for c in types]
+    maps = [removed_map(found, g) for g in gone]
+    gone += [remove_scores(found.run, head, s.term) for s in terms] if len(terms) > 1 else []
+    rows = []
+    for g in gone:
+        far = (
+            g.distance[..., np.sum(np.isfinite(found.run.scores[head]), axis=-1) > 1] if g.distance.size else g.distance
+        )
+        change = [c for x in (g.frozen, g.recomputed) for c in _change(found, x)]
+        cells = [g.removed, number(float(far.mean()) if far.size else 0.0), number(float(far.max(initial=0.0))),
+                 *map(number, change)]  # fmt: skip
+        rows.append(row(cells, range(1, len(cells)), head=0))
+    names = [f"{name}: {kind}" for kind in ("frozen", "recomputed") for name in _changes(found)]
+    header = ["removed from the scores", "pattern distance, mean", "largest", *names]
+    title = f"What changes when a part of the scores of {head} is removed (computed, not estimated)"
+    return join([table(title, header, rows, range(1, len(header))), _folded("the patterns without it", maps)])
+
+
+def _changes(found: Explanation) -> list[str]:
+    """What a change is measured by."""
+    if found.target.token is None:
+        return ["norm of the change"]
+    return ["logit", *(["difference"] if found.target.against is not None else [])]
+
+
+def _change(found: Explanation, value: npt.NDArray[np.floating]) -> list[float | None]:
+    if found.target.token is None:
+        return [frobenius(value)]
+    return list(found.target.at(value))[: len(_changes(found))]
+
+
+def _narrow(found: Explanation) -> Explanation:
+    """The same model with the chosen outputs alone: changes of these cost no whole vocabulary."""
+    target = found.target
+    if target.token is None:
+        return found
+    chosen = [t for t in (target.token, target.against) if t is not None]
+    ends = {name: found.model.weights[name][chosen] for name in ("W_U", "b_U") if name in found.model.weights}
+    model = replace(found.model, weights={**found.model.weights, **ends})
+    run = model.run(found.run.tokens, found.run.dtype)
+    return replace(
+        found, model=model, run=run, target=replace(target, token=0, against=1 if len(chosen) == 2 else None)
+    )
+
+
+def removal_table(found: Explanation, shown: str, left_out: list[str]) -> Markup:
+    """For every head: what removing its output changes, in two parts; with links to the sections in ``shown``."""
+    found = _narrow(found)
+    heads = sorted(found.scores, key=lambda h: -abs(found.scores[h].margin))[:MOST_REMOVALS]
+    heads = [h for h in found.scores if h in set(heads)]
+    if len(heads) < len(found.scores):
+        left_out.append(f"the removal of {amount(len(found.scores) - len(heads), 'head')} with smaller margins")
+    rows = []
+    for head in heads:
+        gone = remove_heads(found.run, head)
+        here = f'id="head-{head}"' in shown
+        cells: list[str] = [el("a", head, href=f"#head-{head}") if here else head]
+        for i in range(len(_changes(found))):
+            cells += [number(_change(found, x)[i]) for x in (gone.value_part, gone.pattern_part, gone.change)]
+        rows.append(row(cells, range(1, len(cells)), head=0))
+    parts = ("value part (frozen)", "pattern part", "whole change")
+    header = ["head", *(f"{name}: {part}" for name in _changes(found) for part in parts)]
+    what = "chosen logit" if found.target.token is not None else "stream"
+    title = f"Change of the {what} when a head's output is removed"
+    return table(title, header, rows, range(1, len(header)))

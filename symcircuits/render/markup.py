@@ -1,0 +1,120 @@
+"""HTML that escapes by itself (every text of a page passes through :func:`el`), tables, sections, filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from symcircuits.algebra import Word
+from symcircuits.expansion import Term
+from symcircuits.labels import printable
+from symcircuits.render.mathml import word_mathml
+
+__all__ = ["Markup", "box", "el", "filters", "formula", "join", "marks", "row", "section", "table"]
+
+_LONGEST = 2000  # characters of one text: a name or a note may be of any length
+_VOID = {"meta", "input", "br", "link"}
+
+Value = str | int | float | None
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def _text(child: str) -> str:
+    return child if isinstance(child, Markup) else escape(printable(child, _LONGEST), quote=True)
+
+
+def el(name: str, /, *children: str, **attributes: Value) -> Markup:
+    """An element. Children that are not :class:`Markup` are text, and escaped; so is every attribute.
+
+    An underscore at the end of an attribute's name is dropped, others become hyphens; False and None leave it out, True
+    writes the name alone.
+
+    >>> el("p", "a < b", el("b", "c"), class_="x", aria_label='"')
+    '<p class="x" aria-label="&quot;">a &lt; b<b>c</b></p>'
+    """
+    said = ""
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            bare = key.rstrip("_").replace("_", "-")
+            said += f" {bare}" if value is True else f' {bare}="{escape(_safe(str(value)), quote=True)}"'
+    inside = "".join(map(_text, children))
+    return Markup(f"<{name}{said}>" + ("" if name in _VOID else f"{inside}</{name}>"))
+
+
+def _safe(value: str) -> str:
+    """An attribute without what cannot be written in a file: single surrogates."""
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def join(parts: Iterable[str], between: str = "") -> Markup:
+    """Elements and texts in a row."""
+    return Markup(_text(between).join(map(_text, parts)))
+
+
+def formula(word: Word) -> Markup:
+    """The formula of a word, on a line of its own."""
+    return el("div", Markup(word_mathml(word)), class_="formula")
+
+
+def box(inside: str, label: str) -> Markup:
+    """A box that scrolls sideways by itself, reachable by keyboard."""
+    return el("div", inside, class_="box", role="region", aria_label=label, tabindex=0)
+
+
+def table(
+    caption: str, header: Sequence[str], rows: Iterable[str], right: Iterable[int] = (), name: str | None = None
+) -> Markup:
+    """A table in a box; ``rows`` are made by :func:`row`. ``right``: the columns of numbers."""
+    numbers = set(right)
+    cells = [el("th", h, scope="col", class_="n" if i in numbers else None) for i, h in enumerate(header)]
+    inside = (el("caption", caption), el("thead", el("tr", *cells)), el("tbody", *rows))
+    return box(el("table", *inside, id=name), caption)
+
+
+def row(cells: Sequence[str], right: Iterable[int] = (), head: int = -1, **attributes: Value) -> Markup:
+    """A row of a table; the cell ``head`` names the row."""
+    numbers = set(right)
+    made = [
+        el("th", c, scope="row") if i == head else el("td", c, class_="n" if i in numbers else None)
+        for i, c in enumerate(cells)
+    ]
+    return el("tr", *made, **attributes)
+
+
+def section(name: str, title: str, *inside: str) -> Markup:
+    """A section of the page with a heading, which the contents list."""
+    return el("section", el("h2", title, id=name), *inside)
+
+
+def marks(term: Term) -> dict[str, Any]:
+    """What the filters look at, as attributes of a row."""
+    return {
+        "data_heads": " ".join(dict.fromkeys(str(h) for side in term.heads for h in side)),
+        "data_order": str(term.order), "data_composition": term.composition,
+        "data_source": " ".join(dict.fromkeys(term.sources)),
+    }  # fmt: skip
+
+
+def filters(name: str, terms: Sequence[Term], total: str | None = None) -> Markup:
+    """The filters of a table of terms; they appear where the page can run its script."""
+    choices = {
+        "heads": [str(h) for h in sorted({h for t in terms for side in t.heads for h in side})],
+        "order": [str(k) for k in sorted({t.order for t in terms})],
+        "composition": [c for c in ("none", "V", "Q", "K", "QK") if any(t.composition == c for t in terms)],
+        "source": list(dict.fromkeys(s for t in terms for s in t.sources)),
+    }
+    inside = []
+    for key, values in choices.items():
+        options = [el("option", "all", value=""), *(el("option", v, value=v) for v in values)]
+        inside.append(el("label", "head" if key == "heads" else key, el("select", *options, name=key)))
+    end = (el("button", "show all", type="button"), el("output", role="status"))
+    return el(
+        "fieldset", el("legend", "Show only"), *inside, *end, data_filter=name, data_sum=total, hidden=True,
+        class_="controls",
+    )  # fmt: skip

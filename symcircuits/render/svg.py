@@ -1,0 +1,161 @@
+"""Heat maps and bars as inline SVG: few bytes a cell, colours as classes, values for the reader of cells."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from symcircuits.figures import HeatMap
+from symcircuits.render.markup import Markup, el
+from symcircuits.render.tables import number
+
+__all__ = ["bar", "figure", "heat_map", "palette"]
+
+LEVELS = 10
+_LETTER = 6.1  # width of a letter of the axes, in the units of the drawing
+_LONGEST = 22  # letters of a name that fit beside the map
+
+
+def palette() -> str:
+    """The colours of the levels as style rules: positive, negative and unsigned, on light and on dark."""
+    ends = {"p": ((178, 24, 43), (255, 120, 110)), "m": ((33, 102, 172), (110, 170, 255))}
+    ends["u"] = ((13, 71, 120), (130, 200, 255))
+    light, dark = [], []
+    for name, (on_light, on_dark) in ends.items():
+        for k in range(1, LEVELS + 1):
+            light.append(f".{name}{k}{{fill:{_mix((247, 247, 247), on_light, k / LEVELS)}}}")
+            dark.append(f".{name}{k}{{fill:{_mix((38, 42, 48), on_dark, k / LEVELS)}}}")
+    return "".join(light) + "@media screen and (prefers-color-scheme:dark){" + "".join(dark) + "}"
+
+
+def _mix(start: tuple[int, int, int], end: tuple[int, int, int], part: float) -> str:
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(start, end, strict=True))
+
+
+def figure(data: HeatMap, most: int) -> Markup:
+    """A heat map with its title, and the line that says the value of the cell that is pointed at."""
+    small = data.pooled(most)
+    caption = el("figcaption", data.title)
+    return el("figure", caption, heat_map(small), el("output", Markup("&nbsp;"), class_="read"), class_="map")
+
+
+def heat_map(data: HeatMap) -> Markup:
+    """A heat map as SVG, with its axes and its colour scale.
+
+    Cells of one level are one path; the values, to three digits, are in an attribute, for the script to read out.
+    """
+    rows, columns = data.values.shape
+    cell = max(7, min(18, 340 // max(rows, columns, 1)))
+    left = _room(data.rows)
+    top = _room(data.columns)
+    width, height = left + cell * columns + 6, top + cell * rows + 30
+    parts = [
+        el("g", *_cells(data), transform=f"translate({left} {top}) scale({cell})", shape_rendering="crispEdges"),
+        el("rect", class_="cursor", width=cell, height=cell, visibility="hidden"),
+        *_names(data, cell, left, top),
+        *_scale(data, left, top + cell * rows + 8),
+    ]
+    return el(
+        "svg", *parts, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", tabindex=0,
+        aria_label=_words(data), data_at=f"{left} {top} {cell}", data_rows=json.dumps(data.rows),
+        data_columns=json.dumps(data.columns), data_names=f"{data.row_name}|{data.column_name}",
+        data_values=" ".join(
+            f"{v:.3g}" if s else "-" for v, s in zip(data.values.ravel(), data.shown.ravel(), strict=True)
+        ),
+    )  # fmt: skip
+
+
+def _room(names: tuple[str, ...]) -> int:
+    """The room that names take beside the map."""
+    return 18 + int(_LETTER * max((len(_short(n)) for n in names), default=0))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+
+
+def _cells(data: HeatMap) -> list[Markup]:
+    """One path a level: runs of neighbouring cells as rectangles."""
+    ratio = data.values / data.largest if data.largest else np.zeros(data.values.shape)
+    levels = np.clip(np.rint(np.abs(ratio) * LEVELS), 0, LEVELS).astype(int)
+    names = np.where(ratio < 0, "m", "p" if data.signed else "u")
+    paths: dict[str, list[str]] = {}
+    for i in range(levels.shape[0]):
+        j = 0
+        while j < levels.shape[1]:
+            if not data.shown[i, j]:
+                j += 1
+                continue
+            name = f"{names[i, j]}{levels[i, j]}" if levels[i, j] else "z"
+            end = j + 1
+            while end < levels.shape[1] and data.shown[i, end] and _same(name, names[i, end], levels[i, end]):
+                end += 1
+            paths.setdefault(name, []).append(f"M{j} {i}h{end - j}v1h{j - end}z")
+            j = end
+    return [el("path", class_=name, d="".join(runs)) for name, runs in sorted(paths.items())]
+
+
+def _same(name: str, sign: str, level: int) -> bool:
+    return name == (f"{sign}{level}" if level else "z")
+
+
+def _names(data: HeatMap, cell: int, left: int, top: int) -> list[Markup]:
+    """The names along the axes, as many as there is room for, and what the axes are."""
+    step = -(-11 // cell)
+    middle = cell / 2
+    found = [
+        el("text", _short(name), x=left - 4, y=f"{top + cell * i + middle + 3.5:g}", text_anchor="end")
+        for i, name in enumerate(data.rows)
+        if i % step == 0
+    ]
+    for j, name in enumerate(data.columns):
+        if j % step == 0:
+            x, y = left + cell * j + middle + 3.5, top - 4
+            found.append(el("text", _short(name), transform=f"translate({x:g} {y}) rotate(-90)"))
+    axis = {"class_": "axis"}
+    found.append(el("text", f"{data.column_name} →", x=left, y=9, **axis))
+    found.append(
+        el("text", f"← {data.row_name}", transform=f"translate(9 {top}) rotate(-90)", text_anchor="end", **axis)
+    )
+    return found
+
+
+def _scale(data: HeatMap, x: int, y: int) -> list[Markup]:
+    """The colour scale under the map."""
+    names = [f"m{k}" for k in range(LEVELS, 0, -1)] if data.signed else []
+    names += ["z", *(f"{'p' if data.signed else 'u'}{k}" for k in range(1, LEVELS + 1))]
+    found = [el("rect", class_=name, x=x + 5 * i, y=y, width=5, height=7) for i, name in enumerate(names)]
+    end = number(data.largest, 3)
+    found.append(el("text", f"-{end}" if data.signed and data.largest else "0", x=x, y=y + 18))
+    found.append(el("text", end, x=x + 5 * len(names), y=y + 18, text_anchor="end"))
+    return found
+
+
+def _words(data: HeatMap) -> str:
+    """The map in words: its size, and where its largest entry is."""
+    rows, columns = data.values.shape
+    said = f"heat map, {rows} by {columns}: {data.title}"
+    if data.shown.any():
+        i, j = np.unravel_index(np.argmax(np.where(data.shown, np.abs(data.values), -1)), data.values.shape)
+        where = f"{data.row_name} {i} {data.rows[i]}, {data.column_name} {j} {data.columns[j]}"
+        said += f"; largest {number(float(data.values[i, j]), 3)} at {where}"
+    return said
+
+
+def bar(value: float, largest: float, kind: str = "") -> Markup:
+    """One bar, from the middle to the right where positive, to the left where negative; its number stands beside it."""
+    size = 100 * abs(value) / largest if largest else 0.0
+    name = kind or ("p" if value >= 0 else "m")
+    inside = (
+        el(
+            "rect",
+            class_=f"bar-{name}",
+            x=f"{100 if value >= 0 else 100 - size:.4g}",
+            y=2,
+            width=f"{size:.4g}",
+            height=8,
+        ),
+        el("path", class_="zero", d="M100 0v12"),
+    )
+    return el("svg", *inside, viewBox="0 0 200 12", preserveAspectRatio="none", class_="bar", aria_hidden="true")

@@ -1,0 +1,175 @@
+"""Removing heads and parts of scores: every change held to plain forward passes with the same edits."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from plain import Edits, forward, score_rows, softmax
+from strategies import architectures
+
+import symcircuits as sc
+from symcircuits.interventions import remove_heads, remove_scores, without
+from symcircuits.model import Model, rerun
+
+TOKENS = [3, 1, 4, 1, 5]
+
+
+@st.composite
+def models(draw: st.DrawFn) -> tuple[Model, str]:
+    """A model that has heads, and one of them."""
+    arch = draw(architectures(max_layers=3, max_heads=3, max_terms=120, features=False))
+    assume(arch.all_heads)
+    model = sc.random_model(arch, seed=draw(st.integers(0, 99)), weight_scale=draw(st.sampled_from([0.5, 1.0, 1.5])))
+    return model, str(draw(st.sampled_from(arch.all_heads)))
+
+
+def close(a: Any, b: Any, size: Any = 1.0) -> bool:
+    return bool(np.all(np.abs(np.asarray(a) - b) <= 1e-10 * (np.max(np.abs(b), initial=0) + np.max(np.abs(size)))))
+
+
+# ------------------------------------------------------------------------------------------------ a run again
+@given(models())
+def test_a_run_again_without_edits_is_the_run(case: tuple[Model, str]) -> None:
+    model, _ = case
+    run = model.run(TOKENS)
+    again = rerun(run)
+    assert np.array_equal(again.end, run.streams[-1] if run.logits is None else run.logits)
+    assert all(np.array_equal(again.patterns[h], run.patterns[h]) for h in run.patterns)
+
+
+def test_what_is_given_to_a_run_again_is_checked() -> None:
+    run = sc.random_model(sc.attention_only((2,)), seed=1).run(TOKENS)
+    with pytest.raises(ValueError, match=r"pattern of L0H1 must have shape \[5, 5\], not \[4, 4\]"):
+        rerun(run, patterns={"L0H1": np.eye(4)})
+    with pytest.raises(ValueError, match="no head L0H2"):
+        rerun(run, removed=["L0H2"])
+    with pytest.raises(ValueError, match="no head L1H0"):
+        rerun(run, patterns={"L1H0": np.eye(5)})
+
+
+# ------------------------------------------------------------------------------------------- a head's output
+@given(models(), st.data())
+def test_removing_heads_is_two_forward_passes(case: tuple[Model, str], data: st.DataObject) -> None:
+    model, head = case
+    others = data.draw(st.lists(st.sampled_from([str(h) for h in model.architecture.all_heads]), max_size=2))
+    heads = tuple(sorted({head, *others}, key=model.architecture.head))
+    run, plain = model.run(TOKENS), forward(model, TOKENS)
+    frozen = forward(model, TOKENS, Edits(plain.patterns, heads)).end
+    recomputed = forward(model, TOKENS, Edits(removed=heads)).end
+    gone = remove_heads(run, heads[0] if len(heads) == 1 else heads)
+    assert (gone.heads, gone.of) == (heads, "logits" if model.architecture.unembed else "stream")
+    assert close(gone.value_part, frozen - plain.end, plain.end)
+    assert close(gone.pattern_part, recomputed - frozen, plain.end)
+    assert close(gone.change, recomputed - plain.end, plain.end)
+
+
+def test_the_two_parts_add_up_to_the_change() -> None:
+    """To the last bit but one: the pattern part is what the value part leaves."""
+    run = sc.random_model(sc.attention_only((3, 3), "standard", True), seed=2).run([[1, 2, 3], [4, 5, 6]])
+    gone = remove_heads(run, "L0H1")
+    change = rerun(run, removed=["L0H1"]).end - run.logits
+    size = np.abs(gone.value_part) + np.abs(gone.pattern_part)
+    assert gone.change.shape == (2, 3, 11)
+    assert np.all(np.abs(gone.change - change) <= 2.0**-52 * size)
+    assert np.abs(gone.pattern_part).max() > 1e-3  # and freezing alone would have missed that
+
+
+@pytest.mark.parametrize("heads", [[], "L0H9", ["L0H0", "L3H0"], (0, 7)])
+def test_heads_that_are_not_there_are_refused(heads: Any) -> None:
+    run = sc.random_model(sc.attention_only((2,)), seed=1).run(TOKENS)
+    with pytest.raises(ValueError, match="head"):
+        remove_heads(run, heads)
+
+
+# --------------------------------------------------------------------------------------- a part of the scores
+@given(models(), st.sampled_from(["none", "Q", "K", "QK"]))
+def test_removing_a_composition_type(case: tuple[Model, str], composition: str) -> None:
+    model, head = case
+    plain = forward(model, TOKENS)
+    values = [v for row, v in score_rows(model, plain, head) if row.composition == composition]
+    check_removal(model, head, composition, sum(values, np.zeros((5, 5))), f"composition {composition}")
+
+
+@given(models(), st.data())
+def test_removing_one_term(case: tuple[Model, str], data: st.DataObject) -> None:
+    model, head = case
+    scores = sc.scores(model.architecture, head)
+    i = data.draw(st.integers(0, scores.count - 1))
+    row, value = score_rows(model, forward(model, TOKENS), head)[i]
+    check_removal(model, head, scores[i], value, row.label)
+
+
+def check_removal(model: Model, head: str, what: Any, part: Any, name: str) -> None:
+    run, plain = model.run(TOKENS), forward(model, TOKENS)
+    pattern = softmax(plain.scores[head] - np.where(np.isfinite(plain.scores[head]), part, 0))
+    gone = remove_scores(run, head, what)
+    frozen = forward(model, TOKENS, Edits(plain.patterns | {head: pattern})).end
+    recomputed = forward(model, TOKENS, Edits({head: pattern})).end
+    assert (gone.head, gone.removed) == (head, name)
+    assert close(gone.scores, part, np.where(np.isfinite(plain.scores[head]), plain.scores[head], 0))
+    assert close(gone.pattern, pattern)
+    assert close(gone.pattern_change, pattern - plain.patterns[head])
+    assert close(gone.frozen, frozen - plain.end, plain.end)
+    assert close(gone.recomputed, recomputed - plain.end, plain.end)
+    far = [
+        sum(abs(a - b) for a, b in zip(x, y, strict=True)) / 2
+        for x, y in zip(pattern, plain.patterns[head], strict=True)
+    ]
+    assert close(gone.distance, far)
+
+
+@given(models())
+def test_what_softmax_does_not_see_changes_nothing(case: tuple[Model, str]) -> None:
+    model, head = case
+    run = model.run(TOKENS)
+    gone = remove_scores(run, head, sc.scores(model.architecture, head).softmax_invisible())
+    assert gone.distance.max() < 1e-12
+    assert close(gone.frozen, 0, rerun(run).end)
+    assert close(gone.recomputed, 0, rerun(run).end)
+
+
+def test_frozen_and_recomputed_differ_where_heads_come_after() -> None:
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run(TOKENS)
+    first, last = remove_scores(run, "L0H0", "none"), remove_scores(run, "L1H0", "K")
+    assert np.abs(first.frozen - first.recomputed).max() > 1e-3
+    assert np.abs(last.frozen - last.recomputed).max() < 1e-12
+
+
+def test_a_batch_is_its_rows() -> None:
+    model = sc.random_model(sc.attention_only((2, 2), "shortformer", True), seed=3)
+    rows = [[1, 2, 3], [4, 5, 6]]
+    both = remove_scores(model.run(rows), "L1H1", "QK")
+    for i, row in enumerate(rows):
+        one = remove_scores(model.run(row), "L1H1", "QK")
+        assert close(both.pattern[i], one.pattern)
+        assert close(both.recomputed[i], one.recomputed)
+        assert close(both.frozen[i], one.frozen)
+
+
+def test_without_everything_a_query_looks_everywhere_alike() -> None:
+    run = sc.random_model(sc.attention_only((1,)), seed=1).run(TOKENS)
+    assert without(run, "L0H0", run.scores["L0H0"])[3].tolist() == [0.25] * 4 + [0.0]
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("V", "'V' is no composition type of scores:L1H0"),
+        (sc.scores(sc.attention_only((2, 2)), "L1H1")[0], "no term of scores:L1H0"),
+        (sc.scores(sc.attention_only((2, 2)), "L1H1"), "no selection of scores:L1H0"),
+        (7, "7 is no composition type, no term and no selection"),
+    ],
+)
+def test_what_is_no_part_of_the_scores_is_refused(what: Any, message: str) -> None:
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run(TOKENS)
+    with pytest.raises(ValueError, match=message):
+        remove_scores(run, "L1H0", what)
+
+
+def test_selections_are_named() -> None:
+    scores = sc.scores(sc.attention_only((2, 2)), "L1H0")
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run(TOKENS)
+    assert remove_scores(run, "L1H0", scores).removed == "all terms"
+    assert remove_scores(run, "L1H0", scores.through("L0H1", "key")).removed == "through L0H1 on the key side"
