@@ -18,7 +18,6 @@ from strategies import Row, oracle
 import symcircuits as sc
 from symcircuits.evaluation import closure
 from symcircuits.explanation import Explanation, explain, margin
-from symcircuits.loaders import Unsupported
 
 RANDOM = ["tl_plain_s0", "tl_bias_s1", "tl_3layer_s11", "tl_shortformer_s7"]
 TRACR = [
@@ -353,10 +352,15 @@ def test_a_virtual_head_writes_what_the_program_computes() -> None:
     assert nonzero == [("embed -> L0H0 -> L1H0",) * 2]
 
 
-def test_models_that_are_not_run() -> None:
-    for name in ("tl_rotary_s5",):
-        with pytest.raises(Unsupported):
-            sc.load(DATA / name)
+@pytest.mark.parametrize("name", ["tl_rotary_s5", "tl_ln_s2", "tl_mlp_gelu_ln_s18", "tl_gqa_s9", "hf_mistral"])
+def test_models_with_more_than_attention(name: str) -> None:
+    """Closures hold, and what is held fixed is named."""
+    found = sc.explain(sc.load(DATA / name), [1, 2, 3, 4])
+    assert found.ok
+    assert found.assumptions[0].startswith("held fixed: the attention pattern of every head")
+    architecture = found.model.architecture
+    assert ("1 / sigma of every norm" in found.assumptions[0]) == (architecture.norm is not None)
+    assert ("what every MLP writes" in found.assumptions[0]) == bool(architecture.mlps)
 
 
 # ---------------------------------------------------------------------------------------------- the choices

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import symcircuits as sc
-from symcircuits.loaders import LAYOUTS, Unsupported, from_arrays, huggingface
+from symcircuits.loaders import LAYOUTS, Unsupported, from_arrays
 from symcircuits.model import Model
 
 GPT2 = ["hf_gpt2", "hf_gpt2_by_layer"]
@@ -27,19 +27,6 @@ def parts(data: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def reference(data: Path, name: str) -> dict[str, Any]:
     with np.load(data / name / "reference.npz") as arrays:
         return dict(arrays)
-
-
-@pytest.fixture
-def without_rotation(monkeypatch: pytest.MonkeyPatch) -> list[huggingface.Rotary]:
-    """Read models with rotary positions as if they had none (right at position 0 alone); what was asked for."""
-    asked: list[huggingface.Rotary] = []
-
-    def switch(rotary: huggingface.Rotary) -> dict[str, Any]:
-        asked.append(rotary)
-        return {}
-
-    monkeypatch.setattr(huggingface, "rotary_positions", switch)
-    return asked
 
 
 # ------------------------------------------------------------------------------------------------- GPT-2
@@ -161,72 +148,35 @@ def test_keys_that_are_not_set_are_taken(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ROTARY)
-def test_rotary_positions_are_refused_by_name_as_long_as_there_are_none(data: Path, name: str) -> None:
-    with pytest.raises(Unsupported, match=r"not built yet, so it is not run: rotary positions \(\d entries") as error:
-        sc.load(data / name)
-    assert error.value.features == ("rotary positions",)
-
-
-@pytest.mark.parametrize("name", ROTARY)
-def test_at_position_0_nothing_turns_and_all_but_queries_and_keys_is_seen(
-    data: Path, name: str, without_rotation: list[huggingface.Rotary]
-) -> None:
-    recorded = reference(data, name)
-    run = sc.load(data / name).run(recorded["tokens"][:, :1])
-    assert np.abs(run.logits - recorded["logits"][:, :1]).max() < 1e-12
-    assert np.abs(run.streams[1] - recorded["blocks.1.hook_resid_pre"][:, :1]).max() < 1e-12
-    rotary = {"hf_neox": (2, 1e4), "hf_neox_serial": (4, 1e4)}.get(name, (2, 1e4))
-    assert [(r.dim, r.base) for r in without_rotation] == [rotary]
-
-
-def turned(rows: Any, rotary: huggingface.Rotary) -> Any:
-    """Entry i and entry i + dim / 2 of every row turn by its position times base^(-2i / dim)."""
-    half = rotary.dim // 2
-    angles = np.arange(len(rows))[:, None] / rotary.base ** (np.arange(half) * 2 / rotary.dim)
-    a, b = rows[:, :half], rows[:, half : rotary.dim]
-    first, second = a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)
-    return np.concatenate([first, second, rows[:, rotary.dim :]], axis=1)
-
-
-@pytest.mark.parametrize("name", ROTARY)
-def test_queries_and_keys_give_the_recorded_patterns_once_they_are_turned(
-    data: Path, name: str, without_rotation: list[huggingface.Rotary]
-) -> None:
-    recorded, model = reference(data, name), sc.load(data / name)
-    arch, w = model.architecture, model.weights
-    for layer in range(2):
-        x = recorded[f"blocks.{layer}.hook_resid_pre"][0]
-        x = x - x.mean(-1, keepdims=True) if arch.norm == "LN" else x
-        read = x / np.sqrt((x * x).mean(-1, keepdims=True) + model.settings.eps) * w[f"gain_L{layer}"]
-        read = read + w[f"b_N_L{layer}"] if arch.norm == "LN" else read
-        for head in arch.layer_heads(layer):
-            shared = arch.key_value(head)
-            q = turned(read @ w[f"W_Q_{head}"].T + w.get(f"b_Q_{head}", 0), without_rotation[0])
-            k = turned(read @ w[f"W_K_{shared}"].T + w.get(f"b_K_{shared}", 0), without_rotation[0])
-            scores = np.where(np.tri(len(q), dtype=bool), q @ k.T * model.score_scale[str(head)], -np.inf)
-            pattern = np.exp(scores - scores.max(-1, keepdims=True))
-            pattern /= pattern.sum(-1, keepdims=True)
-            assert np.abs(pattern - recorded[f"blocks.{layer}.attn.hook_pattern"][0, head.number]).max() < 1e-12
+def test_a_rotary_model_computes_what_transformers_computes(data: Path, name: str) -> None:
+    model, recorded = sc.load(data / name), reference(data, name)
+    found = sc.compare_with_reference(model, data / name / "reference.npz")
+    assert found.ok, found.text()
+    assert len(found.rows) == 6
+    assert np.abs(model.run(recorded["tokens"]).logits - recorded["logits"]).max() < 1e-12
+    expected = {"hf_neox": (2, 1e4), "hf_neox_serial": (4, 1e4)}.get(name, (2, 1e4))
+    turns = model.settings.rotary
+    assert ((turns.dim, turns.base), turns.adjacent) == (expected, False)
+    report = sc.verify(model, [1, 2, 3], targets=["logits", "scores:L1H0"])
+    assert report.ok, report.text()
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("hf_neox", "transformer, heads 2,2, LN norm, parallel MLPs, biases"),
-        ("hf_neox_serial", "transformer, heads 2,2, LN norm, MLPs, biases"),
-        ("hf_llama", "transformer, heads 4,4, key/value heads 2,2, RMS norm, gated MLPs"),
-        ("hf_mistral", "transformer, heads 4,4, key/value heads 2,2, RMS norm, gated MLPs"),
-        ("hf_qwen2", "transformer, heads 4,4, key/value heads 2,2, RMS norm, gated MLPs, biases"),
+        ("hf_neox", "transformer, heads 2,2, positions rotary, LN norm, parallel MLPs, biases"),
+        ("hf_neox_serial", "transformer, heads 2,2, positions rotary, LN norm, MLPs, biases"),
+        ("hf_llama", "transformer, heads 4,4, key/value heads 2,2, positions rotary, RMS norm, gated MLPs"),
+        ("hf_mistral", "transformer, heads 4,4, key/value heads 2,2, positions rotary, RMS norm, gated MLPs"),
+        ("hf_qwen2", "transformer, heads 4,4, key/value heads 2,2, positions rotary, RMS norm, gated MLPs, biases"),
     ],
 )
-@pytest.mark.usefixtures("without_rotation")
 def test_what_the_models_are(data: Path, name: str, words: str) -> None:
     model = sc.load(data / name)
     assert str(model.architecture) == words
     assert any("tied" in note for note in model.notes) == (name == "hf_qwen2")
 
 
-@pytest.mark.usefixtures("without_rotation")
 def test_buffers_and_other_names_of_the_unembedding(data: Path) -> None:
     weights, config = parts(data, "hf_neox")
     expected = logits(weights, config)
@@ -240,7 +190,6 @@ def test_buffers_and_other_names_of_the_unembedding(data: Path) -> None:
     assert np.array_equal(logits({**weights, **buffers}, config), logits(weights, config))
 
 
-@pytest.mark.usefixtures("without_rotation")
 def test_a_size_of_heads_of_its_own(data: Path) -> None:
     weights, config = parts(data, "hf_llama")
     for layer in range(2):
@@ -253,7 +202,6 @@ def test_a_size_of_heads_of_its_own(data: Path) -> None:
     assert model.score_scale["L0H0"] == pytest.approx(6**-0.5)
 
 
-@pytest.mark.usefixtures("without_rotation")
 def test_llama_with_all_biases(data: Path) -> None:
     weights, config = parts(data, "hf_llama")
     sizes = {"q_proj": 8, "k_proj": 4, "v_proj": 4, "o_proj": 8, "gate_proj": 12, "up_proj": 12, "down_proj": 8}
@@ -304,26 +252,31 @@ def test_rotary_models_that_are_wrong(
         ("hf_llama", {"rope_scaling": {"type": "linear"}, "rope_parameters": None}, "scaled rotary positions"),
         ("hf_llama", {"rope_parameters": {"rope_type": "llama3"}}, "scaled rotary positions"),
         ("hf_llama", {"hidden_act": "gelu_10"}, "the activation gelu_10"),
-        ("hf_mistral", {"sliding_window": 4}, "local (windowed) attention"),
-        ("hf_mistral", {"sliding_window": None, "max_position_embeddings": 32768}, "local (windowed) attention"),
         ("hf_qwen2", {"use_sliding_window": True}, "local (windowed) attention"),
-        ("hf_qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "local (windowed) attention"),
+        ("hf_qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "a window without a size"),
+        ("hf_llama", {"layer_types": ["full_attention", "chunked_attention"]}, "another kind of attention"),
     ],
 )  # fmt: skip
-@pytest.mark.usefixtures("without_rotation")
 def test_rotary_models_that_need_what_is_not_built(data: Path, name: str, config: dict[str, Any], feature: str) -> None:
     stored, given = parts(data, name)
-    if name == "hf_mistral" and config["sliding_window"] is None:
-        del given["sliding_window"]  # not given: the model's own default is 4096
     with pytest.raises(Unsupported) as error:
         from_arrays(stored, {k: v for k, v in {**given, **config}.items() if v is not None})
     assert error.value.features == (feature,)
 
 
-@pytest.mark.usefixtures("without_rotation")
-def test_a_window_that_is_wide_enough_is_none(data: Path) -> None:
+def test_windows(data: Path) -> None:
+    """A query sees so many keys, itself among them; a window that is wide enough changes nothing."""
     weights, config = parts(data, "hf_mistral")
     assert np.array_equal(logits(weights, {**config, "sliding_window": 12}), logits(weights, config))
+    model = from_arrays(weights, {**config, "sliding_window": 2})
+    pattern = model.run([1, 2, 3, 4]).patterns["L0H0"]
+    assert (pattern > 0).tolist() == np.triu(np.tri(4, dtype=bool), -1).tolist()
+    default = {k: v for k, v in config.items() if k != "sliding_window"}
+    assert from_arrays(weights, default).settings.windows == (4096, 4096)
+    mixed = from_arrays(
+        weights, {**config, "sliding_window": 2, "layer_types": ["full_attention", "sliding_attention"]}
+    )
+    assert mixed.settings.windows == (None, 2)
 
 
 # -------------------------------------------------------------------------------------------- all layouts
@@ -345,7 +298,6 @@ def test_a_layout_is_told_by_names_and_by_one_alone(data: Path, name: str, layou
 
 
 @pytest.mark.parametrize("name", [*GPT2, *ROTARY])
-@pytest.mark.usefixtures("without_rotation")
 def test_every_layer_is_the_sum_of_its_parts(data: Path, name: str) -> None:
     report = sc.verify(sc.load(data / name), [3, 1, 4], targets=["logits"])
     assert report.ok, report.text()
@@ -360,7 +312,6 @@ def shuffled(layer: int) -> Callable[[dict[str, Any]], None]:
     return shuffle
 
 
-@pytest.mark.usefixtures("without_rotation")
 def test_another_order_of_fused_weights_is_another_model(data: Path) -> None:
     weights, config = parts(data, "hf_neox")
     expected = reference(data, "hf_neox")["logits"][0, :1]

@@ -27,6 +27,7 @@ class Features:
     mlps: bool
     gated: bool
     positions: str | None
+    qk_norm: bool = False
 
 
 def features_of(config: Config, weights: Mapping[str, Array]) -> Features:
@@ -40,7 +41,20 @@ def features_of(config: Config, weights: Mapping[str, Array]) -> Features:
         raise ValueError("act_fn, the activation of the MLPs, is not in the config, and there are MLPs")
     if config.flag("parallel_attn_mlp", False) and not mlps:
         raise ValueError("parallel_attn_mlp is true, but there are no MLPs")
-    return Features(counts, _groups(config, weights, counts), norm, gain, mlps, gated, config.positions)
+    return Features(
+        counts, _groups(config, weights, counts), norm, gain, mlps, gated, config.positions, _qk_norm(config, weights)
+    )  # fmt: skip
+
+
+def _qk_norm(config: Config, weights: Mapping[str, Array]) -> bool:
+    """Whether heads norm their queries and keys."""
+    there, said = _first(r"\.attn\.[qk]_norm\.", weights), config.flag("use_qk_norm", False)
+    if there and not said:
+        shown = config.shown("use_qk_norm")
+        raise ValueError(f"use_qk_norm is {shown}, but there is a {there}; set it to true, or remove these weights")
+    if said and not there and any(n.startswith("blocks.") for n in weights):
+        raise ValueError("use_qk_norm is true, but there is no weight such as blocks.0.attn.q_norm.w")
+    return said
 
 
 def _head_counts(config: Config, weights: Mapping[str, Array]) -> tuple[int, ...]:
@@ -119,12 +133,14 @@ def _groups(config: Config, weights: Mapping[str, Array], counts: tuple[int, ...
 
 def _check_positions(config: Config, weights: Mapping[str, Array]) -> None:
     said, there = config.shown("positional_embedding_type"), "pos_embed.W_pos" in weights
-    if there and config.positions is None:
+    table = config.positions in ("standard", "shortformer")
+    if there and not table:
+        means = "no position" if config.positions is None else "no table of positions"
         raise ValueError(
-            f"positional_embedding_type is {said}, which means no position, but there is a pos_embed.W_pos; "
+            f"positional_embedding_type is {said}, which means {means}, but there is a pos_embed.W_pos; "
             'set it to "standard" or "shortformer", or remove the weight'
         )
-    if config.positions is not None and not there:
+    if table and not there:
         raise ValueError(f"positional_embedding_type is {said}, but there is no pos_embed.W_pos")
 
 

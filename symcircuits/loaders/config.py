@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from symcircuits.loaders.layout import Unsupported
-from symcircuits.model import ACTIVATIONS, Settings
+from symcircuits.model import ACTIVATIONS, Rotary, Settings
 
 __all__ = ["Config", "refuse_unsupported"]
 
@@ -21,13 +21,12 @@ _READ = {
     "n_layers", "n_heads", "d_model", "d_head", "d_vocab", "d_vocab_out", "n_ctx", "attention_dir", "use_attn_scale",
     "attn_scale", "positional_embedding_type", "normalization_type", "attn_only", "n_key_value_heads",
     "attn_scores_soft_cap", "output_logits_soft_cap", "use_local_attn", "window_size", "attn_types", "eps", "act_fn",
+    "rotary_dim", "rotary_base", "rotary_adjacent_pairs", "use_qk_norm",
     "d_mlp", "gated_mlp", "parallel_attn_mlp", "scale_attn_by_inverse_layer_idx", "uses_rms_norm", "final_rms",
 }  # fmt: skip
 
 # Keys that need what is not built when they are set (true, or a number or list), and what that is.
 _FEATURE_KEYS = {
-    "use_local_attn": "local (windowed) attention",
-    "use_qk_norm": "normalized queries and keys",
     "use_normalization_before_and_after": "normalization after each block",
     "post_embedding_ln": "normalization after the embedding",
     "rmsnorm_uses_offset": "an RMS gain counted from 1",
@@ -54,12 +53,17 @@ _FEATURE_KEYS = {
     "is_multimodal": "image input",
 }
 
-# Keys that change nothing in a model without rotation.
+# Keys that scale the angles of rotary positions when they are set.
+_SCALED_ANGLES = (
+    "use_NTK_by_parts_rope", "rotary_scaling_factor", "rotary_scaling_type", "rotary_base_local",
+    "use_dynamic_ntk_rope", "use_yarn_rope",
+)  # fmt: skip
+# Keys that change nothing in a model without rotation, or nothing at all.
 _HARMLESS = {
     "architecture", "attn_implementation", "checkpoint_index", "checkpoint_label_type", "checkpoint_value", "comment",
     "default_prepend_bos", "description", "device", "dtype", "eps_attr", "from_checkpoint", "init_mode",
     "init_weights", "initializer_range", "license", "model_name", "name", "notes", "n_devices", "n_params",
-    "original_architecture", "rotary_adjacent_pairs", "rotary_base", "rotary_base_local", "rotary_dim",
+    "original_architecture", "rotary_base_local",
     "rotary_scaling_factor", "rotary_scaling_type", "seed", "source", "tie_word_embeddings", "tokenizer_name",
     "tokenizer_prepends_bos", "trust_remote_code", "ungroup_grouped_query_attention", "use_NTK_by_parts_rope",
     "NTK_by_parts_low_freq_factor", "NTK_by_parts_high_freq_factor", "NTK_by_parts_factor", "NTK_original_ctx_len",
@@ -76,19 +80,13 @@ _FEATURE_WEIGHTS = {
     r"^embed\.ln|^ln_embed|^embed_ln": "normalization after the embedding",
     r"\.mlp\.ln\.": "normalization inside an MLP",
     r"\.mlp\.(experts|router|W_gate\.)": "a mixture of experts",
-    r"rotary": "rotary positions",
-    r"\.[qk]_norm": "normalized queries and keys",
     r"rel_pos|alibi": "relative positions",
     r"sink": "attention sinks",
     r"token_type": "token types",
     r"^(encoder|decoder)\.|cross_attn": "an encoder and a decoder",
 }
 
-_POSITIONS = {
-    "rotary": "rotary positions",
-    "alibi": "ALiBi positions",
-    "relative_positional_bias": "relative positions",
-}
+_POSITIONS = (None, "standard", "shortformer", "rotary", "alibi")
 
 
 _NORMS = {"LN": ("LN", True), "LNPre": ("LN", False), "RMS": ("RMS", True), "RMSPre": ("RMS", False)}
@@ -142,21 +140,52 @@ class Config:
 
     @property
     def settings(self) -> Settings:
-        """``eps`` of the norms and the activation ``act_fn`` of the MLPs, checked where they are needed."""
+        """``eps`` of the norms, the activation ``act_fn`` of the MLPs, rotary positions and soft caps, checked."""
         eps = self.values.get("eps")
         if eps is not None and (isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 <= eps < math.inf):
             raise ValueError(f"eps in the config must be a number from 0 on, not {self.shown('eps')}")
         activation = self.values.get("act_fn")
         known = isinstance(activation, str) and activation in ACTIVATIONS
-        return Settings(1e-5 if eps is None else float(eps), activation if known else "gelu")  # type: ignore[arg-type]
+        caps = (self.cap("attn_scores_soft_cap"), self.cap("output_logits_soft_cap"))
+        return Settings(
+            1e-5 if eps is None else float(eps), activation if known else "gelu",  # type: ignore[arg-type]
+            self.rotary, (), *caps,
+        )  # fmt: skip
+
+    @property
+    def rotary(self) -> Rotary:
+        """How rotary positions turn: ``rotary_dim`` (a whole head if not given), base, which entries pair off."""
+        base = self.values.get("rotary_base")
+        if base is not None and (
+            isinstance(base, bool) or not isinstance(base, (int, float)) or not 0 < base < math.inf
+        ):
+            raise ValueError(f"rotary_base in the config must be a positive number, not {self.shown('rotary_base')}")
+        dim = self.size("rotary_dim", 0)
+        if dim is not None and dim % 2:
+            raise ValueError(f"rotary_dim in the config must be even, as entries turn in pairs, not {dim}")
+        return Rotary(dim, 10_000.0 if base is None else float(base), self.flag("rotary_adjacent_pairs", False))
+
+    def windows(self, n_layers: int) -> tuple[int | None, ...]:
+        """How many keys the queries of each layer see; None for all, nothing where no layer is local."""
+        local, kinds = self.flag("use_local_attn", False), self.values.get("attn_types")
+        size = self.size("window_size", 1)
+        if not local:
+            return ()
+        if size is None:
+            raise ValueError("use_local_attn is true, but there is no window_size")
+        kinds = ["local"] * n_layers if kinds is None else kinds
+        if not isinstance(kinds, (list, tuple)) or len(kinds) != n_layers or not {*kinds} <= {"local", "global"}:
+            wanted = f'"local" or "global" for each of the {n_layers} layers'
+            raise ValueError(f"attn_types in the config must list {wanted}, not {self.shown('attn_types')}")
+        return tuple(size if kind == "local" else None for kind in kinds)
 
     @property
     def positions(self) -> str | None:
-        """``standard``, ``shortformer`` or None."""
+        """``standard``, ``shortformer``, ``rotary``, ``alibi`` or None."""
         value = self.values.get("positional_embedding_type")
-        if value not in (None, "standard", "shortformer"):
-            seen = self.shown("positional_embedding_type")
-            raise ValueError(f'positional_embedding_type must be null, "standard" or "shortformer", not {seen}')
+        if value not in _POSITIONS:
+            seen, known = self.shown("positional_embedding_type"), '"standard", "shortformer", "rotary" or "alibi"'
+            raise ValueError(f"positional_embedding_type must be null, {known}, not {seen}")
         return value
 
     @property
@@ -178,12 +207,12 @@ class Config:
             raise ValueError(f"attn_scale, which scores are divided by, must be a positive number, not {seen}")
         return float(value)
 
-    def cap(self, key: str) -> bool:
-        """Whether a soft cap is on: a positive number (TransformerLens has -1 for none)."""
+    def cap(self, key: str) -> float | None:
+        """A soft cap, a positive number; None where it is off (TransformerLens has -1 for that)."""
         value = self.values.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise ValueError(f"{key} in the config must be a number, not {self.shown(key)}")
-        return value is not None and value > 0
+        return float(value) if value is not None and value > 0 else None
 
 
 def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
@@ -222,13 +251,16 @@ def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
     if any(".mlp." in n for n in names) and isinstance(activation, str) and activation not in ACTIVATIONS:
         found.append((f"the activation {activation}", said("act_fn")))
     position = values.get("positional_embedding_type")
-    if isinstance(position, str) and position not in ("standard", "shortformer"):
-        found.append((_POSITIONS.get(position, "another kind of position"), said("positional_embedding_type")))
-    for key, what in (("attn_scores_soft_cap", "scores"), ("output_logits_soft_cap", "logits")):
-        if config.cap(key):
-            found.append((f"a soft cap on {what}", said(key)))
+    if isinstance(position, str) and position not in _POSITIONS:
+        relative = position == "relative_positional_bias"
+        what = "relative positions" if relative else "another kind of position"
+        found.append((what, said("positional_embedding_type")))
+    if position == "rotary":
+        found += [("scaled rotary positions", said(key)) for key in _SCALED_ANGLES if values.get(key)]
+    if position == "alibi" and values.get("attention_dir") == "bidirectional":
+        found.append(("ALiBi both ways", said("attention_dir")))
     if values.get("use_local_attn") is None:
-        found += [(_FEATURE_KEYS["use_local_attn"], said(k)) for k in ("window_size", "attn_types") if values.get(k)]
+        found += [("local (windowed) attention", said(k)) for k in ("window_size", "attn_types") if values.get(k)]
     found += [(feature, said(key)) for key, feature in _FEATURE_KEYS.items() if values.get(key)]
     if values.get("tie_word_embeddings") and "unembed.W_U" not in names:
         found.append(("an unembedding tied to the embedding", said("tie_word_embeddings") + " without unembed.W_U"))

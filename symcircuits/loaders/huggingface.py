@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from symcircuits.architecture import Architecture, Head
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.layout import Unsupported
-from symcircuits.model import ACTIVATIONS
+from symcircuits.model import ACTIVATIONS, Rotary
 from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
 from symcircuits.rings import Array
 
 __all__ = [
-    "Rotary", "activation", "biases_of", "check_all", "check_keys", "epsilon", "head_size", "heads_of", "needed",
-    "refuse", "rotary_positions", "scales_of", "unembedding",
+    "activation", "biases_of", "check_all", "check_keys", "epsilon", "head_size", "heads_of", "needed",
+    "refuse", "rotary_of", "scales_of", "unembedding",
 ]  # fmt: skip
 
 # Keys that say how a model was trained, stored or is called, but not what it computes.
@@ -169,33 +167,21 @@ def scales_of(
     return {str(head): 1 / (divisor * (head.layer + 1 if by_layer else 1)) for head in heads}
 
 
-# ------------------------------------------------------------------------------------------ rotary positions
-@dataclass(frozen=True, slots=True)
-class Rotary:
-    """Rotary positions: the first ``dim`` entries of queries and keys turn, entry i with entry i + dim / 2."""
+def rotary_of(config: Config, d_head: int, share: float, share_key: str, base_key: str) -> Rotary:
+    """Rotary positions, from ``rope_parameters`` of newer configs, else the older keys; entry i turns with i + dim / 2.
 
-    dim: int
-    base: float
-
-    @classmethod
-    def read(cls, config: Config, d_head: int, share: float, share_key: str, base_key: str) -> Rotary:
-        """From ``rope_parameters`` of newer configs, else the older keys; refused where the angles are scaled."""
-        new = config.values.get("rope_parameters") or {}
-        scaling = config.values.get("rope_scaling") or {}
-        if not isinstance(new, Mapping) or not isinstance(scaling, Mapping):
-            raise ValueError("rope_parameters and rope_scaling in the config must be objects, or null")
-        kind = new.get("rope_type", scaling.get("rope_type", scaling.get("type", "default")))
-        if kind != "default":
-            refuse({"scaled rotary positions": f"their type is {kind}"})
-        base = new.get("rope_theta", config.values.get(base_key, 10000.0))
-        part = new.get("partial_rotary_factor", config.values.get(share_key, share))
-        for value in (base, part):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-                raise ValueError(f"rotary positions need a base and a share that are positive, not {value!r}")
-        return cls(int(d_head * part), float(base))
-
-
-def rotary_positions(rotary: Rotary) -> dict[str, Any]:
-    """What :func:`~symcircuits.architecture.transformer` takes for these positions; refused while it has none."""
-    refuse({"rotary positions": f"{rotary.dim} entries of every head turn, base {rotary.base:g}"})
-    return {}
+    Refused where the angles are scaled.
+    """
+    new = config.values.get("rope_parameters") or {}
+    scaling = config.values.get("rope_scaling") or {}
+    if not isinstance(new, Mapping) or not isinstance(scaling, Mapping):
+        raise ValueError("rope_parameters and rope_scaling in the config must be objects, or null")
+    kind = new.get("rope_type", scaling.get("rope_type", scaling.get("type", "default")))
+    if kind != "default":
+        refuse({"scaled rotary positions": f"their type is {kind}"})
+    base = new.get("rope_theta", config.values.get(base_key, 10000.0))
+    part = new.get("partial_rotary_factor", config.values.get(share_key, share))
+    for value in (base, part):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise ValueError(f"rotary positions need a base and a share that are positive, not {value!r}")
+    return Rotary(int(d_head * part), float(base))

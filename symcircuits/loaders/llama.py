@@ -45,7 +45,6 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     if kind is None:
         raise ValueError("model_type is not in the config, and these names are those of several kinds of models")
     hf.check_keys(settings, _READ, ("llama", "mistral", "qwen2"))
-    _refuse_windows(settings, str(kind))
     layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
     shared = settings.size("num_key_value_heads", 1) or heads
     if heads % shared:
@@ -63,26 +62,36 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes += half_precision_note(dtypes)
     notes += dropped_note(dropped)
-    rules = Settings(hf.epsilon(settings, "rms_norm_eps", 1e-6), hf.activation(settings, "hidden_act", "silu"))
-    rotary = hf.Rotary.read(settings, d_head, 1.0, "partial_rotary_factor", "rope_theta")
+    rotary = hf.rotary_of(settings, d_head, 1.0, "partial_rotary_factor", "rope_theta")
+    eps, act = hf.epsilon(settings, "rms_norm_eps", 1e-6), hf.activation(settings, "hidden_act", "silu")
+    rules = Settings(eps, act, rotary, _windows(settings, str(kind), layers))
     described = transformer(
         [heads] * layers, groups=[shared] * layers, norm="RMS", mlps=layers > 0, gated=layers > 0,
-        **hf.rotary_positions(rotary),
+        positions="rotary",
     )  # fmt: skip
     return assemble(paper, described, hf.scales_of(described, d_head), rules, name=name, notes=notes, dtypes=dtypes)
 
 
-def _refuse_windows(config: Config, kind: str) -> None:
-    """A window narrower than the longest input is not built; Mistral's is 4096 where the config does not say."""
-    types = config.values.get("layer_types") or []
-    if any(t != "full_attention" for t in types):
-        hf.refuse({"local (windowed) attention": f"layer_types is {config.shown('layer_types')}"})
-    if kind != "mistral":
-        return  # Qwen2 has its own switch, LLaMA none
-    window = config.values.get("sliding_window", 4096)
-    longest = config.size("max_position_embeddings", 1) or 4096 * 32
-    if window is not None and (not isinstance(window, int) or window < longest):
-        hf.refuse({"local (windowed) attention": f"sliding_window is {config.shown('sliding_window')}"})
+def _windows(config: Config, kind: str, layers: int) -> tuple[int | None, ...]:
+    """How many keys the queries of each layer see; Mistral's window is 4096 where the config does not say.
+
+    Qwen2 has its own switch, LLaMA no window.
+    """
+    types = (
+        config.values.get("layer_types") or ["sliding_attention" if kind == "mistral" else "full_attention"] * layers
+    )
+    window = config.values.get("sliding_window", 4096 if kind == "mistral" else None)
+    if window is None and not config.values.get("layer_types"):
+        return ()
+    if not isinstance(types, list) or len(types) != layers or not {*types} <= {"full_attention", "sliding_attention"}:
+        hf.refuse({"another kind of attention": f"layer_types is {config.shown('layer_types')}"})
+    if window is None and "sliding_attention" in types:
+        hf.refuse({"a window without a size": f"layer_types is {config.shown('layer_types')}"})
+    if window is not None and (type(window) is not int or window < 1):
+        raise ValueError(
+            f"sliding_window must be a whole number of keys, or null, not {config.shown('sliding_window')}"
+        )
+    return tuple(window if t == "sliding_attention" else None for t in types)
 
 
 def _axes(layers: int) -> dict[str, Axes]:

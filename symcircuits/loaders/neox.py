@@ -60,11 +60,12 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes += half_precision_note(dtypes)
     notes += dropped_note(dropped)
-    rules = Settings(hf.epsilon(settings, "layer_norm_eps", 1e-5), hf.activation(settings, "hidden_act", "gelu"))
-    rotary = hf.Rotary.read(settings, d_head, 0.25, "rotary_pct", "rotary_emb_base")
+    rotary = hf.rotary_of(settings, d_head, 0.25, "rotary_pct", "rotary_emb_base")
+    eps, act = hf.epsilon(settings, "layer_norm_eps", 1e-5), hf.activation(settings, "hidden_act", "gelu")
+    rules = Settings(eps, act, rotary)
     parallel = settings.flag("use_parallel_residual", True) and layers > 0
     described = transformer(
-        [heads] * layers, norm="LN", mlps=layers > 0, parallel=parallel, **hf.rotary_positions(rotary)
+        [heads] * layers, "rotary", norm="LN", mlps=layers > 0, parallel=parallel
     )  # fmt: skip
     return assemble(paper, described, hf.scales_of(described, d_head), rules, name=name, notes=notes, dtypes=dtypes)
 

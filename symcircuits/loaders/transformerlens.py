@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from symcircuits.rings import Array
 
 __all__ = ["TRANSFORMERLENS", "to_paper"]
 
-_BUFFERS = (".mask", ".IGNORE")
+_BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos", ".alibi")
 _NORM_GLYPHS = {"w": "gain", "b": "b_N"}
 
 
@@ -54,6 +55,8 @@ def to_paper(weights: Mapping[str, Array]) -> dict[str, Array]:
             paper[f"{_NORM_GLYPHS[glyph]}_{FINAL}"] = w
         elif not place:
             paper[glyph] = w.T if glyph in ("W_E", "W_U") else w
+        elif part in ("q_norm", "k_norm"):
+            paper[f"gain_{part[0].upper()}{layer}"] = w
         elif part in ("ln1", "ln2"):
             paper[f"{_NORM_GLYPHS[glyph]}_{'L' if part == 'ln1' else 'M'}{layer}"] = w
         elif part == "mlp" or glyph == "b_O":
@@ -86,13 +89,14 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     described = transformer(
         found.counts, found.positions, groups=found.groups, norm=found.norm, gains=found.gain, mlps=found.mlps,
         gated=found.gated, parallel=settings.flag("parallel_attn_mlp", False) and found.mlps, causal=settings.causal,
-        scale=_scaled(settings), unembed="W_U" in paper,
+        scale=_scaled(settings), unembed="W_U" in paper, qk_norm=found.qk_norm,
     )  # fmt: skip
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes = [*_notes(settings, described, dtypes, sizes), *_move_gated_biases(paper, described)]
     notes += dropped_note(dropped)
     scales = _scales(settings, described, sizes)
-    return assemble(paper, described, scales, settings.settings, name=name, notes=notes, dtypes=dtypes)
+    rules = replace(settings.settings, windows=settings.windows(len(found.counts)))
+    return assemble(paper, described, scales, rules, name=name, notes=notes, dtypes=dtypes)
 
 
 def _of_no_head(name: str, weight: Array, counts: tuple[int, ...]) -> bool:
@@ -109,7 +113,7 @@ def _d_head(layer: int) -> str:
 def _axes(found: Features, weights: Mapping[str, Array]) -> dict[str, Axes]:
     """The weights that must be there, and those that may and are, with the names of their axes."""
     axes: dict[str, Axes] = {"embed.W_E": ("d_vocab", "d_model")}
-    if found.positions:
+    if found.positions in ("standard", "shortformer"):
         axes["pos_embed.W_pos"] = ("n_ctx", "d_model")
     for layer, count in enumerate(found.counts):
         block = f"blocks.{layer}."
@@ -134,6 +138,7 @@ def _attention_axes(at: str, layer: int, found: Features, weights: Mapping[str, 
     axes: dict[str, Axes] = {f"{at}W_Q": (heads, "d_model", d_head), f"{at}W_O": (heads, d_head, "d_model")}
     if f"{at}b_Q" in weights:
         axes[f"{at}b_Q"] = (heads, d_head)
+    axes |= {f"{at}{side}_norm.w": (d_head,) for side in "qk"} if found.qk_norm else {}
     for kind in "KV":
         under = "_" if f"{at}_W_{kind}" in weights else ""  # grouped, or each head's own, as some files have it
         stored = weights.get(f"{at}{under}W_{kind}")
