@@ -3,6 +3,7 @@
     python3 go.py demo    the main job (what follows is passed on to `symcircuits demo`)
     python3 go.py test    the tests (what follows is passed on to pytest: python3 go.py test -k walk)
     python3 go.py lint    style and types
+    python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the kernel, one at a time
 
 The environment is the folder .venv beside this file, or the one named by SYMCIRCUITS_ENV. It is
 set up once; later runs need no network until pyproject.toml changes. Only the standard library is
@@ -24,6 +25,7 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 COMMANDS = {
     "demo": ([], None, [["-m", "symcircuits", "demo"]]),
     "test": (["test"], ROOT, [["-m", "pytest"]]),
+    "mutate": (["test", "mutation"], ROOT, [[os.path.join("tests", "mutation", "mutate.py")]]),
     "lint": (["lint"], ROOT, [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
 }
 

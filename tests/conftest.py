@@ -5,10 +5,20 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("default", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("thorough", deadline=None, max_examples=400)
+# For mutation testing (tests/mutation): the same examples for every mutant, and none made smaller once it has failed.
+settings.register_profile(
+    "mutation",
+    deadline=None,
+    max_examples=40,
+    derandomize=True,
+    database=None,
+    report_multiple_bugs=False,
+    phases=[Phase.explicit, Phase.generate],
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -218,6 +219,15 @@ def test_who_reads_what() -> None:
     assert not Space("qk", "L0H0").readable_by(Space("ov", "L0H0"))
 
 
+@pytest.mark.parametrize("value", [Space("model"), Index(Space("one")), NAMES["W_U"], NAMES["W_U"].T, word("X0")])
+def test_letters_are_values(value: Any) -> None:
+    """They do not change, and as there are many of them they have no dictionaries."""
+    name = next(iter(type(value).__slots__))
+    with pytest.raises(AttributeError):
+        setattr(value, name, getattr(value, name))
+    assert not hasattr(value, "__dict__")
+
+
 def test_factors() -> None:
     a = Factor(NAMES["A[L0H1]"])
     assert (a.text, a.T.text, a.T.T) == ("A[L0H1]", "A[L0H1].T", a)
@@ -298,8 +308,9 @@ def test_position_enters_queries_and_keys_only() -> None:
     for text in ("P @ W_QK[L0H0] @ P.T", "P @ W_QK[L2H0] @ W_OV[L1H0] @ X0.T @ A[L1H0].T", "X0 @ W_QK[L2H1] @ P.T"):
         assert check_finished(word(text, SHORT)).text == text
     assert word("A[L0H0] @ P @ W_OV[L0H0].T").text
-    with pytest.raises(IllTyped, match="no finished word"):
-        check_finished(word("P", SHORT))
+    for text, fault in (("P", "must end in the model space"), ("P.T", "must start at the context")):
+        with pytest.raises(IllTyped, match=rf"{text} is no finished word: it {fault} .*{text} offers"):
+            check_finished(word(text, SHORT))
 
 
 WORDS = [
@@ -337,26 +348,26 @@ def test_wrong_words(text: str, left: str, right: str, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("text", "left", "right", "fault"),
     [
-        ("t", "must end in the model space .* but t offers a vector of the input vocabulary"),
-        ("ones", "but ones offers a vector of the one-dimensional space"),
-        ("X0 @ W_V[L0H0].T", r"but W_V\[L0H0\].T offers a vector of the value space of L0H0"),
-        ("X0 @ W_Q[L0H0].T", r"but W_Q\[L0H0\].T offers a vector of the query/key space of L0H0"),
-        ("A[L1H0] @ A[L0H0]", r"A\[L1H0\] @ A\[L0H0\] is no finished word: it holds patterns only"),
-        ("W_E @ t.T", "must start at the context .* X0.T offers a vector of the model space written at point 0"),
-        ("W_OV[L0H0]", "must start at the context"),
-        ("t.T @ A[L0H0].T", "must start at the context"),
-        ("ones.T @ A[L0H0].T", "must start at the context"),
-        ("X0 @ W_QK[L0H0]", "no finished word on the key side"),
-        ("W_QK[L0H0] @ X0.T", "no finished word on the query side"),
-        ("W_QK[L0H0]", "on the query side"),
+        ("t", "", "t", "must end in the model space .* but t offers a vector of the input vocabulary"),
+        ("ones", "", "ones", "but ones offers a vector of the one-dimensional space"),
+        ("X0 @ W_V[L0H0].T", "", "W_V[L0H0].T", r"but W_V\[L0H0\].T offers a vector of the value space of L0H0"),
+        ("X0 @ W_Q[L0H0].T", "", "W_Q[L0H0].T", r"but W_Q\[L0H0\].T offers a vector of the query/key space of L0H0"),
+        ("A[L1H0] @ A[L0H0]", "A[L1H0]", "", r"A\[L1H0\] @ A\[L0H0\] is no finished word: it holds patterns only"),
+        ("W_E @ t.T", "X0.T", "", "must start at the context .* X0.T offers a vector of the model space written at"),
+        ("W_OV[L0H0]", "W_OV[L0H0]", "", "must start at the context"),
+        ("t.T @ A[L0H0].T", "t.T", "", "must start at the context .* but t.T offers a vector of the input vocabulary"),
+        ("ones.T @ A[L0H0].T", "ones.T", "", "but ones.T offers a vector of the one-dimensional space"),
+        ("X0 @ W_QK[L0H0]", "W_K[L0H0].T", "", "no finished word on the key side"),
+        ("W_QK[L0H0] @ X0.T", "W_Q[L0H0].T", "", "no finished word on the query side"),
+        ("W_QK[L0H0]", "W_Q[L0H0].T", "", "on the query side"),
     ],
 )
-def test_unfinished_words(text: str, fault: str) -> None:
+def test_unfinished_words(text: str, left: str, right: str, fault: str) -> None:
     with pytest.raises(IllTyped, match=fault) as caught:
         check_finished(word(text))
-    assert caught.value.rule == 2
+    assert (caught.value.rule, caught.value.left, caught.value.right) == (2, left, right)
 
 
 def test_query_and_key_swapped() -> None:

@@ -179,6 +179,39 @@ def test_empty_selections() -> None:
     assert scores(attention_only((0, 2)), "L1H0").where("Q").count == 0
 
 
+def test_expansions_are_equal_when_target_and_conditions_are() -> None:
+    arch, again = attention_only((2, 2)), attention_only((2, 2))
+    e = scores(arch, "L1H0").order(1).through("L0H1", "key")
+    same = scores(again, (1, 0)).through((0, 1), side="key").order(1).order(1)
+    assert e == same
+    assert hash(e) == hash(same)
+    assert len({e, same, scores(arch, "L1H0")}) == 2
+    others = [
+        scores(arch, "L1H0"),
+        scores(arch, "L1H0").order(1),
+        scores(arch, "L1H0").order(1).through("L0H1", "query"),
+        scores(arch, "L1H0").order(1).through("L0H1"),
+        scores(arch, "L1H0").order(2).through("L0H1", "key"),
+        scores(arch, "L1H1").order(1).through("L0H1", "key"),
+        scores(attention_only((2, 3)), "L1H0").order(1).through("L0H1", "key"),
+        logits(arch).order(1).through("L0H1"),
+    ]
+    for other in (*others, list(e), "scores:L1H0", None):
+        assert e != other
+    assert len(set(others)) == len(others)
+
+
+def test_a_head_or_source_may_be_asked_for_on_each_side_and_twice() -> None:
+    """Conditions are met separately: one on the query side is not met by the key side, nor by another condition."""
+    e = scores(attention_only((2, 2), "standard"), "L1H0")
+    both = e.through("L0H1", "query").through("L0H1", "key")
+    assert [t.label for t in both] == [f"{q} -> L0H1 | {k} -> L0H1" for q in ("embed", "pos") for k in ("embed", "pos")]
+    assert list(both.through("L0H1")) == list(both.through("L0H1").through("L0H1", "key")) == list(both)
+    named = e.from_source("pos", "query").from_source("pos", "key").from_source("pos").order(0)
+    assert [t.label for t in named] == ["pos | pos"]
+    assert [t.label for t in e.from_source("pos").from_source("embed").order(0)] == ["embed | pos", "pos | embed"]
+
+
 # -------------------------------------------------------------------------------------------- known answers
 def test_two_layers_of_twelve() -> None:
     arch = attention_only((12, 12))
@@ -353,15 +386,6 @@ def test_slices_are_those_of_a_list(s: slice) -> None:
     assert e[s] == list(e)[s]
 
 
-def test_slices_of_what_is_too_long() -> None:
-    e = logits(TWELVE)
-    assert [t.label for t in e[-2:]] == [e[-2].label, e[-1].label]
-    assert e[:: 10**13] == [e[0], e[10**13], e[2 * 10**13]]
-    for s in (slice(None), slice(MAX_LISTED + 1), slice(None, None, -1)):
-        with pytest.raises(OverflowError, match="too many terms to list"):
-            e[s]
-
-
 def test_how_many_terms_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_LISTED == 10_000_000
     assert len(logits(attention_only((9,) * 7))) == 10**7
@@ -384,11 +408,24 @@ def test_how_many_terms_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
             e[s]
 
 
+def test_slices_of_what_is_too_long() -> None:
+    e = logits(TWELVE)
+    assert [t.label for t in e[-2:]] == [e[-2].label, e[-1].label]
+    assert e[:: 10**13] == [e[0], e[10**13], e[2 * 10**13]]
+    for s in (slice(None), slice(MAX_LISTED + 1), slice(None, None, -1)):
+        with pytest.raises(OverflowError, match="too many terms to list"):
+            e[s]
+
+
 def test_numbers_at_the_ends() -> None:
     e = scores(attention_only((2, 2)), "L1H0")
     assert e[-e.count] == e[0]
     assert e[-1] == e[e.count - 1]
     assert e[True] == e[1]
+    assert e.head(0) == []
+    for n in (e.count, e.count + 1, 10 * e.count, -e.count - 1, -10 * e.count):
+        with pytest.raises(IndexError, match=f"term {n} does not exist: this expansion has 9 terms"):
+            e[n]
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -426,10 +463,15 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         ),
         (lambda: E.from_source(["embed", "b_V[L9H9]"]), ValueError, r"no source 'b_V\[L9H9\]'"),
         (lambda: S.from_source("b_V[L1H0]"), ValueError, r"no source 'b_V\[L1H0\]' in scores:L1H1"),
+        (lambda: E.from_source([]), ValueError, r"give the name of a source, e\.g\. .*'embed'.*, or several, not \[\]"),
+        (lambda: E.from_source(3), ValueError, "give the name of a source, .*, or several, not 3"),
+        (lambda: S.where(()), ValueError, r"give a composition type, e\.g\. where.*, or several, not \(\)"),
         (lambda: E.softmax_invisible(), ValueError, "only score terms meet a softmax, those of logits do not"),
         (lambda: E.index("embed"), ValueError, "'embed' is not a term of this expansion"),
         (lambda: E.index(S[0]), ValueError, r"is not a term of this expansion \(logits of attention-only, heads 2,2"),
-        (lambda: E.head(-1), ValueError, "whole number of terms, 0 or more"),
+        (lambda: E.head(-1), ValueError, "whole number of terms, 0 or more, not -1"),
+        (lambda: E.head(2.0), ValueError, "whole number of terms, 0 or more, not 2.0"),
+        (lambda: E.head(True), ValueError, "whole number of terms, 0 or more, not True"),
         (lambda: expand("logits", "logits"), TypeError, "expected an architecture .* not 'logits'"),
         (lambda: expand(SMALL, "score"), ValueError, "unknown target 'score'; the targets are"),
         (lambda: scores(SMALL, "L2H0"), ValueError, "there is no head L2H0"),
@@ -452,6 +494,9 @@ def test_foreign_terms_are_refused() -> None:
         assert forged not in E
         with pytest.raises(ValueError, match="is not in this expansion"):
             E.index(forged)
+    for paths in ((), S[0].paths[:1], S[0].paths * 2):
+        with pytest.raises(ValueError, match="argument 2 is"):
+            Term(S.readout, paths).text  # noqa: B018
     inside = E.from_source("b_V[L1H0]")[0]
     assert Term(E.readout, (Path(inside.paths[0].source, (Head(1, 1),)),)) not in E
 
@@ -465,6 +510,24 @@ def test_shown() -> None:
     assert repr(logits(TWELVE)).startswith("<Expansion of logits: 23,298,085,122,481 terms (attention-only")
     assert repr(S) == "<Expansion of scores:L1H1: 25 terms (attention-only, heads 2,2, biases)>"
     assert (E.target, E.architecture.heads) == ("logits", (2, 2))
+
+
+def test_a_term_too_long_to_be_shown_shows_its_path() -> None:
+    short, long = logits(TWELVE).order(2)[-1], logits(TWELVE)[-1]
+    assert repr(short) == f"<Term embed -> L10H11 -> L11H11 (V): {short.text}>"
+    assert repr(long) == f"<Term {long.label}>"
+    assert len(long.text) > 200 > len(short.text)
+
+
+def test_terms_are_values() -> None:
+    """Equal, hashable and unchangeable; as there are many of them, without a dictionary."""
+    one, again = S[3], scores(attention_only((2, 2), None, ["b_V"]), "L1H1")[3]
+    assert one == again
+    assert len({one, again, S[4]}) == 2
+    with pytest.raises(AttributeError):
+        one.paths = S[4].paths  # type: ignore[misc]
+    assert not hasattr(one, "__dict__")
+    assert not any(hasattr(clause, "__dict__") for clause in S.order(1).clauses)
 
 
 def test_every_target_of_a_small_architecture() -> None:

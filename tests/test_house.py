@@ -323,7 +323,7 @@ def test_go_can_be_read_by_an_old_python() -> None:
     ("version", "arguments", "sentence"),
     [
         ((3, 9, 2), ["demo"], "needs Python 3.11 or newer, and this is Python 3.9.2."),
-        ((3, 11, 0), ["tset"], "there is no command 'tset'; the commands are demo, test, lint."),
+        ((3, 11, 0), ["tset"], "there is no command 'tset'; the commands are demo, test, mutate, lint."),
         ((3, 11, 0), ["lint", "x"], "'lint' takes no arguments, and got 'x'."),
     ],
 )

@@ -80,6 +80,28 @@ def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -
         paths.unrank(number, weights)
 
 
+def test_a_feature_of_source_and_heads_is_one_feature() -> None:
+    """Bits that a source shares with its heads, and heads with each other, choose the weight by being there."""
+    program = readout(attention_only((2, 2, 1), "standard", True), "stream").sides[0]
+    heads = {Head(0, 0): 1, Head(1, 0): 1, Head(1, 1): 2, Head(2, 0): 3}
+    names = {s.name: {"embed": 1, "pos": 2, "b_V": 3}.get(s.kind, 0) for layer in program for s in layer.sources}
+    paths = Paths(program, heads, names)
+    weights = {Mark(order, bits): 5 * order + bits for order in range(4) for bits in range(4)}
+    number = 0
+    for p in unmarked(program).iterate(Ones()):
+        bits = names[p.source.name]
+        for h in p.heads:
+            bits |= heads.get(h, 0)
+        weight = 5 * len(p.heads) + bits
+        assert paths.mark(p) == Mark(len(p.heads), bits)
+        if weight:
+            assert paths.rank(p, weights) == number
+            assert paths.unrank(number, weights) == (p, 0)
+            assert paths.unrank(number + weight - 1, weights) == (p, weight - 1)
+        number += weight
+    assert number == sum(n * weights[mark] for mark, n in paths.counts.items())
+
+
 @given(architectures(max_layers=12, max_heads=12, max_terms=None), st.randoms(use_true_random=False))
 def test_numbers_of_deep_programs(arch: Architecture, rng: random.Random) -> None:
     program = readout(arch, "stream").sides[0]
@@ -193,6 +215,7 @@ NAMES = ("embed", "pos", "b_V", "b_O", "other", "zz")  # in alphabet no order, i
             layer(1, 1, Source("embed", letter("y"), head=Head(1, 0))),
             layer(2, 1),
         ),
+        (layer(0, 2, Source("b_V", letter("b"), head=Head(0, 1))), layer(1, 1), layer(2, 1, skip=False)),
     ],
     ids=str,
 )

@@ -162,6 +162,27 @@ def test_the_polynomial_of_two_layers() -> None:
     assert through == {Mark(0, 2): 1, Mark(1, 2): 23, Mark(1, 3): 1, Mark(2, 2): 132, Mark(2, 3): 12}
 
 
+def test_a_feature_is_met_once_however_often() -> None:
+    """A bit that a source and several heads give is one bit."""
+    b_v = Source("b_V[L1H0]", letter("b"), head=Head(1, 0))
+    program = (
+        Layer((), (Source("embed", letter("x")),)),
+        Layer((Branch(Head(0, 0), (), ()),)),
+        Layer((Branch(Head(1, 0), (), ()),), (b_v,)),
+        Layer((Branch(Head(2, 0), (), ()),), skip=False),
+    )
+    same = dict.fromkeys((Head(0, 0), Head(1, 0), Head(2, 0)), 1)
+    every = {Mark(1, 1): 1, Mark(2, 1): 3, Mark(3, 1): 1}
+    assert walk(program, Marked(Counts(), same, lambda s: 1)) == every
+    assert walk(program, Marked(Counts(), same, lambda s: 0)) == every
+    assert walk(program, Marked(Counts(), {}, lambda s: 1 if s is b_v else 2)) == {
+        Mark(1, 2): 1,
+        Mark(2, 1): 1,
+        Mark(2, 2): 2,
+        Mark(3, 2): 1,
+    }
+
+
 # ------------------------------------------------------------------------------------------------ matrices
 @settings(max_examples=60)
 @given(cases(max_terms=150), st.integers(0, 2**32))
