@@ -363,6 +363,19 @@ def test_models_with_more_than_attention(name: str) -> None:
     assert ("what every MLP writes" in found.assumptions[0]) == bool(architecture.mlps)
 
 
+def test_a_closure_before_a_cap_says_so() -> None:
+    """Terms of a capped model sum to what the cap is applied to, and the report names it."""
+    arch = sc.transformer((2, 2), "alibi", norm="LN")
+    capped = sc.explain(sc.random_model(arch, settings=sc.Settings(logit_cap=3.0)), [1, 2, 3])
+    assert capped.ok
+    assert (capped.closure.of, capped.scores["L0H0"].closure.of) == ("pre-cap", "before the addend")
+    shown = capped.json()["closure"]
+    assert (shown["logits"]["of"], shown["scores"]["L0H0"]["of"]) == ("pre-cap", "before the addend")
+    assert "logits (pre-cap)" in capped.text()
+    assert "logits (pre-cap)" in capped.html()
+    assert np.abs(capped.run.logits).max() < 3
+
+
 # ---------------------------------------------------------------------------------------------- the choices
 @pytest.fixture(scope="module")
 def model() -> Any:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from strategies import architectures
 
 import symcircuits as sc
+from symcircuits.closing import worst_closure
 from symcircuits.explanation import Explanation
 from symcircuits.interventions import remove_heads, remove_scores
 from symcircuits.render import html, html_heads
@@ -124,7 +125,10 @@ def test_terms_totals_and_closure_are_those_of_the_explanation() -> None:
         assert cells == [f"order {k}", str(v["count"]), *(number(v[k]) for k in kinds)]
     closures = rows(page, "Largest |sum")
     assert closures[0] == ["holds", "logits", number(found.closure.error), number(found.closure.bound), "16 terms"]
-    assert len(closures) == 7
+    assert len(closures) == 8
+    layer = worst_closure(found.layers)
+    assert layer is not None
+    assert closures[-1][:4] == ["holds", "every layer", number(layer.error), number(layer.bound)]
     bars = rows(page, "One bar a term")
     assert [b[2] for b in bars[:-2]] == [number(s.contribution) for s in found.terms]
     assert [b[4] for b in bars[-2:]] == [number(rest["difference"]), number(found.target.difference)]

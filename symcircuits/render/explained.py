@@ -16,14 +16,19 @@ if TYPE_CHECKING:
     from symcircuits.evaluation import Closure
     from symcircuits.explanation import Explanation, Target
 
-__all__ = ["explanation_json", "explanation_text", "logit_name", "sizes", "token_name"]
+__all__ = ["closure_name", "explanation_json", "explanation_text", "logit_name", "sizes", "token_name"]
 
 
 def _closure_json(closure: Closure) -> dict[str, Any]:
     return {
         "error": closure.error, "bound": closure.bound, "passed": closure.passed,
-        "summands": closure.summands, "listed": closure.listed,
+        "summands": closure.summands, "listed": closure.listed, **({"of": closure.of} if closure.of else {}),
     }  # fmt: skip
+
+
+def closure_name(name: str, closure: Closure) -> str:
+    """What a closure is of, with what of the model was compared where it is not what the model gives."""
+    return f"{name} ({closure.of})" if closure.of else name
 
 
 def explanation_json(found: Explanation) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _closures(found: Explanation, width: int) -> str:
     shown = all_scores if len(all_scores) <= 12 else sorted(all_scores, key=lambda x: -_ratio(x[1]))[:5]
     named += [(f"scores {h}", c) for h, c in shown]
     rows = [
-        ["holds" if c.passed else "FAILS", name, number(c.error), number(c.bound),
+        ["holds" if c.passed else "FAILS", closure_name(name, c), number(c.error), number(c.bound),
          amount(c.summands, "term") if c.listed else f"{amount(c.summands, 'sum')} by the walk"]
         for name, c in named
     ]  # fmt: skip

@@ -13,11 +13,12 @@ from importlib.resources import files
 from typing import Any
 
 from symcircuits import sizes
+from symcircuits.closing import worst_closure
 from symcircuits.evaluation import Closure, evaluate
 from symcircuits.explanation import Explanation
 from symcircuits.figures import contribution_bars, origin_map, term_map, token_labels
 from symcircuits.notation import amount
-from symcircuits.render.explained import logit_name, token_name
+from symcircuits.render.explained import closure_name, logit_name, token_name
 from symcircuits.render.explained import sizes as size_names
 from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, section, table
@@ -138,6 +139,10 @@ def _closures(found: Explanation, left_out: list[str]) -> Markup:
     if len(named) > MOST_HEADS:
         left_out.append(f"in the closure: all but the {MOST_HEADS} worst of {len(named)} rows")
     rows = [_closure_row(*named[i]) for i in sorted(worst[:MOST_HEADS])]
+    if (layer := worst_closure(found.layers)) is not None:
+        parts = "stream + heads + b_O + MLP"
+        cells = [_mark(layer), "every layer", number(layer.error), number(layer.bound), parts]
+        rows.append(row(cells, [2, 3], head=1))
     header = ["", "of", "error", "bound", "added up"]
     title = "Largest |sum of terms - model| beside what rounding allows"
     said = "All closures hold." if found.ok else "A CLOSURE FAILS: the terms do not add up to the model."
@@ -146,9 +151,12 @@ def _closures(found: Explanation, left_out: list[str]) -> Markup:
 
 
 def _closure_row(name: str, c: Closure) -> Markup:
-    mark = el("span", "holds" if c.passed else "FAILS", class_="holds" if c.passed else "fails")
     added = amount(c.summands, "term") if c.listed else f"{amount(c.summands, 'sum')} by the walk"
-    return row([mark, name, number(c.error), number(c.bound), added], [2, 3], head=1)
+    return row([_mark(c), closure_name(name, c), number(c.error), number(c.bound), added], [2, 3], head=1)
+
+
+def _mark(c: Closure) -> Markup:
+    return el("span", "holds" if c.passed else "FAILS", class_="holds" if c.passed else "fails")
 
 
 def _ratio(c: Closure) -> float:

@@ -137,7 +137,8 @@ def _command(name: str, reader: _Reader) -> str:
         upright = ' mathvariant="normal"' if tag == "mi" and len(text) == 1 else ""
         return f"<{tag}{look}{upright}>{text}</{tag}>"
     if name in _LETTERS:
-        return f"<mi>{_LETTERS[name]}</mi>"
+        upright = ' mathvariant="normal"' if name[0].isupper() else ""  # as in LaTeX
+        return f"<mi{upright}>{_LETTERS[name]}</mi>"
     return f"<mtext>{escape(name)}</mtext>"
 
 
