@@ -646,7 +646,7 @@ def test_the_stream_that_scores_share_is_walked_to_the_same_sums(arch: sc.Archit
     for head in rng.choices(arch.all_heads, k=6) if arch.all_heads else []:
         values = evaluate(sc.scores(arch, head), run)
         for paths in values.expansion.sides:
-            shared, alone = values.side(paths), paths.marked(values._matrices)
+            shared, alone = values.side(paths), paths.marked(values.matrices)
             assert shared.keys() == alone.keys()
             assert all(np.array_equal(shared[mark], alone[mark]) for mark in alone)
 
