@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from math import comb, prod
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,9 @@ from strategies import (
 )
 
 from symcircuits.architecture import Architecture, Head, attention_only
+from symcircuits.evaluation import evaluate
 from symcircuits.expansion import MAX_LISTED, Expansion, Term, composition_of, expand, logits, scores, stream
+from symcircuits.model import random_model
 from symcircuits.paths import Path
 
 TWELVE = attention_only((12,) * 12)
@@ -551,3 +554,33 @@ def test_through_several_heads_is_through_any_of_them(case: tuple[Architecture, 
     assert found.count == len(wanted)
     assert [t.label for t in found] == wanted
     assert [found.index(t) for t in found] == list(range(len(wanted)))
+
+
+def test_softmax_does_not_see_what_is_the_same_for_every_key() -> None:
+    """What a term is said to be, beside its value on a run: without norms, with norms, with rotations."""
+    for arch in (
+        attention_only((2, 1), "standard", True),
+        attention_only((2, 1), "standard", True, norm="LN"),
+        attention_only((2, 1), "rotary", True),
+        attention_only((2, 1), None, True, qk_norm=True),
+    ):
+        run = random_model(arch, d_model=5, d_head=3, seed=3).run([3, 1, 4, 1])
+        expansion = scores(arch, "L1H0")
+        seen = {True: 0, False: 0}
+        for term, value in zip(expansion, evaluate(expansion, run), strict=True):
+            constant = bool(np.allclose(value, value[:, :1], rtol=0, atol=1e-12 * np.abs(value).max()))
+            assert term.softmax_invisible == constant, term
+            assert (term in expansion.softmax_invisible()) == constant
+            seen[constant] += 1
+        assert seen[False]
+        assert bool(seen[True]) == (arch.positions != "rotary" and not arch.qk_norm)
+
+
+def test_a_term_is_the_same_in_every_notation() -> None:
+    """Equal terms print differently; a name that another symbol of the model has is refused, and only such a one."""
+    term = logits(attention_only((1,), "standard"))[1]
+    other = logits(attention_only((1,), "standard")).written("transformerlens", {"W_OV": "M"})[1]
+    assert (term == other, hash(term) == hash(other), term.text == other.text) == (True, True, False)
+    with pytest.raises(ValueError, match="W_OV cannot be printed as 'P': so is P"):
+        term.written("row", {"W_OV": "P"})
+    assert logits(attention_only((1,)))[1].written("row", {"W_OV": "P"}).text == "A[L0H0] @ X0 @ P[L0H0].T @ W_U.T"

@@ -288,3 +288,12 @@ def test_layers_with_and_without_skip() -> None:
 def test_routes_of_the_oracle_are_counted_by_the_walk(n_layers: int) -> None:
     arch = attention_only((2,) * n_layers, "standard", True, unembed=False)
     assert walk(readout(arch, "stream").sides[0], Counts()) == len(routes(arch, n_layers))
+
+
+def test_rows_are_turned_one_by_one() -> None:
+    """Where positions are rotary row i meets the i-th matrix of R; elsewhere rows stay as they are."""
+    rng = np.random.default_rng(0)
+    rows, turns = rng.integers(-9, 10, (3, 2)).astype(object), rng.integers(-9, 10, (3, 2, 2)).astype(object)
+    algebra = Matrices({"R_L0H1": turns}, Whole())
+    assert np.array_equal(algebra.turned(Head(0, 1), rows), np.stack([rows[i] @ turns[i] for i in range(3)]))
+    assert algebra.turned(Head(0, 0), rows) is rows
