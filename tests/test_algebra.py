@@ -418,6 +418,53 @@ def test_wrong_scales(text: str, scaled: bool | None, fault: str) -> None:
     assert caught.value.left == ("" if text.endswith(("W_U.T", "X0")) else text.rpartition(" * ")[0] or "no scale")
 
 
+@pytest.mark.parametrize(
+    ("taken", "fault"),
+    [
+        ({"D"}, "the two sides of X0 do not belong together on the query side"),
+        ({"gain"}, "the two sides of X0 do not belong together on the query side"),
+        ({"D", "gain"}, "scales the queries of another head"),
+        ({"R"}, "does not stand where the queries of"),
+        ({"W_Q"}, "does not stand where the queries of"),
+    ],
+)
+def test_queries_have_the_norm_and_the_rotation_of_their_head(taken: set[str], fault: str) -> None:
+    """Both heads share keys, so that only the query side can tell which of them it is; either head's is refused."""
+    arch = attention_only((2, 2), "rotary", True, qk_norm=True, groups=(1, 1))
+    terms = [scores(arch, head)[0].word for head in ("L1H0", "L1H1")]
+    for right, other in (terms, terms[::-1]):
+        mixed = zip(right.factors, other.factors, strict=True)
+        with pytest.raises(IllTyped, match=fault):
+            check_finished(Word(tuple(o if o.symbol.glyph in taken else f for f, o in mixed), right.scales))
+
+
+@pytest.mark.parametrize("text", ["D[L0] @ X0", "D[final] @ X0"])
+def test_a_norm_of_a_reader_does_not_end_in_the_stream(text: str) -> None:
+    """A norm without centring and gain has no matrix on the right, so its D could be taken for the stream's."""
+    names = symbols(attention_only((1,), None, True, norm="RMS", gains=()))
+    with pytest.raises(IllTyped, match="the norm of a reader of the stream, but it ends in the stream") as caught:
+        check_finished(word(text, names))
+    assert caught.value.rule == 2
+    assert check_finished(word("X0", names)).text == "X0"
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "side"),
+    [
+        ("X0 @ W_U.T", "X0", ""),
+        ("D[L0] @ X0 @ W_U.T", "D[L0]", ""),
+        ("X0 @ W_QK[L0H0] @ X0.T @ D[L0].T", "X0", " on the query side"),
+        ("D[L0] @ X0 @ W_QK[L0H0] @ X0.T", "X0", " on the key side"),
+        ("D[L0] @ X0 @ W_QK[L0H0] @ X0.T @ D[final].T", "D[final]", " on the key side"),
+    ],
+)
+def test_what_reads_through_a_norm_starts_with_it(text: str, start: str, side: str) -> None:
+    """Where the norm leaves no matrix on the right, its reader says through which norm it reads."""
+    with pytest.raises(IllTyped, match=rf"reads{side} through the norm (L0|final), so the word must start") as caught:
+        check_finished(word(text, symbols(attention_only((1,), norm="RMS", gains=()))))
+    assert (caught.value.rule, caught.value.left) == (2, start)
+
+
 def test_a_word_is_not_empty() -> None:
     with pytest.raises(IllTyped, match="at least one factor") as caught:
         Word(())
