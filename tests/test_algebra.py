@@ -419,32 +419,35 @@ def test_wrong_scales(text: str, scaled: bool | None, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "fault"),
+    ("taken", "rule", "fault"),
     [
-        ({"D"}, "the two sides of X0 do not belong together on the query side"),
-        ({"gain"}, "the two sides of X0 do not belong together on the query side"),
-        ({"D", "gain"}, "scales the queries of another head"),
-        ({"R"}, "does not stand where the queries of"),
-        ({"W_Q"}, "does not stand where the queries of"),
+        ({"D"}, 2, "the two sides of X0 do not belong together on the query side"),
+        ({"gain"}, 2, "the two sides of X0 do not belong together on the query side"),
+        ({"D", "gain"}, 3, "scales the queries of another head"),
+        ({"R"}, 3, "does not stand where the queries of"),
+        ({"W_Q"}, 3, "does not stand where the queries of"),
     ],
 )
-def test_queries_have_the_norm_and_the_rotation_of_their_head(taken: set[str], fault: str) -> None:
+def test_queries_have_the_norm_and_the_rotation_of_their_head(taken: set[str], rule: int, fault: str) -> None:
     """Both heads share keys, so that only the query side can tell which of them it is; either head's is refused."""
     arch = attention_only((2, 2), "rotary", True, qk_norm=True, groups=(1, 1))
     terms = [scores(arch, head)[0].word for head in ("L1H0", "L1H1")]
     for right, other in (terms, terms[::-1]):
         mixed = zip(right.factors, other.factors, strict=True)
-        with pytest.raises(IllTyped, match=fault):
+        with pytest.raises(IllTyped, match=fault) as caught:
             check_finished(Word(tuple(o if o.symbol.glyph in taken else f for f, o in mixed), right.scales))
+        assert caught.value.rule == rule
 
 
 @pytest.mark.parametrize("text", ["D[L0] @ X0", "D[final] @ X0"])
 def test_a_norm_of_a_reader_does_not_end_in_the_stream(text: str) -> None:
     """A norm without centring and gain has no matrix on the right, so its D could be taken for the stream's."""
     names = symbols(attention_only((1,), None, True, norm="RMS", gains=()))
-    with pytest.raises(IllTyped, match="the norm of a reader of the stream, but it ends in the stream") as caught:
+    with pytest.raises(IllTyped) as caught:
         check_finished(word(text, names))
-    assert caught.value.rule == 2
+    norm = text.split()[0]
+    assert f"starts with {norm}, the norm of a reader of the stream, but it ends in the stream" in str(caught.value)
+    assert (caught.value.rule, caught.value.left) == (2, norm)
     assert check_finished(word("X0", names)).text == "X0"
 
 
