@@ -217,6 +217,10 @@ def test_who_reads_what() -> None:
     assert not attention.readable_by(model)
     assert not Space("qk", "L0H0").readable_by(Space("qk", "L0H1"))
     assert not Space("qk", "L0H0").readable_by(Space("ov", "L0H0"))
+    normed = Space("normed_model", "L1")
+    assert normed.readable_by(Space("normed_input", "L1"))
+    for other in ("L0", "L2"):  # norms of other layers
+        assert not normed.readable_by(Space("normed_input", other))
 
 
 @pytest.mark.parametrize("value", [Space("model"), Index(Space("one")), NAMES["W_U"], NAMES["W_U"].T, word("X0")])
