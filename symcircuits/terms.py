@@ -59,7 +59,7 @@ class Term:
 
     readout: Readout
     paths: tuple[Path, ...]
-    notation: Notation = field(default=ROW, compare=False)
+    notation: Notation = field(default=ROW, compare=False, kw_only=True)
 
     @property
     def orders(self) -> tuple[int, ...]:

@@ -581,6 +581,9 @@ def test_a_term_is_the_same_in_every_notation() -> None:
     term = logits(attention_only((1,), "standard"))[1]
     other = logits(attention_only((1,), "standard")).written("transformerlens", {"W_OV": "M"})[1]
     assert (term == other, hash(term) == hash(other), term.text == other.text) == (True, True, False)
+    with pytest.raises(TypeError):  # by name only, so that terms with fields of their own can be made of it
+        Term(term.readout, term.paths, other.notation)  # type: ignore[misc]
+    assert Term(term.readout, term.paths, notation=other.notation).text == other.text
     with pytest.raises(ValueError, match="W_OV cannot be printed as 'P': so is P"):
         term.written("row", {"W_OV": "P"})
     assert logits(attention_only((1,)))[1].written("row", {"W_OV": "P"}).text == "A[L0H0] @ X0 @ P[L0H0].T @ W_U.T"
