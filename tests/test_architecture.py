@@ -282,7 +282,10 @@ def test_sources_and_branches(arch: Architecture) -> None:
                     assert Word(b.right).factors == b.right
                     patterns = [f.text for f in b.left if f.symbol.glyph == "A"]
                     assert patterns == ([] if b.head is None else [f"A[{b.head}]"])
-                    assert len(b.left) == len(patterns) + (arch.norm is not None)
+                    norms = [f.symbol.label for f in b.left if f.symbol.glyph == "D"]
+                    of_queries_or_keys = arch.qk_norm and norms != [] and norms[0][0] in "QK"
+                    assert len(norms) == (arch.norm is not None or of_queries_or_keys)
+                    assert len(b.left) == len(patterns) + len(norms)
                     if b.head is not None:
                         assert b.left[0].text == patterns[0]
                         assert all(type(f) is Factor for f in b.left + b.right)

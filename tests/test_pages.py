@@ -131,6 +131,14 @@ def test_documents_of_different_architectures_differ(data: st.DataObject) -> Non
     assert pages[0].json() != pages[1].json()
 
 
+def test_a_bias_in_no_formula_is_on_every_kind_of_page() -> None:
+    """The stream does not meet the bias of the unembedding; the page says that the model has it."""
+    pages = [sc.derive(sc.attention_only((0,), None, b), "stream", "generic") for b in (("b_O", "b_U"), ("b_O",))]
+    assert pages[0].json()["subject"].endswith("and no others; the model has b_U too.")
+    assert pages[1].json()["subject"].endswith("and no others.")
+    assert pages[0].text() != pages[1].text()
+
+
 def possible(arch: sc.Architecture) -> Iterator[str]:
     from tests.strategies import possible_biases
 

@@ -16,7 +16,7 @@ from symcircuits.render.latex import expr_latex
 from symcircuits.render.prose import plain
 from symcircuits.render.styles import LatexStyle, TextStyle
 from symcircuits.render.text import expr_text
-from symcircuits.render.words import check_sentence, seal, title
+from symcircuits.render.words import check_sentence, seal, subject, title
 
 __all__ = ["SCHEMA", "derivation_json"]
 
@@ -24,7 +24,7 @@ SCHEMA = "symcircuits.derivation/1"
 
 
 def derivation_json(derivation: Derivation) -> dict[str, Any]:
-    """Title, architecture, conventions, terms (families in the generic form), steps with checks, and the seal."""
+    """Title, subject, architecture, conventions, terms (generic: families), steps with checks, and the seal."""
     frame = derivation.frame
     arch = frame.architecture
     result, notation = derivation.result, derivation.notation
@@ -33,6 +33,7 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
         "schema": SCHEMA,
         **named,
         "title": title(derivation),
+        "subject": plain(subject(derivation), notation),
         "target": derivation.target,
         "form": derivation.form,
         "architecture": {
