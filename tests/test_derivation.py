@@ -732,14 +732,19 @@ def forget_the_scale(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(programs, "Readout", lambda arch, target, sides, scale="": right(arch, target, sides))
 
 
-def drop_output_biases(patch: pytest.MonkeyPatch) -> None:
+def drop_sources(patch: pytest.MonkeyPatch, kind: str) -> None:
+    """Layers lose their sources of one kind."""
     right = programs._block
 
     def wrong(arch: sc.Architecture, layer: int) -> programs.Layer:
         found = right(arch, layer)
-        return replace(found, sources=tuple(s for s in found.sources if s.kind != "b_O"))
+        return replace(found, sources=tuple(s for s in found.sources if s.kind != kind))
 
     patch.setattr(programs, "_block", wrong)
+
+
+def drop_output_biases(patch: pytest.MonkeyPatch) -> None:
+    drop_sources(patch, "b_O")
 
 
 def positions_on_queries_only(patch: pytest.MonkeyPatch) -> None:

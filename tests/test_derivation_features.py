@@ -31,7 +31,7 @@ from symcircuits.render.latex import expr_latex, prose
 from symcircuits.render.text import expr_text
 from symcircuits.rings import Floats
 from tests.strategies import cases
-from tests.test_derivation import refusal, spoiled, targets
+from tests.test_derivation import drop_sources, refusal, spoiled, targets
 
 FORMS = ("enumerated", "generic")
 SHAPES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -194,13 +194,7 @@ def norm_without_its_bias(patch: pytest.MonkeyPatch) -> None:
 
 
 def mlps_forgotten(patch: pytest.MonkeyPatch) -> None:
-    right = programs._block
-
-    def wrong(arch: sc.Architecture, layer: int) -> programs.Layer:
-        found = right(arch, layer)
-        return replace(found, sources=tuple(s for s in found.sources if s.kind != "mlp"))
-
-    patch.setattr(programs, "_block", wrong)
+    drop_sources(patch, "mlp")
 
 
 def every_head_its_own(patch: pytest.MonkeyPatch) -> None:
