@@ -45,6 +45,7 @@ _HOME = {
     "compare_with_reference": "recorded",
     "remove_heads": "interventions",
     "remove_scores": "interventions",
+    "unfrozen": "polynomials",
 }
 __all__ = ["__version__", *_HOME]
 

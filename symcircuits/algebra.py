@@ -82,6 +82,7 @@ _SPACES = {
     "query": "query space",
     "key": "key space",
     "ov": "value space",
+    "mlp": "hidden space of the MLP",
     "one": "one-dimensional space",
 }
 # In a shortformer layer queries and keys read the stream plus the position; values read the stream alone.
@@ -116,7 +117,8 @@ class Index:
 class Symbol:
     """A named matrix, e.g. ``W_OV[L0H1]``: glyph, label, row and column index.
 
-    ``branch`` is the branch it names in a word (rule 2), if any; ``parts`` the product it abbreviates.
+    ``branch`` is the branch it names in a word (rule 2), if any; ``parts`` the product it abbreviates;
+    ``entrywise`` the words whose entrywise product it is (a pattern without softmax, the inside of a bilinear MLP).
     """
 
     glyph: str
@@ -125,6 +127,7 @@ class Symbol:
     col: Index
     branch: str = ""
     parts: tuple[Factor, ...] = ()
+    entrywise: tuple[Word, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Symbol {self.text}>"
@@ -132,6 +135,8 @@ class Symbol:
     @property
     def text(self) -> str:
         """The name in text notation: ``W_OV[L0H1]``."""
+        if self.entrywise:
+            return "(" + " * ".join(w.enclosed for w in self.entrywise) + ")"
         return f"{self.glyph}[{self.label}]" if self.label else self.glyph
 
     @property
@@ -308,6 +313,11 @@ class Word:
         return "".join(f"scale[{s}] * " for s in self.scales) + " @ ".join(f.text for f in self.fused)
 
     @property
+    def enclosed(self) -> str:
+        """Its text as a factor of an entrywise product."""
+        return self.text if len(self.fused) == 1 and not self.scales else f"({self.text})"
+
+    @property
     def T(self) -> Word:
         """The transposed word."""
         return Word(transpose(self.factors), self.scales)
@@ -402,14 +412,15 @@ def is_score(word: Word) -> bool:
     return any(f.col.space.kind in _JOINTS for f in word.factors[:-1])
 
 
-def check_finished(word: Word, *, scaled: bool | None = None) -> Word:
+def check_finished(word: Word, *, scaled: bool | None = None, ends: Sequence[str] = _ENDS) -> Word:
     """Return the word if it is a finished term (rules 2 and 3), else raise :class:`IllTyped`.
 
-    ``scaled`` says whether the architecture has a score scale (None: either way is taken).
+    ``scaled`` says whether the architecture has a score scale (None: either way is taken); ``ends`` in which kinds of
+    space a word that is no score may end.
     """
     if not is_score(word):
         _check_sides(word.factors)
-        if word.col.space.kind not in _ENDS:
+        if word.col.space.kind not in ends:
             raise IllTyped(
                 f"{word.text} is no finished word: it must end in the model space (the stream) or the output "
                 f"vocabulary (the logits), but {word.fused[-1].text} offers {word.col}. Rule 2 (words): L X R.",

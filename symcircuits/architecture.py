@@ -92,6 +92,8 @@ class Architecture:
     parallel: bool = False
     groups: tuple[int, ...] | None = None
     qk_norm: bool = False
+    softmax: bool = True
+    bilinear: bool = False
 
     @property
     def n_layers(self) -> int:
@@ -163,6 +165,7 @@ class Architecture:
         extra += [f"positions {self.positions}"] if self.positions else []
         extra += [f"{self.norm} norm" + ("" if self.gains else " without gain")] if self.norm else []
         extra += ["normed queries and keys"] if self.qk_norm else []
+        extra += [] if self.softmax else ["no softmax"]
         extra += [self._mlp_words()] if self.mlps else []
         extra += ["biases"] if self.biases else []
         extra += [] if self.scale else ["no score scale"]
@@ -172,7 +175,8 @@ class Architecture:
 
     def _mlp_words(self) -> str:
         where = "" if len(self.mlps) == self.n_layers else f" in layers {','.join(map(str, sorted(self.mlps)))}"
-        return ("gated " if self.gated else "") + ("parallel " if self.parallel else "") + f"MLPs{where}"
+        kind = "bilinear " if self.bilinear else "gated " if self.gated else ""
+        return kind + ("parallel " if self.parallel else "") + f"MLPs{where}"
 
 
 def possible_biases(architecture: Architecture) -> tuple[str, ...]:
@@ -231,6 +235,8 @@ def transformer(
     parallel: bool = False,
     groups: Iterable[int] | None = None,
     qk_norm: bool = False,
+    softmax: bool = True,
+    bilinear: bool = False,
 ) -> Architecture:
     """Describe a transformer: heads per layer, positions, biases, norms, MLPs, key/value groups.
 
@@ -239,9 +245,12 @@ def transformer(
     ``final``), True for all, False for none (folded). ``mlps``: the layers that have an MLP, True for all; what an MLP
     writes is a source of its own. ``gated``: MLPs have a gate; ``parallel``: they read the stream that attention reads.
     ``groups``: the number of key/value heads of each layer, which divides its number of heads. ``qk_norm``: every head
-    takes an RMS norm, with the gain of its layer, of its queries and of its keys. The rest as in
+    takes an RMS norm, with the gain of its layer, of its queries and of its keys. ``softmax=False``: the pattern is the
+    masked scores themselves; ``bilinear``: MLPs are gated without activation, ``((X W_in^T) * (X W_gate^T)) W_out^T``:
+    both expand with nothing held fixed but norms (:func:`symcircuits.unfrozen`). The rest as in
     :func:`attention_only`. Raises ValueError on anything else. Source: Ba et al. 2016 and Zhang and Sennrich 2019 for
-    the norms, Ainslie et al. 2023 for groups; the paper, "Handling Layer Normalization" and "MLP Layers".
+    the norms, Ainslie et al. 2023 for groups, Pearce et al. 2024 for bilinear MLPs; the paper, "Handling Layer
+    Normalization" and "MLP Layers".
 
     >>> str(transformer((2, 2), norm="LN", mlps=True))
     'transformer, heads 2,2, LN norm, MLPs'
@@ -252,16 +261,19 @@ def transformer(
     if norm not in NORMS:
         raise ValueError(f'norm must be None, "LN" or "RMS", not {norm!r}')
     flags = {"scale": scale, "causal": causal, "unembed": unembed, "gated": gated, "parallel": parallel}
-    flags["qk_norm"] = qk_norm
+    flags |= {"qk_norm": qk_norm, "softmax": softmax, "bilinear": bilinear}
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, not {flag!r}")
     layers = _mlp_layers(mlps, len(counts))
-    if not layers and (gated or parallel):
-        raise ValueError(f"{'gated' if gated else 'parallel'} says what MLPs are like, but there are none (see mlps)")
+    if not layers and (gated or parallel or bilinear):
+        word = "bilinear" if bilinear else "gated" if gated else "parallel"
+        raise ValueError(f"{word} says what MLPs are like, but there are none (see mlps)")
+    if positions == "alibi" and not softmax:
+        raise ValueError("ALiBi adds to what softmax takes, which is no path term; without softmax it is not supported")
     plain = Architecture(
-        counts, positions, frozenset(), scale, causal, unembed, norm, frozenset(), layers, gated, parallel,
-        _groups(groups, counts), qk_norm,
+        counts, positions, frozenset(), scale, causal, unembed, norm, frozenset(), layers, gated or bilinear,
+        parallel, _groups(groups, counts), qk_norm, softmax, bilinear,
     )  # fmt: skip
     named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))
     return replace(plain, biases=named, gains=_gains(gains, plain))

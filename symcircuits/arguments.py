@@ -34,13 +34,14 @@ SIZES: Final = {
     "query": "d_head",
     "key": "d_head",
     "ov": "d_head",
+    "mlp": "d_mlp",
     "one": "1",
 }
 _BATCHED: Final = ("t", "A", "D", "mlp")
-_OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov")  # spaces whose size is their owner's
+_OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov", "mlp")  # spaces whose size is their owner's
 # Every array that a model can hand over; what is none of these is a mistake.
 _KNOWN: Final = re.compile(
-    r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|(A|R|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
+    r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|mask_L\d+|(A|R|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
     r"|(D|gain|b_N)_([LM]\d+|final|[QK](\d+|L\d+[HG]\d+))|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
 )
 _MEANING: Final = {
@@ -57,6 +58,7 @@ _MEANING: Final = {
     "C": "I - 1 1^T / d_model",
     "gain": "gain of the norm, diagonal",
     "mlp": "what the MLP writes",
+    "mask": "which keys a query may attend to: 1 or 0",
 }
 
 

@@ -11,7 +11,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, final, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,10 +19,12 @@ import numpy.typing as npt
 
 from symcircuits.architecture import FINAL
 from symcircuits.expansion import Expansion, Term, composition_of
+from symcircuits.factors import RunFactors
 from symcircuits.model import Run
 from symcircuits.paths import Paths, path_branches
+from symcircuits.polynomials import Unfrozen
+from symcircuits.polynomials.values import UnfrozenValues
 from symcircuits.rings import Floats
-from symcircuits.structured import Centring, Diagonal
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices, walk_marked
 
@@ -33,36 +35,6 @@ _KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, el
 # Of each run the stream after so many layers of its program, by mark.
 _STREAMS: WeakKeyDictionary[Run, tuple[int, dict[Mark, Any]]] = WeakKeyDictionary()
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
-
-
-class _Factors(Mapping[str, Any]):
-    """A run's arrays as products need them: biases as columns, the matrices of norms not written out."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
-
-    def _make(self, name: str) -> Any:
-        glyph, _, label = name.partition("_")
-        if glyph == "D":
-            return Diagonal(self._run.norms[label])
-        if glyph == "C":
-            return Centring(self._run.model.d_model)
-        array = self._run.arrays[name]
-        if glyph == "gain":
-            return Diagonal(array)
-        return array[:, None] if array.ndim == 1 else array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._run.arrays)
-
-    def __len__(self) -> int:
-        return len(self._run.arrays)
 
 
 @final
@@ -76,7 +48,7 @@ class Values:
     def __init__(self, expansion: Expansion, run: Run) -> None:
         self.expansion, self.run = expansion, run
         known = {"embed": run.arrays["X0"]}
-        self.matrices = Matrices(_Factors(run), Floats(run.dtype), known)
+        self.matrices = Matrices(RunFactors(run), Floats(run.dtype), known)
         self._batch = tuple(np.shape(run.tokens)[:-1])
 
     def __len__(self) -> int:
@@ -219,10 +191,15 @@ class _Keys:
             self._held[query] = held
 
 
-def evaluate(expansion: Expansion, run: Run) -> Values:
+@overload
+def evaluate(expansion: Expansion, run: Run) -> Values: ...
+@overload
+def evaluate(expansion: Unfrozen, run: Run) -> UnfrozenValues: ...
+def evaluate(expansion: Expansion | Unfrozen, run: Run) -> Values | UnfrozenValues:
     """The values of the terms of an expansion on a run; ``.total()`` sums them without a list.
 
-    Raises ValueError when the expansion belongs to another architecture than the run's model.
+    Of an :func:`~symcircuits.unfrozen` expansion too (``.by_degree()`` gives its sums by degree). Raises ValueError
+    when the expansion belongs to another architecture than the run's model.
 
     >>> import symcircuits as sc
     >>> arch = sc.attention_only((2, 2))
@@ -231,7 +208,8 @@ def evaluate(expansion: Expansion, run: Run) -> Values:
     >>> len(list(values)), bool(abs(values.total() - run.logits).max() < 1e-12)
     (9, True)
     """
-    for given, kind, what in ((expansion, Expansion, "an expansion"), (run, Run, "a run (see model.run)")):
+    kinds = (Expansion, Unfrozen)
+    for given, kind, what in ((expansion, kinds, "an expansion"), (run, Run, "a run (see model.run)")):
         if not isinstance(given, kind):
             raise TypeError(f"evaluate(expansion, run): {what} is needed there, not {given!r}")
     if expansion.architecture != run.model.architecture:
@@ -239,7 +217,7 @@ def evaluate(expansion: Expansion, run: Run) -> Values:
             f"this expansion is of [{expansion.architecture}], but the run is of a model that is "
             f"[{run.model.architecture}]; expand model.architecture"
         )
-    return Values(expansion, run)
+    return UnfrozenValues(expansion, run) if isinstance(expansion, Unfrozen) else Values(expansion, run)
 
 
 # ---------------------------------------------------------------------------------------------- closure

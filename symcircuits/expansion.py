@@ -272,6 +272,8 @@ class Expansion:
         seen = layers[-1:] if self.architecture.norm else layers  # norms stand before every reader, or nowhere
         if self.architecture.positions == "rotary" or self.architecture.qk_norm:
             seen = ()  # every key is turned by its own angle, or scaled
+        if not self.architecture.softmax:
+            seen = ()  # rows of patterns do not sum to one, and nothing is dropped
         names = {s.name for layer in seen for s in layer.sources if s.is_bias}
         return self._with(Clause("from_source", frozenset(names), "key"))
 

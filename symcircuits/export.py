@@ -42,12 +42,15 @@ def word_expr(word: Word, sizes: Mapping[str, Any] | None = None) -> Any:
 
 
 def _expression(word: Word, given: Mapping[str, Any], ones: Any) -> Any:
-    from sympy import MatMul, Symbol
+    from sympy import HadamardProduct, MatMul, Symbol
 
     scales = [Symbol(f"scale_{label}") for label in word.scales]
     factors, matrices = _written(word), []
     for f in factors:
-        matrix = ones if f.symbol.glyph == "ones" else _matrix(f.symbol, given)
+        if f.symbol.entrywise:
+            matrix = HadamardProduct(*(_expression(w, given, ones) for w in f.symbol.entrywise))
+        else:
+            matrix = ones if f.symbol.glyph == "ones" else _matrix(f.symbol, given)
         matrices.append(matrix.T if f.marked else matrix)
     cut = next((i for i, f in enumerate(factors) if f.symbol.glyph == "R"), None)
     if cut is not None:
@@ -99,7 +102,8 @@ def _dimension(name: str, given: Mapping[str, Any]) -> Any:
 
     if name == "1":
         return Integer(1)
-    found = given.get(name, given.get("d_head") if name.startswith("d_head_") else None)
+    kind = name.rpartition("_")[0]
+    found = given.get(name, given.get(kind) if kind in ("d_head", "d_mlp") else None)
     return Symbol(name, integer=True, positive=True) if found is None else found
 
 
@@ -107,7 +111,7 @@ def _given_sizes(sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The given sizes, checked: known names, whole numbers from 1 on (or SymPy's whole symbols)."""
     known = sorted({size for size in SIZES.values() if size != "1"})
     for name, value in sizes.items():
-        if name not in known and not re.fullmatch(r"d_head_L\d+[HG]\d+", name):
+        if name not in known and not re.fullmatch(r"d_head_L\d+[HG]\d+|d_mlp_L\d+", name):
             raise ValueError(f"there is no size {name!r}; the sizes are {', '.join(known)}, d_head_L0H1, ...")
         whole = hasattr(value, "__index__") and not isinstance(value, bool) and value >= 1
         if not whole and getattr(value, "is_integer", None) is not True:
@@ -134,6 +138,9 @@ def _printer() -> Any:
                 raise NotImplementedError(f"cannot print the power {expr}")
             return "(" + " @ ".join([self.parenthesize_matrix(base)] * int(power)) + ")"
 
+        def _print_HadamardProduct(self, expr: Any) -> str:
+            return "(" + "*".join(self.parenthesize_matrix(m) for m in expr.args) + ")"
+
         def _print_Transpose(self, expr: Any) -> str:
             return f"{self.parenthesize_matrix(expr.arg)}.swapaxes(-1, -2)"
 
@@ -144,14 +151,23 @@ def _printer() -> Any:
     return BatchPrinter
 
 
+def _collect(word: Word, needed: dict[str, Any]) -> None:
+    """Add what a word needs, by argument name: its symbols, None for a scale."""
+    needed |= {f"scale_{label}": None for label in word.scales}
+    for f in _written(word):
+        for inner in f.symbol.entrywise:
+            _collect(inner, needed)
+        if not f.symbol.entrywise and f.symbol.argument not in needed:
+            needed[f.symbol.argument] = f.symbol
+
+
 def _compile(words: Sequence[Word]) -> tuple[Inputs, list[str], Callable[..., Any]]:
     """What the words need, in order of first appearance, their sources, and one function for all."""
     from sympy import MatrixSymbol, Symbol, lambdify
 
     needed: dict[str, Any] = {}
     for word in words:
-        needed |= {f"scale_{label}": None for label in word.scales}
-        needed |= {f.symbol.argument: f.symbol for f in _written(word) if f.symbol.argument not in needed}
+        _collect(word, needed)
     ones = MatrixSymbol("ones", _dimension("n_context", {}), 1)
     letters = [
         ones if name == "ones" else Symbol(name) if symbol is None else _matrix(symbol, {})

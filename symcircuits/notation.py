@@ -29,14 +29,19 @@ _GLYPHS = {
     "W_OV": "W_{OV}", "W_QK": "W_{QK}",
     "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "b_N": "b_N", "R": "R_{j-i}",
     "b_V": "b_V", "b_O": "b_O", "b_Q": "b_Q", "b_K": "b_K", "b_U": "b_U",
-    "scale": "s",
+    "scale": "s", "mask": r"\mathcal{M}",
+    "W_in": r"W_{\mathrm{in}}", "W_gate": r"W_{\mathrm{gate}}", "W_out": r"W_{\mathrm{out}}",
+    "b_in": r"b_{\mathrm{in}}", "b_gate": r"b_{\mathrm{gate}}", "b_out": r"b_{\mathrm{out}}",
 }  # fmt: skip
 # What stands in a formula only where a model has it; its letter is free in the others.
-_SOMETIMES: Final = frozenset(["P", "D", "C", "gain", "mlp", "b_N", "R"])
+_INSIDE: Final = ("W_in", "W_gate", "W_out", "b_in", "b_gate", "b_out")  # of an MLP
+_SOMETIMES: Final = frozenset(["P", "D", "C", "gain", "mlp", "b_N", "R", "mask", *_INSIDE])
 
 NOTATIONS: Final = ("row", "paper", "transformerlens")
 # TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
-FLIPPED: Final = frozenset(["W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_OV", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U"])
+FLIPPED: Final = frozenset(
+    ["W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_OV", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U", *_INSIDE]
+)
 SHORTER: Final = {"W_OV": "OV", "W_QK": "QK"}  # its names in text notation
 _CONVENTIONS: Final = {
     "row": "the row convention, matrices in the paper's shapes",
@@ -199,7 +204,9 @@ def symbol_latex(symbol: Symbol, transposed: bool = False, notation: Notation = 
 
 
 def factor_latex(factor: Factor, notation: Notation = ROW) -> str:
-    """A factor in LaTeX."""
+    """A factor in LaTeX; an entrywise product in parentheses."""
+    if factor.symbol.entrywise:
+        return _entrywise(factor, notation, _LATEX)
     return symbol_latex(factor.symbol, factor.marked, notation)
 
 
@@ -210,7 +217,9 @@ def letter_text(glyph: str, label: str, transposed: bool, notation: Notation = R
 
 
 def factor_text(factor: Factor, notation: Notation = ROW) -> str:
-    """A factor in text notation."""
+    """A factor in text notation; an entrywise product in parentheses."""
+    if factor.symbol.entrywise:
+        return _entrywise(factor, notation, _TEXT)
     return letter_text(factor.symbol.glyph, factor.symbol.label, factor.marked, notation)
 
 
@@ -277,12 +286,25 @@ class _Signs(NamedTuple):
     acts: str
     comma: str
     identity: str
+    entrywise: tuple[str, str, str, str]  # what opens, stands between, closes and transposes it
 
 
-_TEXT = _Signs(factor_text, scale_text, " @ ", " * ", " (x) ", "(", ")", " ", ", ", "Id")
+_TEXT = _Signs(factor_text, scale_text, " @ ", " * ", " (x) ", "(", ")", " ", ", ", "Id", ("(", " * ", ")", ".T"))
 _LATEX = _Signs(
-    factor_latex, scale_latex, r"\,", r"\,", r" \otimes ", r"\bigl(", r"\bigr)", r"\,", r",\; ", r"\mathrm{Id}"
-)
+    factor_latex, scale_latex, r"\,", r"\,", r" \otimes ", r"\bigl(", r"\bigr)", r"\,", r",\; ", r"\mathrm{Id}",
+    (r"\left(", r"\odot ", r"\right)", r"^{\mathsf{T}}"),
+)  # fmt: skip
+
+
+def _entrywise(factor: Factor, notation: Notation, signs: _Signs) -> str:
+    """``(mask[L0] * (X0 @ W_QK[L0H0] @ X0.T))``: each word of several factors enclosed."""
+    opening, times, closing, transposed = signs.entrywise
+    words = []
+    for word in factor.symbol.entrywise:
+        alone = len(word.fused) == 1 and not word.scales
+        text = _written(word, notation, signs)
+        words.append(text if alone else opening + text + closing)
+    return opening + times.join(words) + closing + (transposed if factor.marked else "")
 
 
 def _written(word: Word, notation: Notation, signs: _Signs) -> str:

@@ -18,8 +18,8 @@ from symcircuits.algebra import Factor, Index, Space, Symbol
 from symcircuits.architecture import FINAL, Architecture, Head, as_head
 
 __all__ = [
-    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "norm", "pattern", "readout", "rotation",
-    "stream_program", "weight",
+    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "mask", "mlp_bias", "mlp_out",
+    "mlp_readout", "norm", "pattern", "readout", "rotation", "stream_program", "weight",
 ]  # fmt: skip
 
 
@@ -232,6 +232,21 @@ def rotation(arch: Architecture, head: Head) -> tuple[Factor, ...]:
     return (Factor(Symbol("R", head.label, row, col)),)
 
 
+def mask(head: Head) -> Symbol:
+    """``mask``, one where a query may attend to a key and zero elsewhere, ``[n_context, n_context]``."""
+    return Symbol("mask", f"L{head.layer}", Index(_CONTEXT), Index(_CONTEXT))
+
+
+def mlp_out(layer: int) -> Symbol:
+    """``W_out`` of a layer's MLP, ``[d_model, d_mlp]``."""
+    return Symbol("W_out", f"L{layer}", _model(layer + 1), Index(Space("mlp", f"L{layer}"), True))
+
+
+def mlp_bias(layer: int) -> tuple[Factor, ...]:
+    """``1 b_out^T`` of a layer's MLP."""
+    return _bias("b_out", f"L{layer}", _model(layer + 1))
+
+
 # --------------------------------------------------------------------------------------------- programs
 def stream_program(arch: Architecture, n_layers: int) -> Program:
     """The layers that write the residual stream up to ``n_layers``: embedding, then attention (and MLP) layers."""
@@ -244,6 +259,29 @@ def stream_program(arch: Architecture, n_layers: int) -> Program:
 
 def _position_symbol(space: Space, context: Space) -> Symbol:
     return Symbol("P", "", Index(context, False, 0), Index(space, False, 0))
+
+
+def mlp_readout(arch: Architecture, layer: int) -> Readout:
+    """The two sides of a bilinear MLP, what ``W_in`` and what ``W_gate`` read: the stream, or that before the heads.
+
+    >>> from symcircuits.architecture import transformer
+    >>> [len(side) for side in mlp_readout(transformer((1,), mlps=True, bilinear=True), 0).sides]
+    [3, 3]
+    """
+    point = layer if arch.parallel else layer + 1
+    program = stream_program(arch, layer)
+    if not arch.parallel:
+        heads = _block(arch, layer)
+        program += (Layer(heads.branches, tuple(s for s in heads.sources if s.kind != "mlp")),)
+    read = norm(arch, f"M{layer}" if arch.norm else "", point)
+    sides = []
+    for kind in ("in", "gate"):
+        hidden = Index(Space("mlp", f"L{layer}"))
+        w, more = Symbol(f"W_{kind}", f"L{layer}", hidden, Index(read.model, True, point)), tuple[Source, ...]()
+        if f"b_{kind}[L{layer}]" in arch.biases:
+            more = (Source(f"b_{kind}[L{layer}]", _bias(f"b_{kind}", f"L{layer}", hidden, read.context)),)
+        sides.append((*program, _reading(read, w, more)))
+    return Readout(arch, f"mlp:L{layer}", tuple(sides))
 
 
 def _block(arch: Architecture, layer: int) -> Layer:

@@ -96,10 +96,11 @@ class Term:
         """Whether it is constant along the keys, so that softmax does not see it.
 
         So it is where the key side starts from a bias and meets no norm: ``b_K``, and ``b_O``, ``b_V`` because the
-        rows of the patterns they go through sum to one. A norm scales every key by its own ``1 / sigma``, and rotary
-        positions turn every key by its own angle.
+        rows of the patterns they go through sum to one (never without softmax). A norm scales every key by its own
+        ``1 / sigma``, and rotary positions turn every key by its own angle.
         """
-        if len(self.paths) != 2 or not self.paths[1].source.is_bias or self.readout.architecture.positions == "rotary":
+        arch = self.readout.architecture
+        if len(self.paths) != 2 or not self.paths[1].source.is_bias or arch.positions == "rotary" or not arch.softmax:
             return False
         branches = path_branches(self.readout.sides[1], self.paths[1])
         return not any(f.symbol.glyph == "D" for b in branches for f in b.left)

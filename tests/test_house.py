@@ -47,6 +47,8 @@ LAYERS = (
     "symbolic",
     "model",
     "tree",
+    "factors",
+    "polynomials",  # nothing held fixed: models without softmax, bilinear MLPs
     "evaluation",
     "compact",
     "closing",

@@ -129,7 +129,7 @@ def _collected(frame: Frame, target: Target, everything: Expr) -> Draft:
         count = formula if frame.generic else Number(len(members))
         families.append(Family(plus(members), composition, count, order))
     claim = Claim((target, everything, Sum(tuple(families))))
-    unseen = any(softmax_invisible(expr) for _, expr in frame.terms)
+    unseen = frame.architecture.softmax and any(softmax_invisible(expr) for _, expr in frame.terms)
     reason = reasons.collected(frame) + (reasons.unseen(frame) if unseen else "")
     return Draft("collecting by composition type", (claim,), reason, complete=True, softmax=unseen)
 

@@ -6,7 +6,8 @@ queries ``Y W_Q^T + 1 b_Q^T`` and keys ``Y W_K^T + 1 b_K^T`` (of ``Y + P``, wher
 ``A (Y W_V^T + 1 b_V^T) W_O^T``; a layer adds its heads and ``1 b_O^T``, then its MLP of ``norm(X)``; logits are
 ``norm(X) W_U^T + 1 b_U^T``. An LN is ``(x - mean) / sqrt(var + eps) * gain + b_N``, an RMS norm
 ``x / sqrt(mean of squares + eps) * gain``, row by row. Rotary positions turn queries and keys, ALiBi adds
-``-slope |i - j|`` to scores, soft caps are ``cap tanh(x / cap)``.
+``-slope |i - j|`` to scores, soft caps are ``cap tanh(x / cap)``. Without softmax the pattern is the scores, 0 where
+they are masked; a bilinear MLP is ``((x W_in^T) * (x W_gate^T)) W_out^T``, with biases.
 Source: Elhage, Nanda, Olsson et al., "A Mathematical Framework for Transformer Circuits" (2021), "Transformer
 Overview"; Press et al., "Shortformer" (2021), for the position in queries and keys only; Ba et al. (2016), Zhang and
 Sennrich (2019) for the norms; Shazeer (2020) for gated MLPs.
@@ -196,16 +197,21 @@ class _Pass:
                 record.products[name] = product
             record.scores[name] = np.where(allowed, score, read.dtype.type(-np.inf))
             given = self.changes.given.get(name)
-            record.patterns[name] = _softmax(record.scores[name]) if given is None else given
+            record.patterns[name] = self.pattern(record.scores[name], allowed) if given is None else given
             values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
             result = (record.patterns[name] @ values) @ transpose(self.w[f"W_O_{head}"])
             record.results[name] = np.zeros_like(result) if name in self.changes.removed else result
             after = after + record.results[name]
         return after + self.w[f"b_O_L{layer}"] if f"b_O_L{layer}" in self.w else after
 
+    def pattern(self, scores: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+        """How much each query takes from each key, exactly 0 where it is masked."""
+        return _softmax(scores) if self.architecture.softmax else np.where(allowed, scores, scores.dtype.type(0))
+
     def mlp(self, layer: int, stream: Array) -> Array:
         """What the MLP of a layer adds: ``W_out act(W_in y)``, or ``W_out (act(W_gate y) * W_in y)`` with a gate."""
-        read, activation = self.normed(stream, f"M{layer}"), ACTIVATIONS[self.settings.activation]
+        name = "identity" if self.architecture.bilinear else self.settings.activation
+        read, activation = self.normed(stream, f"M{layer}"), ACTIVATIONS[name]
         inner = self.affine(read, f"W_in_L{layer}", f"b_in_L{layer}")
         if self.architecture.gated:
             inner = activation(self.affine(read, f"W_gate_L{layer}", f"b_gate_L{layer}")) * inner

@@ -30,23 +30,28 @@ class Frozen:
     normed: Mapping[str, Array] = field(default_factory=dict)
 
 
-def matrix_names(architecture: Architecture) -> tuple[str, ...]:
+def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[str, ...]:
     """The names of all that :func:`frozen` reads; those that start with ``scale_`` are scalars.
+
+    ``computed``: as there, masks and the weights of bilinear MLPs in place of what is made of them.
 
     >>> from symcircuits.architecture import attention_only
     >>> matrix_names(attention_only((1,)))
     ('t', 'W_E', 'W_Q_L0H0', 'W_K_L0H0', 'W_V_L0H0', 'W_O_L0H0', 'W_U', 'A_L0H0', 'scale_L0H0')
     """
-    inside = ("W_in_", "W_gate_", "W_out_", "b_in_", "b_gate_", "b_out_", "gain_M", "b_N_M")  # of an MLP
+    opened = computed and architecture.bilinear
+    inside = () if opened else ("W_in_", "W_gate_", "W_out_", "b_in_", "b_gate_", "b_out_", "gain_M", "b_N_M")
     weights = ["P" if n == "W_pos" else n for n in weight_axes(architecture) if not n.startswith(inside)]
     labels = [str(head) for head in architecture.all_heads]
     given = [f"A_{label}" for label in labels]
-    given += [f"D_{label}" for label in architecture.norm_labels if label[0] != "M"]
+    if computed and not architecture.softmax:
+        given = [f"mask_L{layer}" for layer in range(architecture.n_layers)]
+    given += [f"D_{label}" for label in architecture.norm_labels if opened or label[0] != "M"]
     if architecture.qk_norm:
         given += [f"D_Q{label}" for label in labels]
         given += [f"D_K{label}" for layer in range(architecture.n_layers) for label in architecture.key_values(layer)]
     given += ["C"] if architecture.norm == "LN" else []
-    given += [f"mlp_L{layer}" for layer in sorted(architecture.mlps)]
+    given += [] if opened else [f"mlp_L{layer}" for layer in sorted(architecture.mlps)]
     given += [f"R_{label}" for label in labels] if architecture.positions == "rotary" else []
     given += [f"scale_{label}" for label in labels] if architecture.scale else []
     return ("t", *weights, *given, *(["ones"] if architecture.biases else []))
@@ -70,7 +75,7 @@ def matrices_of(run: Run) -> dict[str, Array]:
     return found | {name: np.diag(array) for name, array in found.items() if name.startswith("gain_")}
 
 
-def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) -> Frozen:
+def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, computed: bool = False) -> Frozen:
     """The forward pass of the definition with attention patterns, norms and MLP outputs held fixed, over a ring.
 
     ``X_0 = t W_E^T (+ P)``; heads and logits read ``Y = D X C^T gain^T + 1 b_N^T`` where there is a norm (no ``C`` in
@@ -78,6 +83,9 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) 
     factors where positions is "shortformer", with row i of each times ``R_i`` where it is "rotary", neither masked nor
     put through a softmax; a head adds
     ``A (Y W_V^T + 1 b_V^T) W_O^T``, a layer ``1 b_O^T`` and its ``mlp`` too; logits ``Y W_U^T + 1 b_U^T``.
+
+    ``computed``: patterns without softmax are computed, ``A = mask * scores`` entry by entry, and so is what bilinear
+    MLPs write, ``((Y W_in^T + 1 b_in^T) * (Y W_gate^T + 1 b_gate^T)) W_out^T + 1 b_out^T``; only norms are held fixed.
 
     ``matrices``, by argument name: ``t [n, d_vocab]``, ``W_E [d_model, d_vocab]``, ``P [n, d_model]``, ``A_L0H1
     [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, ``R_L0H1 [n, d_head, d_head]``, scalars ``scale_L0H1``,
@@ -94,7 +102,7 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) 
     >>> field.equal(logits, field.asarray(x["t"].astype(object) @ x["W_E"].T @ x["W_U"].T))
     True
     """
-    pass_ = _Pass(architecture, matrices, ring)
+    pass_ = (_Computed if computed else _Pass)(architecture, matrices, ring)
     stream = pass_.through(pass_.at("t"), "W_E")
     if architecture.positions == "standard":
         stream = ring.add(stream, pass_.at("P"))
@@ -105,11 +113,12 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring) 
         after = stream
         for head in architecture.layer_heads(layer):
             scores[str(head)] = pass_.scores(head, read)
-            results[str(head)] = pass_.result(head, normed)
+            results[str(head)] = pass_.result(head, normed, pass_.pattern(head, scores[str(head)]))
             after = ring.add(after, results[str(head)])
         if f"b_O[L{layer}]" in architecture.biases:
             after = ring.add(after, pass_.through(pass_.at("ones"), f"b_O_L{layer}"))
-        stream = ring.add(after, pass_.at(f"mlp_L{layer}")) if layer in architecture.mlps else after
+        read = stream if architecture.parallel else after
+        stream = ring.add(after, pass_.mlp(layer, read)) if layer in architecture.mlps else after
         streams.append(stream)
     logits = None
     if architecture.unembed:
@@ -173,7 +182,36 @@ class _Pass:
         """Row i times the i-th matrix of ``R [n, d_head, d_head]``."""
         return self.ring.matmul(rows[..., :, None, :], self.at(f"R_{head}"))[..., :, 0, :]
 
-    def result(self, head: Head, stream: Array) -> Array:
+    def pattern(self, head: Head, scores: Array) -> Array:
+        """The pattern of a head: given."""
+        return self.at(f"A_{head}")
+
+    def mlp(self, layer: int, stream: Array) -> Array:
+        """What the MLP of a layer writes: given."""
+        return self.at(f"mlp_L{layer}")
+
+    def result(self, head: Head, stream: Array, pattern: Array) -> Array:
         shared = self.architecture.key_value(head)
         values = self.affine(stream, f"W_V_{shared}", f"b_V_{shared}", f"b_V[{shared}]")
-        return self.through(self.ring.matmul(self.at(f"A_{head}"), values), f"W_O_{head}")
+        return self.through(self.ring.matmul(pattern, values), f"W_O_{head}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed(_Pass):
+    """The pass in which what is a polynomial is computed: patterns without softmax, bilinear MLPs."""
+
+    def pattern(self, head: Head, scores: Array) -> Array:
+        if self.architecture.softmax:
+            return self.at(f"A_{head}")
+        return self.ring.times(self.at(f"mask_L{head.layer}"), scores)
+
+    def mlp(self, layer: int, stream: Array) -> Array:
+        if not self.architecture.bilinear:
+            return self.at(f"mlp_L{layer}")
+        y = self.normed(stream, f"M{layer}")
+        inner, gate = (self.affine(y, f"W_{k}_L{layer}", f"b_{k}_L{layer}", f"b_{k}[L{layer}]") for k in ("in", "gate"))
+        hidden = self.ring.times(inner, gate)
+        out = self.through(hidden, f"W_out_L{layer}")
+        if f"b_out[L{layer}]" not in self.architecture.biases:
+            return out
+        return self.ring.add(out, self.through(self.at("ones"), f"b_out_L{layer}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +63,8 @@ class Model:
             array.flags.writeable = False
         sizes = check_shapes(axes, arrays, {})
         check_windows(self.settings.windows, self.architecture.n_layers)
+        if self.settings.score_cap is not None and not self.architecture.softmax:
+            raise ValueError("a soft cap on scores stands before a softmax, and this model has none")
         if self.architecture.positions == "rotary":
             for axis in sizes:
                 if axis.startswith("d_head of queries"):
@@ -173,7 +176,8 @@ class Run:
 class Arrays(Mapping[str, Array]):
     """Everything a term needs, by argument name, in one dtype; what is derived is made when it is asked for.
 
-    The weights and biases, ``A_L0H1 [..., n, n]``, ``scale_L1H0 []``, ``ones [n, 1]``, ``P [n, d_model]`` (the
+    The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` (1 where a query may attend
+    to a key, else 0), ``scale_L1H0 []``, ``ones [n, 1]``, ``P [n, d_model]`` (the
     rows of W_pos in use), ``t [..., n, d_vocab]`` (one-hot), ``X0 = t W_E^T``, ``W_OV_L0H1 = W_O W_V`` and
     ``W_QK_L1H0 = W_Q^T W_K`` ``[d_model, d_model]``. KeyError on another name.
     """
@@ -245,6 +249,7 @@ def _arrays(model: Model, w: Mapping[str, Array], tokens: npt.NDArray[np.int64],
 
     makers: dict[str, Callable[[], Array]] = {"t": one_hot, "X0": lambda: transpose(w["W_E"])[tokens]}
     makers |= {f"D_{label}": diagonal(scales) for label, scales in record.norms.items()}
+    makers |= {f"mask_{label}": partial(allowed.astype, dtype) for label, allowed in record.masks.items()}
     if architecture.norm == "LN":
         makers["C"] = lambda: np.eye(model.d_model, dtype=dtype) - dtype.type(1 / model.d_model)
     if architecture.positions == "rotary":

@@ -157,7 +157,7 @@ def _held_fixed(frame: Frame, result: Result | None) -> str:
     if frame.head is not None:
         linear = "the scores are bilinear: linear in what enters the query side, and linear in what enters the key side"
     else:
-        makers = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"]
+        makers = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"] * arch.softmax
         patterns += f" (with all that makes them: {_listed(makers)})"
         after = [name for name in ("b_N[final]", "b_U") if name in frame.biases]
         linear = "every formula is linear in what enters the stream" + "".join(f" and in `{name}`" for name in after)

@@ -9,8 +9,9 @@
 Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.algebra`), *same names* (labels, orders,
 counts and numbers of terms are what their words say) and *basis freedom* (a random
 invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
-changes a term of the stream as it changes the stream; exact). Of a model also *sum of parts*: after every layer the
-stream is the one before and what heads, b_O and MLP add.
+changes a term of the stream as it changes the stream; exact). Of models that are polynomials, without softmax or with
+bilinear MLPs, *nothing frozen*: what is multiplied out, against a pass that computes patterns and MLPs. Of a model also
+*sum of parts*: after every layer the stream is the one before and what heads, b_O and MLP add.
 
 A row that looked at nothing never holds: it says that it was not run, or it fails.
 """
@@ -29,6 +30,7 @@ from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, expand
 from symcircuits.model import Model, Run, random_model
 from symcircuits.verification.names import check_names
+from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types, expands
 from symcircuits.verification.report import Check, Report
 from symcircuits.verification.rows import (
     LETTERS_LIMIT,
@@ -49,7 +51,7 @@ __all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
 TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
 ROWS = (
     "types", "same names", "same algebra", "same letters", "same polynomial", "basis freedom",
-    "same transformer, lambdified", "same transformer",
+    "same transformer, lambdified", "same transformer", "nothing frozen: types", "nothing frozen",
 )  # fmt: skip
 
 
@@ -88,6 +90,8 @@ def verify(
         "basis freedom": lambda g: check_basis(g, seed, max_terms),
         "same transformer, lambdified": lambda g: check_lambdified(g, run, seed, max_terms),
         "same transformer": lambda g: check_transformer(g, run, seed, max_terms),
+        "nothing frozen: types": lambda g: check_unfrozen_types(g, max_terms) if expands(g) else None,
+        "nothing frozen": lambda g: check_nothing_frozen(g, run, seed, max_terms) if expands(g) else None,
     }
     rows: list[Check] = []
     for group in _groups(expansions):

@@ -297,7 +297,8 @@ def _closures(
     worst = max(found, key=lambda c: np.inf if not c.passed else (c.error / c.bound if c.bound else 0.0))
     details = {"tokens": list(np.shape(run.tokens)), "dtype": str(run.dtype), "worst": worst.target, "seed": seed}
     passed = all(c.passed for c in found)
-    message = f"softmax model = {what}" if passed else f"{worst.target}: the model differs from {what}"
+    kind = "softmax model" if run.model.architecture.softmax else "model"
+    message = f"{kind} = {what}" if passed else f"{worst.target}: the model differs from {what}"
     return Check(name, named(group), passed, worst.error, worst.bound, message, details)
 
 

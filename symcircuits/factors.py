@@ -1,0 +1,41 @@
+"""A run's arrays as the walk multiplies with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from symcircuits.model import Run
+from symcircuits.structured import Centring, Diagonal
+
+__all__ = ["RunFactors"]
+
+
+class RunFactors(Mapping[str, Any]):
+    """A run's arrays as products need them: biases as columns, the matrices of norms not written out."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> Any:
+        glyph, _, label = name.partition("_")
+        if glyph == "D":
+            return Diagonal(self._run.norms[label])
+        if glyph == "C":
+            return Centring(self._run.model.d_model)
+        array = self._run.arrays[name]
+        if glyph == "gain":
+            return Diagonal(array)
+        return array[:, None] if array.ndim == 1 else array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._run.arrays)
+
+    def __len__(self) -> int:
+        return len(self._run.arrays)

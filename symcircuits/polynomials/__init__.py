@@ -1,0 +1,193 @@
+"""Nothing frozen: patterns without softmax and bilinear MLPs multiplied out too, so that terms are polynomials.
+
+``unfrozen(expansion)`` is the sequence of all terms; each is a path in which the pattern of every head is replaced by
+one of the masked score terms of which it is the sum, and a bilinear MLP by one of its entrywise products, to the end.
+Source: own derivation; Pearce et al. 2024 for the bilinear MLP as a sum over pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, overload
+
+from symcircuits.architecture import Architecture
+from symcircuits.expansion import MAX_LISTED, Expansion
+from symcircuits.notation import ROW, Notation, amount
+from symcircuits.polynomials.choices import Side, choices_of, degrees
+from symcircuits.polynomials.terms import UnfrozenTerm, check_unfrozen
+from symcircuits.terms import composition_of
+from symcircuits.walk import Mark
+
+__all__ = ["Unfrozen", "UnfrozenTerm", "check_unfrozen", "unfrozen"]
+
+
+class Unfrozen:
+    """All terms of an expansion with its patterns and MLPs multiplied out too: exactly counted, numbered by arithmetic.
+
+    Order of terms, stable across versions: by the order of the path (of both sides), then as the recursion adds them,
+    layer by layer; within one head the choices of its pattern first. For scores query side major, key side minor.
+    Conditions of the expansion look at the path, not at what its patterns are made of.
+
+    >>> import symcircuits as sc
+    >>> arch = sc.transformer((1, 1), softmax=False, mlps=[0], bilinear=True)
+    >>> terms = sc.unfrozen(sc.logits(arch))
+    >>> terms.count, terms.counts_by_degree()[27]
+    (1266, 8)
+    >>> terms.index(terms[1000])
+    1000
+    """
+
+    def __init__(self, expansion: Expansion) -> None:
+        self.expansion = expansion
+
+    @property
+    def architecture(self) -> Architecture:
+        """The architecture that is expanded."""
+        return self.expansion.architecture
+
+    @property
+    def target(self) -> str:
+        """``logits``, ``stream`` or ``scores:L1H0``."""
+        return self.expansion.target
+
+    @property
+    def notation(self) -> Notation:
+        """The notation in which terms are printed."""
+        return self.expansion.notation
+
+    @cached_property
+    def sides(self) -> tuple[Side, ...]:
+        """The trees of each side, marked by the conditions of the selection."""
+        choices = choices_of(self.architecture)
+        return tuple(Side(choices, paths) for paths in self.expansion.sides)
+
+    def _marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
+        """The marks of the terms, by order, each with its number of terms."""
+        marks = sorted((m for m, _ in self.expansion.marks()), key=lambda m: (sum(x.order for x in m), m))
+        for each in marks:
+            n = 1
+            for side, mark in zip(self.sides, each, strict=True):
+                n *= side.counts[mark]
+            yield each, n
+
+    # --------------------------------------------------------------------------------------------- counting
+    @cached_property
+    def count(self) -> int:
+        """Exact number of terms."""
+        return sum(n for _, n in self._marks())
+
+    def counts_by_order(self) -> dict[int, int]:
+        """Number of terms by the order of the path."""
+        return self._counts_by(lambda marks: sum(m.order for m in marks))
+
+    def counts_by_composition(self) -> dict[str, int]:
+        """Number of terms by the composition type of the path."""
+        found = self._counts_by(lambda marks: composition_of(tuple(m.order for m in marks)))
+        return {c: found[c] for c in ("none", "V", "Q", "K", "QK") if c in found}
+
+    def counts_by_degree(self) -> dict[int, int]:
+        """Number of terms by degree, the number of sources of which they are made."""
+        return degrees(self.expansion)
+
+    def _counts_by(self, key: Any) -> dict[Any, int]:
+        found: dict[Any, int] = {}
+        for marks, n in self._marks():
+            found[key(marks)] = found.get(key(marks), 0) + n
+        return dict(sorted(found.items()))
+
+    def __len__(self) -> int:
+        if self.count > MAX_LISTED:
+            raise OverflowError(f"{self.count:,} terms are too many to list: use .count for the number, or terms[i]")
+        return self.count
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    # ------------------------------------------------------------------------------------ terms and numbers
+    @overload
+    def __getitem__(self, index: int) -> UnfrozenTerm: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[UnfrozenTerm]: ...
+    def __getitem__(self, index: int | slice) -> UnfrozenTerm | list[UnfrozenTerm]:
+        if isinstance(index, slice):
+            chosen = range(self.count)[index]
+            if len(chosen) > MAX_LISTED:
+                raise OverflowError("this slice has too many terms to list; iterate, or select first")
+            return [self[i] for i in chosen]
+        try:
+            i = index.__index__()
+        except AttributeError:
+            raise TypeError(f"terms are numbered by whole numbers, not {index!r}") from None
+        if not -self.count <= i < self.count:
+            raise IndexError(f"term {i} does not exist: this expansion has {amount(self.count, 'term')}")
+        i %= self.count
+        for marks, n in self._marks():
+            if i < n:
+                return self._term(marks, i)
+            i -= n
+        raise AssertionError("a number below the count falls into a mark")
+
+    def _term(self, marks: tuple[Mark, ...], index: int) -> UnfrozenTerm:
+        trees = []
+        for side, mark in zip(reversed(self.sides), reversed(marks), strict=True):
+            index, last = divmod(index, side.counts[mark])
+            trees.append(side.tree(mark, last))
+        return UnfrozenTerm(self.expansion.readout, tuple(reversed(trees)), notation=self.notation)
+
+    def __iter__(self) -> Iterator[UnfrozenTerm]:
+        for marks, n in self._marks():
+            for i in range(n):
+                yield self._term(marks, i)
+
+    def index(self, term: UnfrozenTerm) -> int:
+        """The number of a term; ValueError when it is not in this expansion."""
+        if not isinstance(term, UnfrozenTerm) or term.readout != self.expansion.readout:
+            raise ValueError(f"{term!r} is not a term of this expansion ({self.target} of {self.architecture})")
+        places = [side.rank(tree) for side, tree in zip(self.sides, term.trees, strict=True)]
+        marks, number = tuple(mark for mark, _ in places), 0
+        for each, n in self._marks():
+            if each == marks:
+                break
+            number += n
+        else:
+            raise ValueError(f"{term.label} is not in this selection")
+        within = 0
+        for side, (mark, place) in zip(self.sides, places, strict=True):
+            within = within * side.counts[mark] + place
+        return number + within
+
+    # ------------------------------------------------------------------------------------------------ shown
+    def __repr__(self) -> str:
+        chosen = "".join(f", {c}" for c in self.expansion.clauses)
+        return f"<Unfrozen {self.target}{chosen}: {amount(self.count, 'term')} ({self.architecture})>"
+
+    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Unfrozen:
+        """The same terms, printed in another notation, with other names for symbols; ValueError as in ``Notation``."""
+        return Unfrozen(self.expansion.written(notation, symbols))
+
+
+def unfrozen(expansion: Expansion) -> Unfrozen:
+    """The terms of an expansion with nothing held fixed but norms: patterns and bilinear MLPs multiplied out too.
+
+    For models without softmax (``softmax=False``: ``A = mask * scores``, entry by entry, so that what a layer writes is
+    of degree 3 in its stream) and with bilinear MLPs (``((X W_in^T) * (X W_gate^T)) W_out^T``, degree 2). What a
+    model has beside, a softmax or MLPs with an activation, stays as it is, one letter. Raises ValueError where nothing
+    can be multiplied out. Source: own derivation; Pearce et al. 2024 (bilinear MLPs).
+
+    >>> import symcircuits as sc
+    >>> arch = sc.attention_only((1,), softmax=False)
+    >>> for term in sc.unfrozen(sc.logits(arch)):
+    ...     print(term.degree, term.text)
+    1 X0 @ W_U.T
+    3 (mask[L0] * (scale[L0H0] * X0 @ W_QK[L0H0] @ X0.T)) @ X0 @ W_OV[L0H0].T @ W_U.T
+    """
+    if not isinstance(expansion, Expansion):
+        raise TypeError(f"unfrozen(expansion): an expansion is needed there, e.g. logits(arch), not {expansion!r}")
+    arch = expansion.architecture
+    if arch.softmax and not arch.bilinear:
+        raise ValueError(
+            f"in [{arch}] patterns come from a softmax and MLPs, if any, from an activation, which are no sums of "
+            "terms; describe a model with softmax=False or bilinear=True"
+        )
+    return Unfrozen(expansion)

@@ -1,0 +1,153 @@
+"""The rows of ``verify`` for models that are polynomials: what is multiplied out, against a pass that computes it all.
+
+The forward pass takes tokens, weights, masks and frozen norms; patterns and bilinear MLPs it computes itself. Over the
+prime field it is compared, entry by entry, with the sums by degree of the walk and with the words of the listed terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.algebra import Factor, IllTyped, Word
+from symcircuits.evaluation import compare, evaluate
+from symcircuits.expansion import Expansion
+from symcircuits.model import Run, frozen, matrix_names
+from symcircuits.notation import amount
+from symcircuits.polynomials import Unfrozen, UnfrozenTerm, check_unfrozen, unfrozen
+from symcircuits.polynomials.values import sums_by_degree
+from symcircuits.programs import Readout
+from symcircuits.rings import PrimeField, transpose
+from symcircuits.verification.report import Check
+from symcircuits.walk import Matrices
+
+__all__ = ["check_nothing_frozen", "check_unfrozen_types", "expands"]
+
+Array = npt.NDArray[Any]
+Terms = Callable[[Unfrozen], Iterable[UnfrozenTerm]]
+SIZE = 4  # of the matrices: the identity is one of entries, and holds for any
+LISTED = 1_000  # terms of one target that are listed here: their words are long
+
+
+def expands(group: Sequence[Expansion]) -> bool:
+    """Whether the models of these are polynomials, in part or all."""
+    return not group[0].architecture.softmax or group[0].architecture.bilinear
+
+
+def _named(group: Sequence[Expansion]) -> str:
+    first = group[0].target.replace(":", " of ", 1)
+    return first + (f" and {amount(len(group) - 1, 'head')} more" if len(group) > 1 else "")
+
+
+def check_unfrozen_types(group: Sequence[Expansion], limit: int, terms: Terms = iter) -> Check:
+    """Whether the rules accept every listed word, and every word in it."""
+    seen, faults = 0, list[str]()
+    for e in group:
+        each = unfrozen(e)
+        for i, term in enumerate(terms(each)) if each.count <= min(limit, LISTED) else ():
+            seen += 1
+            try:
+                check_unfrozen(term.word, e.architecture)
+            except IllTyped as fault:
+                faults.append(str(fault))
+            if each.index(term) != i:
+                faults.append(f"{term.label} is not found under its number")
+    name = "nothing frozen: types"
+    if not seen:
+        return Check(name, _named(group), None, None, None, f"not run: more terms than {min(limit, LISTED):,}")
+    what = f"{amount(seen, 'word')} with patterns and MLPs multiplied out, accepted by the rules of types"
+    return Check(name, _named(group), not faults, len(faults), 0, faults[0] if faults else what)
+
+
+def check_nothing_frozen(group: Sequence[Expansion], run: Run, seed: int, limit: int, terms: Terms = iter) -> Check:
+    """Whether the pass that computes patterns and MLPs is the sum of the terms: exactly, and on the real model."""
+    ring, faults = PrimeField(), list[str]()
+    differing, listed, degree, worst = 0, 0, 0, 0.0
+    for e in group:
+        each = unfrozen(e)
+        matrices = _drawn(e, ring, int(np.random.SeedSequence([seed, 7]).generate_state(1)[0]))
+        model = _value(e.readout, frozen(e.architecture, matrices, ring, computed=True))
+        graded = sums_by_degree(each, Matrices(matrices, ring))
+        walk = _summed(graded.values(), ring)
+        degree = max([degree, *graded])
+        if not np.array_equal(walk, model):
+            faults.append(f"{e.target}: the walk differs from the forward pass")
+        if each.count <= min(limit, LISTED):
+            try:
+                values = [_word_value(term.word, matrices, ring) for term in terms(each)]
+            except IllTyped as fault:
+                values = []
+                faults.append(f"{e.target}: a term is no word: {fault}")
+            listed += len(values)
+            total = _summed(values, ring)
+            differing += int(np.count_nonzero(total != model))
+            faults += [f"{e.target}: the sum of the terms differs from the forward pass"] * bool((total != model).any())
+        closure = compare(e.target, run, iter(evaluate(each, run).by_degree().values()), listed=False)
+        worst = max(worst, closure.error / closure.bound if closure.bound else 0.0)
+        faults += [] if closure.passed else [f"{e.target}: the sum of all degrees differs from the model"]
+    some = f" = sum of {listed:,} listed terms" if listed else ""
+    what = (
+        f"forward pass = walk{some} with patterns and MLPs multiplied out, exactly, degree up to {degree}; and on the "
+        f"model within rounding ({worst:.1g} of the bound)"
+    )
+    details = {"p": ring.p, "k": SIZE, "degree": degree, "listed": listed, "seed": seed}
+    message = faults[0] if faults else what
+    return Check("nothing frozen", _named(group), not faults, differing, 0, message, details)
+
+
+def _drawn(e: Expansion, ring: PrimeField, seed: int) -> dict[str, Array]:
+    """Every matrix that the pass reads, random: weights, tokens, masks, frozen norms; numbers for scales."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, Array] = {}
+    for name in matrix_names(e.architecture, computed=True):
+        shape: tuple[int, ...] = () if name.startswith("scale_") else (SIZE, SIZE)
+        found[name] = ring.random((SIZE, *shape) if name.startswith("R_") else shape, rng)
+    return found
+
+
+def _value(target: Readout, found: Any) -> Array:
+    if target.head is not None:
+        return np.asarray(found.scores[str(target.head)])
+    return np.asarray(found.logits if target.target == "logits" else found.streams[-1])
+
+
+def _summed(values: Iterable[Array], ring: PrimeField) -> Array:
+    total = ring.zeros((SIZE, SIZE))
+    for value in values:
+        total = ring.add(total, value)
+    return total
+
+
+def _word_value(word: Word, matrices: Mapping[str, Array], ring: PrimeField) -> Array:
+    """A word multiplied out from the left, entrywise products first; rows turned where positions are rotary."""
+
+    def product(factors: Sequence[Factor]) -> Array:
+        value = _letter(factors[0], matrices, ring)
+        for f in factors[1:]:
+            value = ring.matmul(value, _letter(f, matrices, ring))
+        return value
+
+    joints = [i for i, f in enumerate(word.factors) if f.symbol.glyph == "R"]
+    if joints:
+        turn = matrices[word.factors[joints[0]].symbol.argument]
+        sides = word.factors[: joints[0]], tuple(f.T for f in reversed(word.factors[joints[0] + 1 :]))
+        query, key = (ring.matmul(product(side)[:, None, :], turn)[:, 0, :] for side in sides)
+        value = ring.matmul(query, transpose(key))
+    else:
+        value = product(word.factors)
+    for label in word.scales:
+        value = ring.times(matrices[f"scale_{label}"], value)
+    return value
+
+
+def _letter(factor: Factor, matrices: Mapping[str, Array], ring: PrimeField) -> Array:
+    symbol = factor.symbol
+    if symbol.entrywise:
+        first, second = (_word_value(w, matrices, ring) for w in symbol.entrywise)
+        value = ring.times(first, second)
+    else:
+        value = matrices[symbol.argument]
+    return transpose(value) if factor.transposed else value
