@@ -69,6 +69,8 @@ def architectures(
     positions = draw(st.sampled_from([None, "standard", "shortformer", *(["rotary", "alibi"] if features else [])]))
     biases = draw(st.sampled_from([False, True, "some"]))
     more: dict[str, Any] = draw(_features(len(heads))) if features and draw(st.booleans()) else {}
+    if positions == "alibi":
+        more.pop("softmax", None)
     while (
         max_terms is not None
         and path_count(transformer(heads, positions, bool(biases), **more), len(heads)) > max_terms
@@ -92,7 +94,8 @@ def _features(draw: DrawFn, n_layers: int) -> dict[str, Any]:
     mlps = draw(st.sets(st.integers(0, n_layers - 1))) if n_layers else set[int]()
     found: dict[str, Any] = {"norm": draw(st.sampled_from(["LN", "RMS", None])), "mlps": mlps}
     found["qk_norm"] = draw(st.sampled_from([False, False, True]))
-    return found | ({"gated": draw(st.booleans()), "parallel": draw(st.booleans())} if mlps else {})
+    found["softmax"] = draw(st.sampled_from([True, True, False]))
+    return found | ({kind: draw(st.booleans()) for kind in ("gated", "parallel", "bilinear")} if mlps else {})
 
 
 def possible_biases(arch: Architecture) -> list[str]:
@@ -300,14 +303,15 @@ def by_source(wanted: tuple[str, ...], side: str) -> Selection:
     return Selection(f"from_source({chosen!r}, {side})", lambda e: e.from_source(chosen, side=side), meets)
 
 
-def invisible() -> Selection:
-    return Selection("softmax_invisible", lambda e: e.softmax_invisible(), unseen_by_softmax)
+def invisible(arch: Architecture) -> Selection:
+    return Selection("softmax_invisible", lambda e: e.softmax_invisible(), lambda row: unseen_by_softmax(row, arch))
 
 
-def unseen_by_softmax(row: Row) -> bool:
+def unseen_by_softmax(row: Row, arch: Architecture) -> bool:
     """Softmax does not see what is the same for every key: a bias that meets no norm and is not turned."""
     key = row.routes[1]
-    return key.source[:2] == "b_" and not any(f.startswith("D[") for f in key.factors) and " @ R[" not in row.text
+    moved = any(f.startswith("D[") for f in key.factors) or " @ R[" in row.text
+    return arch.softmax and key.source[:2] == "b_" and not moved
 
 
 def selections(arch: Architecture, target: str) -> SearchStrategy[Selection]:
@@ -327,5 +331,5 @@ def selections(arch: Architecture, target: str) -> SearchStrategy[Selection]:
     names += sorted({n.partition("[")[0] for n in names} - set(names))
     choices.append(st.builds(by_source, st.lists(st.sampled_from(names), min_size=1, max_size=2).map(tuple), side))
     if scores:
-        choices.append(st.just(invisible()))
+        choices.append(st.just(invisible(arch)))
     return st.one_of(choices)

@@ -80,7 +80,7 @@ def test_a_term_says_what_the_oracle_says(case: tuple[Architecture, str]) -> Non
         assert term.composition == row.composition
         assert term.sources == tuple(r.source for r in row.routes)
         assert term.heads == tuple(r.heads for r in row.routes)
-        assert term.softmax_invisible == (target.startswith("scores") and unseen_by_softmax(row))
+        assert term.softmax_invisible == (target.startswith("scores") and unseen_by_softmax(row, arch))
         assert (term.word.text, term.word.scales != ()) == (row.text, target.startswith("scores") and arch.scale)
         whole = f"<Term {row.label} ({row.composition}): {row.text}>"
         assert repr(term) == (whole if len(row.text) <= 200 else f"<Term {row.label}>")
