@@ -95,6 +95,10 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[str, Maker]]] = {
             "Scores of grouped queries", _expansion((4, 4), "scores:L1H3", "enumerated", groups=(2, 2)),
         ),
     },
+    "Nothing held fixed": {
+        "bilinear_mlp": ("Bilinear MLPs", _theorem("bilinear_mlp")),
+        "attention_without_softmax": ("Attention without softmax", _theorem("attention_without_softmax")),
+    },
     "Interventions": {
         "ablation": ("Removing a head", _theorem("ablation")),
         "term_importance": ("Term importance", _theorem("term_importance")),

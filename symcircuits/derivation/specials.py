@@ -21,7 +21,7 @@ from symcircuits.programs import embedding
 from symcircuits.rings import Array, transpose
 
 __all__ = [
-    "AtTokens", "Beside", "CountIn", "HeadWidth", "Inverse", "Letter", "Masked", "Named", "Parentheses",
+    "AtTokens", "Beside", "CountIn", "Entrywise", "HeadWidth", "Inverse", "Letter", "Masked", "Named", "Parentheses",
     "Rank", "Rebased", "Run", "Scaled", "SquaredNorm", "Without",
 ]  # fmt: skip
 
@@ -90,7 +90,7 @@ class Beside(Special):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scaled(Special):
-    """A scalar times an expression."""
+    """A scalar times an expression: a number, or a letter."""
 
     scalar: str
     body: Expr
@@ -99,7 +99,8 @@ class Scaled(Special):
         return (Sign(f"{self.scalar} * ", rf"{self.scalar}\,"), self.body)
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
-        return at.scaled((self.scalar,), at.value(self.body, bindings))
+        value = at.value(self.body, bindings)
+        return at.ring.times(int(self.scalar), value) if self.scalar.isdecimal() else at.scaled((self.scalar,), value)
 
     def size(self, of: Size) -> int:
         return 1 + of(self.body)
@@ -116,6 +117,20 @@ class Masked(Special):
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
         return np.tril(at.value(self.body, bindings))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Entrywise(Special):
+    """The product of two matrices of one shape, entry by entry: ``(a o b)``."""
+
+    left: Expr
+    right: Expr
+
+    def written(self) -> Written:
+        return (_OPEN, self.left, Sign(" o ", r"\odot ", breaks=True), self.right, _CLOSE)
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        return at.ring.times(at.value(self.left, bindings), at.value(self.right, bindings))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
