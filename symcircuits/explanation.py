@@ -214,7 +214,10 @@ def _feature_sentences(model: Model) -> list[str]:
         )
     if architecture.mlps:
         kind = f"{settings.activation}, gated" if architecture.gated else settings.activation
+        kind = "bilinear" if architecture.bilinear else kind
         lines.append(f"MLPs: {kind}; what each writes is a source of its own")
+    if not architecture.softmax:
+        lines.append("no softmax: a pattern is the masked scores, and its rows need not sum to one")
     if architecture.groups:
         lines.append(f"key/value heads by layer: {', '.join(map(str, architecture.groups))}")
     if any(w is not None for w in settings.windows):

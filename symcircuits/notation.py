@@ -8,6 +8,7 @@ in ``row``, words as maps of what they start from, ``(A (x) W_OV) X``. All three
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from symcircuits.spelling import Name, spelled
 
 __all__ = [
     "FLIPPED", "NOTATIONS", "ROW", "SHORTER", "Form", "Notation", "amount", "as_notation", "factor_latex",
-    "factor_text", "form", "glyphs_of", "latex_label", "name_of", "scale_latex", "scale_text", "symbol_latex",
+    "factor_text", "form", "glyphs_of", "latex_label", "many", "name_of", "scale_latex", "scale_text", "symbol_latex",
     "word_latex", "word_text",
 ]  # fmt: skip
 
@@ -338,4 +339,14 @@ def amount(n: int, thing: str) -> str:
     >>> amount(1, "term"), amount(2197, "term")
     ('1 term', '2,197 terms')
     """
-    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
+    return f"{many(n)} {thing}" if n == 1 else f"{many(n)} {thing}s"
+
+
+def many(n: int) -> str:
+    """A whole number for people: with commas, and beyond 60 digits its power of ten.
+
+    >>> many(13**12), many(13**200)
+    ('23,298,085,122,481', '10^222')
+    """
+    digits = int(n.bit_length() * math.log10(2))  # str() of a number of thousands of digits is refused
+    return f"{n:,}" if digits < 60 else f"10^{digits}"

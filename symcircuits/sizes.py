@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.compact import compact
-from symcircuits.evaluation import Values
+from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Term
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
+from symcircuits.polynomials import unfrozen
 
 __all__ = ["SizedTerm", "Target", "columns", "largest", "place", "read_target", "remainder", "sized", "totals"]
 
 Array = npt.NDArray[Any]
 Told = Callable[[str, int, int], None] | None
+MAX_DEGREE = 64  # of a model that is a polynomial, up to which its sums by degree are made
 _FEW = 200  # terms for which a smaller unembedding does not pay
 
 
@@ -105,16 +107,25 @@ def sized(value: Array, target: Target) -> dict[str, Any]:
 
 
 def totals(values: Values, target: Target) -> dict[str, dict[Any, dict[str, Any]]]:
-    """Size of the sum of the terms of each order and composition type."""
+    """Size of the sum of the terms of each order and composition type.
+
+    Of models that are polynomials also by degree, patterns and MLPs multiplied out, up to a degree of ``MAX_DEGREE``.
+    """
     e = values.expansion
 
     def of(sums: Mapping[Any, Array], counts: Mapping[Any, int]) -> dict[Any, dict[str, Any]]:
         return {k: {"count": n, **sized(sums[k], target)} for k, n in counts.items()}
 
-    return {
+    found = {
         "order": of(values.by_order(), e.counts_by_order()),
         "composition": of(values.by_composition(), e.counts_by_composition()),
     }
+    if e.architecture.softmax and not e.architecture.bilinear:
+        return found
+    terms = unfrozen(e)
+    if terms.max_degree > MAX_DEGREE:
+        return found
+    return found | {"degree": of(evaluate(terms, values.run).by_degree(), terms.counts_by_degree())}
 
 
 def largest(values: Values, target: Target, top: int, sort: str, progress: Told) -> tuple[SizedTerm, ...]:

@@ -612,7 +612,7 @@ def test_the_augmented_form_on_numbers() -> None:
 
 
 def test_an_unknown_result_is_refused_with_the_names() -> None:
-    with pytest.raises(ValueError, match="no result 'abelation'; the results are ablation, basis_freedom"):
+    with pytest.raises(ValueError, match="no result 'abelation'; the results are ablation, attention_without_softmax"):
         theorem("abelation")
 
 

@@ -13,8 +13,8 @@ from typing import Any, overload
 
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import MAX_LISTED, Expansion
-from symcircuits.notation import ROW, Notation, amount
-from symcircuits.polynomials.choices import Side, choices_of, degrees
+from symcircuits.notation import ROW, Notation, amount, many
+from symcircuits.polynomials.choices import Side, choices_of, degrees, max_degree
 from symcircuits.polynomials.terms import UnfrozenTerm, check_unfrozen
 from symcircuits.terms import composition_of
 from symcircuits.walk import Mark
@@ -90,6 +90,11 @@ class Unfrozen:
         """Number of terms by degree, the number of sources of which they are made."""
         return degrees(self.expansion)
 
+    @property
+    def max_degree(self) -> int:
+        """The largest degree of a term of the whole expansion: three times as large with every layer of heads."""
+        return max_degree(self.expansion.readout)
+
     def _counts_by(self, key: Any) -> dict[Any, int]:
         found: dict[Any, int] = {}
         for marks, n in self._marks():
@@ -98,7 +103,9 @@ class Unfrozen:
 
     def __len__(self) -> int:
         if self.count > MAX_LISTED:
-            raise OverflowError(f"{self.count:,} terms are too many to list: use .count for the number, or terms[i]")
+            raise OverflowError(
+                f"{many(self.count)} terms are too many to list: use .count for the number, or terms[i]"
+            )
         return self.count
 
     def __bool__(self) -> bool:

@@ -17,9 +17,9 @@ from symcircuits.architecture import Architecture, Head
 from symcircuits.expansion import Expansion
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Branch, Readout, Source, mlp_readout, readout
-from symcircuits.walk import Mark, walk_marked
+from symcircuits.walk import Mark, walk, walk_marked
 
-__all__ = ["Choices", "Pair", "Side", "Tree", "Trees", "choices_of", "convolved", "degrees"]
+__all__ = ["Choices", "Pair", "Side", "Tree", "Trees", "choices_of", "convolved", "degrees", "max_degree"]
 
 
 class Tree(NamedTuple):
@@ -308,6 +308,44 @@ class _Degrees:
 
     def of(self, paths: Paths) -> dict[Mark, dict[int, int]]:
         return walk_marked(paths.program, paths.algebra(self))
+
+
+@dataclass(frozen=True, slots=True)
+class _Highest:
+    """The (max, +) algebra: the largest degree."""
+
+    architecture: Architecture
+    known: dict[str, int]
+
+    def source(self, source: Source) -> int:
+        opens = source.kind == "mlp" and self.architecture.bilinear
+        layer = int(source.name.partition("L")[2].rstrip("]")) if opens else 0
+        value = self._pairs(source.name, mlp_readout(self.architecture, layer)) if opens else 1
+        return value + self._through(source.head)
+
+    def branch(self, branch: Branch, value: int) -> int:
+        return value + self._through(branch.head)
+
+    def add(self, values: Sequence[int]) -> int:
+        return max(values)
+
+    def _through(self, head: Head | None) -> int:
+        if head is None or self.architecture.softmax:
+            return 0
+        return self._pairs(str(head), readout(self.architecture, f"scores:{head}"))
+
+    def _pairs(self, name: str, target: Readout) -> int:
+        if name not in self.known:
+            self.known[name] = self.of(target)
+        return self.known[name]
+
+    def of(self, target: Readout) -> int:
+        return sum(walk(program, self) or 0 for program in target.sides)
+
+
+def max_degree(target: Readout) -> int:
+    """The largest degree of a tree of a readout; cheap at any depth."""
+    return _Highest(target.architecture, {}).of(target)
 
 
 def _summed(values: Iterable[dict[int, int]]) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.closing import worst_closure
-from symcircuits.notation import amount
+from symcircuits.notation import amount, many
 from symcircuits.render.compared import closures_json
 from symcircuits.render.conventions import own_symbols
 from symcircuits.render.prose import plain
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from symcircuits.evaluation import Closure
     from symcircuits.explanation import Explanation, Target
 
-__all__ = ["closure_name", "explanation_json", "explanation_text", "logit_name", "sizes", "token_name"]
+__all__ = ["closure_name", "degrees_title", "explanation_json", "explanation_text", "logit_name", "sizes", "token_name"]
 
 
 def _closure_json(closure: Closure) -> dict[str, Any]:
@@ -54,6 +54,7 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
         "target": _target_json(target),
         "by_order": {str(k): v for k, v in found.totals["order"].items()},
         "by_composition_of_" + kind: found.totals["composition"],
+        **({"by_degree": {str(k): v for k, v in found.totals["degree"].items()}} if "degree" in found.totals else {}),
         "by_composition": {
             head: {
                 c: {
@@ -87,8 +88,8 @@ def _target_json(target: Target) -> dict[str, Any]:
 
 def explanation_text(found: Explanation, width: int = 100) -> str:
     """The explanation as sections of tables."""
-    parts = [_heading(found, width), _closures(found, width), _totals(found, width), _terms(found, width)]
-    return "\n\n".join(p for p in [*parts, _scores(found, width)] if p)
+    parts = [_heading(found, width), _closures(found, width), _totals(found, width), _degrees(found, width)]
+    return "\n\n".join(p for p in [*parts, _terms(found, width), _scores(found, width)] if p)
 
 
 def _heading(found: Explanation, width: int) -> str:
@@ -161,6 +162,30 @@ def _totals(found: Explanation, width: int) -> str:
         title += f"; difference to the logit of {token_name(found, found.target.against)}"
         title += f" ({number(found.target.difference)} in all)"
     return paragraph(title, width) + "\n" + table(rows, header, width, right=range(1, len(header)))
+
+
+def degrees_title(found: Explanation) -> str:
+    """``Nothing held fixed but norms: 222 terms, patterns and MLPs multiplied out, by degree``."""
+    parts = found.totals["degree"].values()
+    arch = found.model.architecture
+    opened = ["patterns"] * (not arch.softmax) + ["MLPs"] * arch.bilinear
+    held = [] if opened[1:] or not arch.mlps else ["MLPs"] if opened == ["patterns"] else []
+    held = (["patterns"] if arch.softmax else held) + (["norms"] if arch.norm or arch.qk_norm else [])
+    number_of = amount(sum(v["count"] for v in parts), "term")
+    fixed = f"Nothing held fixed but {' and '.join(held)}" if held else "Nothing held fixed"
+    return f"{fixed}: {number_of}, {' and '.join(opened)} multiplied out, by degree (number of sources in a term)"
+
+
+def _degrees(found: Explanation, width: int) -> str:
+    """Sums by degree of a model that is a polynomial."""
+    if "degree" not in found.totals:
+        return ""
+    names = sizes(found)
+    rows = [
+        [f"degree {k}", many(v["count"]), *(number(v[x]) for x in names)] for k, v in found.totals["degree"].items()
+    ]
+    header = ["", "terms", *names]
+    return paragraph(degrees_title(found), width) + "\n" + table(rows, header, width, right=range(1, len(header)))
 
 
 def _terms(found: Explanation, width: int) -> str:

@@ -17,8 +17,8 @@ from symcircuits.closing import worst_closure
 from symcircuits.evaluation import Closure, evaluate
 from symcircuits.explanation import Explanation
 from symcircuits.figures import contribution_bars, origin_map, term_map, token_labels
-from symcircuits.notation import amount
-from symcircuits.render.explained import closure_name, logit_name, token_name
+from symcircuits.notation import amount, many
+from symcircuits.render.explained import closure_name, degrees_title, logit_name, token_name
 from symcircuits.render.explained import sizes as size_names
 from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, section, table
@@ -172,7 +172,14 @@ def _totals(found: Explanation) -> Markup:
     ]
     title = f"Sums of the {amount(found.expansion.count, 'term')} of the {found.expansion.target}"
     header = ["", "terms", *names]
-    return section("totals", "Totals by order and composition", table(title, header, rows, range(1, len(header))))
+    sums = [table(title, header, rows, range(1, len(header)))]
+    if "degree" in found.totals:
+        rows = [
+            row([f"degree {k}", many(v["count"]), *(number(v[x]) for x in names)], range(1, 2 + len(names)), head=0)
+            for k, v in found.totals["degree"].items()
+        ]
+        sums.append(table(degrees_title(found), header, rows, range(1, len(header))))
+    return section("totals", "Totals by order and composition", *sums)
 
 
 def _shown(found: Explanation, left_out: list[str]) -> tuple[Sequence[sizes.SizedTerm], dict[str, Any]]:
