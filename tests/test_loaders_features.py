@@ -141,6 +141,20 @@ def test_a_gated_mlp_is_transformerlens_own(data: Path, b_in: bool, parallel: bo
     )
 
 
+def test_a_gate_without_activation_is_a_bilinear_mlp(data: Path) -> None:
+    weights, config = gated(data, b_in=True)
+    model = from_arrays(weights, {**config, "act_fn": "identity", "softmax": False})
+    assert (model.architecture.bilinear, model.architecture.softmax) == (True, False)
+    run = model.run([3, 1, 4])
+    terms = sc.unfrozen(sc.logits(model.architecture).order(0))
+    assert terms.counts_by_order().keys() == {0}
+    total = sc.evaluate(sc.unfrozen(sc.logits(model.architecture)), run).total()
+    assert np.allclose(total, run.logits, rtol=1e-9, atol=1e-9 * abs(run.logits).max())
+    assert from_arrays(weights, config).architecture.bilinear is False
+    with pytest.raises(ValueError, match="softmax in the config must be"):
+        from_arrays(weights, {**config, "softmax": "no"})
+
+
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "silu"])
 def test_every_activation_of_transformerlens_is_known(data: Path, name: str) -> None:
     weights, config = parts(data, MLP)

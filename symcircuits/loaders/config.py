@@ -22,6 +22,7 @@ _READ = {
     "attn_scale", "positional_embedding_type", "normalization_type", "attn_only", "n_key_value_heads",
     "attn_scores_soft_cap", "output_logits_soft_cap", "use_local_attn", "window_size", "attn_types", "eps", "act_fn",
     "rotary_dim", "rotary_base", "rotary_adjacent_pairs", "use_qk_norm",
+    "softmax",  # of our own: false where patterns are the masked scores
     "d_mlp", "gated_mlp", "parallel_attn_mlp", "scale_attn_by_inverse_layer_idx", "uses_rms_norm", "final_rms",
 }  # fmt: skip
 

@@ -89,7 +89,8 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     described = transformer(
         found.counts, found.positions, groups=found.groups, norm=found.norm, gains=found.gain, mlps=found.mlps,
         gated=found.gated, parallel=settings.flag("parallel_attn_mlp", False) and found.mlps, causal=settings.causal,
-        scale=_scaled(settings), unembed="W_U" in paper, qk_norm=found.qk_norm,
+        scale=_scaled(settings), unembed="W_U" in paper, qk_norm=found.qk_norm, softmax=settings.flag("softmax", True),
+        bilinear=found.gated and settings.values.get("act_fn") == "identity",
     )  # fmt: skip
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes = [*_notes(settings, described, dtypes, sizes), *_move_gated_biases(paper, described)]
