@@ -263,7 +263,7 @@ def test_sizes_may_differ_by_head_and_be_symbols() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"d_mlp": 3}, {"d_model": 0}, {"d_model": 1.5}, {"d_model": True}, {"n_context": "7"}]
+    "sizes", [{"d_width": 3}, {"d_model": 0}, {"d_model": 1.5}, {"d_model": True}, {"n_context": "7"}]
 )
 def test_wrong_sizes_are_refused(sizes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="size"):

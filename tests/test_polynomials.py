@@ -446,6 +446,17 @@ def test_batches_and_float32() -> None:
     assert np.allclose(sum(listed), values.total(), atol=1e-4)
 
 
+def test_a_selection_of_nothing_is_nothing() -> None:
+    arch = sc.attention_only((1, 1), softmax=False)
+    run = sc.random_model(arch).run([1, 2])
+    for target in ("logits", "stream", "scores:L1H0"):
+        none = sc.unfrozen(expand(arch, target).order(7))
+        assert (none.count, bool(none), list(none), none.counts_by_degree()) == (0, False, [], {})
+        total = sc.evaluate(none, run).total()
+        assert total.shape == sc.evaluate(expand(arch, target), run).total().shape
+        assert not total.any()
+
+
 def test_symbols_of_an_entrywise_product_are_not_taken_for_others() -> None:
     terms = list(unfrozen(sc.logits(sc.attention_only((1, 1), softmax=False))))
     assert len({t.word for t in terms}) == len(terms)

@@ -96,11 +96,14 @@ class UnfrozenValues:
         return {d: self._spread(v) for d, v in sums_by_degree(self.terms, self._matrices).items()}
 
     def total(self) -> Array:
-        """The sum of all terms, by the walk; ValueError where there are none."""
+        """The sum of all terms, by the walk; of no terms, 0."""
         parts = list(self.by_degree().values())
-        if not parts:
-            raise ValueError(f"{self.terms!r} has no terms to add up")
-        return np.asarray(sum(parts[1:], parts[0]))
+        return np.asarray(sum(parts[1:], parts[0])) if parts else self._zero()
+
+    def _zero(self) -> Array:
+        target = self.terms.expansion.readout
+        whole = self.run.scores[str(target.head)] if target.head is not None else self.run.logits
+        return np.zeros_like(self.run.streams[-1] if target.target == "stream" or whole is None else whole)
 
     def _spread(self, value: Array) -> Array:
         return np.broadcast_to(value, self._batch + value.shape[-2:])
