@@ -407,6 +407,17 @@ def test_rows_hold_for_the_terms_and_refuse_others() -> None:
     assert check_nothing_frozen([sc.logits(arch)], run, 0, 1000, swapped).passed is False
 
 
+def test_a_model_that_is_another_is_refused() -> None:
+    arch = sc.attention_only((1, 1), softmax=False, norm="LN", positions="rotary", biases=True)
+    for dtype in ("float64", "float32"):
+        run = sc.random_model(arch, seed=1).run([1, 2, 3], dtype=dtype)
+        e = [sc.logits(arch)]
+        assert check_nothing_frozen(e, run, 0, 1000).passed
+        assert run.logits is not None
+        other = replace(run, logits=run.logits * (1 + 1e3 * np.finfo(run.dtype).eps))
+        assert not check_nothing_frozen(e, other, 0, 1000).passed
+
+
 def test_a_walk_that_forgets_the_mask_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from symcircuits.polynomials import values
 
