@@ -414,7 +414,7 @@ def test_a_model_that_is_another_is_refused() -> None:
         e = [sc.logits(arch)]
         assert check_nothing_frozen(e, run, 0, 1000).passed
         assert run.logits is not None
-        other = replace(run, logits=run.logits * (1 + 1e3 * np.finfo(run.dtype).eps))
+        other = replace(run, logits=run.logits * run.dtype.type(1 + 9 * np.sqrt(np.finfo(run.dtype).eps)))
         assert not check_nothing_frozen(e, other, 0, 1000).passed
 
 
