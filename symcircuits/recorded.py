@@ -26,6 +26,7 @@ __all__ = ["Compared", "Comparison", "compare_with_reference"]
 
 Array = npt.NDArray[Any]
 _LOW = -1e4  # a masked score is recorded as minus infinity, -1e30 or -1e5
+_OF_NORMS = re.compile(r"ln(1|2|_final)\.hook_")
 _UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
 
@@ -89,8 +90,10 @@ def compare_with_reference(
     ``logits`` and hook names of TransformerLens: ``blocks.0.hook_resid_pre``, ``hook_resid_mid``, ``hook_resid_post``,
     ``hook_attn_out``, ``hook_mlp_out``, ``attn.hook_attn_scores`` and ``attn.hook_pattern`` ``[batch, head, q, k]``,
     ``attn.hook_result [batch, n, head, d_model]``, ``ln1.hook_scale``, ``ln1.hook_normalized``, ``ln2``, ``ln_final``,
-    ``hook_embed``, ``hook_pos_embed``. ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers,
-    ``l`` the number of layers before, ``f`` the size of what is rounded; it is empirical. Raises ValueError on a file
+    ``hook_embed``, ``hook_pos_embed``. Scores are those that softmax sees: after a soft cap, with what ALiBi adds.
+    ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
+    precision, that of the run that they came from: see :func:`_unit`), ``l`` the number of layers before, ``f`` the
+    size of what is rounded; it is empirical. Raises ValueError on a file
     that cannot be read, where there are no tokens or others than these, and where no array is known.
 
     >>> import symcircuits as sc
@@ -107,7 +110,8 @@ def compare_with_reference(
     for name, recorded in arrays.items():
         found = _ours(name, run)
         if found is not None:
-            rows.append((found.order, _compared(name, recorded, dtypes[name], found)))
+            unit = _unit(name, recorded, dtypes[name], model.dtype)
+            rows.append((found.order, _compared(name, recorded, dtypes[name], unit, found)))
         elif name != "tokens":
             unknown.append(name)
     if not rows:
@@ -215,9 +219,17 @@ def _heads(run: Run, layer: int, arrays: Callable[[str], Array], axis: int) -> A
 
 
 def _scores(run: Run, layer: int) -> Found | None:
-    scores = _heads(run, layer, lambda h: run.products.get(h, run.scores[h]), -3)
-    size = _heads(run, layer, lambda h: rounding_scale(f"scores:{h}", run), -3)
+    scores = _heads(run, layer, lambda h: run.scores[h], -3)
+    size = _heads(run, layer, lambda h: rounding_scale(f"scores:{h}", run) + _added(run, h), -3)
     return None if scores is None or size is None else ((scores,), size, run.masks[f"L{layer}"])
+
+
+def _added(run: Run, label: str) -> Array | float:
+    """The size of what stands between the products and the scores that softmax sees: what ALiBi adds."""
+    if run.model.architecture.positions != "alibi":
+        return 0.0
+    seen = np.isfinite(run.scores[label])
+    return np.abs(np.where(seen, run.scores[label], 0)) + np.abs(np.where(seen, run.products[label], 0))
 
 
 def _patterns(run: Run, layer: int) -> Found | None:
@@ -280,7 +292,7 @@ def _length(matrix: Array) -> float:
 
 
 # ------------------------------------------------------------------------------------------------ comparing
-def _compared(name: str, recorded: Array, dtype: str, ours: _Ours) -> Compared:
+def _compared(name: str, recorded: Array, dtype: str, unit: float, ours: _Ours) -> Compared:
     def wrong(what: str) -> Compared:
         return Compared(name, ours.place, None, None, False, what)
 
@@ -297,7 +309,7 @@ def _compared(name: str, recorded: Array, dtype: str, ours: _Ours) -> Compared:
             return wrong("it has scores where the model's mask leaves none")
     if not np.isfinite(theirs[allowed]).all():
         return wrong(f"it holds numbers that are not finite{_overflow(dtype)}")
-    bound = np.broadcast_to(64 * _unit(dtype) * (1 + max(ours.order[0], 0)) * ours.size, shape)[allowed]
+    bound = np.broadcast_to(64 * unit * (1 + max(ours.order[0], 0)) * ours.size, shape)[allowed]
     error, bound_there = min(_worst(theirs[allowed], value[allowed], bound) for value in ours.values)[1:]
     return Compared(name, ours.place, error, bound_there, error <= bound_there)
 
@@ -310,8 +322,25 @@ def _worst(theirs: Array, value: Array, bound: Array) -> tuple[float, float, flo
     return float(ratio[worst]), float(error[worst]), float(bound[worst])
 
 
-def _unit(dtype: str) -> float:
+def _unit(name: str, recorded: Array, dtype: str, stored: str) -> float:
+    """The unit roundoff of the recorded numbers.
+
+    A run in half precision leaves float32 numbers too: norms are computed in float32 of a stream that is not, and a
+    file that has no bfloat16 holds it widened. So of a model whose weights are ``stored`` in half precision these
+    have the unit of that: what comes from a norm, and float32 numbers all of which it can hold.
+    """
+    half = next((t for t in ("bfloat16", "float16") if t in stored.split(", ")), None)
+    if dtype == "float32" and half is not None and (_OF_NORMS.search(name) or _holds(half, recorded)):
+        return _UNITS[half]
     return _UNITS.get(dtype, 2.0**-53)
+
+
+def _holds(half: str, array: Array) -> bool:
+    """Whether a type of two bytes holds every one of these float32 numbers."""
+    if half == "bfloat16":
+        return not (np.ascontiguousarray(array).view(np.uint32) & 0xFFFF).any()
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(array.astype(np.float16), array, equal_nan=True))
 
 
 def _overflow(dtype: str) -> str:

@@ -417,11 +417,33 @@ def test_windows_and_caps_are_read(data: Path) -> None:
     assert report.ok, report.text()
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rotary_scaling_factor": 1.0},
+        {"rotary_scaling_factor": 1, "rotary_base_local": 77},
+        {"rotary_base_local": 10000.0, "use_local_attn": True, "window_size": 100},
+    ],
+)
+def test_what_does_not_scale_rotary_positions(data: Path, config: dict[str, Any]) -> None:
+    weights, said = parts(data, "tl_rotary_s5")
+    assert same_scores(from_arrays(weights, {**said, **config}), load(data / "tl_rotary_s5"))
+
+
+def test_windows_belong_to_the_causal_mask(data: Path) -> None:
+    local = {"use_local_attn": True, "window_size": 2, "attention_dir": "bidirectional"}
+    model = changed(data, **local)
+    assert model.settings.windows == ()
+    assert any("windows (use_local_attn), a part of the causal mask, mean nothing" in note for note in model.notes)
+    assert (model.run([1, 2, 3, 4]).patterns["L0H0"] > 0).all()
+
+
 def test_alibi_is_read(data: Path) -> None:
+    """With TransformerLens's slopes, in float32; the table of positions that its models hold all the same is unread."""
     weights, config = parts(data)
-    del weights["pos_embed.W_pos"]
     model = from_arrays(weights, {**config, "positional_embedding_type": "alibi"})
-    run, slopes = model.run([1, 2, 3]), [2**-4, 2**-8, 2**-2]  # of three heads: two of a power of two, one between
+    assert "pos_embed.W_pos is in the file, but a model with ALiBi does not read it" in model.notes
+    run, slopes = model.run([1, 2, 3]), [np.float64(np.float32(2 ** (-8 * h / 3))) for h in (1, 2, 3)]
     for head, slope in enumerate(slopes):
         added = run.scores[f"L0H{head}"] - run.products[f"L0H{head}"]
         assert np.allclose([added[2, 0], added[1, 0], added[1, 1]], [-2 * slope, -slope, 0], atol=1e-15)
@@ -439,10 +461,15 @@ def test_a_position_table_that_is_not_there(data: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "features"),
     [
-        ({"final_rms": True}, ("RMS normalization at the end",)),
         ({"final_rms": True, "normalization_type": "LN"}, ("RMS normalization at the end",)),
+        ({"original_architecture": "Olmo2ForCausalLM"}, ("normalization of what attention and MLPs write",)),
         ({"rmsnorm_uses_offset": True}, ("an RMS gain counted from 1",)),
         ({"positional_embedding_type": "rotary", "use_NTK_by_parts_rope": True}, ("scaled rotary positions",)),
+        ({"positional_embedding_type": "rotary", "rotary_scaling_factor": 8.0}, ("scaled rotary positions",)),
+        (
+            {"positional_embedding_type": "rotary", "rotary_base_local": 5, "use_local_attn": True, "window_size": 2},
+            ("scaled rotary positions",),
+        ),
         ({"positional_embedding_type": "alibi", "attention_dir": "bidirectional"}, ("ALiBi both ways",)),
         ({"positional_embedding_type": "relative_positional_bias"}, ("relative positions",)),
         ({"positional_embedding_type": "sinusoidal"}, ("another kind of position",)),
@@ -477,6 +504,7 @@ def test_a_config_that_needs_what_is_not_built(data: Path, config: dict[str, Any
         {"rotary_base": 5, "rotary_dim": None, "dtype": "torch.float64", "device": "cuda", "seed": 3, "n_params": 9},
         {"novel_trick": None, "another": False},
         {"d_vocab_out": -1, "n_heads": -1},
+        {"final_rms": True, "original_architecture": "GPT2LMHeadModel"},
     ],
 )
 def test_what_changes_nothing_is_taken(data: Path, config: dict[str, Any]) -> None:

@@ -14,13 +14,14 @@ from safetensors.numpy import load_file, save_file
 import symcircuits as sc
 from symcircuits.cli import main
 from symcircuits.closing import layer_closures, worst_closure
-from symcircuits.model import Run
+from symcircuits.model import Rotary, Run
 from symcircuits.verification.rows import check_layers
 
 NAMES = [
     "tl_plain_s0", "tl_bias_s1", "tl_3layer_s11", "tl_shortformer_s7", "tl_ln_s2", "tl_mlp_gelu_ln_s18", "tl_gqa_s9",
     "tracr_frac_prevs_mlp", "tracr_induction_K_2L_causal", "induction_shortformer_h2_s3",
-    "real_gbmi_indhead_finetuned_model_0", "tl_rms_gated_gqa_s3", "tl4_bridge_s4",
+    "real_gbmi_indhead_finetuned_model_0", "tl_rms_gated_gqa_s3", "tl4_bridge_s4", "tl_alibi_capped_s21",
+    "tl_rotary_part_s22",
 ]  # fmt: skip
 MLP = "tl_mlp_gelu_ln_s18"
 
@@ -107,6 +108,55 @@ def test_the_bound_follows_the_recorded_dtype(model: Any, arrays: dict[str, Any]
     assert found.ok, found.text()
     fine = sc.compare_with_reference(model, arrays)
     assert all(a.bound > 1000 * b.bound for a, b in zip(found.rows, fine.rows, strict=True))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_a_run_in_half_precision_that_was_recorded_in_float32(data: Path, half: str) -> None:
+    """As TransformerLens leaves one: every number one that the type holds, but norms of such numbers in float32."""
+    model = replace(sc.load(data / "tl_ln_s2"), dtype=half)
+    exact = recorded(data, "tl_ln_s2")
+    reference = {k: rounded(v, half) if v.dtype.kind == "f" and "hook" in k else v for k, v in exact.items()}
+    for key in [k for k in reference if "ln" in k]:
+        reference[key] = np.asarray(reference[key] * np.float32(1 + 3e-5), np.float32)
+    assert sc.compare_with_reference(model, reference).ok
+    assert not sc.compare_with_reference(replace(model, dtype="float32"), reference).ok
+    fine = {k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in exact.items()}
+    assert sc.compare_with_reference(model, fine).ok
+    wrong = {**fine, "blocks.1.attn.hook_pattern": fine["blocks.1.attn.hook_pattern"] + np.float32(1e-3)}
+    assert not sc.compare_with_reference(model, wrong).ok  # float32 numbers that the type cannot hold: no such run
+
+
+def rounded(array: Any, half: str) -> Any:
+    """float32 numbers that a type of two bytes holds."""
+    if half == "float16":
+        return array.astype(np.float16).astype(np.float32)
+    bits = array.astype(np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "first"),
+    [
+        ("tl_alibi_capped_s21", {"geometric_slopes": False}, "blocks.0.attn.hook_attn_scores"),
+        ("tl_alibi_capped_s21", {"score_cap": 2.01}, "blocks.0.attn.hook_attn_scores"),
+        ("tl_alibi_capped_s21", {"logit_cap": None}, "logits"),
+        ("tl_alibi_capped_s21", {"windows": (4, 4)}, "blocks.1.attn.hook_attn_scores"),
+        ("tl_alibi_capped_s21", {"activation": "silu"}, "blocks.0.hook_resid_post"),
+        ("tl_rotary_part_s22", {"windows": (None, 3)}, "blocks.1.attn.hook_attn_scores"),
+        ("tl_rotary_part_s22", {"rotary": Rotary(4, 501.0, True)}, "blocks.0.attn.hook_attn_scores"),
+        ("tl_rotary_part_s22", {"rotary": Rotary(8, 500.0, True)}, "blocks.0.attn.hook_attn_scores"),
+        ("tl_rotary_part_s22", {"eps": 1e-5}, "blocks.0.attn.hook_attn_scores"),
+    ],
+)
+def test_a_setting_that_is_not_the_recorded_models_is_seen(
+    data: Path, name: str, change: dict[str, Any], first: str
+) -> None:
+    model = sc.load(data / name)
+    found = sc.compare_with_reference(
+        replace(model, settings=replace(model.settings, **change)), data / name / "reference.npz"
+    )
+    assert found.first is not None
+    assert found.first.name == first
 
 
 # ---------------------------------------------------------------------------------------------- what is seen

@@ -59,6 +59,8 @@ _SCALED_ANGLES = (
     "use_NTK_by_parts_rope", "rotary_scaling_factor", "rotary_scaling_type", "rotary_base_local",
     "use_dynamic_ntk_rope", "use_yarn_rope",
 )  # fmt: skip
+# Architectures of which TransformerLens computes something else without any other key that says so.
+_NORMED_AFTER = ("Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM")
 # Keys that change nothing in a model without rotation, or nothing at all.
 _HARMLESS = {
     "architecture", "attn_implementation", "checkpoint_index", "checkpoint_label_type", "checkpoint_value", "comment",
@@ -150,7 +152,7 @@ class Config:
         caps = (self.cap("attn_scores_soft_cap"), self.cap("output_logits_soft_cap"))
         return Settings(
             1e-5 if eps is None else float(eps), activation if known else "gelu",  # type: ignore[arg-type]
-            self.rotary, (), *caps,
+            self.rotary, (), *caps, geometric_slopes=True,
         )  # fmt: skip
 
     @property
@@ -170,7 +172,7 @@ class Config:
         """How many keys the queries of each layer see; None for all, nothing where no layer is local."""
         local, kinds = self.flag("use_local_attn", False), self.values.get("attn_types")
         size = self.size("window_size", 1)
-        if not local:
+        if not local or not self.causal:  # the window is a part of the causal mask
             return ()
         if size is None:
             raise ValueError("use_local_attn is true, but there is no window_size")
@@ -246,7 +248,7 @@ def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
     def said(key: str) -> str:
         return f"{key} is {config.shown(key)}"
 
-    if values.get("final_rms") and values.get("normalization_type") not in ("RMS", "RMSPre"):
+    if values.get("final_rms") and values.get("normalization_type") not in (None, "RMS", "RMSPre"):
         found.append(("RMS normalization at the end", said("final_rms")))
     activation = values.get("act_fn")
     if any(".mlp." in n for n in names) and isinstance(activation, str) and activation not in ACTIVATIONS:
@@ -257,7 +259,9 @@ def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
         what = "relative positions" if relative else "another kind of position"
         found.append((what, said("positional_embedding_type")))
     if position == "rotary":
-        found += [("scaled rotary positions", said(key)) for key in _SCALED_ANGLES if values.get(key)]
+        found += [("scaled rotary positions", said(key)) for key in _SCALED_ANGLES if _scales_angles(config, key)]
+    if values.get("original_architecture") in _NORMED_AFTER:
+        found.append(("normalization of what attention and MLPs write", said("original_architecture")))
     if position == "alibi" and values.get("attention_dir") == "bidirectional":
         found.append(("ALiBi both ways", said("attention_dir")))
     if values.get("use_local_attn") is None:
@@ -266,6 +270,16 @@ def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
     if values.get("tie_word_embeddings") and "unembed.W_U" not in names:
         found.append(("an unembedding tied to the embedding", said("tie_word_embeddings") + " without unembed.W_U"))
     return found
+
+
+def _scales_angles(config: Config, key: str) -> bool:
+    """Whether a key changes the angles of rotary positions: not a factor of 1, nor a base that no layer uses."""
+    value = config.values.get(key)
+    if key == "rotary_scaling_factor":
+        return value is not None and value is not False and value != 1
+    if key == "rotary_base_local":
+        return bool(value) and config.flag("use_local_attn", False) and value != config.rotary.base
+    return bool(value)
 
 
 def _from_weights(names: list[str]) -> list[tuple[str, str]]:

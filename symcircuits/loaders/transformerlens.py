@@ -33,6 +33,7 @@ from symcircuits.rings import Array
 __all__ = ["TRANSFORMERLENS", "to_paper"]
 
 _BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos", ".alibi")
+_POSITION = "positional_embedding_type"
 _NORM_GLYPHS = {"w": "gain", "b": "b_N"}
 
 
@@ -73,9 +74,10 @@ def _recognises(names: Iterable[str]) -> bool:
 
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
-    dropped = [n for n in stored.weights if n.endswith(_BUFFERS)]
-    weights = {n: w for n, w in stored.weights.items() if n not in dropped}
     settings = Config(config)
+    dropped = [n for n in stored.weights if n.endswith(_BUFFERS)]
+    unread = [n for n in ("pos_embed.W_pos",) if n in stored.weights and settings.values.get(_POSITION) == "alibi"]
+    weights = {n: w for n, w in stored.weights.items() if n not in dropped + unread}
     refuse_unsupported(settings, weights)
     found = features_of(settings, weights)
     weights = {n: w for n, w in weights.items() if not _of_no_head(n, w, found.counts)}
@@ -94,7 +96,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     )  # fmt: skip
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes = [*_notes(settings, described, dtypes, sizes), *_move_gated_biases(paper, described)]
-    notes += dropped_note(dropped)
+    notes += dropped_note(dropped) + [f"{n} is in the file, but a model with ALiBi does not read it" for n in unread]
     scales = _scales(settings, described, sizes)
     rules = replace(settings.settings, windows=settings.windows(len(found.counts)))
     return assemble(paper, described, scales, rules, name=name, notes=notes, dtypes=dtypes)
@@ -244,6 +246,8 @@ def _notes(config: Config, architecture: Architecture, dtypes: list[str], sizes:
         notes.append("use_attn_scale is false")
     elif config.divisor is not None and any(config.divisor != math.sqrt(n) for n in d_heads):
         notes.append(f"scores are divided by attn_scale = {config.divisor:g}")
+    if config.flag("use_local_attn", False) and not architecture.causal:
+        notes.append("attention looks both ways, so windows (use_local_attn), a part of the causal mask, mean nothing")
     if config.flag("scale_attn_by_inverse_layer_idx", False):
         notes.append("scores of layer l (counted from 0) are divided by l + 1 too")
     return notes

@@ -96,15 +96,19 @@ def rotations(n: int, d_head: int, rotary: Rotary, dtype: npt.DTypeLike = np.flo
     return matrices
 
 
-def alibi_slopes(n_heads: int) -> Array:
+def alibi_slopes(n_heads: int, geometric: bool = False) -> Array:
     """The slope of every head: ``2^(-8 h / H)``, h from 1 on; of H that is no power of two those of the powers around.
 
     The first ``2^floor(log2 H)`` heads have the slopes of that power, the others every second slope of the next.
+    ``geometric``: ``2^(-8 h / H)`` for any H, in float32, as TransformerLens computes them in a model of any type.
     Source: Press, Smith and Lewis (2021), "Train Short, Test Long", and the code published with it.
 
     >>> alibi_slopes(4).tolist(), alibi_slopes(3).tolist()
     ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
     """
+    if geometric:
+        first = np.float32(2.0 ** (-8 / max(n_heads, 1)))
+        return np.asarray(first * (np.float64(first) ** np.arange(n_heads)).astype(np.float32))
     power = 1 << max(n_heads.bit_length() - 1, 0)
     slopes = 2.0 ** (-8 * np.arange(1, power + 1) / power)
     if power < n_heads:
@@ -112,9 +116,12 @@ def alibi_slopes(n_heads: int) -> Array:
     return np.asarray(slopes[:n_heads])
 
 
-def alibi(slope: float, n: int, dtype: npt.DTypeLike = np.float64) -> Array:
-    """``-slope |i - j|``, ``[n, n]``: what ALiBi adds to the scores of query i and key j, after their scale."""
-    steps = np.arange(n)
+def alibi(slope: float | np.floating[Any], n: int, dtype: npt.DTypeLike = np.float64) -> Array:
+    """``-slope |i - j|``, ``[n, n]``: what ALiBi adds to the scores of query i and key j, after their scale.
+
+    The product is taken in the type of the slope.
+    """
+    steps = np.arange(n, dtype=np.asarray(slope).dtype)
     return np.asarray(-slope * np.abs(steps[:, None] - steps[None, :]), dtype=dtype)
 
 

@@ -46,6 +46,11 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(0.5 * (1 + np.tanh(x / 2)))  # never overflows
 
 
+def _solu(x: Array) -> Array:
+    weights = np.exp(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(x * (weights / weights.sum(axis=-1, keepdims=True)))
+
+
 ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "relu": lambda x: np.maximum(x, 0),
     "gelu": _gelu,
@@ -58,6 +63,7 @@ ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "tanh": np.tanh,
     "sigmoid": _sigmoid,
     "relu2": lambda x: np.maximum(x, 0) ** 2,
+    "solu": _solu,  # of a whole row: x softmax(x), Elhage et al. (2022), "Softmax Linear Units"
     "identity": lambda x: x,
 }
 
@@ -68,7 +74,8 @@ class Settings:
 
     ``eps`` of the norms, the ``activation`` of the MLPs, how ``rotary`` positions turn, for each layer the ``windows``
     (number of keys that a query sees; None: all; empty: no layer has one), soft caps ``cap tanh(x / cap)`` on scores
-    (``score_cap``, before the mask and ALiBi) and on logits (``logit_cap``). Raises ValueError on an unknown
+    (``score_cap``, before the mask and ALiBi) and on logits (``logit_cap``). ``geometric_slopes``: ALiBi's slopes as
+    TransformerLens has them (see :func:`~symcircuits.model.attending.alibi_slopes`). Raises ValueError on an unknown
     activation, a negative eps or a cap that is not positive.
 
     >>> Settings(activation="silu").eps
@@ -81,6 +88,7 @@ class Settings:
     windows: tuple[int | None, ...] = ()
     score_cap: float | None = None
     logit_cap: float | None = None
+    geometric_slopes: bool = False
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -248,8 +256,8 @@ class _Pass:
         """The scores with what ALiBi adds to them."""
         if self.architecture.positions != "alibi":
             return scores
-        slope = alibi_slopes(self.architecture.heads[head.layer])[head.number]
-        return scores + alibi(float(slope), self.n, scores.dtype)
+        slope = alibi_slopes(self.architecture.heads[head.layer], self.settings.geometric_slopes)[head.number]
+        return scores + alibi(slope, self.n, scores.dtype)
 
 
 def _capped(x: Array, cap: float | None) -> Array:
