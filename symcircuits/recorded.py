@@ -108,7 +108,7 @@ def compare_with_reference(
     rows: list[tuple[tuple[int, int], Compared]] = []
     unknown: list[str] = []
     for name, recorded in arrays.items():
-        found = _ours(name, run)
+        found = _ours(_recorded_as(name, recorded, arrays), run)
         if found is not None:
             unit = _unit(name, recorded, dtypes[name], model.dtype)
             rows.append((found.order, _compared(name, recorded, dtypes[name], unit, found)))
@@ -121,6 +121,13 @@ def compare_with_reference(
         )
     ordered = tuple(row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].name)))
     return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run))
+
+
+def _recorded_as(name: str, recorded: Array, arrays: Mapping[str, Array]) -> str:
+    """What an array is: a native model of TransformerLens 4 records its patterns in place of its scores too."""
+    pattern = name.replace("hook_attn_scores", "hook_pattern")
+    same = name.endswith("attn.hook_attn_scores") and pattern in arrays and np.array_equal(recorded, arrays[pattern])
+    return pattern if same else name
 
 
 def _recorded(reference: Any) -> tuple[dict[str, Array], dict[str, str]]:

@@ -109,6 +109,41 @@ def test_the_bridge_computes_what_was_recorded(data: Path) -> None:
     assert report.ok, report.text()
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"use_attn_scale": False, "attn_scale": 7.0},
+        {"parallel_attn_mlp": True},
+        {"use_local_attn": True, "window_size": 2, "attn_types": ["local", "local"]},
+        {"scale_attn_by_inverse_layer_idx": True},
+    ],
+)
+def test_what_a_native_model_does_not_look_at(data: Path, said: dict[str, Any]) -> None:
+    """As recorded with TransformerLens 4.3: its own model computes the same with these keys as without."""
+    weights, config = parts(data)
+    recorded = np.load(data / "tl4_bridge_s4" / "reference.npz")
+    native, other = (from_arrays(weights, {**config, **said, "architecture": a}) for a in (config["architecture"], "X"))
+    assert np.abs(native.run(recorded["tokens"]).logits - recorded["logits"]).max() < 1e-12
+    assert np.abs(other.run(recorded["tokens"]).logits - recorded["logits"]).max() > 1e-3
+    key = next(iter(said))
+    note = f"a native model of TransformerLens 4 does not look at {key}, which is {json.dumps(said[key])}"
+    assert note in native.notes
+    assert note not in other.notes
+
+
+def test_rotary_pairs_of_a_native_model_are_neighbours(data: Path) -> None:
+    weights, config = parts(data)
+    del weights["pos_embed.weight"]
+    said = {**config, "positional_embedding_type": "rotary", "rotary_adjacent_pairs": False}
+    model = from_arrays(weights, said)
+    assert model.settings.rotary.adjacent
+    assert not any("does not look at" in note for note in model.notes)
+    scaled = from_arrays(weights, {**said, "rotary_scaling_factor": 4.0})
+    assert scaled.settings.rotary == model.settings.rotary
+    assert "a native model of TransformerLens 4 does not look at rotary_scaling_factor, which is 4.0" in scaled.notes
+    assert not from_arrays(weights, {**said, "architecture": "X"}).settings.rotary.adjacent
+
+
 def test_square_weights_of_the_bridge_are_taken_by_layout(data: Path) -> None:
     weights, config = parts(data)
     expected = from_arrays(weights, config).run([1, 2, 3]).logits

@@ -110,6 +110,17 @@ def test_the_bound_follows_the_recorded_dtype(model: Any, arrays: dict[str, Any]
     assert all(a.bound > 1000 * b.bound for a, b in zip(found.rows, fine.rows, strict=True))  # type: ignore[operator]
 
 
+def test_patterns_recorded_in_place_of_scores(model: Any, arrays: dict[str, Any]) -> None:
+    """As a native model of TransformerLens 4 leaves them: compared as what they are, and only if they are the same."""
+    scores, pattern = (f"blocks.1.attn.hook_{what}" for what in ("attn_scores", "pattern"))
+    assert sc.compare_with_reference(model, {**arrays, scores: arrays[pattern]}).ok
+    almost = arrays[pattern] + 1e-3
+    found = sc.compare_with_reference(model, {**arrays, scores: almost})
+    assert [row.name for row in found.rows if not row.passed] == [scores]
+    found = sc.compare_with_reference(model, {**arrays, scores: almost, pattern: almost})
+    assert [row.name for row in found.rows if not row.passed] == [scores, pattern]
+
+
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
 def test_a_run_in_half_precision_that_was_recorded_in_float32(data: Path, half: str) -> None:
     """As TransformerLens leaves one: every number one that the type holds, but norms of such numbers in float32."""

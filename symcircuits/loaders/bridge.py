@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from symcircuits.loaders.config import Config
@@ -23,6 +24,14 @@ from symcircuits.rings import Array
 __all__ = ["BRIDGE"]
 
 _ENDS = {"embed.weight": "embed.W_E", "pos_embed.weight": "pos_embed.W_pos", "unembed.bias": "unembed.b_U"}
+
+
+_NATIVE = "TransformerLensNative"
+# What a native model does not look at, whatever its config says of it, and what that is where it is off.
+_UNREAD = {
+    "use_attn_scale": True, "parallel_attn_mlp": False, "use_local_attn": False,
+    "scale_attn_by_inverse_layer_idx": False, "rotary_scaling_factor": None,
+}  # fmt: skip
 
 
 def _recognises(names: Iterable[str]) -> bool:
@@ -47,7 +56,22 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
         if new in weights:
             raise ValueError(f"the file has {old}, and the same weight under the name {new} too")
         weights[new], dtypes[new] = array, stored.dtypes[old]
-    return TRANSFORMERLENS.read(Stored(weights, dtypes), config, name)
+    said, notes = _as_computed(config)
+    model = TRANSFORMERLENS.read(Stored(weights, dtypes), said, name)
+    return replace(model, notes=(*model.notes, *notes))
+
+
+def _as_computed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The config of a native model as that computes: what it does not look at is off, rotary pairs are neighbours."""
+    if config.get("architecture") != _NATIVE:
+        return dict(config), []
+    unread = [k for k, off in _UNREAD.items() if config.get(k) not in (None, off)]
+    unread = [k for k in unread if k != "rotary_scaling_factor" or config[k] != 1]
+    said = {**config, **{k: _UNREAD[k] for k in unread}, "rotary_adjacent_pairs": True}
+    if config.get("use_attn_scale") is False:
+        said["attn_scale"] = None
+    shown = [f"{key}, which is {Config(config).shown(key)}" for key in unread]
+    return said, [f"a native model of TransformerLens 4 does not look at {what}" for what in shown]
 
 
 def _renamed(name: str, w: Array, heads: int, shared: int) -> tuple[str, Array]:
