@@ -89,7 +89,7 @@ class Values:
             for branch in path_branches(program, path):
                 value = self.matrices.branch(branch, value)
             sides.append(value)
-        found = sides[0] if len(sides) == 1 else self._met(*sides)
+        found = sides[0] if len(sides) == 1 else self.met(*sides)
         return np.broadcast_to(found, self._batch + found.shape[-2:])
 
     def _tree(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> HeadTree:
@@ -101,7 +101,7 @@ class Values:
     def _turned(self, rows: Array) -> Array:
         return np.asarray(self.matrices.turned(self.expansion.readout.head, rows))
 
-    def _met(self, query: Array, key: Array) -> Array:
+    def met(self, query: Array, key: Array) -> Array:
         """``scale q k^T``, turned where positions are rotary."""
         return np.asarray((self._turned(query) * self.scale) @ self._turned(key).swapaxes(-1, -2))
 
@@ -117,7 +117,7 @@ class Values:
         sides = [self.side(p) for p in self.expansion.sides]
         for marks, _ in self.expansion.marks():
             parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
-            value = parts[0] if len(parts) == 1 else self._met(*parts)
+            value = parts[0] if len(parts) == 1 else self.met(*parts)
             yield tuple(m.order for m in marks), np.broadcast_to(value, self._batch + value.shape[-2:])
 
     def side(self, paths: Paths) -> dict[Mark, Any]:

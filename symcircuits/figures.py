@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.evaluation import evaluate
+from symcircuits.evaluation import evaluate, reference
 from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.explanation import Explanation
 from symcircuits.interventions import ScoreRemoval
@@ -129,13 +129,15 @@ def removed_map(found: Explanation, removal: ScoreRemoval) -> HeatMap:
 
 
 def score_maps(found: Explanation, parts: ScoreParts, centre: bool = True) -> list[HeatMap]:
-    """A head's scores and their parts by composition type, all on one colour scale.
+    """A head's scores and their parts by composition type, all on one colour scale; of a model with soft caps or ALiBi
+    the scores before these, and said so.
 
     ``centre``: each row minus its mean over the allowed keys (what softmax sees); else as they are, and what softmax
     does not see as one more map where there is something.
     """
-    whole = np.where(parts.allowed, found.run.scores[parts.head], 0)
-    named = {f"scores of {parts.head}": whole}
+    target, of = f"scores:{parts.head}", found.scores[parts.head].closure.of
+    whole = np.where(parts.allowed, reference(target, found.run), 0)
+    named = {f"scores of {parts.head}" + (f" ({of})" if of else ""): whole}
     named |= {f"composition {c}": v for c, v in parts.by_composition.items()} if len(parts.by_composition) > 1 else {}
     if not centre and parts.invisible_count:
         named["not seen by softmax"] = parts.invisible

@@ -2,8 +2,9 @@
 
 Two kinds of answer, always named. *frozen*: what is held fixed in an expansion (the patterns of all heads, and
 whatever else the architecture holds fixed) stays at its value on these tokens. *recomputed*: everything after
-the change is computed anew by the model's own forward pass. "End" is the logits, or the last stream of a model without
-unembedding; every array has the tokens' batch axis in front, if they have one. Source: own derivation.
+the change is computed anew by the model's own forward pass. "End" is the logits (before their soft cap, if they have
+one: that is what terms add up to), or the last stream of a model without unembedding; every array has the tokens'
+batch axis in front, if they have one. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy.typing as npt
 
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term, expand
-from symcircuits.model import Arrays, Run, rerun
+from symcircuits.model import Arrays, Edited, Run, rerun
+from symcircuits.model.forward import pattern_of
 
 __all__ = ["HeadRemoval", "ScoreRemoval", "remove_heads", "remove_scores", "without"]
 
@@ -65,8 +67,8 @@ def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str]) -> Head
     expansion = expand(architecture, "logits" if architecture.unembed else "stream")
     labels = [str(h) for h in architecture.some_heads(heads)]
     value = np.array(-evaluate(expansion.through(labels), run).total())
-    change = rerun(run, removed=labels).end - _end(run)
-    return HeadRemoval(tuple(labels), expansion.target, value, np.asarray(change - value))
+    change = _end(rerun(run, removed=labels)) - _end(run)
+    return HeadRemoval(tuple(labels), _end_name(run), value, np.asarray(change - value))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,29 +98,28 @@ class ScoreRemoval:
 def without(run: Run, head: str, part: Array) -> Array:
     """The head's pattern when a part is taken from its scores: ``softmax*(S - part)``, ``[..., n, n]``.
 
-    Raises ValueError where scores have a soft cap.
+    ``S`` is what score terms add up to: of a model with soft caps or ALiBi the scores before these, which act on what
+    is left, ``softmax*(cap(S - part) + addend)``.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((1,)), seed=1).run([1, 2])
     >>> without(run, "L0H0", run.scores["L0H0"]).tolist()
     [[1.0, 0.0], [0.5, 0.5]]
     """
-    if run.model.settings.score_cap is not None:
-        raise ValueError(f"the scores of {head} have a soft cap, so no part of them can be taken away after it")
     allowed = np.isfinite(run.scores[head])
-    left = np.where(allowed, run.scores[head], 0) - np.where(allowed, part, 0)
-    left = np.where(allowed, left, -np.inf)
-    weights = np.exp(left - left.max(axis=-1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+    left = np.where(allowed, run.products.get(head, run.scores[head]), 0) - np.where(allowed, part, 0)
+    model = run.model
+    return pattern_of(model.architecture, model.settings, model.architecture.head(head), left, allowed)
 
 
 def remove_scores(run: Run, head: str | tuple[int, int], what: str | Term | Expansion) -> ScoreRemoval:
     """Take a composition type, a term or a selection of terms from a head's scores; the pattern follows by softmax.
 
-    ``A' = softmax*(S - part)``; with everything but this head's pattern held fixed the end changes by the terms through
-    the head, its pattern replaced by ``A' - A`` (each term holds it once); ``recomputed`` is the model's forward pass
-    with ``A'`` given. ``what``: ``"none"``, ``"Q"``, ``"K"`` or ``"QK"``, a term of the head's scores, or a selection
-    such as ``scores(arch, "L1H0").from_source("pos")``. Raises ValueError on another head's terms or an unknown type.
+    ``A' = softmax*(S - part)`` (where scores have a soft cap S is before it: see :func:`without`); with everything but
+    this head's pattern held fixed the end changes by the terms through the head, its pattern replaced by ``A' - A``
+    (each term holds it once); ``recomputed`` is the model's forward pass with ``A'`` given. ``what``: ``"none"``,
+    ``"Q"``, ``"K"`` or ``"QK"``, a term of the head's scores, or a selection such as
+    ``scores(arch, "L1H0").from_source("pos")``. Raises ValueError on another head's terms or an unknown type.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -131,12 +132,13 @@ def remove_scores(run: Run, head: str | tuple[int, int], what: str | Term | Expa
     architecture = run.model.architecture
     label = str(architecture.head(head))
     name, part = _part(run, expand(architecture, f"scores:{label}"), what)
+    name += ", before the soft cap" if run.model.settings.score_cap is not None else ""
     pattern = without(run, label, part)
     change = np.asarray(pattern - run.patterns[label])
     end = expand(architecture, "logits" if architecture.unembed else "stream")
     frozen = np.array(evaluate(end.through(label), _with_pattern(run, label, change)).total())
-    recomputed = rerun(run, patterns={label: pattern}).end - _end(run)
-    return ScoreRemoval(label, name, end.target, part, pattern, change, frozen, np.asarray(recomputed))
+    recomputed = _end(rerun(run, patterns={label: pattern})) - _end(run)
+    return ScoreRemoval(label, name, _end_name(run), part, pattern, change, frozen, np.asarray(recomputed))
 
 
 def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[str, Array]:
@@ -156,5 +158,10 @@ def _with_pattern(run: Run, label: str, pattern: Array) -> Run:
     return replace(run, arrays=Arrays({f"A_{label}": pattern}, makers))
 
 
-def _end(run: Run) -> Array:
-    return run.streams[-1] if run.logits is None else run.logits
+def _end(run: Run | Edited) -> Array:
+    return run.streams[-1] if run.logits is None else run.products.get("logits", run.logits)
+
+
+def _end_name(run: Run) -> str:
+    capped = run.model.settings.logit_cap is not None
+    return "stream" if run.logits is None else "logits before the soft cap" if capped else "logits"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.evaluation import Closure, closure, evaluate, rounding_scale
+from symcircuits.evaluation import Closure, closure, evaluate, reference, rounding_scale
 from symcircuits.expansion import Expansion
 from symcircuits.model import Run
 
@@ -31,7 +31,8 @@ COMPOSITIONS = ("none", "Q", "K", "QK")
 class HeadScores:
     """A head's scores by composition type: shares (None where undefined) and norms, as they are and centred.
 
-    ``margin``: the whole margin; ``softmax_invisible``: how many terms are constant along the keys.
+    Scores are those before a soft cap and ALiBi, which terms add up to. ``margin``: the whole margin;
+    ``softmax_invisible``: how many terms are constant along the keys (0 where a soft cap acts on the sum).
     """
 
     closure: Closure
@@ -63,8 +64,8 @@ def head_scores(run: Run, expansion: Expansion, queries: Sequence[int] | None = 
         margin_shares(run, expansion, sums, queries),
         {c: frobenius(np.where(allowed, sums[c], 0)) if c in sums else 0.0 for c in COMPOSITIONS},
         {c: expansion.counts_by_composition().get(c, 0) for c in COMPOSITIONS},
-        expansion.softmax_invisible().count,
-        margin(run.scores[label], run.patterns[label], allowed, queries),
+        0 if run.model.settings.score_cap is not None else expansion.softmax_invisible().count,
+        margin(reference(expansion.target, run), run.patterns[label], allowed, queries),
         {c: seen.get(c, None if None in seen.values() else 0.0) for c in COMPOSITIONS},
         {c: frobenius(centred(sums[c], allowed)) if c in sums else 0.0 for c in COMPOSITIONS},
     )

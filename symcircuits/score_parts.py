@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.evaluation import Values, evaluate
+from symcircuits.evaluation import Values, evaluate, reference
 from symcircuits.expansion import Expansion, Term, composition_of, expand
 from symcircuits.margins import centred, centred_shares, frobenius
 from symcircuits.model import Run
@@ -28,8 +28,9 @@ class ScoreParts:
     """A head's scores ``[..., n, n]`` as sums of parts; made by :func:`score_parts`.
 
     ``by_composition`` and ``by_source`` (kinds of source of query and key, ``("embed", "b_K")``) each add up to the
-    scores before the mask. ``invisible``: the sum of the terms that are constant along the keys; ``spread``: how far
-    it is from constant, at most. ``shares_by_source``: centred shares; ``counts_by_source``: numbers of terms.
+    scores before the mask (and before a soft cap and what ALiBi adds). ``invisible``: the sum of the terms that are
+    constant along the keys, 0 where a soft cap acts on the scores (softmax then sees them); ``spread``: how far it is
+    from constant, at most. ``shares_by_source``: centred shares; ``counts_by_source``: numbers of terms.
     """
 
     head: str
@@ -69,19 +70,20 @@ def score_parts(run: Run, head: str | tuple[int, int]) -> ScoreParts:
     queries, keys = (_side(values, side) for side in (0, 1))
     for (q_order, q_kind), (n, query) in queries.items():
         for (k_order, k_kind), (m, key) in keys.items():
-            value = (query * values.scale) @ key.swapaxes(-1, -2)
-            value = np.broadcast_to(value, run.scores[label].shape)
+            value = np.broadcast_to(values.met(query, key), run.scores[label].shape)
             composition, pair = composition_of((q_order, k_order)), (q_kind, k_kind)
             by_composition[composition] = by_composition.get(composition, 0) + value
             by_source[pair] = by_source.get(pair, 0) + value
             counts[pair] = counts.get(pair, 0) + n * m
     unseen = expansion.softmax_invisible()
-    invisible = np.array(evaluate(unseen, run).total())
+    invisible, unseen_count = np.array(evaluate(unseen, run).total()), unseen.count
+    if run.model.settings.score_cap is not None:
+        invisible, unseen_count = np.zeros_like(invisible), 0
     return ScoreParts(
         label, np.isfinite(run.scores[label]), {c: by_composition[c] for c in expansion.counts_by_composition()},
         by_source, counts,
         centred_shares(run, expansion, by_composition), centred_shares(run, expansion, by_source),
-        invisible, unseen.count, float(np.ptp(invisible, axis=-1).max(initial=0.0)),
+        invisible, unseen_count, float(np.ptp(invisible, axis=-1).max(initial=0.0)),
     )  # fmt: skip
 
 
@@ -102,12 +104,16 @@ def _side(values: Values, side: int) -> Mapping[tuple[int, str], tuple[int, Arra
 # ---------------------------------------------------------------------------------------------- its terms
 @dataclass(frozen=True, slots=True)
 class ScoreTerm:
-    """A score term with its size: norm over allowed entries, norm and share of it when centred (None: undefined)."""
+    """A score term with its size: norm over allowed entries, norm and share of it when centred (None: undefined).
+
+    ``softmax_invisible``: whether softmax does not see it (it sees every term where a soft cap acts on the scores).
+    """
 
     term: Term
     norm: float
     centred_norm: float
     centred_share: float | None
+    softmax_invisible: bool
 
 
 def lowest_orders(expansion: Expansion, max_terms: int) -> Expansion:
@@ -136,15 +142,16 @@ def largest_score_terms(
     expansion = expand(run.model.architecture, f"scores:{label}")
     allowed = np.isfinite(run.scores[label])
     looked = lowest_orders(expansion, min(max_terms, max(_ENTRIES // allowed.size, 1)))
-    whole = centred(run.scores[label], allowed).astype(np.float64)
-    length = frobenius(whole)
+    whole = centred(reference(expansion.target, run), allowed).astype(np.float64)
+    length, capped = frobenius(whole), run.model.settings.score_cap is not None
     defined = None not in centred_shares(run, expansion, evaluate(expansion, run).by_composition()).values()
     found: list[ScoreTerm] = []
     for terms, block in evaluate(looked, run).blocks():
         for term, value in zip(terms, block, strict=True):
             part = centred(value, allowed)
             share = float(np.sum(part * (whole / length))) / length if defined else None
-            found.append(ScoreTerm(term, frobenius(np.where(allowed, value, 0)), frobenius(part), share))
+            norm = frobenius(np.where(allowed, value, 0))
+            found.append(ScoreTerm(term, norm, frobenius(part), share, term.softmax_invisible and not capped))
         if len(found) > 4 * top + 1000:
             found = _best(found, top)
     return tuple(_best(found, top)), looked.count
@@ -163,7 +170,7 @@ def score_term_columns(terms: Sequence[ScoreTerm]) -> dict[str, list[Any]]:
         "norm": [s.norm for s in terms],
         "centred_norm": [s.centred_norm for s in terms],
         "centred_share": [s.centred_share for s in terms],
-        "softmax_invisible": [s.term.softmax_invisible for s in terms],
+        "softmax_invisible": [s.softmax_invisible for s in terms],
         "text": [s.term.text for s in terms],
     }
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.compact import compact
-from symcircuits.evaluation import Values, evaluate
+from symcircuits.evaluation import Values, evaluate, reference
 from symcircuits.expansion import Term
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
@@ -41,6 +41,7 @@ class SizedTerm:
 class Target:
     """The chosen logit: batch row, position (from 0) and output token; no token for a model without unembedding.
 
+    ``value``: the logit, before a soft cap if logits have one (terms add up to that).
     ``against``: the second token of a logit difference, if one was chosen; ``difference``: logit[token] minus that.
     """
 
@@ -89,7 +90,8 @@ def read_target(run: Run, row: int, position: int, token: int | None, against: i
         if token is not None or against is not None:
             raise ValueError("this model has no unembedding, so there is no logit of a token to look at")
         return Target(row, position, None, None)
-    logits = run.logits[row, position] if len(shape) == 2 else run.logits[position]
+    whole = reference("logits", run)
+    logits = whole[row, position] if len(shape) == 2 else whole[position]
     token = int(np.argmax(logits)) if token is None else place("token", token, len(logits), negative=False)
     if against is None:
         return Target(row, position, token, float(logits[token]))

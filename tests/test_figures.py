@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain import centred, forward, value_of
-from strategies import architectures
+from plain import centred, featured_models, forward, value_of
 
 import symcircuits as sc
 from symcircuits import figures, plot
 from symcircuits.evaluation import evaluate
 from symcircuits.explanation import Explanation
 from symcircuits.interventions import remove_scores
+from symcircuits.model import Settings
 from symcircuits.positions import by_position, moves
 from symcircuits.score_parts import score_parts
 
@@ -30,9 +30,9 @@ def explained(**more: Any) -> Explanation:
 
 
 # ------------------------------------------------------------------------------------ where a term comes from
-@given(architectures(max_layers=3, max_heads=3, max_terms=60, features=False), st.data())
-def test_a_term_split_by_position_adds_up_to_it(arch: sc.Architecture, data: st.DataObject) -> None:
-    model = sc.random_model(arch, seed=1)
+@given(featured_models(max_terms=60), st.data())
+def test_a_term_split_by_position_adds_up_to_it(model: sc.Model, data: st.DataObject) -> None:
+    arch = model.architecture
     expansion = sc.logits(arch) if arch.unembed else sc.stream(arch)
     values = evaluate(expansion, model.run(ROWS))
     term = expansion[data.draw(st.integers(0, expansion.count - 1))]
@@ -42,7 +42,7 @@ def test_a_term_split_by_position_adds_up_to_it(arch: sc.Architecture, data: st.
     assert np.allclose(found.sum(-1), values.value(term) @ reader, atol=1e-12)
     # and from each position what it is by itself: the source with all other rows taken away
     names = term.text.split(" @ ")
-    core = next(i for i, name in enumerate(names) if not name.startswith("A["))
+    core = next(i for i, name in enumerate(names) if not name.startswith(("A[", "D[")))
     for i, row in enumerate(ROWS):
         factors = dict(forward(model, row).factors)
         assert np.allclose(
@@ -80,6 +80,43 @@ def test_maps_of_a_head_are_of_the_chosen_row_and_add_up() -> None:
     sizes = [np.abs(m.values).max() for m in pairs]
     assert sizes == sorted(sizes, reverse=True)
     assert len(figures.source_maps(found, parts, most=2)) == 2
+
+
+@settings(max_examples=20)
+@given(featured_models(max_terms=60))
+def test_an_explanation_of_any_model_adds_up(model: sc.Model) -> None:
+    arch = model.architecture
+    found = sc.explain(model, ROWS, row=1, top=4, **({"against": 2, "token": 7} if arch.unembed else {}))
+    assert found.ok, found.text()
+    plain = forward(model, ROWS[1])
+    for difference in (False, True) if arch.unembed else ():
+        bars = figures.contribution_bars(found, difference)
+        whole = plain.sums[-1, 7] - (plain.sums[-1, 2] if difference else 0)
+        assert bars.values[-1] == pytest.approx(whole, abs=1e-9)
+        assert sum(bars.values[:-1]) == pytest.approx(whole, abs=1e-9)
+    for head in map(str, arch.all_heads):
+        parts = score_parts(found.run, head)
+        allowed = np.isfinite(plain.scores[head])
+        maps = figures.score_maps(found, parts, centre=False)
+        assert np.allclose(maps[0].values, np.where(allowed, plain.score_sums[head], 0), atol=1e-9)
+        for kind in (parts.by_composition, parts.by_source):
+            assert np.allclose(sum(kind.values())[1], plain.score_sums[head], atol=1e-9)
+
+
+def test_soft_caps_are_named_where_they_act() -> None:
+    model = sc.random_model(BIASED, seed=4, settings=Settings(score_cap=1.0, logit_cap=2.0), weight_scale=2.0)
+    found = sc.explain(model, ROWS[0], token=7)
+    parts = score_parts(found.run, "L1H0")
+    assert figures.score_maps(found, parts)[0].title == "scores of L1H0 (pre-cap)"
+    assert "logit of token 7 at position 3 (pre-cap)" in " ".join(found.text().split())
+    assert found.target.value == pytest.approx(forward(model, ROWS[0]).sums[-1, 7])
+    assert abs(found.target.value or 0) != pytest.approx(abs(found.run.logits[-1, 7]))
+    # what is constant along the keys is seen where a cap acts on the sum
+    assert (parts.invisible_count, parts.spread, np.abs(parts.invisible).max()) == (0, 0, 0)
+    assert not any(found.score_columns("L1H0")["softmax_invisible"])
+    assert "does not see" not in found.text()
+    gone = remove_scores(found.run, "L1H0", sc.scores(BIASED, "L1H0").softmax_invisible())
+    assert gone.distance.max() > 1e-3
 
 
 def test_maps_of_terms_and_removals() -> None:

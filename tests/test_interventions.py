@@ -1,13 +1,13 @@
 """Removing heads and parts of scores: every change held to plain forward passes with the same edits."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from plain import Edits, forward, score_rows, softmax
-from strategies import architectures
+from plain import Edits, forward, heads_of_models, score_rows, seen, softmax
 
 import symcircuits as sc
 from symcircuits.interventions import remove_heads, remove_scores, without
@@ -16,21 +16,12 @@ from symcircuits.model import Model, rerun
 TOKENS = [3, 1, 4, 1, 5]
 
 
-@st.composite
-def models(draw: st.DrawFn) -> tuple[Model, str]:
-    """A model that has heads, and one of them."""
-    arch = draw(architectures(max_layers=3, max_heads=3, max_terms=120, features=False))
-    assume(arch.all_heads)
-    model = sc.random_model(arch, seed=draw(st.integers(0, 99)), weight_scale=draw(st.sampled_from([0.5, 1.0, 1.5])))
-    return model, str(draw(st.sampled_from(arch.all_heads)))
-
-
 def close(a: Any, b: Any, size: Any = 1.0) -> bool:
     return bool(np.all(np.abs(np.asarray(a) - b) <= 1e-10 * (np.max(np.abs(b), initial=0) + np.max(np.abs(size)))))
 
 
 # ------------------------------------------------------------------------------------------------ a run again
-@given(models())
+@given(heads_of_models())
 def test_a_run_again_without_edits_is_the_run(case: tuple[Model, str]) -> None:
     model, _ = case
     run = model.run(TOKENS)
@@ -50,19 +41,25 @@ def test_what_is_given_to_a_run_again_is_checked() -> None:
 
 
 # ------------------------------------------------------------------------------------------- a head's output
-@given(models(), st.data())
+@given(heads_of_models(), st.data())
 def test_removing_heads_is_two_forward_passes(case: tuple[Model, str], data: st.DataObject) -> None:
     model, head = case
     others = data.draw(st.lists(st.sampled_from([str(h) for h in model.architecture.all_heads]), max_size=2))
     heads = tuple(sorted({head, *others}, key=model.architecture.head))
     run, plain = model.run(TOKENS), forward(model, TOKENS)
-    frozen = forward(model, TOKENS, Edits(plain.patterns, heads)).end
-    recomputed = forward(model, TOKENS, Edits(removed=heads)).end
+    frozen = forward(model, TOKENS, plain.frozen(heads)).sums
+    recomputed = forward(model, TOKENS, Edits(removed=heads)).sums
     gone = remove_heads(run, heads[0] if len(heads) == 1 else heads)
-    assert (gone.heads, gone.of) == (heads, "logits" if model.architecture.unembed else "stream")
-    assert close(gone.value_part, frozen - plain.end, plain.end)
-    assert close(gone.pattern_part, recomputed - frozen, plain.end)
-    assert close(gone.change, recomputed - plain.end, plain.end)
+    assert (gone.heads, gone.of) == (heads, end_name(model))
+    assert close(gone.value_part, frozen - plain.sums, plain.sums)
+    assert close(gone.pattern_part, recomputed - frozen, plain.sums)
+    assert close(gone.change, recomputed - plain.sums, plain.sums)
+
+
+def end_name(model: Model) -> str:
+    if not model.architecture.unembed:
+        return "stream"
+    return "logits" if model.settings.logit_cap is None else "logits before the soft cap"
 
 
 def test_the_two_parts_add_up_to_the_change() -> None:
@@ -84,7 +81,7 @@ def test_heads_that_are_not_there_are_refused(heads: Any) -> None:
 
 
 # --------------------------------------------------------------------------------------- a part of the scores
-@given(models(), st.sampled_from(["none", "Q", "K", "QK"]))
+@given(heads_of_models(), st.sampled_from(["none", "Q", "K", "QK"]))
 def test_removing_a_composition_type(case: tuple[Model, str], composition: str) -> None:
     model, head = case
     plain = forward(model, TOKENS)
@@ -92,7 +89,7 @@ def test_removing_a_composition_type(case: tuple[Model, str], composition: str) 
     check_removal(model, head, composition, sum(values, np.zeros((5, 5))), f"composition {composition}")
 
 
-@given(models(), st.data())
+@given(heads_of_models(), st.data())
 def test_removing_one_term(case: tuple[Model, str], data: st.DataObject) -> None:
     model, head = case
     scores = sc.scores(model.architecture, head)
@@ -103,16 +100,18 @@ def test_removing_one_term(case: tuple[Model, str], data: st.DataObject) -> None
 
 def check_removal(model: Model, head: str, what: Any, part: Any, name: str) -> None:
     run, plain = model.run(TOKENS), forward(model, TOKENS)
-    pattern = softmax(plain.scores[head] - np.where(np.isfinite(plain.scores[head]), part, 0))
+    layer, i = model.architecture.head(head)
+    pattern = softmax(seen(model, layer, i, plain.score_sums[head] - part))
     gone = remove_scores(run, head, what)
-    frozen = forward(model, TOKENS, Edits(plain.patterns | {head: pattern})).end
-    recomputed = forward(model, TOKENS, Edits({head: pattern})).end
-    assert (gone.head, gone.removed) == (head, name)
-    assert close(gone.scores, part, np.where(np.isfinite(plain.scores[head]), plain.scores[head], 0))
+    frozen = forward(model, TOKENS, plain.frozen(**{head: pattern})).sums
+    recomputed = forward(model, TOKENS, Edits({head: pattern})).sums
+    name += "" if model.settings.score_cap is None else ", before the soft cap"
+    assert (gone.head, gone.removed, gone.of) == (head, name, end_name(model))
+    assert close(gone.scores, part, plain.score_sums[head])
     assert close(gone.pattern, pattern)
     assert close(gone.pattern_change, pattern - plain.patterns[head])
-    assert close(gone.frozen, frozen - plain.end, plain.end)
-    assert close(gone.recomputed, recomputed - plain.end, plain.end)
+    assert close(gone.frozen, frozen - plain.sums, plain.sums)
+    assert close(gone.recomputed, recomputed - plain.sums, plain.sums)
     far = [
         sum(abs(a - b) for a, b in zip(x, y, strict=True)) / 2
         for x, y in zip(pattern, plain.patterns[head], strict=True)
@@ -120,9 +119,10 @@ def check_removal(model: Model, head: str, what: Any, part: Any, name: str) -> N
     assert close(gone.distance, far)
 
 
-@given(models())
+@given(heads_of_models())
 def test_what_softmax_does_not_see_changes_nothing(case: tuple[Model, str]) -> None:
     model, head = case
+    model = replace(model, settings=replace(model.settings, score_cap=None))  # before a soft cap it is seen
     run = model.run(TOKENS)
     gone = remove_scores(run, head, sc.scores(model.architecture, head).softmax_invisible())
     assert gone.distance.max() < 1e-12

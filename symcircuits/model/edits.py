@@ -18,11 +18,16 @@ __all__ = ["Edited", "rerun"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edited:
-    """What an edited forward pass gives: logits (None without unembedding), streams, patterns by head."""
+    """What an edited forward pass gives: logits (None without unembedding), streams, patterns by head.
+
+    ``products``: as of a :class:`~symcircuits.model.Run`, what score terms (and, under ``logits``, logit terms) add up
+    to where that is not what the model gives.
+    """
 
     logits: Array | None
     streams: tuple[Array, ...]
     patterns: Mapping[str, Array]
+    products: Mapping[str, Array]
 
     @property
     def end(self) -> Array:
@@ -52,4 +57,4 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
         given[str(run.model.architecture.head(label))] = np.array(pattern, dtype=run.dtype)
     labels = {str(run.model.architecture.head(label)) for label in removed}
     found = _run(run.model, run.tokens, run.dtype, given, labels)
-    return Edited(found.logits, found.streams, found.patterns)
+    return Edited(found.logits, found.streams, found.patterns, found.products)

@@ -27,7 +27,7 @@ from symcircuits.architecture import FINAL, Architecture, Head
 from symcircuits.model.attending import Rotary, alibi, alibi_slopes, mask, rotate
 from symcircuits.rings import Array, transpose
 
-__all__ = ["ACTIVATIONS", "Changes", "Record", "Settings", "forward"]
+__all__ = ["ACTIVATIONS", "Changes", "Record", "Settings", "forward", "pattern_of"]
 
 Weights = Mapping[str, Array]
 Scales = Mapping[str, float]
@@ -150,6 +150,17 @@ def forward(
         return pass_.run(tokens).close()
 
 
+def pattern_of(
+    architecture: Architecture, settings: Settings, head: Head, products: Array, allowed: npt.NDArray[np.bool_]
+) -> Array:
+    """The pattern that the model makes of scaled products ``[..., n, n]`` of queries and keys.
+
+    Soft cap, ALiBi, mask, softmax (or what stands in for it), in this order.
+    """
+    pass_ = _Pass(architecture, {"W_E": products}, {}, settings, products.shape[-1])
+    return pass_.pattern(pass_.masked(head, products, allowed), allowed)
+
+
 class _Pass:
     """One forward pass under way."""
 
@@ -200,10 +211,9 @@ class _Pass:
         for head in self.architecture.layer_heads(layer):
             name, shared = str(head), self.architecture.key_value(head)
             product = _finite(self.scores(head, read), f"the scores of {head}")
-            score = self.biased(head, _capped(product, self.settings.score_cap))
-            if score is not product:
+            record.scores[name] = self.masked(head, product, allowed)
+            if self.settings.score_cap is not None or self.architecture.positions == "alibi":
                 record.products[name] = product
-            record.scores[name] = np.where(allowed, score, read.dtype.type(-np.inf))
             given = self.changes.given.get(name)
             record.patterns[name] = self.pattern(record.scores[name], allowed) if given is None else given
             values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
@@ -211,6 +221,11 @@ class _Pass:
             record.results[name] = np.zeros_like(result) if name in self.changes.removed else result
             after = after + record.results[name]
         return after + self.w[f"b_O_L{layer}"] if f"b_O_L{layer}" in self.w else after
+
+    def masked(self, head: Head, products: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+        """What softmax sees of scaled products: after the soft cap, with what ALiBi adds, -inf where it is masked."""
+        scores = self.biased(head, _capped(products, self.settings.score_cap))
+        return np.where(allowed, scores, products.dtype.type(-np.inf))
 
     def pattern(self, scores: Array, allowed: npt.NDArray[np.bool_]) -> Array:
         """How much each query takes from each key, exactly 0 where it is masked."""

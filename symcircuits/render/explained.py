@@ -138,7 +138,8 @@ def logit_name(found: Explanation) -> str:
     """``logit of token 7 at position 9 of row 0``."""
     t = found.target
     row = f" of row {t.row}" if found.run.tokens.ndim == 2 else ""
-    return f"logit of {token_name(found, t.token or 0)} at position {t.position}{row}"
+    of = f" ({found.closure.of})" if found.closure.of else ""
+    return f"logit of {token_name(found, t.token or 0)} at position {t.position}{row}{of}"
 
 
 def sizes(found: Explanation) -> list[str]:

@@ -131,7 +131,7 @@ def _terms(found: Explanation, head: str, terms: Sequence[ScoreTerm], count: int
     name = f"scores-{head}"
     rows = [
         row(
-            [join([s.term.label, " (not seen by softmax)" if s.term.softmax_invisible else "", formula(s.term.word)]),
+            [join([s.term.label, " (not seen by softmax)" if s.softmax_invisible else "", formula(s.term.word)]),
              s.term.composition, _share(s.centred_share), number(s.centred_norm), number(s.norm)],
             range(2, 5), 0, **marks(s.term), data_in=name, data_counted="",
         )
