@@ -19,20 +19,18 @@ class RunFactors(Mapping[str, Any]):
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
+        glyph, _, label = name.partition("_")
+        if glyph not in ("D", "C", "gain"):  # the run says what is kept of these
+            array = self._run.arrays[name]
+            return array[:, None] if array.ndim == 1 else array
         if name not in self._made:
-            self._made[name] = self._make(name)
+            self._made[name] = self._make(glyph, label, name)
         return self._made[name]
 
-    def _make(self, name: str) -> Any:
-        glyph, _, label = name.partition("_")
+    def _make(self, glyph: str, label: str, name: str) -> Any:
         if glyph == "D":
             return Diagonal(self._run.norms[label])
-        if glyph == "C":
-            return Centring(self._run.model.d_model)
-        array = self._run.arrays[name]
-        if glyph == "gain":
-            return Diagonal(array)
-        return array[:, None] if array.ndim == 1 else array
+        return Centring(self._run.model.d_model) if glyph == "C" else Diagonal(self._run.arrays[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._run.arrays)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,8 +153,7 @@ def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[st
 
 def _with_pattern(run: Run, label: str, pattern: Array) -> Run:
     """The record with another pattern among the arrays that terms are made of."""
-    makers = {name: partial(run.arrays.__getitem__, name) for name in run.arrays}
-    return replace(run, arrays=Arrays({f"A_{label}": pattern}, makers))
+    return replace(run, arrays=Arrays({f"A_{label}": pattern}, {}, run.arrays))
 
 
 def _end(run: Run | Edited) -> Array:

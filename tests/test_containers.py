@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save, save_file
 
 import symcircuits as sc
-from symcircuits.loaders import tensorfile
+from symcircuits.loaders import files, tensorfile
 from symcircuits.loaders.files import read_weights
 from symcircuits.loaders.tensorfile import open_safetensors, read_safetensors
+from symcircuits.memory import free_memory
+from symcircuits.model import needs
 
 INDEX = "model.safetensors.index.json"
 
@@ -109,9 +111,9 @@ def test_a_model_does_not_change_when_its_file_does(folder: Path) -> None:
 
 
 def test_too_little_memory_is_said_before_anything_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorfile, "_free_memory", lambda: 1000)
-    monkeypatch.setattr(tensorfile.TensorFile, "read", lambda self: pytest.fail("it was read"))
-    message = r"reading these weights takes 0\.0 GB of memory, and a run in float64 another 0\.0 GB; 0\.0 GB are free"
+    monkeypatch.setattr(tensorfile, "free_memory", lambda: 1000)
+    monkeypatch.setattr(tensorfile.TensorFile, "read", lambda self, stays: pytest.fail("it was read"))
+    message = r"reading these weights takes 0\.0 GB of memory; 0\.0 GB are free"
     with pytest.raises(ValueError, match=message):
         sc.load(folder)
     shards(folder)
@@ -119,8 +121,88 @@ def test_too_little_memory_is_said_before_anything_is_read(folder: Path, monkeyp
         sc.load(folder)
 
 
+def big(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on files count as large."""
+    monkeypatch.setattr(tensorfile, "MAPPED", 100)
+
+
+def test_a_large_file_is_mapped_and_not_copied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = sc.load(folder)
+    size = sum(w.nbytes for w in load_file(folder / "model.safetensors").values())
+    big(folder, monkeypatch)
+    model = sc.load(folder)
+    assert f"{size / 1e9:.1f} GB of weights stay in the file and are not copied" in model.notes[-1]
+    assert model.notes[:-1] == small.notes
+    assert all(np.array_equal(model.weights[k], w) for k, w in small.weights.items())
+    assert np.array_equal(model.run([1, 2, 3]).logits, small.run([1, 2, 3]).logits)
+    raw = (folder / "model.safetensors").read_bytes()
+    with (folder / "model.safetensors").open("r+b") as file:  # the same file, changed in place
+        file.seek(len(raw) - size)
+        file.write(bytes(size))
+    assert not any(w.any() for w in model.weights.values())
+    shards(folder)
+    assert "of weights stay in the file" in sc.load(folder).notes[-1]
+
+
+def test_a_mapped_file_needs_memory_for_what_is_widened_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    big(folder, monkeypatch)
+    monkeypatch.setattr(tensorfile, "free_memory", lambda: 1000)
+    assert sc.load(folder).d_model == 16
+    save_bfloat16(folder)
+    with pytest.raises(ValueError, match=r"reading these weights takes 0\.0 GB of memory"):
+        sc.load(folder)
+    monkeypatch.setattr(tensorfile, "free_memory", lambda: 10**6)
+    assert sc.load(folder).notes[-1].startswith("weights stored as bfloat16")
+
+
+def save_bfloat16(folder: Path) -> None:
+    """The same weights, each number cut to its upper half."""
+    entries, data = {}, b""
+    for name, w in load_file(folder / "model.safetensors").items():
+        part = (w.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
+        entries[name] = {"dtype": "BF16", "shape": list(w.shape), "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    (folder / "model.safetensors").write_bytes(file_of(entries, data))
+
+
+def test_a_run_that_takes_too_much_memory_says_so_before_it_starts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = sc.load(folder)
+    monkeypatch.setattr(needs, "free_memory", lambda: 2000)
+    message = r"a run of this model on tokens of shape \[3\] in float64 takes 0\.0 GB of memory, and 0\.0 GB are free"
+    with pytest.raises(ValueError, match=message):
+        model.run([1, 2, 3])
+    monkeypatch.setattr(needs, "free_memory", lambda: None)  # where the system does not say, it is tried
+    assert model.run([1, 2, 3]).logits is not None
+    large = sc.random_model(sc.attention_only((2,)), d_vocab=50, d_model=40, d_head=20)
+    needed = needs._needed(large, np.arange(3), np.dtype(np.float64))
+    assert needed == 8 * 3 * ((1 + 1 + 2) * 40 + 2 * 50 + 3 * 2 * 3)
+    assert needs._needed(large, np.arange(3), np.dtype(np.float32)) == needed // 2 + 4 * 50 * 40
+
+
+def test_converted_weights_are_kept_while_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "_LEAST_KEPT", 90)
+    monkeypatch.setattr(needs, "free_memory", lambda: 0)
+    stored = {"W_E": np.ones((4, 5), np.float32), "a": np.ones(10, np.float32), "b": np.ones(3, np.float32)}
+    w = needs.Converted(stored, np.dtype(np.float64))
+    assert {name: w[name].dtype.name for name in w} == dict.fromkeys(stored, "float64")
+    assert w["a"] is w["a"]
+    assert w["b"] is not w["b"]
+    assert needs.Converted(stored, np.dtype(np.float32))["b"] is stored["b"]
+    assert needs.embedded(w, np.array([1, 2, 1])).dtype == np.float64
+
+
+def test_an_npz_that_unpacks_to_more_than_there_is_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(folder / "model.npz", **{"embed.W_E": np.zeros((1000, 1000))})
+    (folder / "model.safetensors").unlink()
+    monkeypatch.setattr(files, "free_memory", lambda: 10**6)
+    with pytest.raises(ValueError, match=r"model\.npz: it unpacks to 0\.0 GB, and 0\.0 GB of memory are free"):
+        sc.load(folder)
+
+
 def test_the_memory_that_is_free() -> None:
-    free = tensorfile._free_memory()
+    free = free_memory()
     assert free is None or free > 2**20
 
 

@@ -28,6 +28,7 @@ LAYERS = (
     "structured",
     "elimination",
     "files",
+    "memory",
     "labels",  # names of tokens, and how any text is made safe to show
     "progress",
     "architecture",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from symcircuits.loaders.llama import LLAMA
 from symcircuits.loaders.neox import NEOX
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
+from symcircuits.memory import gigabytes
 from symcircuits.model import Model
 from symcircuits.rings import Array
 
@@ -49,11 +51,19 @@ def load(path: str | os.PathLike[str] | Any) -> Model:
     own_name = place.stem if place.is_file() and place.stem != "model" else ""
     name = own_name or (place.parent if place.is_file() else place).resolve().name
     try:
-        return _read(stored, config, name)
+        model = _read(stored, config, name)
+        return replace(model, notes=(*model.notes, *_mapped_note(stored))) if stored.mapped else model
     except Unsupported as error:
         raise Unsupported(f"{place}: {error}", error.features) from error
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
+
+
+def _mapped_note(stored: Stored) -> list[str]:
+    return [
+        f"{gigabytes(stored.mapped)} of weights stay in the file and are not copied: leave it as it is while the "
+        "model is in use"
+    ]
 
 
 def _read_live(model: Any) -> Model:

@@ -13,7 +13,8 @@ import numpy as np
 
 from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
-from symcircuits.loaders.tensorfile import check_memory, open_safetensors, read_safetensors
+from symcircuits.loaders.tensorfile import check_memory, mapped, open_safetensors, read_safetensors
+from symcircuits.memory import free_memory, gigabytes
 from symcircuits.rings import Array
 
 __all__ = ["Stored", "check_file", "read_config", "read_model_files", "read_npz", "read_safetensors", "read_weights"]
@@ -94,12 +95,17 @@ def _read_shards(index: Path) -> Stored:
     if missing:
         raise ValueError(f"{index}: {len(missing)} of its {len(names)} files are missing: {_listed(missing)}")
     paths = [index.parent / name for name in names]
+    stays = False
     if all(path.suffix == ".safetensors" for path in paths):
-        check_memory([open_safetensors(path) for path in paths])
+        files = [open_safetensors(path) for path in paths]
+        check_memory(files)
+        stays = mapped(files)
     weights: dict[str, Array] = {}
     dtypes: dict[str, str] = {}
+    lying = 0
     for path in paths:
-        stored = read_weights(path)
+        stored = open_safetensors(path).read(True) if stays else read_weights(path)
+        lying += stored.mapped
         expected = {name for name, shard in shard_of.items() if shard == path.name}
         for what, wrong in (("lacks", expected - stored.weights.keys()), ("holds", stored.weights.keys() - expected)):
             if wrong:
@@ -107,7 +113,7 @@ def _read_shards(index: Path) -> Stored:
                 raise ValueError(f"{path}: this file {what} {said}: {_listed(sorted(wrong))}")
         weights |= stored.weights
         dtypes |= stored.dtypes
-    return Stored(weights, dtypes)
+    return Stored(weights, dtypes, lying)
 
 
 def _listed(names: list[str], most: int = 6) -> str:
@@ -127,6 +133,13 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def _check_unpacked(path: Path, needed: int) -> None:
+    """ValueError where what a file says it unpacks to is more than the memory that is free."""
+    free = free_memory()
+    if free is not None and needed > free:
+        raise ValueError(f"{path}: it unpacks to {gigabytes(needed)}, and {gigabytes(free)} of memory are free")
+
+
 def read_npz(path: Path) -> Stored:
     """The arrays of an ``.npz`` file; ValueError when it is damaged, of another kind, or needs pickle."""
     weights: dict[str, Array] = {}
@@ -136,6 +149,8 @@ def read_npz(path: Path) -> Stored:
             arrays = np.load(file, allow_pickle=False)
             if not isinstance(arrays, np.lib.npyio.NpzFile):
                 raise ValueError(f"{path}: this is a single array, not an .npz file of named arrays")
+            with zipfile.ZipFile(path) as packed:
+                _check_unpacked(path, sum(info.file_size for info in packed.infolist()))
             for name in arrays.files:
                 array = arrays[name]
                 if not isinstance(array, np.ndarray):

@@ -1,8 +1,9 @@
 """Reading safetensors files: the header is checked before anything it says is believed, weights are read one by one.
 
 The file is mapped and every weight copied out of it, so that reading needs the memory of the weights once, and a model
-does not change when its file does. Source: the format's own specification (an eight-byte length, a JSON header, bytes
-without holes or overlaps).
+does not change when its file does. Large files (over 1 GiB in all) stay mapped, and need no memory of their own: the
+system reads what is asked for, and a file must be left as it is while its model is in use. Source: the format's own
+specification (an eight-byte length, a JSON header, bytes without holes or overlaps).
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from typing import Any
 import numpy as np
 
 from symcircuits.loaders.stored import Stored
+from symcircuits.memory import free_memory, gigabytes
 from symcircuits.notation import amount
 from symcircuits.rings import Array
 
-__all__ = ["TensorFile", "check_memory", "open_safetensors", "read_safetensors"]
+__all__ = ["TensorFile", "check_memory", "mapped", "open_safetensors", "read_safetensors"]
 
 MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
 MAX_AXES = 32
+MAPPED = 2**30  # files that hold more bytes than this are mapped, not copied
 
 # The number types by their names in the format; BF16 has no NumPy type, its bits are widened.
 _NUMPY_TYPES = {
@@ -54,23 +57,29 @@ class TensorFile:
         """The memory that its weights take once they are read."""
         return sum((e.end - e.start) * (2 if e.dtype == "BF16" else 1) for e in self.entries.values())
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers it holds."""
-        return sum(math.prod(e.shape) for e in self.entries.values())
+    def bytes_copied(self, stays: bool) -> int:
+        """The memory that is taken where the file stays mapped: of what has to be widened."""
+        return (
+            sum(2 * (e.end - e.start) for e in self.entries.values() if e.dtype == "BF16") if stays else self.bytes_held
+        )
 
-    def read(self) -> Stored:
-        """All weights, copied out of the file one by one."""
+    def read(self, stays: bool = False) -> Stored:
+        """All weights, copied out of the file one by one; or, where it stays mapped, as they lie there."""
         weights: dict[str, Array] = {}
         dtypes: dict[str, str] = {}
         try:
-            with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                for name, entry in self.entries.items():
-                    place = slice(self.start + entry.start, self.start + entry.end)
-                    weights[name], dtypes[name] = _array(entry, mapped[place])
+            with self.path.open("rb") as file:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            for name, entry in self.entries.items():
+                start, end = self.start + entry.start, self.start + entry.end
+                where = memoryview(content)[start:end] if stays else content[start:end]
+                weights[name], dtypes[name] = _array(entry, where)
+            if not stays:
+                content.close()
         except OSError as error:
             raise ValueError(f"{self.path}: cannot be read ({error.strerror or error})") from error
-        return Stored(weights, dtypes)
+        lying = sum(e.end - e.start for e in self.entries.values() if e.dtype != "BF16") if stays else 0
+        return Stored(weights, dtypes, lying)
 
 
 def read_safetensors(path: Path) -> Stored:
@@ -81,7 +90,7 @@ def read_safetensors(path: Path) -> Stored:
     """
     file = open_safetensors(path)
     check_memory([file])
-    return file.read()
+    return file.read(mapped([file]))
 
 
 def open_safetensors(path: Path) -> TensorFile:
@@ -176,37 +185,25 @@ def _bytes_of(path: Path, name: str, dtype: str) -> int:
     raise ValueError(f"{path}: {name} is stored as {dtype}, which is not read; store it as {known}")
 
 
-def _array(entry: _Entry, data: bytes) -> tuple[Array, str]:
+def _array(entry: _Entry, data: bytes | memoryview) -> tuple[Array, str]:
     if entry.dtype == "BF16":  # the upper half of a float32
         bits = np.frombuffer(data, dtype="<u2").astype("<u4")
         bits <<= 16
         return bits.view("<f4").astype(np.float32, copy=False).reshape(entry.shape), "bfloat16"
-    stored = np.frombuffer(data, dtype=_NUMPY_TYPES[entry.dtype])  # the bytes are a copy of their own
+    stored = np.frombuffer(data, dtype=_NUMPY_TYPES[entry.dtype])
     native = stored.astype(stored.dtype.newbyteorder("="), copy=False)
     return native.reshape(entry.shape), stored.dtype.name
 
 
+def mapped(files: Sequence[TensorFile]) -> bool:
+    """Whether the weights of these files are mapped and not copied: where they are large."""
+    return sum(file.bytes_held for file in files) > MAPPED
+
+
 def check_memory(files: Sequence[TensorFile]) -> None:
     """ValueError that says what the weights need, where that is more than the memory that is free."""
-    needed, free = sum(file.bytes_held for file in files), _free_memory()
+    needed, free = sum(file.bytes_copied(mapped(files)) for file in files), free_memory()
     if free is not None and needed > free:
-        run = 8 * sum(file.numbers for file in files)
         raise ValueError(
-            f"{files[0].path}: reading these weights takes {_gigabytes(needed)} of memory, and a run in float64 "
-            f"another {_gigabytes(run)}; {_gigabytes(free)} are free"
+            f"{files[0].path}: reading these weights takes {gigabytes(needed)} of memory; {gigabytes(free)} are free"
         )
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB"
-
-
-def _free_memory() -> int | None:
-    """The memory in bytes that can be had without swapping; None where the system does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text("ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None

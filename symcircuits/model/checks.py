@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["check_names", "check_shapes", "check_values"]
+
+_BLOCK = 2**22  # numbers that are looked at at a time
 
 # An axis is written "d_head" or, where it is the size of one owner only, "d_head of W_Q_L0H1": the first word is shown.
 Axes = tuple[str, ...]
@@ -47,14 +49,25 @@ def check_values(name: str, array: npt.NDArray[Any]) -> None:
         )
     if 0 in array.shape:
         raise ValueError(f"{name} is empty: its shape is {list(array.shape)}")
-    bad = ~np.isfinite(array)
-    if bad.any():
+    if not all(np.isfinite(part).all() for part in _blocks(array)):
+        bad = ~np.isfinite(array)
         place = [int(i) for i in np.argwhere(bad)[0]]
         others = int(bad.sum()) - 1
         more = f" and {others} more such entries" if others else ""
         half = array.dtype.itemsize == 2 and np.isinf(array[tuple(place)])
         why = " (float16 ends at 65504: it may have overflowed when it was stored)" if half else ""
         raise ValueError(f"{name} holds {array[tuple(place)]} at {place}{more}; weights must be finite{why}")
+
+
+def _blocks(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Parts of an array that together are all of it, some megabytes each, along its slowest axis."""
+    if array.ndim == 0:
+        yield array
+        return
+    slowest = int(np.argmax(np.abs(array.strides)))
+    rows = np.moveaxis(array, slowest, 0)
+    each = max(_BLOCK * len(rows) // array.size, 1)
+    yield from (rows[start : start + each] for start in range(0, len(rows), each))
 
 
 def check_shapes(

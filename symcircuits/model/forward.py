@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from symcircuits.architecture import FINAL, Architecture, Head
 from symcircuits.model.attending import Rotary, alibi, alibi_slopes, mask, rotate
+from symcircuits.model.needs import dtype_of, embedded
 from symcircuits.rings import Array, transpose
 
 __all__ = ["ACTIVATIONS", "Changes", "Record", "Settings", "forward", "pattern_of"]
@@ -167,11 +168,11 @@ class _Pass:
     def __init__(self, architecture: Architecture, w: Weights, scales: Scales, settings: Settings, n: int) -> None:
         self.architecture, self.w, self.scales, self.settings = architecture, w, scales, settings
         self.record, self.n, self.changes = Record(), n, Changes()
-        self.positions = w["W_pos"][:n] if "W_pos" in w else np.zeros((), w["W_E"].dtype)
+        self.positions = w["W_pos"][:n] if "W_pos" in w else np.zeros((), dtype_of(w))
 
     def run(self, tokens: npt.NDArray[np.int64]) -> Record:
         arch, record = self.architecture, self.record
-        stream = transpose(self.w["W_E"])[tokens]
+        stream = embedded(self.w, tokens)
         if arch.positions == "standard":
             stream = stream + self.positions
         record.streams.append(stream)

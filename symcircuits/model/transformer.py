@@ -16,6 +16,7 @@ from symcircuits.architecture import Architecture
 from symcircuits.model.attending import check_windows, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values
 from symcircuits.model.forward import Changes, Record, Settings, forward
+from symcircuits.model.needs import Converted, check_run, embedded
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
 from symcircuits.rings import Array, transpose
@@ -182,25 +183,31 @@ class Arrays(Mapping[str, Array]):
     ``W_QK_L1H0 = W_Q^T W_K`` ``[d_model, d_model]``. KeyError on another name.
     """
 
-    __slots__ = ("_made", "_makers")
+    __slots__ = ("_made", "_makers", "_others")
 
-    def __init__(self, known: Mapping[str, Array], makers: Mapping[str, Callable[[], Array]]) -> None:
+    def __init__(
+        self, known: Mapping[str, Array], makers: Mapping[str, Callable[[], Array]], others: Mapping[str, Array]
+    ) -> None:
         self._made = dict(known)
         self._makers = dict(makers)
+        self._others = others
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._made:
-            self._made[name] = self._makers[name]()
+        if name in self._made:
+            return self._made[name]
+        if name not in self._makers:
+            return self._others[name]
+        self._made[name] = self._makers[name]()
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._made, *self._makers)))
+        return iter(dict.fromkeys((*self._others, *self._made, *self._makers)))
 
     def __len__(self) -> int:
-        return len(self._made.keys() | self._makers.keys())
+        return len(self._made.keys() | self._makers.keys() | self._others.keys())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._made or name in self._makers
+        return name in self._made or name in self._makers or name in self._others
 
     def __repr__(self) -> str:
         return f"Arrays({', '.join(self)})"
@@ -214,7 +221,8 @@ def _run(
     removed: Collection[str] = (),
 ) -> Run:
     """The forward pass; with patterns ``given`` by head, and the outputs of heads ``removed`` (see ``edits``)."""
-    w = {name: weight.astype(dtype, copy=False) for name, weight in model.weights.items()}
+    check_run(model, tokens, dtype)
+    w = Converted(model.weights, dtype)
     changed = Changes(given, removed)
     record = forward(model.architecture, w, model.score_scale, model.settings, tokens, changed)
     arrays = _arrays(model, w, tokens, record)
@@ -223,13 +231,13 @@ def _run(
     return Run(model, tokens, dtype, record.logits, streams=tuple(record.streams), arrays=arrays, **by_label)
 
 
-def _rotations(model: Model, w_q: Array, n: int) -> Callable[[], Array]:
-    return lambda: rotations(n, w_q.shape[0], model.settings.rotary, w_q.dtype)
+def _rotations(model: Model, d_head: int, n: int, dtype: np.dtype[Any]) -> Callable[[], Array]:
+    return lambda: rotations(n, d_head, model.settings.rotary, dtype)
 
 
-def _arrays(model: Model, w: Mapping[str, Array], tokens: npt.NDArray[np.int64], record: Record) -> Arrays:
-    dtype, architecture = w["W_E"].dtype, model.architecture
-    known: dict[str, Array] = {**w, "ones": np.ones((tokens.shape[-1], 1), dtype)}
+def _arrays(model: Model, w: Converted, tokens: npt.NDArray[np.int64], record: Record) -> Arrays:
+    dtype, architecture = w.dtype, model.architecture
+    known: dict[str, Array] = {"ones": np.ones((tokens.shape[-1], 1), dtype)}
     known |= {f"A_{label}": pattern for label, pattern in record.patterns.items()}
     known |= {f"mlp_{label}": output for label, output in record.mlps.items()}
     known |= {f"scale_{label}": np.asarray(scale, dtype) for label, scale in model.score_scale.items()}
@@ -241,23 +249,22 @@ def _arrays(model: Model, w: Mapping[str, Array], tokens: npt.NDArray[np.int64],
         np.put_along_axis(t, tokens[..., None], 1, axis=-1)
         return t
 
-    def product(left: Array, right: Array) -> Callable[[], Array]:
-        return lambda: left @ right
+    def product(left: str, right: str, turned: bool = False) -> Callable[[], Array]:
+        return lambda: (transpose(w[left]) if turned else w[left]) @ w[right]
 
     def diagonal(scales: Array) -> Callable[[], Array]:
         return lambda: scales[..., None] * np.eye(scales.shape[-1], dtype=dtype)
 
-    makers: dict[str, Callable[[], Array]] = {"t": one_hot, "X0": lambda: transpose(w["W_E"])[tokens]}
+    makers: dict[str, Callable[[], Array]] = {"t": one_hot, "X0": lambda: embedded(w, tokens)}
     makers |= {f"D_{label}": diagonal(scales) for label, scales in record.norms.items()}
     makers |= {f"mask_{label}": partial(allowed.astype, dtype) for label, allowed in record.masks.items()}
     if architecture.norm == "LN":
         makers["C"] = lambda: np.eye(model.d_model, dtype=dtype) - dtype.type(1 / model.d_model)
     if architecture.positions == "rotary":
-        makers |= {
-            f"R_{head}": _rotations(model, w[f"W_Q_{head}"], tokens.shape[-1]) for head in architecture.all_heads
-        }
+        n, queries = tokens.shape[-1], {str(head): model.weights[f"W_Q_{head}"] for head in architecture.all_heads}
+        makers |= {f"R_{head}": _rotations(model, len(w_q), n, dtype) for head, w_q in queries.items()}
     for head in architecture.all_heads:
         shared = architecture.key_value(head)
-        makers[f"W_OV_{head}"] = product(w[f"W_O_{head}"], w[f"W_V_{shared}"])
-        makers[f"W_QK_{head}"] = product(transpose(w[f"W_Q_{head}"]), w[f"W_K_{shared}"])
-    return Arrays(known, makers)
+        makers[f"W_OV_{head}"] = product(f"W_O_{head}", f"W_V_{shared}")
+        makers[f"W_QK_{head}"] = product(f"W_Q_{head}", f"W_K_{shared}", turned=True)
+    return Arrays(known, makers, w)
