@@ -59,6 +59,11 @@ def softmax(scores: Any) -> Any:
     return np.array([np.exp(row - row.max()) / np.exp(row - row.max()).sum() for row in scores])
 
 
+def pattern_of(model: Model, scores: Any) -> Any:
+    """What a head makes of its scores: their softmax, or where there is none the scores themselves, 0 if masked."""
+    return softmax(scores) if model.architecture.softmax else np.where(np.isfinite(scores), scores, 0.0)
+
+
 def slope(i: int, n: int, geometric: bool) -> float:
     """ALiBi's slope of head i of n."""
     power = max(p for p in (1, 2, 4, 8, 16) if p <= n)
@@ -116,6 +121,7 @@ def featured_models(draw: st.DrawFn, max_terms: int = 120, **sizes: Any) -> Mode
     windows = tuple(draw(st.sampled_from([None, 1, 2, 3])) for _ in arch.heads) if draw(st.booleans()) else ()
     rotary = Rotary(draw(st.sampled_from([None, 2, 4])), 50.0, draw(st.booleans()))
     caps = [draw(st.sampled_from([None, None, 2.0])) for _ in range(2)]
+    caps[0] = caps[0] if arch.softmax else None
     eps, activation = draw(st.sampled_from([1e-5, 1e-2])), draw(st.sampled_from(sorted(ACTIVATE)))
     settings = Settings(eps, activation, rotary, windows, *caps, geometric_slopes=draw(st.booleans()))
     scale, seed = draw(st.sampled_from([0.5, 1.0, 1.5])), draw(st.integers(0, 99))
@@ -198,7 +204,7 @@ class _Forward:
         scale = self.f[f"scale[{h}]"] = self.model.score_scale.get(h, 1.0)
         sums = self.out.score_sums[h] = np.array([[np.dot(a, b) for b in k] for a in q]) * scale
         scores = self.out.scores[h] = seen(self.model, layer, i, sums)
-        pattern = self.f[f"A[{h}]"] = self.out.patterns[h] = self.edits.patterns.get(h, softmax(scores))
+        pattern = self.f[f"A[{h}]"] = self.out.patterns[h] = self.edits.patterns.get(h, pattern_of(self.model, scores))
         return 0.0 if h in self.edits.removed else pattern @ (values @ w_v.T + b_v) @ w_o.T
 
     def mlp(self, layer: int, x: Any) -> Any:
@@ -207,6 +213,8 @@ class _Forward:
         reads = self.normed(x, f"M{layer}")
         w_in, w_out, b_in, b_out = self.named(f"W_in{at}", f"W_out{at}", f"b_in{at}", f"b_out{at}")
         inner = reads @ w_in.T + b_in
+        if self.arch.bilinear:
+            act = np.vectorize(float)
         if self.arch.gated:
             w_gate, b_gate = self.named(f"W_gate{at}", f"b_gate{at}")
             inner = act(reads @ w_gate.T + b_gate) * inner

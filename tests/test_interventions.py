@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plain import Edits, forward, heads_of_models, score_rows, seen, softmax
+from plain import Edits, forward, heads_of_models, pattern_of, score_rows, seen
 
 import symcircuits as sc
 from symcircuits.interventions import remove_heads, remove_scores, without
@@ -101,7 +101,7 @@ def test_removing_one_term(case: tuple[Model, str], data: st.DataObject) -> None
 def check_removal(model: Model, head: str, what: Any, part: Any, name: str) -> None:
     run, plain = model.run(TOKENS), forward(model, TOKENS)
     layer, i = model.architecture.head(head)
-    pattern = softmax(seen(model, layer, i, plain.score_sums[head] - part))
+    pattern = pattern_of(model, seen(model, layer, i, plain.score_sums[head] - part))
     gone = remove_scores(run, head, what)
     frozen = forward(model, TOKENS, plain.frozen(**{head: pattern})).sums
     recomputed = forward(model, TOKENS, Edits({head: pattern})).sums

@@ -43,7 +43,7 @@ def test_parts_are_sums_of_their_terms(case: tuple[Model, str]) -> None:
         mine = [v for r, v in terms if tuple(kind(x.source) for x in r.routes) == pair]
         assert parts.counts_by_source[pair] == len(mine)
         assert close(parts.by_source[pair], sum(mine), size)
-    unseen = [v for r, v in terms if unseen_by_softmax(r) and model.settings.score_cap is None]
+    unseen = [v for r, v in terms if unseen_by_softmax(r, model.architecture) and model.settings.score_cap is None]
     assert parts.invisible_count == len(unseen)
     assert close(parts.invisible, sum(unseen, np.zeros((5, 5))), size)
     assert parts.spread <= 1e-11 * size  # constant along the keys
@@ -66,7 +66,7 @@ def test_centred_shares_by_the_definition(case: tuple[Model, str]) -> None:
         assert sum(v or 0 for v in shares.values()) == pytest.approx(1, abs=1e-9)
     for pair, share in parts.shares_by_source.items():
         of_pair = [r for r, _ in terms if tuple(kind(x.source) for x in r.routes) == pair]
-        if all(map(unseen_by_softmax, of_pair)):
+        if all(unseen_by_softmax(r, model.architecture) for r in of_pair):
             assert abs(share or 0) < 1e-9  # what softmax does not see
 
 
