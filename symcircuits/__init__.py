@@ -31,6 +31,8 @@ _HOME = {
     "Run": "model",
     "Settings": "model",
     "random_model": "model",
+    "readout": "model",
+    "source": "model",
     "change_basis": "model",
     "fold": "model",
     "load": "loaders",

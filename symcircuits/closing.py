@@ -40,6 +40,8 @@ def _parts(run: Run, layer: int) -> Iterator[Array]:
         yield run.arrays[f"b_O_L{layer}"]
     if f"L{layer}" in run.mlps:
         yield run.mlps[f"L{layer}"]
+    for part in run.model.architecture.parts_of("added", layer + 1):
+        yield run.arrays[part.argument]
 
 
 def _closure(run: Run, layer: int) -> Closure:

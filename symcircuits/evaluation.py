@@ -24,6 +24,7 @@ from symcircuits.model import Run
 from symcircuits.paths import Paths, path_branches
 from symcircuits.polynomials import Unfrozen
 from symcircuits.polynomials.values import UnfrozenValues
+from symcircuits.programs import first_layer
 from symcircuits.rings import Floats
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices, walk_marked
@@ -32,8 +33,8 @@ __all__ = ["Closure", "PairwiseSum", "Values", "closure", "compare", "evaluate",
 
 Array = npt.NDArray[Any]
 _KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, else made again for each query path
-# Of each run the stream after so many layers of its program, by mark.
-_STREAMS: WeakKeyDictionary[Run, tuple[int, dict[Mark, Any]]] = WeakKeyDictionary()
+# Of each run the stream after so many layers of the program that starts at some layer, by mark.
+_STREAMS: WeakKeyDictionary[Run, tuple[int, int, dict[Mark, Any]]] = WeakKeyDictionary()
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
 
 
@@ -129,12 +130,14 @@ class Values:
         head = self.expansion.readout.head
         if head is None or any(paths.head_bits.values()) or any(paths.name_bits.values()):
             return walk_marked(program, algebra)
-        done, value = _STREAMS.get(self.run, (0, {}))
-        if done > head.layer + 1:
+        start = first_layer(self.expansion.architecture, head.layer)
+        length = head.layer - start + 1  # layers of the program that write the stream
+        begun, done, value = _STREAMS.get(self.run, (start, 0, {}))
+        if begun != start or done > length:
             done, value = 0, {}
-        value = walk_marked(program[done : head.layer + 1], algebra, value or None)
-        _STREAMS[self.run] = head.layer + 1, value
-        return walk_marked(program[head.layer + 1 :], algebra, value)
+        value = walk_marked(program[done:length], algebra, value or None)
+        _STREAMS[self.run] = start, length, value
+        return walk_marked(program[length:], algebra, value)
 
     def total(self) -> Array:
         """The sum of all terms, by the walk (at any depth; nothing is listed)."""
@@ -162,6 +165,8 @@ class Values:
         n = np.shape(self.run.tokens)[-1]
         model = self.run.model
         width = {"logits": model.d_vocab_out, "stream": model.d_model}.get(self.expansion.target, n)
+        if self.expansion.target.startswith("readout:"):
+            width = reference(self.expansion.target, self.run).shape[-1]
         return np.zeros((*self._batch, n, width or 0), dtype=self.run.dtype)
 
 
@@ -279,12 +284,16 @@ def reference(target: str, run: Run) -> Array:
         return run.logits if logits is None else logits  # type: ignore[return-value]
     if target == "stream":
         return run.streams[-1]
+    if target.startswith("readout:"):
+        return run.readouts[target.partition(":")[2]]
     label = target.partition(":")[2]
     return run.products.get(label, run.scores[label])
 
 
 def _compared(target: str, run: Run) -> str:
     settings = run.model.settings
+    if target.startswith("readout:"):
+        return ""
     if (settings.logit_cap if target == "logits" else settings.score_cap if target != "stream" else None) is not None:
         return "pre-cap"
     return "before the addend" if target.partition(":")[2] in run.products else ""
@@ -304,6 +313,8 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     if target == "logits":
         return _read_size(run, FINAL, run.streams[-1])[..., None] * _norm(arrays["W_U"])
     label = target.partition(":")[2]
+    if target.startswith("readout:"):
+        return _readout_size(run, label)
     head = arch.head(label)
     x = _read_size(run, f"L{head.layer}", run.streams[head.layer])
     read = _read(run, head.layer)
@@ -322,6 +333,16 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     return np.asarray(size * (abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0))
 
 
+def _readout_size(run: Run, name: str) -> Array:
+    """``|x_i||w|`` of a readout: of the MLP's input by what its layer has, which is what it is made of."""
+    reading = run.model.architecture.reading(name)
+    size = _norm(run.streams[reading.layer])
+    if reading.at == "mlp" and not run.model.architecture.parallel:
+        size = size + sum(_norm(run.results[str(h)]) for h in run.model.architecture.layer_heads(reading.layer))
+    size = _through(run, reading.norm, size) if reading.norm else size
+    return np.asarray(size[..., None] * _norm(run.arrays[reading.argument]))
+
+
 def _read(run: Run, layer: int) -> Array:
     """What the queries and keys of a layer are made of: its stream, normed, with the position where it enters there."""
     arrays, arch, read, label = run.arrays, run.model.architecture, run.streams[layer], f"L{layer}"
@@ -335,12 +356,16 @@ def _read_size(run: Run, label: str, stream: Array) -> Array:
     """The size of what is rounded when rows are read: their norm, through a norm that of its summands."""
     arrays, arch = run.arrays, run.model.architecture
     size = _norm(stream)
-    if arch.norm:
-        gain = float(np.abs(_wide(arrays.get(f"gain_{label}", np.ones(1)))).max())
-        size = size * _wide(run.norms[label]) * gain + _norm(arrays.get(f"b_N_{label}", np.zeros(1)))
+    size = _through(run, label, size) if arch.norm else size
     if arch.positions == "shortformer" and label != FINAL:
         size = size + _norm(arrays["P"])
     return size
+
+
+def _through(run: Run, label: str, size: Array) -> Array:
+    """The size of rows after a norm: times its ``1 / sigma`` and largest gain, and the size of its bias."""
+    gain = float(np.abs(_wide(run.arrays.get(f"gain_{label}", np.ones(1)))).max())
+    return np.asarray(size * _wide(run.norms[label]) * gain + _norm(run.arrays.get(f"b_N_{label}", np.zeros(1))))
 
 
 def _wide(array: Array) -> Array:

@@ -44,7 +44,8 @@ class _Expressions:
         if found is None:
             from sympy import Symbol, transpose
 
-            found = Symbol(factor.symbol.argument, commutative=False)
+            own = factor.symbol.own  # a name that somebody gave stands as it is written
+            found = Symbol(factor.symbol.text if own else factor.symbol.argument, commutative=False)
             self._letters[factor] = found = transpose(found) if factor.marked else found
         return found
 
@@ -198,7 +199,7 @@ def _read_letter(factor: Any, product: Any) -> tuple[str, ...]:
 @cache
 def _text(argument: str) -> str:
     """The argument name ``W_OV_L0H1`` in text notation: ``W_OV[L0H1]``."""
-    return re.sub(r"_(L\d+(?:[HG]\d+)?|final|[QK](?:\d+|L\d+[HG]\d+))$", r"[\1]", argument)
+    return re.sub(r"_(L\d+(?:[HG]\d+)?|M\d+|final|[QK](?:\d+|L\d+[HG]\d+))$", r"[\1]", argument)
 
 
 def _transposed(letter: str) -> str:

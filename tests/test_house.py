@@ -31,6 +31,7 @@ LAYERS = (
     "memory",
     "labels",  # names of tokens, and how any text is made safe to show
     "progress",
+    "attachments",  # readouts and sources of one's own, described
     "architecture",
     "programs",
     "arguments",

@@ -147,6 +147,8 @@ def _type(letters: tuple[str, ...], e: Expansion) -> tuple[str, tuple[int, ...]]
 def _frozen_value(target: Readout, found: Any) -> npt.NDArray[Any]:
     if target.target == "logits":
         return found.logits  # type: ignore[no-any-return]
+    if target.target.startswith("readout:"):
+        return found.readouts[target.target.partition(":")[2]]  # type: ignore[no-any-return]
     return found.streams[-1] if target.target == "stream" else found.scores[str(target.head)]  # type: ignore[no-any-return]
 
 
