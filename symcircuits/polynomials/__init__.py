@@ -198,5 +198,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
             "terms; describe a model with softmax=False or bilinear=True"
         )
     if arch.attachments:
-        raise ValueError(f"with {arch.attachments[0]} attached, terms are those of expand: patterns and MLPs stay fixed")
+        raise ValueError(
+            f"with {arch.attachments[0]} attached, terms are those of expand: patterns and MLPs stay fixed"
+        )
     return Unfrozen(expansion)
