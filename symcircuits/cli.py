@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from symcircuits import commands as does
+from symcircuits.attaching import add_options
 
 __all__ = ["main"]
 
@@ -230,6 +231,7 @@ def _add_verify(commands: Any) -> None:
     parser.add_argument(
         "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
     )
+    add_options(parser)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-terms", type=int, metavar="N", help="terms of one target to be listed (default 5000)")
     _json_option(parser)
@@ -258,7 +260,8 @@ def _add_explain(commands: Any) -> None:
         commands, "explain", does.explain,
         "  symcircuits explain MODEL --tokens 1,2,3\n"
         "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json\n"
-        "  symcircuits explain MODEL --tokens 1,2,3 --logit-difference 7,4 --labels vocabulary.txt --html report.html",
+        "  symcircuits explain MODEL --tokens 1,2,3 --logit-difference 7,4 --labels vocabulary.txt --html report.html\n"
+        "  symcircuits explain MODEL --tokens 1,2,3 --readout probe.npy --source 'feature 12=feature.npy@1'",
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
     _tokens_option(parser)
@@ -272,6 +275,7 @@ def _add_explain(commands: Any) -> None:
     parser.add_argument("--row", type=int, default=0, help="batch row of the chosen logit")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="number of terms shown (default 20)")
     parser.add_argument("--sort", choices=["norm", "contribution", "difference"], default="norm")
+    add_options(parser)
     parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")
     parser.add_argument("--max-terms", type=int, metavar="N", help="terms to look at one by one (default 20000)")
     parser.add_argument("--dtype", choices=["float64", "float32"], help="compute in this type (default float64)")

@@ -219,12 +219,19 @@ def verify(options: argparse.Namespace) -> int:
         raise ValueError(f"{described[0]} goes with --heads; a MODEL says by itself what it has")
     _at_least_zero("--seed", options.seed)
     _at_least_zero("--max-terms", options.max_terms)
+    from symcircuits.attaching import read_options
+
+    if options.model is None and (options.readout is not None or options.source):
+        raise ValueError("--readout and --source go with a MODEL, whose stream they read or are a part of")
+    own, sources = read_options(options)
     subject: Any = _load(options.model) if options.model is not None else _read_architecture(options)
     if options.model is None and options.reference is not None:
         raise ValueError("--reference goes with a MODEL: an architecture alone computes nothing that was recorded")
     tokens, compared = _compared(options, subject)
     if compared is not None and not compared.ok:
         return _print_refused(compared, options.json)
+    if own is not None or sources:
+        subject = subject.with_(*sources, *([] if own is None else [own]))
     with Progress() as progress:
         report = verify(
             subject, tokens, targets=options.target, seed=options.seed, progress=progress.note,
@@ -245,6 +252,7 @@ def _verify_general(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
+    from symcircuits.attaching import read_options
     from symcircuits.explanation import MAX_TERMS, explain
     from symcircuits.files import check_writable
     from symcircuits.labels import read_label_file
@@ -256,6 +264,7 @@ def explain(options: argparse.Namespace) -> int:
     elif options.head is not None:
         raise ValueError("--head chooses the head that the page opens; it goes with --html FILE")
     token, against = _chosen_tokens(options)
+    own, sources = read_options(options)
     model = _load(options.model)
     if options.tokens is None and options.reference is None:
         raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
@@ -271,6 +280,7 @@ def explain(options: argparse.Namespace) -> int:
             row=options.row, top=options.top, sort=options.sort, queries=queries, dtype=options.dtype,
             labels=None if options.labels is None else read_label_file(options.labels), progress=progress.step,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
+            readout=own, sources=sources,
         )  # fmt: skip
         page = None if options.html is None else found.html(options.head, progress.step)
     if page is not None:

@@ -42,7 +42,9 @@ class Target:
     """The chosen logit: batch row, position (from 0) and output token; no token for a model without unembedding.
 
     ``value``: the logit, before a soft cap if logits have one (terms add up to that).
-    ``against``: the second token of a logit difference, if one was chosen; ``difference``: logit[token] minus that.
+    ``readout``: the name of the readout of one's own that is looked at in place of the logits; ``token`` is then the
+    number of one of its directions. ``against``: the second token of a logit difference, if one was chosen;
+    ``difference``: logit[token] minus that.
     """
 
     row: int
@@ -51,6 +53,7 @@ class Target:
     value: float | None
     against: int | None = None
     difference: float | None = None
+    readout: str = ""
 
     @property
     def tokens(self) -> list[int]:
@@ -81,8 +84,10 @@ def place(name: str, i: Any, size: int, negative: bool = True) -> int:
     return number % size
 
 
-def read_target(run: Run, row: int, position: int, token: int | None, against: int | None) -> Target:
-    """The chosen logit, or difference of logits; ValueError on a choice that does not exist."""
+def read_target(run: Run, row: int, position: int, token: int | None, against: int | None, readout: str = "") -> Target:
+    """The chosen logit, or difference of logits, or the same of a readout; ValueError on what does not exist."""
+    if readout:
+        return _read_readout(run, readout, row, position, token, against)
     shape = np.shape(run.tokens)
     row = place("row", row, shape[0] if len(shape) == 2 else 1)
     position = place("position", position, shape[-1])
@@ -99,6 +104,21 @@ def read_target(run: Run, row: int, position: int, token: int | None, against: i
     if against == token:
         raise ValueError(f"the difference of the logit of token {token} with itself is 0; choose two tokens")
     return Target(row, position, token, float(logits[token]), against, float(logits[token] - logits[against]))
+
+
+def _read_readout(run: Run, name: str, row: int, position: int, direction: int | None, against: int | None) -> Target:
+    """The chosen direction of a readout (that of the largest value), or the difference of two."""
+    shape, values = np.shape(run.tokens), run.readouts[name]
+    row = place("row", row, shape[0] if len(shape) == 2 else 1)
+    position = place("position", position, shape[-1])
+    found = values[row, position] if len(shape) == 2 else values[position]
+    chosen = int(np.argmax(np.abs(found))) if direction is None else place("direction", direction, len(found), False)
+    if against is None:
+        return Target(row, position, chosen, float(found[chosen]), readout=name)
+    other = place("the direction against", against, len(found), negative=False)
+    if other == chosen:
+        raise ValueError(f"the difference of direction {chosen} with itself is 0; choose two directions")
+    return Target(row, position, chosen, float(found[chosen]), other, float(found[chosen] - found[other]), name)
 
 
 def sized(value: Array, target: Target) -> dict[str, Any]:

@@ -73,6 +73,7 @@ LAYERS = (
     "__init__",  # the public names
     "book",
     "demo",
+    "attaching",  # readouts and sources as options
     "commands",
     "cli",
     "__main__",
