@@ -511,3 +511,15 @@ def test_sources_of_one_name_are_selected_and_the_rest_is_what_is_left() -> None
     assert np.allclose(sum(totals), run.readouts["probe"])
     assert expansion.from_source("rest").count == expansion.from_source("rest[L1]").count == 3
     assert [s.own for s in expansion.sources] == [True, False, True]
+
+
+def test_derivations_say_that_they_do_not_speak_of_attachments() -> None:
+    with pytest.raises(ValueError, match=r"to which nothing is attached \(readout probe at point 1\)"):
+        sc.derive(sc.attention_only((1,)).attached(Reading("probe", 1)))
+
+
+def test_what_is_attached_is_not_multiplied_out_further() -> None:
+    arch = sc.attention_only((1,), softmax=False).attached(Part("feature", 1))
+    with pytest.raises(ValueError, match="with source feature of the stream at point 1 attached"):
+        sc.unfrozen(sc.logits(arch))
+    assert sc.verify(arch).ok
