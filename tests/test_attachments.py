@@ -438,6 +438,7 @@ def test_names_are_shown_as_they_are(name: str) -> None:
     text = f"A[L1H0] @ {spelled(name).text} @ W_OV[L1H0].T @ {spelled(name + 's').text}.T"
     assert term.text == term.word.text == text
     assert spelled(name).latex in term.latex()
+    assert rf"\mathrm{{readout}}^{{{spelled(name + 's').latex}}} &= " in expansion.latex()
     assert expansion.from_source(name).count == 2
     run = model.run(TOKENS)
     assert np.allclose(term.lambdify()(**run.arrays), evaluate(expansion, run).value(term))

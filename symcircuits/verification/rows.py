@@ -40,9 +40,11 @@ NOTHING = "no term was looked at"
 
 def named(group: Sequence[Expansion]) -> str:
     kind = group[0].target.partition(":")[0]
+    names = [e.target.partition(":")[2] for e in group]
+    if kind == "readout":
+        return "readout " + (", ".join(names[:3]) + (f", ... ({len(names)} readouts)" if len(names) > 3 else ""))
     if kind != "scores":
         return kind
-    names = [e.target.partition(":")[2] for e in group]
     return "scores of " + (", ".join(names) if len(names) <= 3 else f"{names[0]} ... {names[-1]} ({len(names)} heads)")
 
 
