@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symcircuits.algebra import argument_of
-from symcircuits.notation import printed_like
+from symcircuits.notation import printed_like, symbol_called
 from symcircuits.spelling import visible
 
 __all__ = ["OF", "Part", "Reading", "check_attachments", "check_name"]
@@ -83,6 +83,9 @@ def check_name(name: str) -> str:
     like = printed_like(name)  # refuses what cannot be printed at all
     if not name.isprintable():
         raise ValueError(f"the name of a readout or source must print; {name!r} does not")
+    base, label, _ = name.partition("[")
+    if label and base.isidentifier() and (base in _SOURCES or symbol_called(base)):
+        raise ValueError(f"{name!r} cannot be the name of a readout or source: so are those that every model has")
     if like or name in _SOURCES:
         raise ValueError(f"{name!r} cannot be the name of a readout or source: {like or name} is called so already")
     if _LABELLED.fullmatch(name):

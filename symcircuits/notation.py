@@ -21,7 +21,7 @@ from symcircuits.spelling import Name, spelled
 __all__ = [
     "FLIPPED", "NOTATIONS", "ROW", "SHORTER", "Form", "Notation", "amount", "as_notation", "factor_latex",
     "factor_text", "form", "glyphs_of", "latex_label", "many", "name_of", "printed_like", "scale_latex", "scale_text",
-    "symbol_latex", "word_latex", "word_text",
+    "symbol_called", "symbol_latex", "word_latex", "word_text",
 ]  # fmt: skip
 
 _GLYPHS = {
@@ -153,6 +153,15 @@ def _default(glyph: str, notation: str) -> Name:
     if glyph not in _GLYPHS:
         return spelled(glyph)  # a readout or source that somebody named
     return Name(text, _GLYPHS[glyph])
+
+
+def symbol_called(name: str) -> bool:
+    """Whether a symbol of the algebra has that name in text notation.
+
+    >>> symbol_called("W_OV"), symbol_called("probe")
+    (True, False)
+    """
+    return name in _GLYPHS or name in SHORTER.values()
 
 
 def printed_like(name: str) -> str:

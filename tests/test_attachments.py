@@ -334,6 +334,8 @@ GOOD = np.ones(6)
         (lambda: sc.readout(GOOD, "W_U"), "W_U is called so already"),
         (lambda: sc.readout(GOOD, "M"), "mlp is called so already"),
         (lambda: sc.readout(GOOD, "embed"), "embed is called so already"),
+        (lambda: sc.readout(GOOD, "mlp[L0]"), "so are those that every model has"),
+        (lambda: sc.readout(GOOD, "b_V[1]"), "so are those that every model has"),
         (lambda: sc.readout(GOOD, "L0H1"), "the label of a head"),
         (lambda: sc.readout(GOOD, "probe_L0H1"), "ends like a label"),
         (lambda: sc.readout(GOOD, "probe_final"), "ends like a label"),
@@ -524,3 +526,43 @@ def test_what_is_attached_is_not_multiplied_out_further() -> None:
     with pytest.raises(ValueError, match="with source feature of the stream at point 1 attached"):
         sc.unfrozen(sc.logits(arch))
     assert sc.verify(arch).ok
+
+
+# -------------------------------------------------------------------------------------------------- check
+@settings(max_examples=25)
+@given(attached(max_terms=40), st.data())
+def test_check_reads_every_term_and_finds_what_is_missing(arch: Architecture, data: Any) -> None:
+    target = data.draw(st.sampled_from([t for t in targets(arch) if sc.expand(arch, t).count <= 150]))
+    terms = list(sc.expand(arch, target))
+    for formula in (" + ".join(t.text for t in terms), " + ".join(t.latex() for t in terms)):
+        verdict = sc.check(formula, arch, target)
+        assert verdict.right, verdict.text()
+        assert [t.number for t in verdict.terms] == list(range(len(terms)))
+    if len(terms) > 2:
+        gone = data.draw(st.integers(0, len(terms) - 1))
+        verdict = sc.check(" + ".join(t.text for i, t in enumerate(terms) if i != gone), arch, target)
+        assert verdict.mistake == "missing-terms"
+        assert verdict.missing.texts == (terms[gone].text,)
+
+
+def test_check_says_what_is_wrong_with_attachments() -> None:
+    arch = sc.transformer((1, 1), mlps=[1]).attached(
+        Part("feature 12", 1), Part("nrn", 1, "mlp"), Reading("probe", 2), Reading("early", 1)
+    )
+    assert sc.check('A[L1H0] @ "feature 12" @ W_OV[L1H0].T @ probe.T', arch).target == "readout:probe"
+    assert not sc.check('"feature 12" @ probe', arch).right
+    assert not sc.check("X0 @ probe.T", arch).right
+    verdict = sc.check("A[L1H0] @ rest[L1] @ W_OV[L1H0].T @ early.T", arch)
+    assert not verdict.right
+    assert "point 1" in verdict.text()  # what reads before the head writes
+    assert sc.check("mlp[L1] @ probe.T", arch).mistake == "extra-terms"
+    for formula, message in [
+        ("rest[L0] @ probe.T", r"here there is rest\[L1\] and rest\[M1\]"),
+        ("rest @ probe.T", "rest needs a label"),
+        ("probe[L0]", "probe has no label"),
+        ('"feature 13" @ probe.T', "unknown character"),
+    ]:
+        with pytest.raises(sc.ReadError, match=message):
+            sc.check(formula, arch)
+    with pytest.raises(sc.ReadError, match="unknown symbol 'rest'"):
+        sc.check("rest[L1] @ W_U.T", sc.attention_only((1, 1)))
