@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.architecture import FINAL
 from symcircuits.expansion import Expansion, Term, composition_of
 from symcircuits.factors import RunFactors
 from symcircuits.model import Run
@@ -26,6 +25,7 @@ from symcircuits.polynomials import Unfrozen
 from symcircuits.polynomials.values import UnfrozenValues
 from symcircuits.programs import first_layer
 from symcircuits.rings import Floats
+from symcircuits.rounding import rounding_scale
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices, walk_marked
 
@@ -297,91 +297,6 @@ def _compared(target: str, run: Run) -> str:
     if (settings.logit_cap if target == "logits" else settings.score_cap if target != "stream" else None) is not None:
         return "pre-cap"
     return "before the addend" if target.partition(":")[2] in run.products else ""
-
-
-def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
-    """The f of the bound: the size of the factors whose product is rounded, entry by entry.
-
-    Where d_head is small against d_model (16 times or more), q and k are often small by cancellation, and carry the
-    rounding of the products that made them: there f of scores is at least
-    ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) / 16`` (Frobenius norms of the weights). ``fused`` says that W_QK
-    itself is multiplied with: f then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size.
-    """
-    arrays, arch = run.arrays, run.model.architecture
-    if target == "stream":
-        return _norm(run.streams[-1])[..., None]
-    if target == "logits":
-        return _read_size(run, FINAL, run.streams[-1])[..., None] * _norm(arrays["W_U"])
-    label = target.partition(":")[2]
-    if target.startswith("readout:"):
-        return _readout_size(run, label)
-    head = arch.head(label)
-    x = _read_size(run, f"L{head.layer}", run.streams[head.layer])
-    read = _read(run, head.layer)
-    w_q, w_k = arrays[f"W_Q_{label}"], arrays[f"W_K_{arch.key_value(head)}"]
-    b_q, b_k = arrays.get(f"b_Q_{label}", 0), arrays.get(f"b_K_{arch.key_value(head)}", 0)
-    q, k = _norm(read @ w_q.T + b_q), _norm(read @ w_k.T + b_k)
-    if arch.qk_norm:  # queries and keys of unit size, times their gains
-        gains = [float(np.abs(_wide(arrays[f"gain_{side}{head.layer}"])).max()) for side in "QK"]
-        q = q * _wide(run.norms[f"Q{label}"]) * gains[0]
-        k = k * _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]
-    size = _outer(q, k)
-    if w_q.shape[1] >= 16 * w_q.shape[0]:
-        size = np.maximum(size, (_outer(x, k) * _length(w_q) + _outer(q, x) * _length(w_k)) / 16)
-    if fused:
-        size = np.maximum(size, _outer(x, x) * _length(arrays[f"W_QK_{label}"]) / 16)
-    return np.asarray(size * (abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0))
-
-
-def _readout_size(run: Run, name: str) -> Array:
-    """``|x_i||w|`` of a readout: of the MLP's input by what its layer has, which is what it is made of."""
-    reading = run.model.architecture.reading(name)
-    size = _norm(run.streams[reading.layer])
-    if reading.at == "mlp" and not run.model.architecture.parallel:
-        size = size + sum(_norm(run.results[str(h)]) for h in run.model.architecture.layer_heads(reading.layer))
-    size = _through(run, reading.norm, size) if reading.norm else size
-    return np.asarray(size[..., None] * _norm(run.arrays[reading.argument]))
-
-
-def _read(run: Run, layer: int) -> Array:
-    """What the queries and keys of a layer are made of: its stream, normed, with the position where it enters there."""
-    arrays, arch, read, label = run.arrays, run.model.architecture, run.streams[layer], f"L{layer}"
-    if arch.norm:
-        read = read - read.mean(axis=-1, keepdims=True) if arch.norm == "LN" else read
-        read = read * run.norms[label][..., None] * arrays.get(f"gain_{label}", 1) + arrays.get(f"b_N_{label}", 0)
-    return np.asarray(read + arrays["P"] if arch.positions == "shortformer" else read)
-
-
-def _read_size(run: Run, label: str, stream: Array) -> Array:
-    """The size of what is rounded when rows are read: their norm, through a norm that of its summands."""
-    arrays, arch = run.arrays, run.model.architecture
-    size = _norm(stream)
-    size = _through(run, label, size) if arch.norm else size
-    if arch.positions == "shortformer" and label != FINAL:
-        size = size + _norm(arrays["P"])
-    return size
-
-
-def _through(run: Run, label: str, size: Array) -> Array:
-    """The size of rows after a norm: times its ``1 / sigma`` and largest gain, and the size of its bias."""
-    gain = float(np.abs(_wide(run.arrays.get(f"gain_{label}", np.ones(1)))).max())
-    return np.asarray(size * _wide(run.norms[label]) * gain + _norm(run.arrays.get(f"b_N_{label}", np.zeros(1))))
-
-
-def _wide(array: Array) -> Array:
-    return np.asarray(array, dtype=np.float64)  # a norm squares: float32 would overflow where the model does not
-
-
-def _norm(rows: Array) -> Array:
-    return np.asarray(np.linalg.norm(_wide(rows), axis=-1))
-
-
-def _length(matrix: Array) -> float:
-    return float(np.linalg.norm(_wide(matrix)))
-
-
-def _outer(rows: Array, cols: Array) -> Array:
-    return np.asarray(rows[..., :, None] * cols[..., None, :])
 
 
 def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fused: bool = False) -> Closure:

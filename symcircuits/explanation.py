@@ -255,8 +255,8 @@ def _own_sentences(architecture: Architecture) -> list[str]:
     for part in architecture.parts:
         label = f"{'M' if part.of == 'mlp' else 'L'}{part.layer}"
         means = {
-            "stream": f"there the stream is the sources and rest[{label}], and all before is cut off",
-            "mlp": f"what that MLP writes is its sources and rest[{label}]",
+            "stream": f"there the stream is the sources and rest[{label}], held fixed, and all before is cut off",
+            "mlp": f"what that MLP writes is its sources and rest[{label}], held fixed",
             "added": "the model is run with it",
         }
         lines.append(f"{part}: {means[part.of]}")

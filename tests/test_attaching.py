@@ -72,6 +72,14 @@ def test_several_directions_are_chosen_as_tokens_are(model: sc.Model) -> None:
     assert sc.explain(owned, TOKENS).expansion.target == "logits"  # the model's own end, unless asked
 
 
+def test_a_row_of_a_batch_is_chosen(model: sc.Model) -> None:
+    probe, tokens = row(model.d_model), [[1, 2, 3], [4, 5, 6]]
+    found = sc.explain(model, tokens, readout=sc.readout(probe, layer=1), row=1, position=0)
+    assert found.target.value == pytest.approx(model.run(tokens).streams[1][1, 0] @ probe)
+    assert "at position 0 of row 1" in found.text()
+    assert "readout" in found.html()
+
+
 def test_a_model_without_unembedding_has_readouts() -> None:
     model = sc.random_model(sc.attention_only((1, 2), unembed=False), d_model=6)
     found = sc.explain(model, TOKENS, readout=sc.readout(row(6)), sort="contribution")

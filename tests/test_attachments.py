@@ -219,6 +219,58 @@ def test_a_neuron_is_read_through_its_own_norm() -> None:
     assert "mlp[L1]" not in {s.name for s in expansion.sources}  # what it helps to write
 
 
+def test_scores_have_the_known_number_of_terms() -> None:
+    """``(n_q + 2)(n_k + 2)`` with n features, the rest and the bias on each side (Kamath et al. 2025)."""
+    rng = np.random.default_rng(0)
+    model = sc.random_model(sc.attention_only((2, 2), biases=["b_Q", "b_K"]), **SIZES)
+    own = model.with_(*(sc.source(f"feature {i}", rng.normal(size=(4, 6)), 1) for i in range(5)))
+    expansion = sc.scores(own.architecture, "L1H1")
+    assert expansion.count == (5 + 2) ** 2
+    assert expansion.counts_by_composition() == {"none": 49}
+    assert closure(expansion, own.run(TOKENS)).passed
+
+
+def test_an_edge_between_features_is_activation_times_decoder_times_encoder() -> None:
+    """``h_t = sum_s a_s w_st``: features of one MLP as sources, an encoder that reads what a later MLP reads."""
+    rng = np.random.default_rng(0)
+    model = sc.random_model(sc.transformer((0, 1), mlps=True), **SIZES)
+    decoder, acts, encoder = rng.normal(size=(3, 6)), rng.random((3, 4)), rng.normal(size=(2, 6))
+    features = [sc.source(f"feature {i}", decoder[i], 0, of="mlp", activations=acts[i]) for i in range(3)]
+    own = model.with_(*features, sc.readout(encoder, "encoder", 1, at="mlp"))
+    run, expansion = own.run(TOKENS), sc.expand(own.architecture, "readout:encoder")
+    values = dict(zip([t.label for t in expansion], evaluate(expansion, run), strict=True))
+    for i in range(3):
+        direct = acts[i][:, None] * (encoder @ decoder[i])
+        assert np.allclose(values[f"feature {i}"], direct)
+        w_ov = model.weights["W_O_L1H0"] @ model.weights["W_V_L1H0"]
+        through_head = run.patterns["L1H0"] @ (acts[i][:, None] * decoder[i]) @ w_ov.T @ encoder.T
+        assert np.allclose(values[f"feature {i} -> L1H0"], through_head)
+    assert np.allclose(sum(values.values()), run.readouts["encoder"])
+    assert set(values) >= {"embed", "rest[M0]", "embed -> L1H0", "rest[M0] -> L1H0"}
+
+
+@settings(max_examples=20)
+@given(attached(max_terms=60), st.randoms(use_true_random=False))
+def test_scores_are_summed_in_any_order_of_heads(arch: Architecture, random: Any) -> None:
+    run = ran(arch)
+    heads = [str(h) for h in arch.all_heads] * 2
+    random.shuffle(heads)
+    for head in heads:  # the stream is walked once for all of them
+        total, allowed = evaluate(sc.scores(arch, head), run).total(), np.isfinite(run.scores[head])
+        value = run.products.get(head, run.scores[head])
+        assert np.allclose(total[allowed], value[allowed], atol=1e-9)
+
+
+@settings(max_examples=20)
+@given(attached())
+def test_sums_close_in_float32(arch: Architecture) -> None:
+    run = ran(arch).model.run(TOKENS, "float32")
+    for target in linear(arch):
+        found = closure(sc.expand(arch, target), run)
+        assert found.passed, (target, found)
+    assert all(value.dtype == np.float32 for value in run.readouts.values())
+
+
 # --------------------------------------------------------------------------------- what must not pass
 def two_layers() -> Run:
     return ran(sc.attention_only((2, 2)).attached(Part("feature 0", 1), Part("steer", 2, "added"), Reading("probe", 2)))
@@ -501,6 +553,9 @@ def test_removing_heads_and_scores_above_a_split() -> None:
     run = two_layers()
     found = sc.remove_heads(run, "L1H0")
     assert np.abs(found.pattern_part).max() < 1e-12
+    below = sc.remove_heads(run, "L0H0")  # what it wrote is in the rest, which is held fixed
+    assert not below.value_part.any()
+    assert np.abs(below.pattern_part).max() > 1e-3
     gone = sc.remove_scores(run, "L1H0", sc.scores(run.model.architecture, "L1H0").from_source("feature 0"))
     assert np.abs(gone.frozen - gone.recomputed).max() < 1e-12
 

@@ -49,6 +49,7 @@ LAYERS = (
     "symbolic",
     "model",
     "tree",
+    "rounding",
     "factors",
     "polynomials",  # nothing held fixed: models without softmax, bilinear MLPs
     "evaluation",

@@ -66,7 +66,8 @@ def readout(
     ``Y probe^T`` with ``Y`` the stream at point ``layer``, before the blocks of that layer (None: after the last):
     as it stands (``normed=False``), or what comes out of the norm there (``normed=True``: of the layer's attention, at
     the end the final norm). A model with norms needs one of the two. ``at="mlp"``: Y is what the MLP of that layer
-    reads, so that a row of ``W_in`` gives a neuron's pre-activation without its bias. ``vectors``: ``[d_model]`` or
+    reads, so that a row of ``W_in`` (of an encoder) gives a neuron's (a feature's) pre-activation without its bias.
+    ``vectors``: ``[d_model]`` or
     ``[k, d_model]``, need not be of length 1. The target is called ``readout:probe``. Raises ValueError on a bad name,
     array or layer; whether it fits a model is said by :meth:`Model.with_`. Source: own derivation (a readout is linear,
     as the unembedding is).
@@ -98,8 +99,9 @@ def readout(
 def source(name: str, array: Any, layer: int, *, of: str = "stream", activations: Any = None) -> Attachment:
     """A part of a model set apart as a source of its own, so that paths begin at it: an SAE feature, a steering vector.
 
-    ``array``: a row for each token, ``[n, d_model]`` or ``[batch, n, d_model]``; or one direction ``[d_model]``, the
-    same for every token, or times ``activations`` ``[n]`` or ``[batch, n]``. What it is a part of:
+    ``array``: a row for each token, ``[n, d_model]`` or ``[batch, n, d_model]``; or one direction ``[d_model]``
+    (``[1, d_model]``), the same for every token, or times ``activations`` ``[n]`` or ``[batch, n]``. What it is a part
+    of:
 
     - ``of="stream"``: of the stream at point ``layer``, before the blocks of that layer. There
       ``X_l = sum of the sources + rest``, and all that is before is cut off: paths begin at the sources and at
