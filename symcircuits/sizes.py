@@ -131,7 +131,8 @@ def sized(value: Array, target: Target) -> dict[str, Any]:
 def totals(values: Values, target: Target) -> dict[str, dict[Any, dict[str, Any]]]:
     """Size of the sum of the terms of each order and composition type.
 
-    Of models that are polynomials also by degree, patterns and MLPs multiplied out, up to a degree of ``MAX_DEGREE``.
+    Of models that are polynomials, and to which nothing is attached, also by degree, patterns and MLPs multiplied out,
+    up to a degree of ``MAX_DEGREE``.
     """
     e = values.expansion
 
@@ -142,7 +143,7 @@ def totals(values: Values, target: Target) -> dict[str, dict[Any, dict[str, Any]
         "order": of(values.by_order(), e.counts_by_order()),
         "composition": of(values.by_composition(), e.counts_by_composition()),
     }
-    if e.architecture.softmax and not e.architecture.bilinear:
+    if (e.architecture.softmax and not e.architecture.bilinear) or e.architecture.attachments:
         return found
     terms = unfrozen(e)
     if terms.max_degree > MAX_DEGREE:

@@ -72,6 +72,13 @@ def test_several_directions_are_chosen_as_tokens_are(model: sc.Model) -> None:
     assert sc.explain(owned, TOKENS).expansion.target == "logits"  # the model's own end, unless asked
 
 
+def test_models_that_are_polynomials_are_explained_too() -> None:
+    model = sc.random_model(sc.transformer((1, 1), softmax=False, mlps=[0], bilinear=True), d_model=6)
+    found = sc.explain(model, TOKENS, readout=sc.readout(row(6)), sources=[sc.source("part", row(6, 1), 1)])
+    assert found.ok
+    assert "degree" not in found.totals  # patterns and MLPs stay fixed
+
+
 def test_a_row_of_a_batch_is_chosen(model: sc.Model) -> None:
     probe, tokens = row(model.d_model), [[1, 2, 3], [4, 5, 6]]
     found = sc.explain(model, tokens, readout=sc.readout(probe, layer=1), row=1, position=0)
