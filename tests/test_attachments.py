@@ -621,3 +621,10 @@ def test_check_says_what_is_wrong_with_attachments() -> None:
             sc.check(formula, arch)
     with pytest.raises(sc.ReadError, match="unknown symbol 'rest'"):
         sc.check("rest[L1] @ W_U.T", sc.attention_only((1, 1)))
+
+
+def test_own_sources_stand_where_the_mlps_stand_in_the_order_of_terms() -> None:
+    arch = sc.transformer((0,), "standard", biases=["b_O", "b_U"], mlps=True)
+    arch = arch.attached(Part("late", 1, "added"), Part("nrn", 0, "mlp"), Part("early", 0, "added"))
+    labels = [term.label for term in sc.logits(arch)]
+    assert labels == ["embed", "pos", "early", "nrn", "rest[M0]", "late", "b_O[L0]", "b_U"]
