@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ def targets(arch: Architecture) -> list[str]:
 
 def put(run: Run, **arrays: Any) -> Run:
     """The record with other arrays for terms to be made of."""
-    return replace(run, arrays=Arrays(arrays, {name: partial(run.arrays.__getitem__, name) for name in run.arrays}))
+    return replace(run, arrays=Arrays(arrays, {}, run.arrays))
 
 
 # ------------------------------------------------------------------------------------------------ sums
