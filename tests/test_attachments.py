@@ -20,6 +20,7 @@ from symcircuits.evaluation import closure, evaluate
 from symcircuits.expansion import Expansion
 from symcircuits.model import Arrays, Model, Run, frozen, matrices_of
 from symcircuits.rings import Floats
+from symcircuits.rounding import rounding_scale
 from symcircuits.spelling import spelled
 from symcircuits.verification.rows import check_polynomial
 from tests.strategies import architectures, group
@@ -627,3 +628,19 @@ def test_own_sources_stand_where_the_mlps_stand_in_the_order_of_terms() -> None:
     arch = arch.attached(Part("late", 1, "added"), Part("nrn", 0, "mlp"), Part("early", 0, "added"))
     labels = [term.label for term in sc.logits(arch)]
     assert labels == ["embed", "pos", "early", "nrn", "rest[M0]", "late", "b_O[L0]", "b_U"]
+
+
+def test_bounds_know_of_sources_that_are_larger_than_the_stream() -> None:
+    arch = sc.attention_only((2, 2)).attached(Part("feature 0", 1), Reading("probe", 2), Reading("before", 0))
+    run, plain = ran(arch, size=1e8), ran(sc.attention_only((2, 2)))
+    rows = np.linalg.norm(run.model.attached["feature 0"], axis=-1).max()
+    lengths = np.linalg.norm(run.model.attached["probe"], axis=-1)
+    assert (rounding_scale("stream", run) >= rows).all()
+    assert (rounding_scale("readout:probe", run) >= rows * lengths).all()
+    assert (rounding_scale("logits", run) >= rows * np.linalg.norm(run.model.weights["W_U"], axis=-1)).all()
+    for head in ("L1H0", "L1H1"):
+        weights = [np.linalg.norm(run.model.weights[f"W_{x}_{head}"]) for x in "QK"]
+        assert (rounding_scale(f"scores:{head}", run) >= rows**2 * weights[0] * weights[1] / np.sqrt(3) * 0.99).all()
+    # What is before the point at which the stream is split does not hold the source.
+    assert np.array_equal(rounding_scale("scores:L0H0", run), rounding_scale("scores:L0H0", plain))
+    assert rounding_scale("readout:before", run).max() < 1e3
