@@ -22,8 +22,8 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     rounding of the products that made them: there f of scores is at least
     ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) / 16`` (Frobenius norms of the weights). ``fused`` says that W_QK
     itself is multiplied with: f then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size. Sources of one's own and
-    what is left beside them may be far larger than the stream that they add up to: the size of a row is then that of
-    the stream and of the largest row of each.
+    what is left beside them may be far larger than the stream that they add up to: the size of a row of the stream is
+    then at least that of the largest row of each of them, added.
     """
     arrays, arch = run.arrays, run.model.architecture
     if target == "stream":
@@ -85,9 +85,12 @@ def _read_size(run: Run, label: str, point: int) -> Array:
 
 
 def _apart(run: Run, point: int) -> Any:
-    """The sizes of the largest row of each source of one's own that is in the stream by a point, added; 0 without."""
+    """By how much sources of one's own in the stream at a point, each by its largest row, are larger than its rows."""
     parts = [p for p in run.model.architecture.parts if p.layer + (p.of == "mlp") <= point]
-    return sum((_norm(run.arrays[p.argument]).max(axis=-1, keepdims=True) for p in parts), np.zeros(()))
+    if not parts:
+        return 0.0
+    size = sum(_norm(run.arrays[p.argument]).max(axis=-1, keepdims=True) for p in parts)
+    return np.maximum(size - _norm(run.streams[point]), 0.0)
 
 
 def _through(run: Run, label: str, size: Array) -> Array:
