@@ -81,7 +81,9 @@ def test_models_that_are_polynomials_are_explained_too() -> None:
 
 def test_a_row_of_a_batch_is_chosen(model: sc.Model) -> None:
     probe, tokens = row(model.d_model), [[1, 2, 3], [4, 5, 6]]
-    found = sc.explain(model, tokens, readout=sc.readout(probe, layer=1), row=1, position=0)
+    steer = sc.source("steer", probe, 2, of="added")
+    found = sc.explain(model, tokens, readout=sc.readout(probe, layer=1), row=1, position=0, sources=[steer])
+    assert "stream + heads + b_O + MLP + what is added" in found.text()
     assert found.target.value == pytest.approx(model.run(tokens).streams[1][1, 0] @ probe)
     assert "at position 0 of row 1" in found.text()
     assert "readout" in found.html()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.closing import worst_closure
+from symcircuits.closing import parts_named, worst_closure
 from symcircuits.notation import amount, many
 from symcircuits.render.compared import closures_json
 from symcircuits.render.conventions import own_symbols
@@ -122,7 +122,7 @@ def _closures(found: Explanation, width: int) -> str:
     ]  # fmt: skip
     if (layer := worst_closure(found.layers)) is not None:
         place = f"each of {len(found.layers)}" if layer.passed else layer.target.replace(":", " ")
-        parts = f"{place}: stream + heads + b_O + MLP"
+        parts = f"{place}: stream + {parts_named(found.run)}"
         rows.append(["holds" if layer.passed else "FAILS", "layers", number(layer.error), number(layer.bound), parts])
     title = "Closure: largest |sum of terms - model| beside what rounding allows"
     if len(shown) < len(all_scores):

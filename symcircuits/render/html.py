@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from symcircuits import sizes
-from symcircuits.closing import worst_closure
+from symcircuits.closing import parts_named, worst_closure
 from symcircuits.evaluation import Closure, evaluate
 from symcircuits.explanation import Explanation
 from symcircuits.figures import contribution_bars, origin_map, term_map, token_labels
@@ -140,7 +140,7 @@ def _closures(found: Explanation, left_out: list[str]) -> Markup:
         left_out.append(f"in the closure: all but the {MOST_HEADS} worst of {len(named)} rows")
     rows = [_closure_row(*named[i]) for i in sorted(worst[:MOST_HEADS])]
     if (layer := worst_closure(found.layers)) is not None:
-        parts = "stream + heads + b_O + MLP"
+        parts = f"stream + {parts_named(found.run)}"
         cells = [_mark(layer), "every layer", number(layer.error), number(layer.bound), parts]
         rows.append(row(cells, [2, 3], head=1))
     header = ["", "of", "error", "bound", "added up"]

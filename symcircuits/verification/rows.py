@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symcircuits.algebra import IllTyped, check_finished
-from symcircuits.closing import layer_closures, worst_closure
+from symcircuits.closing import layer_closures, parts_named, worst_closure
 from symcircuits.evaluation import compare, evaluate
 from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
 from symcircuits.expansion import Expansion, Term
@@ -312,8 +312,8 @@ def check_layers(run: Run) -> Check:
     worst = worst_closure(layers)
     if worst is None:
         return Check("sum of parts", "stream", None, None, None, "not run: there are no layers")
-    message = f"after each of {amount(len(layers), 'layer')}: the stream before + heads + b_O + MLP"
+    message = f"after each of {amount(len(layers), 'layer')}: the stream before + {parts_named(run)}"
     if not worst.passed:
-        message = f"{worst.target.replace(':', ' ')}: the stream after it is not the one before + heads + b_O + MLP"
+        message = f"{worst.target.replace(':', ' ')}: the stream after it is not the one before + {parts_named(run)}"
     details = {"tokens": list(np.shape(run.tokens)), "dtype": str(run.dtype), "worst": worst.target}
     return Check("sum of parts", "stream", worst.passed, worst.error, worst.bound, message, details)
