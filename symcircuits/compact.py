@@ -17,13 +17,16 @@ from symcircuits.rings import Array
 __all__ = ["Compact", "compact"]
 
 
+_BLOCK = 2**27  # numbers of an unembedding that are decomposed at a time
+
+
 class Compact:
     """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read."""
 
     def __init__(self, values: Values, tokens: Sequence[int]) -> None:
         arrays, dtype = values.run.arrays, values.run.dtype
-        w_u = np.asarray(arrays["W_U"], np.float64)
-        triangle = np.linalg.qr(w_u, mode="r")
+        w_u = arrays["W_U"]
+        triangle = _triangle(w_u)
         self.width = len(triangle)
         self.matrices = {"W_U": np.vstack([triangle, w_u[list(tokens)]]).astype(dtype)}
         if "b_U" in arrays:  # the same row for every token: its length in one entry, and the entries of the tokens
@@ -35,6 +38,19 @@ class Compact:
     def read(self, values: Array) -> tuple[Array, Array]:
         """Of values ``[..., width + tokens]``: what has the norms of the terms, and the chosen entries."""
         return values[..., : self.width], values[..., self.width :]
+
+
+def _triangle(matrix: Array) -> Array:
+    """The triangle of its QR decomposition, in float64; of a large one a block of rows at a time, without a copy of all.
+
+    ``[T; B] = Q' T'`` and ``T^T T`` is that of the rows before, so ``T'^T T'`` is that of all rows so far.
+    """
+    rows, columns = matrix.shape
+    each, triangle = max(4 * columns, _BLOCK // columns), np.zeros((0, columns))
+    for start in range(0, rows, each):
+        block = np.asarray(matrix[start : start + each], np.float64)
+        triangle = np.linalg.qr(np.vstack([triangle, block]), mode="r")
+    return triangle
 
 
 def compact(values: Values, tokens: Sequence[int]) -> Compact | None:

@@ -104,7 +104,8 @@ def _wide(array: Array) -> Array:
 
 
 def _norm(rows: Array) -> Array:
-    return np.asarray(np.linalg.norm(_wide(rows), axis=-1))
+    """In float64: a norm squares, and float32 would overflow where the model does not; without a wide copy."""
+    return np.asarray(np.sqrt(np.einsum("...i,...i->...", rows, rows, dtype=np.float64)))
 
 
 def _length(matrix: Array) -> float:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits import evaluation
-from symcircuits.compact import compact
+from symcircuits.compact import _triangle, compact
 from symcircuits.evaluation import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
 from symcircuits.expansion import Expansion, expand
 from symcircuits.export import lambdify_words
@@ -664,6 +664,17 @@ def test_sizes_without_the_vocabulary(arch: sc.Architecture, token: int) -> None
         assert same.shape[-1] == 5
         assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same), rtol=1e-12)
         assert np.allclose(entries, whole[..., [token, 3]], rtol=1e-12, atol=1e-12)
+
+
+@given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 40))
+def test_a_large_unembedding_is_decomposed_in_blocks(rows: int, columns: int, block: int) -> None:
+    matrix = np.random.default_rng(rows).normal(size=(rows, columns)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("symcircuits.compact._BLOCK", block)
+        triangle = _triangle(matrix)
+    wide = matrix.astype(np.float64)
+    assert triangle.shape == (min(rows, columns), columns)
+    assert np.allclose(triangle.T @ triangle, wide.T @ wide, rtol=1e-12, atol=1e-12)
 
 
 def test_a_small_vocabulary_is_left_as_it_is() -> None:
