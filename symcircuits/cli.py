@@ -42,6 +42,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         import difflib
 
+        from symcircuits.spelling import visible
+
         commands = {
             c: p for a in self._actions if isinstance(a, argparse._SubParsersAction) for c, p in a.choices.items()
         }
@@ -54,8 +56,8 @@ class _Parser(argparse.ArgumentParser):
             f" ({w}: did you mean {m}?)" for w in wrong if len(w) > 2 and not any(k.startswith(w) for k in known)
             for m in difflib.get_close_matches(w, known, 1, 0.7)
         ]  # fmt: skip
-        hint = close[0] if close else ""
-        self.exit(2, f"{self.prog}: error: {message}{hint}\nSee {self.prog} --help\n")
+        said = visible(message + (close[0] if close else ""))
+        self.exit(2, f"{self.prog}: error: {said}\nSee {self.prog} --help\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

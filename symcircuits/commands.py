@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.architecture import Architecture, transformer
 from symcircuits.notation import Notation, amount
+from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
     from symcircuits.derivation import Derivation
@@ -305,7 +306,7 @@ def _write(path: str, text: str) -> None:
     from symcircuits.files import write_text
 
     write_text(path, text)
-    print(f"wrote {path}", file=sys.stderr)
+    print(f"wrote {visible(str(path))}", file=sys.stderr)
 
 
 def check(options: argparse.Namespace) -> int:
@@ -325,7 +326,7 @@ def book(options: argparse.Namespace) -> int:
     from symcircuits.files import make_folder
 
     notation = _read_notation(options)
-    print(f"wrote {write_book(make_folder(options.output), notation)}")
+    print(f"wrote {visible(str(write_book(make_folder(options.output), notation)))}")
     return 0
 
 

@@ -41,7 +41,7 @@ class Compact:
 
 
 def _triangle(matrix: Array) -> Array:
-    """The triangle of its QR decomposition, in float64; of a large one a block of rows at a time, without a copy of all.
+    """The triangle of its QR decomposition, in float64; of a large one block by block, without a copy of all.
 
     ``[T; B] = Q' T'`` and ``T^T T`` is that of the rows before, so ``T'^T T'`` is that of all rows so far.
     """

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -775,3 +776,22 @@ def test_check_says_what_it_cannot_read(formula: str, capsys: pytest.CaptureFixt
     ran = capsys.readouterr()
     assert ran.out == ""
     assert ran.err.startswith("symcircuits check: error: ")
+
+
+def test_what_is_said_cannot_speak_to_the_terminal(cli: Cli, data: Path, tmp_path: Path) -> None:
+    """A name of a folder, of a file to write or of what is not understood may hold anything."""
+    folder = tmp_path / "a\x1b[31mb\n<b>$\\evil{%_#&"
+    shutil.copytree(data / "tl_bias_s1", folder)
+    page = tmp_path / "x\x1b[2J.html"
+    for words, code in (
+        (["explain", folder, "--tokens", "1,2", "--top", "1", "--html", page], 0),
+        (["explain", folder, "--reference", folder / "reference.npz", "--top", "1"], 0),
+        (["verify", folder, "--reference", folder / "reference.npz", "--target", "logits"], 0),
+        (["explain", folder, "--tokens", "-1,2"], 2),
+        (["derive", folder], 2),
+    ):
+        found = cli(*map(str, words))
+        assert found.code == code, found.err
+        assert "\x1b" not in found.out + found.err
+    assert "\x1b" not in page.read_text("utf-8")
+    assert "<b>$" not in page.read_text("utf-8")

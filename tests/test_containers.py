@@ -383,3 +383,20 @@ def test_a_real_file_of_torch(folder: Path, data: Path) -> None:
     torch.save({"model": weights, "evil": Tensor}, folder / "model.pt")
     with pytest.raises(ValueError, match="torch reads no tensors from this file"):
         sc.load(folder)
+
+
+def test_half_precision_that_overflows_is_named(folder: Path) -> None:
+    """On the way into the file, and in a run; never passed on silently."""
+    weights = {k: w.astype(np.float16) for k, w in load_file(folder / "model.safetensors").items()}
+    with np.errstate(over="ignore"):
+        stored = {**weights, "blocks.1.attn.W_V": (weights["blocks.1.attn.W_V"] * np.float16(6e4)) * np.float16(9e3)}
+    save_file(stored, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"W_V.* holds .*inf at .*float16 ends at 65504: it may have overflowed"):
+        sc.load(folder)
+    large = {k: np.full_like(w, 6e4) if ".W_" in k else w for k, w in weights.items()}
+    save_file(large, folder / "model.safetensors")
+    model = sc.load(folder)
+    with pytest.raises(ValueError, match=r"the scores of L1H0 leave the range of float32: .* try dtype float64"):
+        model.run([1, 2, 3], np.float32)
+    run = model.run([1, 2, 3])  # float64 holds them
+    assert all(np.isfinite(a).all() for a in (run.logits, *run.streams, *run.patterns.values()))
