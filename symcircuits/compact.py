@@ -49,7 +49,7 @@ def _triangle(matrix: Array) -> Array:
     each, triangle = max(4 * columns, _BLOCK // columns), np.zeros((0, columns))
     for start in range(0, rows, each):
         block = np.asarray(matrix[start : start + each], np.float64)
-        triangle = np.linalg.qr(np.vstack([triangle, block]), mode="r")
+        triangle = np.asarray(np.linalg.qr(np.vstack([triangle, block]), mode="r"))
     return triangle
 
 
