@@ -177,8 +177,14 @@ def _derived(options: argparse.Namespace) -> Derivation:
 
 
 def _load(path: str) -> Model:
-    from symcircuits.loaders import load
+    from pathlib import Path
 
+    from symcircuits.loaders import load
+    from symcircuits.loaders.files import announced
+
+    said = announced(Path(path))
+    if said:
+        print(f"{visible(path)}: {said}", file=sys.stderr)
     return load(path)
 
 

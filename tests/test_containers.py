@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save, save_file
 
 import symcircuits as sc
+from symcircuits.cli import main
 from symcircuits.loaders import files, tensorfile
 from symcircuits.loaders.files import read_weights
 from symcircuits.loaders.tensorfile import open_safetensors, read_safetensors
@@ -142,6 +143,23 @@ def test_a_large_file_is_mapped_and_not_copied(folder: Path, monkeypatch: pytest
     assert not any(w.any() for w in model.weights.values())
     shards(folder)
     assert "of weights stay in the file" in sc.load(folder).notes[-1]
+
+
+def test_what_reading_takes_is_said_first(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    words = ["explain", str(folder), "--tokens", "1,2", "--top", "1"]
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""  # small files need no word
+    big(folder, monkeypatch)
+    monkeypatch.setattr(files, "free_memory", lambda: 3 * 10**9)
+    said = "0.0 GB of weights: they stay in the file, reading them takes 0.0 GB of memory (3.0 GB are free)"
+    assert main(words) == 0
+    assert capsys.readouterr().err == f"{folder}: {said}\n"
+    shards(folder)
+    assert main(words) == 0
+    assert said in capsys.readouterr().err
+    (folder / INDEX).write_text('{"weight_map": ["../x.safetensors"]}')
+    assert main(words) == 2  # refused as ever
+    assert "an index has a weight_map from the names" in capsys.readouterr().err
 
 
 def test_a_mapped_file_needs_memory_for_what_is_widened_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
