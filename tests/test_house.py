@@ -32,6 +32,7 @@ LAYERS = (
     "labels",  # names of tokens, and how any text is made safe to show
     "progress",
     "attachments",  # readouts and sources of one's own, described
+    "spread",  # mean and deviation of numbers that come one at a time
     "architecture",
     "programs",
     "arguments",
@@ -55,6 +56,7 @@ LAYERS = (
     "evaluation",
     "compact",
     "closing",
+    "by_head",
     "positions",
     "margins",
     "score_parts",
