@@ -18,10 +18,11 @@ Array = npt.NDArray[Any]
 def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     """The f of the bound: the size of the factors whose product is rounded, entry by entry.
 
-    Where d_head is small against d_model (16 times or more), q and k are often small by cancellation, and carry the
-    rounding of the products that made them: there f of scores is at least
-    ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) / 16`` (Frobenius norms of the weights). ``fused`` says that W_QK
-    itself is multiplied with: f then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size. Sources of one's own and
+    q and k may be small by cancellation, and carry the rounding of the stream that they are made of, a sum with a
+    step for each layer before, and where d_head is small against d_model (16 times or more) that of the products: f of
+    scores is at least ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) l / 16`` (Frobenius norms of the weights), l the
+    number of layers before, or 1 in the first layer where d_head is small. ``fused`` says that W_QK itself is
+    multiplied with: f then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size. Sources of one's own and
     what is left beside them may be far larger than the stream that they add up to: the size of a row of the stream is
     then at least that of the largest row of each of them, added.
     """
@@ -43,13 +44,15 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
         more = _apart(run, head.layer)
         more = _through(run, f"L{head.layer}", more) if arch.norm else more
         q, k = q + more * _length(w_q), k + more * _length(w_k)
+    made = [x * _length(w_q), x * _length(w_k)]
     if arch.qk_norm:  # queries and keys of unit size, times their gains
         gains = [float(np.abs(_wide(arrays[f"gain_{side}{head.layer}"])).max()) for side in "QK"]
-        q = q * _wide(run.norms[f"Q{label}"]) * gains[0]
-        k = k * _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]
+        unit = [_wide(run.norms[f"Q{label}"]) * gains[0], _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]]
+        (q, k), made = (q * unit[0], k * unit[1]), [made[0] * unit[0], made[1] * unit[1]]
     size = _outer(q, k)
-    if w_q.shape[1] >= 16 * w_q.shape[0]:
-        size = np.maximum(size, (_outer(x, k) * _length(w_q) + _outer(q, x) * _length(w_k)) / 16)
+    steps = max(head.layer, int(w_q.shape[1] >= 16 * w_q.shape[0]))
+    if steps:
+        size = np.maximum(size, (_outer(made[0], k) + _outer(q, made[1])) * steps / 16)
     if fused:
         size = np.maximum(size, _outer(x, x) * _length(arrays[f"W_QK_{label}"]) / 16)
     return np.asarray(size * (abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0))
