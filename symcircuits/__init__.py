@@ -43,6 +43,7 @@ _HOME = {
     "theorem": "derivation",
     "theorems": "derivation",
     "explain": "explanation",
+    "explain_many": "averages",
     "Notation": "notation",
     "compare_with_reference": "recorded",
     "remove_heads": "interventions",

@@ -263,10 +263,13 @@ def _add_explain(commands: Any) -> None:
         "  symcircuits explain MODEL --tokens 1,2,3\n"
         "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json\n"
         "  symcircuits explain MODEL --tokens 1,2,3 --logit-difference 7,4 --labels vocabulary.txt --html report.html\n"
-        "  symcircuits explain MODEL --tokens 1,2,3 --readout probe.npy --source 'feature 12=feature.npy@1'",
+        "  symcircuits explain MODEL --tokens 1,2,3 --readout probe.npy --source 'feature 12=feature.npy@1'\n"
+        "  symcircuits explain MODEL --text 'The cat' --tokenizer tokenizer.json\n"
+        "  symcircuits explain MODEL --prompts prompts.jsonl --json",
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
     _tokens_option(parser)
+    _prompts_options(parser)
     parser.add_argument("--position", type=int, default=-1, help="position of the chosen logit (default: the last)")
     parser.add_argument(
         "--token", type=int, help="output token of the chosen logit (default: the model's first choice)"
@@ -285,7 +288,7 @@ def _add_explain(commands: Any) -> None:
     parser.add_argument(
         "--labels",
         metavar="FILE",
-        help="names of tokens, a line (or JSON string) for each vocabulary entry or position",
+        help="names of tokens: a line (or JSON string) for each vocabulary entry or position, or a tokenizer.json",
     )
     parser.add_argument(
         "--html", metavar="FILE", help="write a page with formulas and figures too; it needs no network"
@@ -320,6 +323,16 @@ def _tokens_option(parser: Any) -> None:
     parser.add_argument(
         "--reference", metavar="FILE", help="recorded activations (.npz, .safetensors) to compare with first"
     )
+
+
+def _prompts_options(parser: Any) -> None:
+    parser.add_argument("--text", metavar="TEXT", help="the prompt as text, for a tokenizer; no token is added to it")
+    parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json (default: the one beside the weights)")
+    parser.add_argument(
+        "--prompts", metavar="FILE",
+        help='average over prompts: a line of ids, a JSON list of them, or {"tokens": [3, 1], "target": 4} each',
+    )  # fmt: skip
+    parser.add_argument("--skip-bad", action="store_true", help="leave out (and name) lines of --prompts that are bad")
 
 
 _ADD: dict[str, Callable[[Any], None]] = {

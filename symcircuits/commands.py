@@ -188,9 +188,9 @@ def _load(path: str) -> Model:
     return load(path)
 
 
-def _compared(options: argparse.Namespace, model: Model) -> tuple[Any, Comparison | None]:
+def _compared(options: argparse.Namespace, model: Model, tokens: Any = None) -> tuple[Any, Comparison | None]:
     """The tokens of a command, and our forward pass beside the recorded one where --reference names one."""
-    tokens = _read_tokens(options.tokens) if options.tokens is not None else None
+    tokens = _read_tokens(options.tokens) if options.tokens is not None else tokens
     if options.reference is None:
         return tokens, None
     from symcircuits.recorded import compare_with_reference
@@ -262,9 +262,10 @@ def explain(options: argparse.Namespace) -> int:
     from symcircuits.attaching import read_options
     from symcircuits.explanation import MAX_TERMS, explain
     from symcircuits.files import check_writable
-    from symcircuits.labels import read_label_file
+    from symcircuits.many import averaged, encoded, named, refuse_with_prompts
     from symcircuits.progress import Progress
 
+    refuse_with_prompts(options)
     notation = _read_notation(options)
     if options.html is not None:
         check_writable(options.html)
@@ -273,9 +274,14 @@ def explain(options: argparse.Namespace) -> int:
     token, against = _chosen_tokens(options)
     own, sources = read_options(options)
     model = _load(options.model)
-    if options.tokens is None and options.reference is None:
-        raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
-    tokens, compared = _compared(options, model)
+    if options.prompts is not None:
+        averages = averaged(options, model, token, against)
+        _print_json(averages.json()) if options.json else print(averages.text(_width(), options.top))
+        return 0 if averages.ok else 1
+    if options.tokens is None and options.text is None and options.reference is None:
+        raise ValueError("give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE that holds tokens")
+    labels, tokenizer = named(options, model)
+    tokens, compared = _compared(options, model, encoded(options, model, tokenizer))
     if compared is not None and not compared.ok:
         return _print_refused(compared, options.json)
     queries = None if options.queries is None else _numbers(options.queries, "--queries")
@@ -285,7 +291,7 @@ def explain(options: argparse.Namespace) -> int:
         found = explain(
             model, tokens, position=options.position, token=token, against=against,
             row=options.row, top=options.top, sort=options.sort, queries=queries, dtype=options.dtype,
-            labels=None if options.labels is None else read_label_file(options.labels), progress=progress.step,
+            labels=labels, progress=progress.step,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
             readout=own, sources=sources,
         )  # fmt: skip

@@ -15,14 +15,15 @@ from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, closure, evaluate
 from symcircuits.expansion import Expansion, expand
 from symcircuits.files import write_text
-from symcircuits.labels import Labels, read_labels
+from symcircuits.labels import Labels
 from symcircuits.margins import HeadScores, head_scores, margin, margin_shares, share_columns
 from symcircuits.model import Attachment, Model, Run
 from symcircuits.notation import ROW, Notation, as_notation
 from symcircuits.score_parts import largest_score_terms, lowest_orders, score_term_columns
 from symcircuits.sizes import SizedTerm, Target, columns, largest, place, read_target, remainder, totals
+from symcircuits.tokenizing import any_labels
 
-__all__ = ["Explanation", "HeadScores", "SizedTerm", "Target", "explain", "margin", "margin_shares"]
+__all__ = ["Explanation", "HeadScores", "SizedTerm", "Target", "assumptions", "explain", "margin", "margin_shares"]
 
 Told = Callable[[str, int, int], None] | None
 MAX_TERMS = 20_000  # terms that are looked at one by one; the orders above are in the remainder
@@ -125,7 +126,7 @@ def explain(
     top: int = 20,
     sort: str = "norm",
     queries: Sequence[int] | None = None,
-    labels: Sequence[str] | None = None,
+    labels: Any = None,
     max_terms: int = MAX_TERMS,
     dtype: Any = None,
     notation: str | Notation = ROW,
@@ -139,8 +140,9 @@ def explain(
     ``position``, ``token``, ``row``: the logit whose contributions are shown (last position, the model's first
     choice, first row). ``against``: a second token; contributions to logit[token] - logit[against] are shown too.
     ``top``: how many terms are shown, largest first by ``sort`` (``"norm"``, ``"contribution"`` or
-    ``"difference"``). ``queries``: the query positions of the margin (all). ``labels``: names of tokens, one a
-    vocabulary entry or one a position. Above ``max_terms`` terms the orders that do not fit are not looked at one by
+    ``"difference"``). ``queries``: the query positions of the margin (all). ``labels``: names of tokens, a list
+    with one for each vocabulary entry or position, the path of a file of them or of a ``tokenizer.json``, or a
+    tokenizer. Above ``max_terms`` terms the orders that do not fit are not looked at one by
     one: they are in the remainder, whose sum is exact. ``notation`` and ``symbols``: how terms are printed (see
     :class:`~symcircuits.notation.Notation`). ``readout``: what is taken apart in place of the logits, a
     :func:`~symcircuits.readout` or the name of one that the model has; ``token`` and ``against`` then number its
@@ -161,7 +163,7 @@ def explain(
         if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
             raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
     target = read_target(run, row, position, token, against, own)
-    named = labels if labels is None else read_labels(labels, run.tokens.shape[-1], model.d_vocab, model.d_vocab_out)
+    named = any_labels(labels, run.tokens.shape[-1], model)
     chosen = _queries(run, queries)
     what = f"readout:{own}" if own else "logits" if architecture.unembed else "stream"
     expansion = expand(architecture, what).written(chosen_notation)
@@ -175,9 +177,9 @@ def explain(
         if progress:
             progress("scores", i + 1, len(heads))
     return Explanation(
-        model, run, expansion, target, _assumptions(model, run), closure(expansion, run), scores,
+        model, run, expansion, target, assumptions(model, run), closure(expansion, run), scores,
         totals(values, target), shown, sort, looked.count, remainder(values, shown, target), layer_closures(run),
-        named or Labels(),
+        named,
     )  # fmt: skip
 
 
@@ -210,7 +212,8 @@ def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
     return list(range(n)) if queries is None else sorted({place("query", q, n) for q in queries})
 
 
-def _assumptions(model: Model, run: Run) -> tuple[str, ...]:
+def assumptions(model: Model, run: Run) -> tuple[str, ...]:
+    """What was held fixed and assumed, in sentences."""
     architecture = model.architecture
     lines = [_held_sentence(architecture)]
     lines.append(f"computed in {run.dtype}; the file holds {model.dtype}")

@@ -356,7 +356,7 @@ def test_no_page_is_begun_that_cannot_be_written(cli: Cli, tmp_path: Path) -> No
     refused(cli(*words, str(tmp_path / "no" / "a.html")), "does not exist")
     (tmp_path / "a.html").write_text("whole")
     refused(cli(*words, str(tmp_path / "a.html"), "--head", "L7H0"), "there is no head L7H0")
-    refused(cli(*words, str(tmp_path / "a.html"), "--labels", str(tmp_path / "none")), "No such file")
+    refused(cli(*words, str(tmp_path / "a.html"), "--labels", str(tmp_path / "none")), "none: there is no such file")
     assert [f.name for f in tmp_path.iterdir()] == ["a.html"]
     assert (tmp_path / "a.html").read_text() == "whole"
 
@@ -475,7 +475,7 @@ def test_models_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
 
 OTHER = [
     (["count"], "the following arguments are required: --heads"),
-    (["explain", BIAS], "give --tokens 1,2,3, or a --reference FILE that holds tokens"),
+    (["explain", BIAS], "give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE that holds tokens"),
     (["explain"], "required: MODEL"),
     (["verify"], "give either --heads or a MODEL to verify"),
     (["verify", BIAS, "--heads", "2"], "give either --heads or a MODEL to verify"),

@@ -67,7 +67,10 @@ LAYERS = (
     "derivation",
     "loaders",
     "recorded",
+    "tokenizing",
+    "prompts",
     "explanation",
+    "averages",
     "figures",
     "plot",
     "render",
@@ -77,13 +80,14 @@ LAYERS = (
     "book",
     "demo",
     "attaching",  # readouts and sources as options
+    "many",  # what explain --prompts does
     "commands",
     "cli",
     "__main__",
 )
 
 # Objects that show themselves (latex(), text(), json(), in a notebook) import their renderer when asked to.
-SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation", "recorded"}
+SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation", "averages", "recorded"}
 
 # What a module may not import although it stands lower: a witness must not see the answer.
 FORBIDDEN = {

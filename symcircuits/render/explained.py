@@ -9,7 +9,7 @@ from symcircuits.notation import amount, many
 from symcircuits.render.compared import closures_json
 from symcircuits.render.conventions import own_symbols
 from symcircuits.render.prose import plain
-from symcircuits.render.tables import number, paragraph, table
+from symcircuits.render.tables import UNBROKEN, number, paragraph, table
 from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
         "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
         "notation": found.expansion.notation.json(),
         "tokens": run.tokens.tolist(),
-        **({"labels": list(found.labels.names), "labels_of": found.labels.of} if found.labels.names else {}),
+        **_labels_json(found),
         "ok": found.ok,
         "assumptions": list(found.assumptions),
         "closure": {
@@ -81,6 +81,18 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
         ],
         "remainder": found.remainder,
     }  # fmt: skip
+
+
+def _labels_json(found: Explanation) -> dict[str, Any]:
+    """The labels; of a tokenizer, whose vocabulary is large, those of the tokens that occur here, by number."""
+    labels, target = found.labels, found.target
+    if not labels.names:
+        return {}
+    if labels.of != "tokenizer":
+        return {"labels": list(labels.names), "labels_of": labels.of}
+    seen = {int(t) for t in found.run.tokens.flat}
+    seen |= {t for t in (target.token, target.against) if t is not None and labels.names_output}
+    return {"labels": {str(t): labels.names[t] for t in sorted(seen)}, "labels_of": labels.of}
 
 
 def _target_json(target: Target) -> dict[str, Any]:
@@ -145,7 +157,7 @@ def token_name(found: Explanation, token: int) -> str:
     if found.target.readout:
         return f"direction {token}"
     label = found.labels.output(token)
-    return f"token {token}" if label == str(token) else f'token {token} "{label}"'
+    return f"token {token}" if label == str(token) else f'token {token} "{label.replace(" ", UNBROKEN)}"'
 
 
 def logit_name(found: Explanation) -> str:
