@@ -23,9 +23,9 @@ from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["LLAMA"]
+__all__ = ["LLAMA", "READ", "windows_of"]
 
-_READ = (
+READ = (
     "attention_bias", "head_dim", "hidden_act", "hidden_size", "intermediate_size", "layer_types",
     "max_position_embeddings", "mlp_bias", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
     "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "vocab_size",
@@ -44,7 +44,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     kind = config.get("model_type")
     if kind is None:
         raise ValueError("model_type is not in the config, and these names are those of several kinds of models")
-    hf.check_keys(settings, _READ, ("llama", "mistral", "qwen2"))
+    hf.check_keys(settings, READ, ("llama", "mistral", "qwen2"))
     layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
     shared = settings.size("num_key_value_heads", 1) or heads
     if heads % shared:
@@ -64,7 +64,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     notes += dropped_note(dropped)
     rotary = hf.rotary_of(settings, d_head, 1.0, "partial_rotary_factor", "rope_theta")
     eps, act = hf.epsilon(settings, "rms_norm_eps", 1e-6), hf.activation(settings, "hidden_act", "silu")
-    rules = Settings(eps, act, rotary, _windows(settings, str(kind), layers))
+    rules = Settings(eps, act, rotary, windows_of(settings, str(kind), layers))
     described = transformer(
         [heads] * layers, groups=[shared] * layers, norm="RMS", mlps=layers > 0, gated=layers > 0,
         positions="rotary",
@@ -72,7 +72,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     return assemble(paper, described, hf.scales_of(described, d_head), rules, name=name, notes=notes, dtypes=dtypes)
 
 
-def _windows(config: Config, kind: str, layers: int) -> tuple[int | None, ...]:
+def windows_of(config: Config, kind: str, layers: int) -> tuple[int | None, ...]:
     """How many keys the queries of each layer see; Mistral's window is 4096 where the config does not say.
 
     Qwen2 has its own switch, LLaMA no window.
