@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,7 @@ def test_a_blank_at_the_start_of_a_name_is_not_lost_where_lines_break(file: Path
     found, many = (f(MODEL, given_, token=7, against=4, labels=file) for f, given_ in (
         (sc.explain, [1, 7]), (sc.explain_many, [[1, 7]]),
     ))  # fmt: skip
+    assert 'logit of token 7 " the" at position 1' in unescape(found.html())
     for width in range(40, 100):
         for text in (found.text(width), many.text(width)):
             assert 'token 7 " the"' in " ".join(text.replace('" the"', '"_the"').split()).replace("_", " ")

@@ -152,15 +152,18 @@ def target_name(found: Explanation) -> str:
     return visible(found.expansion.target.replace(":", " ", 1))
 
 
-def token_name(found: Explanation, token: int) -> str:
-    """``token 7``, with its label where there is one; of a readout ``direction 7``."""
+def token_name(found: Explanation, token: int, blank: str = " ") -> str:
+    """``token 7``, with its label where there is one; of a readout ``direction 7``.
+
+    ``blank`` stands for blanks of the label.
+    """
     if found.target.readout:
         return f"direction {token}"
     label = found.labels.output(token)
-    return f"token {token}" if label == str(token) else f'token {token} "{label.replace(" ", UNBROKEN)}"'
+    return f"token {token}" if label == str(token) else f'token {token} "{label.replace(" ", blank)}"'
 
 
-def logit_name(found: Explanation) -> str:
+def logit_name(found: Explanation, blank: str = " ") -> str:
     """``logit of token 7 at position 9 of row 0``; ``readout probe, direction 0, at position 9``."""
     t = found.target
     row = f" of row {t.row}" if found.run.tokens.ndim == 2 else ""
@@ -169,12 +172,12 @@ def logit_name(found: Explanation) -> str:
         which = f", {token_name(found, t.token or 0)}," if several else ""
         return f"readout {visible(t.readout)}{which} at position {t.position}{row}"
     of = f" ({found.closure.of})" if found.closure.of else ""
-    return f"logit of {token_name(found, t.token or 0)} at position {t.position}{row}{of}"
+    return f"logit of {token_name(found, t.token or 0, blank)} at position {t.position}{row}{of}"
 
 
-def against_name(found: Explanation) -> str:
+def against_name(found: Explanation, blank: str = " ") -> str:
     """What is subtracted in a difference: ``the logit of token 3``, or ``direction 1``."""
-    other = token_name(found, found.target.against or 0)
+    other = token_name(found, found.target.against or 0, blank)
     return other if found.target.readout else f"the logit of {other}"
 
 
@@ -194,9 +197,9 @@ def _totals(found: Explanation, width: int) -> str:
     header = ["", "terms", *names]
     title = f"Totals of the {target_name(found)}, {amount(found.expansion.count, 'term')}"
     if found.target.token is not None:
-        title += f"; contribution to the {logit_name(found)} ({number(found.target.value)} in all)"
+        title += f"; contribution to the {logit_name(found, UNBROKEN)} ({number(found.target.value)} in all)"
     if found.target.against is not None:
-        title += f"; difference to {against_name(found)}"
+        title += f"; difference to {against_name(found, UNBROKEN)}"
         title += f" ({number(found.target.difference)} in all)"
     return paragraph(title, width) + "\n" + table(rows, header, width, right=range(1, len(header)))
 
