@@ -10,11 +10,12 @@ import numpy as np
 
 from symcircuits.by_head import through_each_head
 from symcircuits.closing import layer_closures, worst_closure
+from symcircuits.compact import compact
 from symcircuits.evaluation import Closure, closure, evaluate
 from symcircuits.expansion import Expansion, expand
 from symcircuits.explanation import assumptions
 from symcircuits.labels import Labels
-from symcircuits.margins import head_scores
+from symcircuits.margins import frobenius, head_scores
 from symcircuits.model import Model, Run
 from symcircuits.prompts import BadPrompt, Prompt, Prompts
 from symcircuits.sizes import Target, place, read_target, sized, totals
@@ -25,6 +26,7 @@ __all__ = ["Averages", "Failed", "Part", "Worst", "explain_many"]
 
 Told = Callable[[str, int, int], None] | None
 _NAMED = 20  # faults that are kept to be shown; the others are counted
+_KINDS = ("order", "composition", "degree", "head")  # degree: of models that are polynomials
 _CHOICES = ("its own", "the same for all", "first choice")
 
 
@@ -67,10 +69,10 @@ class Averages:
     """What :func:`explain_many` found; ``.text()``, ``.json()`` and ``.columns()`` show it.
 
     ``prompts``: how many are averaged; ``whole``: the whole logits (or stream); ``totals``: by ``"order"``,
-    ``"composition"`` and ``"head"`` (terms through it); ``scores``: of each head by composition type. ``worst``: of
-    logits (or stream), scores and layers the closure that is nearest to its bound, over all prompts. ``unclosed``,
-    ``skipped``: the first of the prompts whose closure failed and of those that were bad; ``n_unclosed``, ``n_skipped``
-    say how many there are.
+    ``"composition"`` and ``"head"`` (terms through it), of models that are polynomials by ``"degree"`` too;
+    ``scores``: of each head by composition type. ``worst``: of logits (or stream), scores and layers the closure that
+    is nearest to its bound, over all prompts. ``unclosed``, ``skipped``: the first of the prompts whose closure failed
+    and of those that were bad; ``n_unclosed``, ``n_skipped`` say how many there are.
     """
 
     model: Model
@@ -257,6 +259,7 @@ class _Tally:
         self.skipped: list[Failed] = []
         self.seen = self.prompts = self.n_unclosed = self.n_skipped = 0
         self.assumed: tuple[str, ...] = ()
+        self.triangle: Any = None
 
     def take(self, read: Prompts, number: int, reader: Callable[[int], Prompt]) -> None:
         """Run one prompt and add what it gives."""
@@ -306,10 +309,18 @@ class _Tally:
         for by, sums in totals(values, target).items():
             for key, size in sums.items():
                 yield (by, key), size["count"], _sizes(size)
-        for head, value in through_each_head(values):
+        small = compact(values, target.tokens, self.triangle)  # norms of every head without the vocabulary
+        self.triangle = small.triangle if small else None
+        for head, value in through_each_head(values, small.matrices if small else None):
             known = self.counts.get(("head", str(head)))  # a number of terms is the same for every prompt
             count = self.expansion.through(head).count if known is None else known
-            yield ("head", str(head)), count, _sizes(sized(value, target))
+            if small is None:
+                yield ("head", str(head)), count, _sizes(sized(value, target))
+                continue
+            same, entries = small.read(value)
+            contribution, difference = target.of(entries)
+            size = {"norm": frobenius(same), "contribution": contribution, "difference": difference}
+            yield ("head", str(head)), count, _sizes(size)
 
     def _scores(self, run: Run, closures: dict[str, Closure]) -> Iterable[_Row]:
         for head, expansion in self.heads.items():
@@ -336,7 +347,8 @@ class _Tally:
         for key, part in parts.items():
             if key[0] == "scores":
                 scores.setdefault(key[1], {})[key[2]] = part
-        by = {kind: {k[1]: p for k, p in parts.items() if k[0] == kind} for kind in ("order", "composition", "head")}
+        by = {kind: {k[1]: p for k, p in parts.items() if k[0] == kind} for kind in _KINDS}
+        by = {kind: split for kind, split in by.items() if split or kind != "degree"}
         empty = Part(self.expansion.count, {})
         length = self.sums.get(("length",))
         choice = self.choice

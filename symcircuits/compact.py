@@ -21,14 +21,17 @@ _BLOCK = 2**27  # numbers of an unembedding that are decomposed at a time
 
 
 class Compact:
-    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read."""
+    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read.
 
-    def __init__(self, values: Values, tokens: Sequence[int]) -> None:
+    ``triangle``: T, which is the same for every run of a model, and may be given for the next.
+    """
+
+    def __init__(self, values: Values, tokens: Sequence[int], triangle: Array | None = None) -> None:
         arrays, dtype = values.run.arrays, values.run.dtype
         w_u = arrays["W_U"]
-        triangle = _triangle(w_u)
-        self.width = len(triangle)
-        self.matrices = {"W_U": np.vstack([triangle, w_u[list(tokens)]]).astype(dtype)}
+        self.triangle = _triangle(w_u) if triangle is None else triangle
+        self.width = len(self.triangle)
+        self.matrices = {"W_U": np.vstack([self.triangle, w_u[list(tokens)]]).astype(dtype)}
         if "b_U" in arrays:  # the same row for every token: its length in one entry, and the entries of the tokens
             b_u = np.asarray(arrays["b_U"], np.float64)
             row = np.zeros(self.width + len(tokens))
@@ -53,7 +56,7 @@ def _triangle(matrix: Array) -> Array:
     return triangle
 
 
-def compact(values: Values, tokens: Sequence[int]) -> Compact | None:
+def compact(values: Values, tokens: Sequence[int], triangle: Array | None = None) -> Compact | None:
     """The small unembedding, where the target is logits and the vocabulary larger than the stream; else None.
 
     >>> import symcircuits as sc
@@ -67,4 +70,4 @@ def compact(values: Values, tokens: Sequence[int]) -> Compact | None:
     if values.expansion.target != "logits":
         return None
     rows, columns = values.run.arrays["W_U"].shape
-    return Compact(values, tokens) if rows > columns + len(tokens) else None
+    return Compact(values, tokens, triangle) if rows > columns + len(tokens) else None

@@ -73,7 +73,8 @@ def test_averages_are_those_of_single_explanations(case: tuple[Model, list[dict[
     assert (found.lengths.least, found.lengths.most) == (
         min(len(p["tokens"]) for p in prompts), max(len(p["tokens"]) for p in prompts),
     )  # fmt: skip
-    for by in ("order", "composition"):
+    assert set(found.totals) == {*single[0].totals, "head"}
+    for by in single[0].totals:
         assert list(found.totals[by]) == list(single[0].totals[by])
         for key, part in found.totals[by].items():
             assert part.count == single[0].totals[by][key]["count"]
@@ -117,6 +118,31 @@ def test_the_order_of_prompts_does_not_matter(case: tuple[Model, list[dict[str, 
     for key, numbers in keyed[0].items():
         same = np.array([[np.nan if x is None else x for x in row] for row in (numbers, keyed[1][key])])
         np.testing.assert_allclose(*same, rtol=1e-9, atol=1e-9)
+
+
+def test_sums_by_degree_where_a_model_is_a_polynomial() -> None:
+    model = sc.random_model(sc.transformer((1,), softmax=False, mlps=[0], bilinear=True), d_vocab=9, seed=1)
+    found = sc.explain_many(model, [[1, 2, 3], [4, 5]], token=2)
+    degrees = [sc.explain(model, t, token=2).totals["degree"] for t in ([1, 2, 3], [4, 5])]
+    assert list(found.totals["degree"]) == list(degrees[0])
+    for degree, part in found.totals["degree"].items():
+        check(part, "contribution", [d[degree]["contribution"] for d in degrees])
+    assert found.json()["by_degree"]["3"]["count"] == degrees[0][3]["count"]
+    assert "\ndegree 3 " in found.text()
+    assert "by_degree" not in sc.explain_many(SMALL, [[1, 2]]).json()
+
+
+def test_heads_of_a_large_vocabulary_are_measured_without_it() -> None:
+    arch = sc.attention_only((2, 2), biases=True)
+    model = sc.random_model(arch, d_vocab=40, d_model=6, d_head=3, seed=1)
+    prompts = [{"tokens": [1, 2, 3], "target": 5, "against": 7}, {"tokens": [4, 30]}]
+    found = sc.explain_many(model, prompts)
+    runs = [model.run(p["tokens"]) for p in prompts]
+    for head, part in found.totals["head"].items():
+        sums = [sc.evaluate(sc.logits(arch).through(head), run).total() for run in runs]
+        check(part, "norm", [float(np.linalg.norm(v)) for v in sums])
+        check(part, "contribution", [sums[0][-1, 5], sums[1][-1, runs[1].logits[-1].argmax()]])
+        check(part, "difference", [sums[0][-1, 5] - sums[0][-1, 7]])
 
 
 # -------------------------------------------------------------------------------------------- the chosen logit
@@ -307,7 +333,7 @@ def test_json_and_columns_say_the_same() -> None:
         elif by == "all":
             entry = data["whole"]
         else:
-            entry = data[{"order": "by_order"}.get(by, f"by_{by}_of_logits")][part]
+            entry = data[f"by_{by}" if by == "order" else f"by_{by}_of_logits"][part]
         assert entry["count"] == table["terms"][i]
         spread = entry[table["quantity"][i]]
         assert [spread[x] for x in ("mean", "std", "min", "max", "count")] == [

@@ -40,6 +40,7 @@ def averages_json(found: Averages) -> dict[str, Any]:
         },
         "whole": found.whole.json(),
         "by_order": by["order"],
+        **({"by_degree": by["degree"]} if "degree" in by else {}),
         "by_composition_of_" + kind: by["composition"],
         "by_head_of_" + kind: by["head"],
         "by_composition": {h: {c: p.json() for c, p in parts.items()} for h, parts in found.scores.items()},
@@ -120,7 +121,7 @@ def _totals(found: Averages, quantity: str, width: int, top: int) -> str:
     """One quantity of the logits (or stream): whole, by order, by composition type, through each head."""
     heads, left = _largest(found.totals["head"], quantity, top)
     parts = [("all", found.whole)]
-    parts += [(f"{by} {key}", p) for by in ("order", "composition") for key, p in found.totals[by].items()]
+    parts += [(f"{by} {key}", p) for by, of in found.totals.items() if by != "head" for key, p in of.items()]
     parts += [(f"through {head}", found.totals["head"][head]) for head in heads]
     terms = amount(found.expansion.count, "term")
     title = f"Norms of the {found.expansion.target}" if quantity == "norm" else _chosen(found, quantity)
