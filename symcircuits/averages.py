@@ -11,14 +11,14 @@ import numpy as np
 from symcircuits.by_head import through_each_head
 from symcircuits.closing import layer_closures, worst_closure
 from symcircuits.compact import compact
-from symcircuits.evaluation import Closure, closure, evaluate
+from symcircuits.evaluation import Closure, Values, closure, evaluate
 from symcircuits.expansion import Expansion, expand
 from symcircuits.explanation import assumptions
 from symcircuits.labels import Labels
 from symcircuits.margins import frobenius, head_scores
 from symcircuits.model import Model, Run
 from symcircuits.prompts import BadPrompt, Prompt, Prompts
-from symcircuits.sizes import Target, place, read_target, sized, totals
+from symcircuits.sizes import Target, by_degree, place, read_target, sized
 from symcircuits.spread import Running, Spread
 from symcircuits.tokenizing import encoder, vocabulary_labels
 
@@ -304,23 +304,29 @@ class _Tally:
                 sums.setdefault(name, Running()).add(x)
 
     def _logits(self, run: Run, target: Target) -> Iterable[_Row]:
+        """Sums of logit terms; their sizes without the vocabulary, where it is larger than the stream."""
         values = evaluate(self.expansion, run)
-        yield ("all",), self.expansion.count, _sizes(sized(values.total(), target))
-        for by, sums in totals(values, target).items():
-            for key, size in sums.items():
-                yield (by, key), size["count"], _sizes(size)
-        small = compact(values, target.tokens, self.triangle)  # norms of every head without the vocabulary
-        self.triangle = small.triangle if small else None
-        for head, value in through_each_head(values, small.matrices if small else None):
-            known = self.counts.get(("head", str(head)))  # a number of terms is the same for every prompt
-            count = self.expansion.through(head).count if known is None else known
+        small = compact(values, target.tokens, self.triangle)
+        if small is not None:
+            self.triangle, values = small.triangle, Values(self.expansion, run, small.matrices)
+
+        def size(value: Any) -> dict[str, float | None]:
             if small is None:
-                yield ("head", str(head)), count, _sizes(sized(value, target))
-                continue
+                return _sizes(sized(value, target))
             same, entries = small.read(value)
             contribution, difference = target.of(entries)
-            size = {"norm": frobenius(same), "contribution": contribution, "difference": difference}
-            yield ("head", str(head)), count, _sizes(size)
+            return _sizes({"norm": frobenius(same), "contribution": contribution, "difference": difference})
+
+        yield ("all",), self.expansion.count, size(values.total())
+        orders, compositions = self.expansion.counts_by_order(), self.expansion.counts_by_composition()
+        yield from ((("order", k), orders[k], size(v)) for k, v in values.by_order().items())
+        yield from ((("composition", k), compositions[k], size(v)) for k, v in values.by_composition().items())
+        for degree, sums in by_degree(self.expansion, run, target).items():
+            yield ("degree", degree), sums["count"], _sizes(sums)
+        for head, value in through_each_head(values):
+            known = self.counts.get(("head", str(head)))  # a number of terms is the same for every prompt
+            count = self.expansion.through(head).count if known is None else known
+            yield ("head", str(head)), count, size(value)
 
     def _scores(self, run: Run, closures: dict[str, Closure]) -> Iterable[_Row]:
         for head, expansion in self.heads.items():

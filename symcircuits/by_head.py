@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -50,14 +49,13 @@ class _Through:
         return self.base.add([whole for whole, _ in values]), {h: self.base.add(same) for h, same in parts.items()}
 
 
-def through_each_head(values: Values, instead: Mapping[str, Array] | None = None) -> Iterator[tuple[Head, Array]]:
+def through_each_head(values: Values) -> Iterator[tuple[Head, Array]]:
     """For every head the sum of the terms of logits (or stream) through it, ``[..., n_context, width]``.
 
     The same as ``evaluate(expansion.through(head), run).total()``, and minus what removing the head changes with
     patterns held fixed; a term through two heads counts for both. Nothing is listed, and only the stream's parts are
-    held, ``[heads, ..., n_context, d_model]``: the unembedding reads one after the other. ``instead``: matrices that
-    stand in for the run's (see :mod:`symcircuits.compact`). ValueError on scores and on selections. Source: own
-    derivation.
+    held, ``[heads, ..., n_context, d_model]``: the unembedding reads one after the other. ValueError on scores and
+    on selections. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 1), biases=True), seed=1).run([1, 2, 3])
@@ -70,13 +68,10 @@ def through_each_head(values: Values, instead: Mapping[str, Array] | None = None
         raise ValueError(f"terms through each head are summed for whole logits or a whole stream, not {expansion!r}")
     (program,) = expansion.readout.sides
     reading = program[-1:] if expansion.target == "logits" else ()  # no term goes through a head there
-    matrices = values.matrices
-    if instead:
-        matrices = Matrices(ChainMap({**instead}, matrices.matrices), matrices.ring, matrices.known)  # type: ignore[arg-type]
-    found = walk(program[: len(program) - len(reading)], _Through(matrices))
+    found = walk(program[: len(program) - len(reading)], _Through(values.matrices))
     parts = {} if found is None else found[1]
     for head in run.model.architecture.all_heads:
         value = parts[head]
         for layer in reading:
-            value = matrices.branch(layer.branches[0], value)
+            value = values.matrices.branch(layer.branches[0], value)
         yield head, np.broadcast_to(value, (*np.shape(run.tokens)[:-1], *value.shape[-2:]))

@@ -44,12 +44,14 @@ class Values:
 
     Arrays are ``[..., n_context, d_vocab_out]`` for logits, ``[..., n_context, d_model]`` for the stream and
     ``[..., n_context, n_context]`` for scores (scaled, before the mask), batch axes of the tokens leading.
+    ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.compact`).
     """
 
-    def __init__(self, expansion: Expansion, run: Run) -> None:
+    def __init__(self, expansion: Expansion, run: Run, instead: Mapping[str, Array] = MappingProxyType({})) -> None:
         self.expansion, self.run = expansion, run
         known = {"embed": run.arrays["X0"]}
-        self.matrices = Matrices(RunFactors(run), Floats(run.dtype), known)
+        factors = ChainMap({**instead}, RunFactors(run)) if instead else RunFactors(run)  # type: ignore[arg-type]
+        self.matrices = Matrices(factors, Floats(run.dtype), known)
         self._batch = tuple(np.shape(run.tokens)[:-1])
 
     def __len__(self) -> int:

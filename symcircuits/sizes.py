@@ -11,12 +11,23 @@ import numpy.typing as npt
 
 from symcircuits.compact import compact
 from symcircuits.evaluation import Values, evaluate, reference
-from symcircuits.expansion import Term
+from symcircuits.expansion import Expansion, Term
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
 from symcircuits.polynomials import unfrozen
 
-__all__ = ["SizedTerm", "Target", "columns", "largest", "place", "read_target", "remainder", "sized", "totals"]
+__all__ = [
+    "SizedTerm",
+    "Target",
+    "by_degree",
+    "columns",
+    "largest",
+    "place",
+    "read_target",
+    "remainder",
+    "sized",
+    "totals",
+]
 
 Array = npt.NDArray[Any]
 Told = Callable[[str, int, int], None] | None
@@ -135,20 +146,30 @@ def totals(values: Values, target: Target) -> dict[str, dict[Any, dict[str, Any]
     up to a degree of ``MAX_DEGREE``.
     """
     e = values.expansion
-
-    def of(sums: Mapping[Any, Array], counts: Mapping[Any, int]) -> dict[Any, dict[str, Any]]:
-        return {k: {"count": n, **sized(sums[k], target)} for k, n in counts.items()}
-
     found = {
-        "order": of(values.by_order(), e.counts_by_order()),
-        "composition": of(values.by_composition(), e.counts_by_composition()),
+        "order": _sized_all(values.by_order(), e.counts_by_order(), target),
+        "composition": _sized_all(values.by_composition(), e.counts_by_composition(), target),
     }
-    if (e.architecture.softmax and not e.architecture.bilinear) or e.architecture.attachments:
-        return found
-    terms = unfrozen(e)
+    degrees = by_degree(e, values.run, target)
+    return found | {"degree": degrees} if degrees else found
+
+
+def by_degree(expansion: Expansion, run: Run, target: Target) -> dict[Any, dict[str, Any]]:
+    """Sizes by degree, of a model that is a polynomial of degree at most ``MAX_DEGREE``; of another none.
+
+    None either where something is attached to the model.
+    """
+    architecture = expansion.architecture
+    if (architecture.softmax and not architecture.bilinear) or architecture.attachments:
+        return {}
+    terms = unfrozen(expansion)
     if terms.max_degree > MAX_DEGREE:
-        return found
-    return found | {"degree": of(evaluate(terms, values.run).by_degree(), terms.counts_by_degree())}
+        return {}
+    return _sized_all(evaluate(terms, run).by_degree(), terms.counts_by_degree(), target)
+
+
+def _sized_all(sums: Mapping[Any, Array], counts: Mapping[Any, int], target: Target) -> dict[Any, dict[str, Any]]:
+    return {k: {"count": n, **sized(sums[k], target)} for k, n in counts.items()}
 
 
 def largest(values: Values, target: Target, top: int, sort: str, progress: Told) -> tuple[SizedTerm, ...]:
