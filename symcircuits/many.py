@@ -12,6 +12,7 @@ __all__ = ["averaged", "encoded", "named", "refuse_with_prompts"]
 _ONE = {
     "--tokens": "tokens", "--text": "text", "--reference": "reference", "--html": "html", "--head": "head",
     "--queries": "queries", "--max-terms": "max_terms", "--notation": "notation", "--symbol": "symbol", "--row": "row",
+    "--readout": "readout", "--source": "source",
 }  # fmt: skip
 
 

@@ -250,3 +250,10 @@ def test_any_bytes_are_an_array_or_refused(tmp_path: Path) -> None:
             said.append(str(fault))
     assert said
     assert all("cannot be read as an array of numbers" in fault for fault in said)
+
+
+@pytest.mark.parametrize("words", [["--readout", "probe.npy"], ["--source", "part=part.npy@1"]])
+def test_prompts_of_a_file_go_without_them(files: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    Path("prompts.txt").write_text("1,2,3,4\n", "utf-8")
+    assert main(["explain", str(BIAS), "--prompts", "prompts.txt", *words]) == 2
+    assert f"{words[0]} is about one prompt, and does not go with --prompts" in capsys.readouterr().err
