@@ -24,8 +24,9 @@ class Result:
     """A statement about transformer circuits, where it comes from, for which model it is shown, and its steps.
 
     ``given`` names what is drawn beside the weights: patterns whose rows sum to one, causal ones, narrow heads.
-    ``conventions`` stand after those of the model, and one that says "Held fixed:" takes the place of the model's;
-    ``names_model`` says whether one model is meant; ``real`` is the model on which claims are held against a run.
+    ``conventions`` stand after those of the model, and one that says what is "held fixed:" takes the place of the
+    model's; ``names_model`` says whether one model is meant; ``real`` is the model on which claims are held against a
+    run.
     """
 
     name: str

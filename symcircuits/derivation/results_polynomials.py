@@ -28,7 +28,7 @@ __all__: list[str] = []
     conventions=(
         "`W_I`, `W_G` and `W_M` are the matrices by which the MLP reads the stream, once straight and once for its "
         "gate, and writes to it. The dot in a circle, a small o in plain text, is the product entry by entry. Held "
-        "fixed: the attention pattern `A`. There is no position embedding and no layer norm.",
+        "fixed: the attention patterns. There is no position embedding and no layer norm.",
     ),
     real=Real(
         "a model with a bilinear MLP and softmax patterns",
@@ -99,8 +99,8 @@ def _read(x: Expr, w: Letter) -> Product:
     heads=(1, 1),
     conventions=(
         "`M` is the causal mask, zero above the diagonal and else one; the dot in a circle, a small o in plain text, "
-        "is the product entry by entry. Held fixed: nothing; patterns are written out. Scores stand without their "
-        "score scale. There is no position embedding, no layer norm and no MLP.",
+        "is the product entry by entry. Nothing is held fixed: no attention pattern is given, they are written out. "
+        "Scores stand without their score scale. There is no position embedding, no layer norm and no MLP.",
     ),
     options={"softmax": False, "scale": False},
     real=Real("a model without softmax", {"softmax": False, "scale": False}),

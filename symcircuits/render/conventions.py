@@ -46,7 +46,7 @@ def conventions(derivation: Derivation) -> list[str]:
     """What a reader must know: conventions, and what is held fixed."""
     frame, result, notation = derivation.frame, derivation.result, derivation.notation
     own = list(result.conventions) if result else []
-    held_fixed = [] if any("Held fixed:" in line for line in own) else [_held_fixed(frame, result)]
+    held_fixed = [] if any("held fixed:" in line.lower() for line in own) else [_held_fixed(frame, result)]
     lines = [_rows(frame, notation), *held_fixed, *own]
     if result is None or result.names_model:
         lines += _of_model(frame, notation)

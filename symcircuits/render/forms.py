@@ -25,7 +25,16 @@ from symcircuits.derivation.expressions import (
     Transposed,
     parts_of,
 )
-from symcircuits.derivation.specials import Letter, Named, Parentheses, Rank, SquaredNorm
+from symcircuits.derivation.specials import (
+    Entrywise,
+    Letter,
+    Masked,
+    Named,
+    Parentheses,
+    Rank,
+    Scaled,
+    SquaredNorm,
+)
 from symcircuits.notation import FLIPPED, Notation, form
 
 __all__ = ["Shown", "shown", "shown_claims"]
@@ -75,8 +84,10 @@ def _as_map(expr: Expr, notation: Notation) -> Expr:
             return _product_map(expr, notation)
         case Sum():
             return Sum(tuple(map(inner, expr.terms)))
-        case SumOver() | Family() | Transposed():
+        case SumOver() | Family() | Transposed() | Masked() | Parentheses() | Scaled():
             return replace(expr, body=inner(expr.body))
+        case Entrywise():
+            return Entrywise(inner(expr.left), inner(expr.right))
         case Apply():
             return replace(expr, operator=expr.operator, arguments=tuple(map(inner, expr.arguments)))
         case _:
@@ -177,8 +188,10 @@ def _right_acting(expr: Expr) -> Expr:
             return replace(expr, factors=tuple(map(_factor, expr.factors)))
         case Sum():
             return Sum(tuple(map(_right_acting, expr.terms)))
-        case SumOver() | Family() | Transposed():
+        case SumOver() | Family() | Transposed() | Masked() | Parentheses() | Scaled():
             return replace(expr, body=_right_acting(expr.body))
+        case Entrywise():
+            return Entrywise(_right_acting(expr.left), _right_acting(expr.right))
         case Apply():
             arguments = tuple(map(_right_acting, expr.arguments))
             return replace(expr, operator=_right_acting(expr.operator), arguments=arguments)
