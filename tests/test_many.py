@@ -67,6 +67,8 @@ def test_a_bad_line_is_refused_by_its_number(cli: Cli, tmp_path: Path) -> None:
         (["--max-terms", "9"], "--max-terms is about one prompt"),
         (["--notation", "paper"], "--notation is about one prompt"),
         (["--symbol", "A=P"], "--symbol is about one prompt"),
+        (["--readout", "probe.npy"], "--readout is about one prompt"),
+        (["--source", "f=feature.npy@1"], "--source is about one prompt"),
         (["--sort", "contribution"], "--sort orders terms"),
         (["--top", "-1"], "--top must be 0 or more"),
     ],

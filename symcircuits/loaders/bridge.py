@@ -26,9 +26,6 @@ __all__ = ["BRIDGE", "NATIVE"]
 NATIVE = "TransformerLensNative"  # what the config of a native bridge has as its architecture
 
 _ENDS = {"embed.weight": "embed.W_E", "pos_embed.weight": "pos_embed.W_pos", "unembed.bias": "unembed.b_U"}
-
-
-_NATIVE = "TransformerLensNative"
 # What a native model does not look at, whatever its config says of it, and what that is where it is off.
 _UNREAD = {
     "use_attn_scale": True, "parallel_attn_mlp": False, "use_local_attn": False,
@@ -66,7 +63,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
 
 def _as_computed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The config of a native model as that computes: what it does not look at is off, rotary pairs are neighbours."""
-    if config.get("architecture") != _NATIVE:
+    if config.get("architecture") != NATIVE:
         return dict(config), []
     unread = [k for k, off in _UNREAD.items() if config.get(k) not in (None, off)]
     unread = [k for k in unread if k != "rotary_scaling_factor" or config[k] != 1]
