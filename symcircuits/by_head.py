@@ -50,7 +50,7 @@ class _Through:
 
 
 def through_each_head(values: Values) -> Iterator[tuple[Head, Array]]:
-    """For every head the sum of the terms of logits (or stream) through it, ``[..., n_context, width]``.
+    """For every head on a path the sum of the terms of logits (or stream) through it, ``[..., n_context, width]``.
 
     The same as ``evaluate(expansion.through(head), run).total()``, and minus what removing the head changes with
     patterns held fixed; a term through two heads counts for both. Nothing is listed, and only the stream's parts are
@@ -70,7 +70,7 @@ def through_each_head(values: Values) -> Iterator[tuple[Head, Array]]:
     reading = program[-1:] if expansion.target == "logits" else ()  # no term goes through a head there
     found = walk(program[: len(program) - len(reading)], _Through(values.matrices))
     parts = {} if found is None else found[1]
-    for head in run.model.architecture.all_heads:
+    for head in sorted(parts):  # a head before the point where a stream is split is on no path
         value = parts[head]
         for layer in reading:
             value = values.matrices.branch(layer.branches[0], value)

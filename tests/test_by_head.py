@@ -23,6 +23,19 @@ def test_through_each_head_as_by_selections(arch: Architecture, batch: bool) -> 
         np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-11 * (1 + np.abs(wanted).max()))
 
 
+def test_heads_before_a_split_stream_are_on_no_path() -> None:
+    model = sc.random_model(sc.transformer((2, 2), mlps=True, biases=True), d_vocab=9, seed=1)
+    parted = model.with_(sc.source("feature", np.linspace(-1, 1, model.d_model), 1))
+    run, logits = parted.run([1, 2, 3]), sc.logits(parted.architecture)
+    found = dict(through_each_head(sc.evaluate(logits, run)))
+    assert [str(head) for head in found] == ["L1H0", "L1H1"]
+    for head, value in found.items():
+        np.testing.assert_allclose(value, sc.evaluate(logits.through(head), run).total(), rtol=0, atol=1e-12)
+    many = sc.explain_many(parted, [[1, 2, 3], [4, 5]])
+    assert many.ok
+    assert list(many.totals["head"]) == ["L1H0", "L1H1"]
+
+
 def test_removing_a_head_takes_its_terms_away() -> None:
     run = sc.random_model(sc.attention_only((2, 2), biases=True), seed=2).run([1, 2, 3])
     for head, value in through_each_head(sc.evaluate(sc.logits(run.model.architecture), run)):
