@@ -88,6 +88,7 @@ def measure(folder: Path, dtype: str) -> dict[str, Any]:
     return {
         "load": loaded - start,
         "explain": time.perf_counter() - loaded,
+        "cpu": time.process_time(),
         "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
         "terms": logits.count,
         "looked": found.looked_at,
@@ -122,11 +123,14 @@ def main() -> None:
         print(json.dumps(measure(Path(asked.measure[0]), asked.measure[1])))
         return
     print(f"{asked.layers} layers of {HEADS} heads, d_model {D}, vocabulary {VOCABULARY:,}, {TOKENS} tokens")
-    print("model           dtype    load s  explain s  peak GB   terms in all  looked at  closures  worst/bound")
+    print(
+        "model           dtype    load s  explain s   CPU s  peak GB   terms in all  looked at  closures  worst/bound"
+    )
     for row in measured(asked.kinds.split(","), asked.dtypes.split(","), asked.layers):
         closed = f"{row['closures']} hold" if not row["failed"] else f"{row['failed']} FAIL"
         print(
-            f"{row['kind']:15} {row['dtype']:7} {row['load']:7.1f} {row['explain']:10.1f} {row['gigabytes']:8.2f}  "
+            f"{row['kind']:15} {row['dtype']:7} {row['load']:7.1f} {row['explain']:10.1f} {row['cpu']:7.1f} "
+            f"{row['gigabytes']:8.2f}  "
             f"{row['terms']:13.4g} {row['looked']:10,}  {closed:>8} {row['worst']:12.2f}"
         )
 
