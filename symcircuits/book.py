@@ -88,6 +88,9 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[str, Maker]]] = {
         "logits_parallel_blocks": (
             "Logits of parallel blocks", _expansion((2, 2), norm="RMS", gains=False, mlps=True, parallel=True),
         ),
+        "logits_multipliers": (
+            "Logits with multipliers", _expansion((2, 2), biases=["b_O"], mlps=True, multipliers=True),
+        ),
         "logits_grouped_queries": (
             "Logits of grouped queries", _expansion((4, 4), biases=["b_V"], groups=(2, 2)),
         ),

@@ -302,7 +302,8 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     if target == "stream":
         return _norm(run.streams[-1])[..., None]
     if target == "logits":
-        return _read_size(run, FINAL, run.streams[-1])[..., None] * _norm(arrays["W_U"])
+        size = _read_size(run, FINAL, run.streams[-1])[..., None] * _norm(arrays["W_U"])
+        return np.asarray(size * abs(_wide(arrays.get("m_U", np.ones(())))))
     label = target.partition(":")[2]
     head = arch.head(label)
     x = _read_size(run, f"L{head.layer}", run.streams[head.layer])

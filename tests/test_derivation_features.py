@@ -47,6 +47,10 @@ SHAPES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((4, 2), {"groups": (2, 1)}),
     ((4,), {"groups": (1,), "biases": True}),
     ((2, 4), {"groups": (2, 2), "biases": ["b_V", "b_K"], "norm": "LN", "mlps": [1]}),
+    ((), {"multipliers": True}),
+    ((2, 1), {"multipliers": True}),
+    ((1, 2), {"multipliers": ["m_E", "r[L0]"], "positions": "standard", "biases": True, "mlps": True, "norm": "LN"}),
+    ((2, 1), {"multipliers": ["r", "m_U"], "positions": "shortformer", "norm": "RMS", "scale": False}),
 ]
 
 

@@ -179,7 +179,7 @@ class Laboratory:
         also += ("softmax",) if draft.softmax else ()
         if any(_families(side) for claim in draft.claims for side in claim.sides):
             also += ("families",)
-        degree = self.frame.letters + bool(one.readout.scale)
+        degree = self.frame.letters + self.frame.scalars
         return Check("values", claims, one.k, self.trials, one.ring.p, self.seed, degree, counts, also, given,
                      groups=groups)  # fmt: skip
 
@@ -218,7 +218,7 @@ class Laboratory:
         scaled = bool(instance.readout.scale)
         words = instance.words(multiply_out(expr))
         for word in words:
-            check_finished(word, scaled=scaled)
+            check_finished(word, scaled=scaled, multipliers=instance.architecture.multipliers)
         wrong = _word_difference(words, (term.word for term in expand(instance.architecture, instance.target)))
         if wrong:
             raise DerivationError(f"{where}: the terms are not those of the expansion{wrong}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from symcircuits.algebra import Factor, Word
+from symcircuits.algebra import Factor, Word, is_multiplier, scalar_order
 from symcircuits.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.derivation.expressions import Expr, HeadCount, SumOver, relabelled, times, wrap
 from symcircuits.expansion import Expansion, Term, expand
@@ -163,6 +163,17 @@ class Frame:
     def letters(self) -> int:
         """Number of letters of the longest word."""
         return max((len(term.word.factors) for term, _ in self.terms), default=1)
+
+    @cached_property
+    def scalars(self) -> int:
+        """Number of scalars of the word that has most."""
+        return max((len(term.word.scales) for term, _ in self.terms), default=0)
+
+    @cached_property
+    def multipliers(self) -> tuple[str, ...]:
+        """The multipliers that occur."""
+        found = {s for term, _ in self.terms for s in term.word.scales if is_multiplier(s)}
+        return tuple(sorted(found, key=scalar_order))
 
     @cached_property
     def instances(self) -> tuple[Architecture, ...]:

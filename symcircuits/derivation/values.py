@@ -15,8 +15,8 @@ from zlib import crc32
 
 import numpy as np
 
-from symcircuits.algebra import Factor, Symbol, Word
-from symcircuits.architecture import Architecture, as_head
+from symcircuits.algebra import Factor, Symbol, Word, scalar_argument
+from symcircuits.architecture import Architecture, as_head, scalar_names
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -160,7 +160,7 @@ class Instance:
         kept = self.architecture.positions in ("standard", "shortformer")
         plain = replace(self.architecture, qk_norm=False, positions=self.architecture.positions if kept else None)
         names = matrix_names(plain)
-        scales = {name: self._scales[name.removeprefix("scale_")] for name in names if name.startswith("scale_")}
+        scales = {scalar_argument(name): self._scales[name] for name in scalar_names(plain)}
         matrices = {name: scales[name] if name in scales else self.drawn[name] for name in names}
         return frozen(plain, matrices | dict(changed), self.ring)
 
@@ -177,7 +177,7 @@ class Instance:
         return value
 
     def scaled(self, scales: tuple[str, ...], value: Array) -> Array:
-        """The value times the score scales."""
+        """The value times these scalars."""
         for label in scales:
             value = self.ring.times(self._scales[label], value)
         return value

@@ -60,7 +60,10 @@ def random_model(
     scale = 1 / math.sqrt(d_head) if score_scale is None else score_scale
     scales = {str(head): scale for head in architecture.all_heads} if architecture.scale else {}
     weights |= {name: 1 + w / 4 for name, w in weights.items() if name.startswith("gain_")}
-    return Model(architecture, weights, scales, f"random, seed {seed}", settings=settings or Settings())
+    multipliers = {name: 0.5 + i / 8 for i, name in enumerate(sorted(architecture.multipliers)) if i != 4}
+    multipliers |= dict.fromkeys(architecture.multipliers - multipliers.keys(), 1.75)  # none of them is 1
+    more: dict[str, Any] = {"settings": settings or Settings(), "multipliers": multipliers}
+    return Model(architecture, weights, scales, f"random, seed {seed}", **more)
 
 
 def _deviation(architecture: Architecture, name: str, sizes: Mapping[str, int]) -> float:
@@ -111,7 +114,7 @@ def change_basis(
         _change_head(weights, model.architecture.head(label), r, s)
     note = "the basis was changed"
     parts = model.architecture, weights, model.score_scale, model.name, (*model.notes, note)
-    return Model(*parts, settings=model.settings)
+    return Model(*parts, settings=model.settings, multipliers=model.multipliers)
 
 
 def _change_stream(weights: dict[str, Array], t: Array, inverse: Array) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.algebra import scalar_argument, scalar_order
 from symcircuits.architecture import Architecture
 from symcircuits.model.attending import check_windows, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values
@@ -37,8 +38,9 @@ class Model:
     ``b_gate``, ``b_out``. Keys and values of a group are called ``W_K_L0G1``. ``settings``: what else the forward pass
     needs (see :class:`Settings`). ``score_scale``: for every head the number its scores are multiplied with (empty
     where the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
-    type of the numbers in the file. Raises ValueError when a weight is missing, unknown, of the wrong shape, not
-    of floating-point numbers, or not finite. The arrays are not copied, and cannot be written to through the model.
+    type of the numbers in the file. ``multipliers``: the number of each multiplier of the architecture. Raises
+    ValueError when a weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not finite. The
+    arrays are not copied, and cannot be written to through the model.
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.architecture import attention_only
@@ -54,6 +56,7 @@ class Model:
     notes: tuple[str, ...] = ()
     dtype: str = ""
     settings: Settings = field(default_factory=Settings)
+    multipliers: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         axes = weight_axes(self.architecture)
@@ -72,14 +75,14 @@ class Model:
                     self.settings.rotary.angles(sizes[axis])  # refuses what cannot be turned
         labels = [str(head) for head in self.architecture.all_heads] if self.architecture.scale else []
         check_names(labels, self.score_scale, "score_scale")
-        scales = {label: float(self.score_scale[label]) for label in labels}
-        for label, scale in scales.items():
-            if not math.isfinite(scale):
-                raise ValueError(f"the score scale of {label} is {scale}; it must be a finite number")
+        scales = _numbers(self.score_scale, "the score scale of ")
+        check_names(sorted(self.architecture.multipliers, key=scalar_order), self.multipliers, "multipliers")
+        multipliers = _numbers(self.multipliers, "the multiplier ")
         types = dict.fromkeys(array.dtype.name for array in arrays.values())
         for name, value in (
             ("weights", MappingProxyType(arrays)),
-            ("score_scale", MappingProxyType(scales)),
+            ("score_scale", MappingProxyType({label: scales[label] for label in labels})),
+            ("multipliers", MappingProxyType(multipliers)),
             ("notes", tuple(self.notes)),
             ("dtype", self.dtype or ", ".join(types)),
         ):
@@ -87,7 +90,8 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         weights, scales = dict(self.weights), dict(self.score_scale)
-        return Model, (self.architecture, weights, scales, self.name, self.notes, self.dtype, self.settings)
+        more = self.name, self.notes, self.dtype, self.settings, dict(self.multipliers)
+        return Model, (self.architecture, weights, scales, *more)
 
     def __repr__(self) -> str:
         sizes = f"d_model {self.d_model}, d_vocab {self.d_vocab}, {self.dtype}"
@@ -132,18 +136,28 @@ class Model:
         return _run(self, read_tokens(tokens, self.d_vocab, self.n_context), number)
 
 
+def _numbers(given: Mapping[str, float], what: str) -> dict[str, float]:
+    """The values as numbers, each finite; ValueError names the one that is not."""
+    found = {name: float(value) for name, value in given.items()}
+    for name, value in found.items():
+        if not math.isfinite(value):
+            raise ValueError(f"{what}{name} is {value}; it must be a finite number")
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Run:
     """A recorded forward pass; made by :meth:`Model.run`. ``...`` is the batch axis, if the tokens have one.
 
     ``logits [..., n, d_vocab_out]`` (None without unembedding); by head label ``scores [..., n, n]`` (scaled;
     masked entries are -inf), ``patterns [..., n, n]`` (rows are queries; masked entries are exactly 0) and
-    ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and without b_O; ``products``, what
-    score terms add up to, of heads whose scores are something else; ``masks [n, n]``, by layer (``L0``) which keys
-    (columns) a query may attend to; ``streams``, the residual stream ``[..., n, d_model]``
-    at points 0 to n_layers; ``norms [..., n]``, by label of the norm (``L0``, ``M0``, ``final``) its ``1 / sigma`` of
-    every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP adds; ``arrays``, all that a term of an
-    expansion needs, by argument name. A record: nothing in it can be written to (copy an array to change it).
+    ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and multiplier, without b_O;
+    ``products``, what score terms add up to, of heads whose scores are something else; ``masks [n, n]``, by layer
+    (``L0``) which keys (columns) a query may attend to; ``streams``, the residual stream ``[..., n, d_model]`` at
+    points 0 to n_layers; ``norms [..., n]``, by label of the norm (``L0``, ``M0``, ``final``) its ``1 / sigma`` of
+    every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP writes, before its multiplier; ``arrays``,
+    all that a term of an expansion needs, by argument name. A record: nothing in it can be written to (copy an array to
+    change it).
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.architecture import attention_only
@@ -177,10 +191,10 @@ class Run:
 class Arrays(Mapping[str, Array]):
     """Everything a term needs, by argument name, in one dtype; what is derived is made when it is asked for.
 
-    The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` (1 where a query may attend
-    to a key, else 0), ``scale_L1H0 []``, ``ones [n, 1]``, ``P [n, d_model]`` (the
-    rows of W_pos in use), ``t [..., n, d_vocab]`` (one-hot), ``X0 = t W_E^T``, ``W_OV_L0H1 = W_O W_V`` and
-    ``W_QK_L1H0 = W_Q^T W_K`` ``[d_model, d_model]``. KeyError on another name.
+    The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` (1 where a query may attend to a key, else 0),
+    ``scale_L1H0 []``, multipliers (``m_E []``), ``ones [n, 1]``, ``P [n, d_model]`` (the rows of W_pos in use), ``t
+    [..., n, d_vocab]`` (one-hot), ``X0 = t W_E^T``, ``W_OV_L0H1 = W_O W_V`` and ``W_QK_L1H0 = W_Q^T W_K`` ``[d_model,
+    d_model]``. KeyError on another name.
     """
 
     __slots__ = ("_made", "_makers", "_others")
@@ -224,7 +238,8 @@ def _run(
     check_run(model, tokens, dtype)
     w = Converted(model.weights, dtype)
     changed = Changes(given, removed)
-    record = forward(model.architecture, w, model.score_scale, model.settings, tokens, changed)
+    scalars = {**model.score_scale, **model.multipliers}
+    record = forward(model.architecture, w, scalars, model.settings, tokens, changed)
     arrays = _arrays(model, w, tokens, record)
     by_label = {name: MappingProxyType(getattr(record, name)) for name in ("scores", "patterns", "results")}
     by_label |= {name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps")}
@@ -240,7 +255,8 @@ def _arrays(model: Model, w: Converted, tokens: npt.NDArray[np.int64], record: R
     known: dict[str, Array] = {"ones": np.ones((tokens.shape[-1], 1), dtype)}
     known |= {f"A_{label}": pattern for label, pattern in record.patterns.items()}
     known |= {f"mlp_{label}": output for label, output in record.mlps.items()}
-    known |= {f"scale_{label}": np.asarray(scale, dtype) for label, scale in model.score_scale.items()}
+    scalars = {**model.score_scale, **model.multipliers}
+    known |= {scalar_argument(name): np.asarray(value, dtype) for name, value in scalars.items()}
     if "W_pos" in w:
         known["P"] = w["W_pos"][: tokens.shape[-1]]
 

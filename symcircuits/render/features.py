@@ -1,4 +1,4 @@
-"""The words on norms, MLPs and groups of heads in a printed derivation."""
+"""The words on norms, multipliers, MLPs and groups of heads in a printed derivation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["features"]
 
 
 def features(frame: Frame) -> list[str]:
-    """What a reader must know of norms, groups of heads and MLPs, where there are any."""
-    lines = _norm_lines(frame) + _group_lines(frame)
+    """What a reader must know of norms, groups of heads, multipliers and MLPs, where there are any."""
+    lines = _norm_lines(frame) + _group_lines(frame) + _multiplier_lines(frame)
     if frame.mlps:
         reads = ", which reads what the heads of its layer read" if frame.architecture.parallel else ""
         lines.append(
@@ -19,6 +19,19 @@ def features(frame: Frame) -> list[str]:
             "given, and not expanded."
         )
     return lines
+
+
+def _multiplier_lines(frame: Frame) -> list[str]:
+    """What each multiplier multiplies."""
+    found = frame.multipliers
+    said = ["`m_E` the token embedding" + (", not the position" * (frame.architecture.positions is not None))]
+    said = said if "m_E" in found else []
+    biases = " and its `b_O`" if any(name[:3] == "b_O" for name in frame.biases) else ""
+    for letter, what in (("L", f"what the heads of a layer write{biases}"), ("M", "what its MLP writes")):
+        names = [name for name in found if name[:3] == f"r[{letter}"]
+        said += [f"`{names[0]}` {what} ({names[0][2:-1]}: that of layer {int(names[0][3:-1]) + 1})"] if names else []
+    said += ["`m_U` the logits"] if "m_U" in found else []
+    return [f"Multipliers are numbers, and stand before a term: {', '.join(said)}."] if said else []
 
 
 def _norm_lines(frame: Frame) -> list[str]:

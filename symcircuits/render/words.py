@@ -57,6 +57,7 @@ def _model_words(frame: Frame) -> str:
     more = [f"{arch.norm} norms held fixed"] if frame.norms else []
     more += [f"what {'parallel ' if arch.parallel else ''}MLPs write as sources"] if frame.mlps else []
     more += ["keys and values shared by groups of heads"] if arch.groups else []
+    more += ["multipliers"] if frame.multipliers else []
     more += [f"biases {', '.join(f'`{kind}`' for kind in kinds)}"] if kinds else []
     return layers + where.get(arch.positions or "", "") + "".join(f", {x}" for x in more)
 
