@@ -101,6 +101,11 @@ class Architecture:
     multipliers: frozenset[str] = frozenset()
 
     @property
+    def polynomial(self) -> bool:
+        """Whether patterns or MLPs can be multiplied out too (:func:`symcircuits.unfrozen`); not with multipliers."""
+        return (not self.softmax or self.bilinear) and not self.multipliers
+
+    @property
     def n_layers(self) -> int:
         """Number of layers."""
         return len(self.heads)

@@ -122,7 +122,7 @@ def totals(values: Values, target: Target) -> dict[str, dict[Any, dict[str, Any]
         "order": of(values.by_order(), e.counts_by_order()),
         "composition": of(values.by_composition(), e.counts_by_composition()),
     }
-    if e.architecture.softmax and not e.architecture.bilinear:
+    if not e.architecture.polynomial:
         return found
     terms = unfrozen(e)
     if terms.max_degree > MAX_DEGREE:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Sign", "Special",
-    "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "cut", "is_recursion", "parts_of", "rebuild",
-    "relabelled", "sandwich", "scaled", "stream_symbol", "substitute", "times", "wrap",
+    "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "cut", "is_pathless", "is_recursion", "parts_of",
+    "rebuild", "relabelled", "sandwich", "scaled", "stream_symbol", "substitute", "times", "wrap",
 ]  # fmt: skip
 
 
@@ -198,6 +198,7 @@ class Special:
     __repr__ = _shown
     counts = False  # whether it is a number of things, not a matrix
     letter = False  # whether it is written as one letter
+    pathless = False  # whether it is a summand beside the sum over paths
 
     def written(self) -> tuple[Sign | Expr, ...]:
         """The signs and expressions of which it is written."""
@@ -347,6 +348,11 @@ def substitute(expr: Expr, layer: int, definition: Callable[[bool], Expr]) -> Ex
         return Product(tuple(parts + ([Word(tuple(run))] if run else [])), word.scales)
 
     return rebuild(expr, leaf)
+
+
+def is_pathless(expr: Expr) -> bool:
+    """Whether it is a summand beside the sum over paths."""
+    return isinstance(expr, Special) and expr.pathless
 
 
 def parts_of(expr: Expr) -> tuple[Expr, ...]:

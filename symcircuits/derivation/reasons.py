@@ -61,9 +61,13 @@ def read(frame: Frame) -> str:
             '(paper, "High-Level Architecture").'
         )
     plus = " plus the position embedding `P`" if frame.architecture.positions == "shortformer" else ""
+    more = ["go through a norm of their own"] if frame.normed else []
+    more += ["are turned by their positions, `R` between them"] if frame.turned else []
+    more += ["meet in a product to which ALiBi adds what depends on positions alone"] * frame.addend
+    then = "".join(f"; they {x}" for x in more)
     return (
         f"The scores of {frame.head}, before mask and softmax: its queries and its keys both read the stream before "
-        f'its layer{through}{plus} (paper, "Path Expansion of Attention Scores QK Circuit").'
+        f'its layer{through}{plus}{then} (paper, "Path Expansion of Attention Scores QK Circuit").'
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from symcircuits.algebra import Factor, Word, scalar_order, transpose
 from symcircuits.architecture import Head
 from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.definitions import plus
+from symcircuits.derivation.definitions import plus, with_addend
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -20,7 +20,7 @@ from symcircuits.derivation.expressions import (
 )
 from symcircuits.derivation.flatten import Flat, multiply_out, multiply_out_operator
 from symcircuits.derivation.frames import Frame
-from symcircuits.programs import Program, norm, pattern, stream_program, weight
+from symcircuits.programs import Layer, Program, norm, pattern, rotation, stream_program, weight
 
 __all__ = ["factored", "mixed", "rules"]
 
@@ -109,12 +109,17 @@ def _qk(frame: Frame) -> Word:
 
 def _scale(frame: Frame) -> Word | Identity:
     """What the readout multiplies the stream with on the left: ``D`` of its norm, if it has one."""
-    left = frame.expansion.readout.sides[0][-1].branches[0].left
+    return _left(frame.expansion.readout.sides[0][-1])
+
+
+def _left(layer: Layer) -> Word | Identity:
+    left = layer.branches[0].left
     return Word(left) if left else Identity()
 
 
 def _three_slots(frame: Frame) -> bool:
-    return frame.head is not None and frame.plain
+    """Whether scores are printed as maps of two streams: one source, and one W_QK for all pairs of tokens."""
+    return frame.head is not None and frame.plain and not frame.turned and not frame.normed
 
 
 # -------------------------------------------------------------------------------------------- the factored form
@@ -135,7 +140,7 @@ def _operators_after(frame: Frame, program: Program, entry: int, side: str) -> l
             found.insert(0, _layer_operator(frame, i - 1, side))
         elif layer.branches:
             last = layer.branches[0]
-            found.insert(0, scaled(last.scales, Tensor((_scale(frame), Word(last.right).T))))
+            found.insert(0, scaled(last.scales, Tensor((_left(layer), Word(last.right).T))))
     return [f for f in found if f != Identity()]
 
 
@@ -195,12 +200,12 @@ def _on_tokens(frame: Frame, program: Program, side: str) -> tuple[list[Expr], W
 
 def factored(frame: Frame) -> Expr:
     """The target in factored form: ``(Id (x) W_U) prod_l (Id + sum_h A^h (x) W_OV^h) (Id (x) W_E) t``."""
-    return _form(frame, multiplied=False)
+    return with_addend(frame, _form(frame, multiplied=False))
 
 
 def mixed(frame: Frame) -> Expr:
     """The factored form multiplied out by the mixed product: ``sum A_p (x) W_U W_p W_E`` on t."""
-    return _form(frame, multiplied=True)
+    return with_addend(frame, _form(frame, multiplied=True))
 
 
 def _form(frame: Frame, multiplied: bool) -> Expr:
@@ -211,9 +216,10 @@ def _form(frame: Frame, multiplied: bool) -> Expr:
             operators, t = _on_tokens(frame, programs[0], "")
             return _applied(operators, t, multiplied)
         return _side(frame, programs[0], "", multiplied)
-    if not frame.plain:
+    if not _three_slots(frame):
         query, key = (_side(frame, p, s, multiplied) for p, s in zip(programs, ("query", "key"), strict=True))
-        return Product((query, Transposed(key)), scales)
+        turned = rotation(frame.walked, frame.head)
+        return Product((query, *([Word(turned)] if turned else []), Transposed(key)), scales)
     return _six_indices(frame, scales) if multiplied else _bilinear(frame, scales)
 
 

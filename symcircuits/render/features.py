@@ -10,7 +10,7 @@ __all__ = ["features"]
 
 def features(frame: Frame) -> list[str]:
     """What a reader must know of norms, groups of heads, multipliers and MLPs, where there are any."""
-    lines = _norm_lines(frame) + _group_lines(frame) + _multiplier_lines(frame)
+    lines = _norm_lines(frame) + _score_lines(frame) + _group_lines(frame) + _multiplier_lines(frame)
     if frame.mlps:
         reads = ", which reads what the heads of its layer read" if frame.architecture.parallel else ""
         lines.append(
@@ -32,6 +32,31 @@ def _multiplier_lines(frame: Frame) -> list[str]:
         said += [f"`{names[0]}` {what} ({names[0][2:-1]}: that of layer {int(names[0][3:-1]) + 1})"] if names else []
     said += ["`m_U` the logits"] if "m_U" in found else []
     return [f"Multipliers are numbers, and stand before a term: {', '.join(said)}."] if said else []
+
+
+def _score_lines(frame: Frame) -> list[str]:
+    """What rotary positions, ALiBi and the norm of queries and keys do to the scores that are derived."""
+    lines, head = [], frame.head
+    if head is not None and frame.normed:
+        shared = frame.architecture.key_value(head)
+        lines.append(
+            f"`D[Q{head}]` and `D[K{shared}]` are diagonal: for each token one over the root mean square of its query "
+            f"and of its key; `gain[Q{head.layer}]` and `gain[K{head.layer}]` are the gains of their layer, diagonal "
+            "too. They are held fixed, and no transpose of them is written: they are symmetric."
+        )
+    if frame.turned:
+        lines.append(
+            f"`R[{head}]` stands where a query meets a key, and turns the rows of both: for query `i` and key `j` "
+            "`q R k^T` is `q_i R_i R_j^T k_j^T`, and `R_i R_j^T` depends on `j - i` alone. It is another matrix for "
+            "every pair of tokens, so that there is no one `W_QK` (Su et al. 2021)."
+        )
+    if frame.addend:
+        lines.append(
+            f"`alibi[{head}]` is, for query `i` and key `j`, `-m |i - j|`, with `m` the slope of the head. It depends "
+            "on positions alone and goes through no path: it is no path term, and no count counts it "
+            "(Press et al. 2022)."
+        )
+    return lines
 
 
 def _norm_lines(frame: Frame) -> list[str]:

@@ -34,7 +34,7 @@ LISTED = 1_000  # terms of one target that are listed here: their words are long
 
 def expands(group: Sequence[Expansion]) -> bool:
     """Whether the models of these are polynomials, in part or all."""
-    return not group[0].architecture.softmax or group[0].architecture.bilinear
+    return group[0].architecture.polynomial
 
 
 def _named(group: Sequence[Expansion]) -> str:
