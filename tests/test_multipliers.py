@@ -258,3 +258,12 @@ def test_verify_sees_them() -> None:
         assert not check_algebra(group, terms=lambda e, w=wrong: w).passed  # type: ignore[misc]
         assert not check_polynomial(group, terms=lambda e, w=wrong: w).passed  # type: ignore[misc]
     assert sc.verify(transformer((1, 2), "shortformer", True, mlps=[0], norm="LN", multipliers=True)).ok
+
+
+def test_what_is_not_multiplied_out_with_nothing_frozen_is_refused() -> None:
+    arch = transformer((1,), softmax=False, multipliers=["r"])
+    with pytest.raises(ValueError, match="has multipliers, which are not multiplied out with nothing frozen yet"):
+        sc.unfrozen(sc.stream(arch))
+    assert not arch.polynomial
+    assert transformer((1,), softmax=False).polynomial
+    assert sc.verify(arch).ok  # patterns held fixed

@@ -195,7 +195,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
     if arch.multipliers:
         raise ValueError(
             f"[{arch}] has multipliers, which are not multiplied out with nothing frozen yet; expand it with patterns "
-            "and MLPs held fixed, or fold the multipliers into its weights"
+            "and MLPs held fixed"
         )
     if arch.softmax and not arch.bilinear:
         raise ValueError(
