@@ -19,14 +19,15 @@ logits): a word carries each once for every letter that brings it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 __all__ = [
     "SYMMETRIC", "Factor", "IllTyped", "Index", "Space", "Symbol", "Word",
-    "check_finished", "contraction_fault", "fuse", "is_multiplier", "is_score", "multipliers_of", "product",
-    "scalar_argument", "scalar_order", "score_sides", "unfuse",
+    "argument_of", "check_finished", "contraction_fault", "fuse", "is_multiplier", "is_score", "multipliers_of",
+    "product", "quoted", "scalar_argument", "scalar_order", "score_sides", "unfuse",
 ]  # fmt: skip
 
 
@@ -88,6 +89,7 @@ _SPACES = {
     "key": "key space",
     "ov": "value space",
     "mlp": "hidden space of the MLP",
+    "readout": "space of the readout",
     "one": "one-dimensional space",
 }
 # In a shortformer layer queries and keys read the stream plus the position; values read the stream alone.
@@ -101,7 +103,8 @@ _CONTEXTS = ("context", "normed_context")
 SYMMETRIC = ("D", "C", "gain")
 _JOINTS = ("qk", "scaled_qk", "query", "key")  # where a query meets a key
 # Where a finished word that is no score ends.
-_ENDS = ("model", "vocab_out")
+_ENDS = ("model", "vocab_out", "readout")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ class Symbol:
 
     ``branch`` is the branch it names in a word (rule 2), if any; ``parts`` the product it abbreviates;
     ``entrywise`` the words whose entrywise product it is (a pattern without softmax, the inside of a bilinear MLP).
+    ``own`` says that the glyph is a name that somebody gave, to a readout (``"read"``) or to a source (``"part"``).
     """
 
     glyph: str
@@ -133,6 +137,7 @@ class Symbol:
     branch: str = ""
     parts: tuple[Factor, ...] = ()
     entrywise: tuple[Word, ...] = ()
+    own: str = ""
 
     def __repr__(self) -> str:
         return f"<Symbol {self.text}>"
@@ -142,11 +147,15 @@ class Symbol:
         """The name in text notation: ``W_OV[L0H1]``."""
         if self.entrywise:
             return "(" + " * ".join(w.enclosed for w in self.entrywise) + ")"
+        if self.own:
+            return quoted(self.glyph)
         return f"{self.glyph}[{self.label}]" if self.label else self.glyph
 
     @property
     def argument(self) -> str:
         """The name as a Python identifier, used for keyword arguments: ``W_OV_L0H1``."""
+        if self.own:
+            return f"{self.own}_{argument_of(self.glyph)}"
         return f"{self.glyph}_{self.label}" if self.label else self.glyph
 
     @property
@@ -189,6 +198,27 @@ class Factor:
     def T(self) -> Factor:
         """The transpose."""
         return Factor(self.symbol, not self.transposed)
+
+
+def quoted(name: str) -> str:
+    """A name that somebody gave, in text notation: in quotation marks where it is more than letters and digits.
+
+    >>> quoted("probe"), quoted("feature 12")
+    ('probe', '"feature 12"')
+    """
+    if _PLAIN.fullmatch(name):
+        return name
+    inner = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{inner}"'
+
+
+def argument_of(name: str) -> str:
+    """A name that somebody gave, as a part of an identifier: what cannot stand in one becomes ``_``.
+
+    >>> argument_of("feature 12")
+    'feature_12'
+    """
+    return "".join(c if f"_{c}".isidentifier() else "_" for c in name)
 
 
 def transpose(factors: Iterable[Factor]) -> tuple[Factor, ...]:
@@ -477,6 +507,12 @@ def check_finished(
             raise IllTyped(
                 f"{word.text} is no finished word: it starts with {word.fused[0].text}, the norm of a reader of the "
                 "stream, but it ends in the stream. Rule 2 (words): L X R.", 2, word.fused[0].text,
+            )  # fmt: skip
+        reader = word.factors[-1].row.space
+        if word.col.space.kind == "readout" and reader.kind == "model" and word.row.space.kind != "context":
+            raise IllTyped(
+                f"{word.text} is no finished word: it starts with {word.fused[0].text}, a norm, but "
+                f"{word.factors[-1].text} reads the stream as it stands. Rule 2 (words): L X R.", 2, word.fused[0].text,
             )  # fmt: skip
         if scales:
             raise IllTyped(f"{word.text}: a score scale stands before a word that is no score. Rule 3 (scores).", 3)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from symcircuits.algebra import scalar_order
+from symcircuits.attachments import Part, Reading, check_attachments
 from symcircuits.notation import amount
 
 __all__ = [
@@ -105,6 +106,9 @@ class Architecture:
         """Whether patterns or MLPs can be multiplied out too (:func:`symcircuits.unfrozen`); not with multipliers."""
         return (not self.softmax or self.bilinear) and not self.multipliers
 
+    readings: tuple[Reading, ...] = ()
+    parts: tuple[Part, ...] = ()
+
     @property
     def n_layers(self) -> int:
         """Number of layers."""
@@ -166,6 +170,40 @@ class Architecture:
             raise ValueError("give a head, e.g. L0H1, or several; there is none in an empty list")
         return tuple(sorted(found))
 
+    def attached(self, *found: Reading | Part) -> Architecture:
+        """This architecture with more readouts and sources of one's own; ValueError where they do not fit it.
+
+        >>> arch = attention_only((2, 2)).attached(Reading("probe", 2), Part("feature 12", 1))
+        >>> [r.name for r in arch.readings], arch.split, [p.name for p in arch.parts_of("stream", 1)]
+        (['probe'], 1, ['feature 12'])
+        """
+        readings = (*self.readings, *(f for f in found if isinstance(f, Reading)))
+        parts = (*self.parts, *(f for f in found if isinstance(f, Part)))
+        check_attachments(readings, parts, self.n_layers, self.mlps, self.norm_labels)
+        return replace(self, readings=readings, parts=parts)
+
+    @property
+    def attachments(self) -> tuple[Reading | Part, ...]:
+        """All readouts and sources of one's own."""
+        return (*self.readings, *self.parts)
+
+    @property
+    def split(self) -> int | None:
+        """The point at which the stream is split into sources and the rest; None where it is not."""
+        return next((p.layer for p in self.parts if p.of == "stream"), None)
+
+    def parts_of(self, of: str, layer: int) -> tuple[Part, ...]:
+        """The sources ``of`` that kind at a layer (a point of the stream, or the layer of an MLP)."""
+        return tuple(p for p in self.parts if (p.of, p.layer) == (of, layer))
+
+    def reading(self, name: str) -> Reading:
+        """The readout of that name; ValueError with what there is when it does not exist."""
+        for found in self.readings:
+            if found.name == name:
+                return found
+        known = ", ".join(r.name for r in self.readings) or "there is none (see symcircuits.readout)"
+        raise ValueError(f"there is no readout {name!r}; the readouts: {known}")
+
     def __repr__(self) -> str:
         return f"<Architecture: {self}>"
 
@@ -182,6 +220,7 @@ class Architecture:
         extra += [] if self.scale else ["no score scale"]
         extra += [] if self.causal else ["bidirectional"]
         extra += [] if self.unembed else ["no unembedding"]
+        extra += [str(one) for one in self.attachments]
         return f"{'transformer' if self.mlps else 'attention-only'}, heads {heads}" + "".join(f", {e}" for e in extra)
 
     def _multiplier_words(self) -> str:

@@ -35,15 +35,17 @@ SIZES: Final = {
     "key": "d_head",
     "ov": "d_head",
     "mlp": "d_mlp",
+    "readout": "n_directions",
     "one": "1",
 }
-_BATCHED: Final = ("t", "A", "D", "mlp")
+_BATCHED: Final = ("t", "A", "D", "mlp", "rest", "part")
 _OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov", "mlp")  # spaces whose size is their owner's
 # Every array that a model can hand over; what is none of these is a mistake.
 _KNOWN: Final = re.compile(
     r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|mask_L\d+|(A|R|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
     r"|m_[EU]|r_[LM]\d+"
     r"|(D|gain|b_N)_([LM]\d+|final|[QK](\d+|L\d+[HG]\d+))|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
+    r"|rest_[LM]\d+|(read|part)_\w+"  # what somebody set apart, and what reads it
 )
 _MEANING: Final = {
     "t": "tokens, one-hot",
@@ -60,6 +62,9 @@ _MEANING: Final = {
     "gain": "gain of the norm, diagonal",
     "mlp": "what the MLP writes",
     "mask": "which keys a query may attend to: 1 or 0",
+    "rest": "what is left of the stream, or of what the MLP writes",
+    "read": "readout, a direction in each row",
+    "part": "source",
 }
 
 
@@ -71,6 +76,11 @@ def size_of(index: Index) -> str:
 
 def shape_of(symbol: Symbol) -> Shape:
     return (size_of(symbol.row), size_of(symbol.col))
+
+
+def _sort(symbol: Symbol) -> str:
+    """The glyph, or what sort of thing it is that somebody named: ``read`` or ``part``."""
+    return symbol.own or symbol.glyph
 
 
 class Inputs:
@@ -131,14 +141,14 @@ def _described(name: str, symbol: Symbol | None) -> str:
     """``A_L0H1 [..., n_context, n_context] (attention pattern)``."""
     if symbol is None:
         return f"{name}, a number ({'score scale' if name.startswith('scale') else 'multiplier'})"
-    meaning = _MEANING.get(symbol.glyph)
+    meaning = _MEANING.get(_sort(symbol))
     return f"{name} {_words(symbol)}" + (f" ({meaning})" if meaning else "")
 
 
 def _words(symbol: Symbol) -> str:
     if symbol.glyph == "R":
         return "[n_context, d_head, d_head]"
-    return f"[{'..., ' if symbol.glyph in _BATCHED else ''}{', '.join(shape_of(symbol))}]"
+    return f"[{'..., ' if _sort(symbol) in _BATCHED else ''}{', '.join(shape_of(symbol))}]"
 
 
 def _array(name: str, value: Any, symbol: Symbol) -> Any:
@@ -200,7 +210,7 @@ def _check_shapes(symbols: Mapping[str, Symbol], arrays: Mapping[str, Any]) -> d
     """The sizes by name; ValueError names the argument whose shape does not fit the others."""
     shapes = {name: _checked_rows(name, tuple(a.shape), symbols[name]) for name, a in arrays.items()}
     for name, shape in shapes.items():
-        batched = symbols[name].glyph in _BATCHED
+        batched = _sort(symbols[name]) in _BATCHED
         if len(shape) < 2 or (len(shape) > 2 and not batched):
             rest = {n: s for n, s in shapes.items() if n != name and len(s) >= 2}
             more = "" if batched else "; only t and A have leading axes"
@@ -274,7 +284,7 @@ def _refuse(
     name: str, symbols: Mapping[str, Symbol], shape: tuple[int, ...], sizes: Mapping[str, int], more: str
 ) -> NoReturn:
     numbers = ", ".join(str(sizes.get(d, "?")) for d in shape_of(symbols[name]))
-    dots = "..., " if symbols[name].glyph in _BATCHED else ""
+    dots = "..., " if _sort(symbols[name]) in _BATCHED else ""
     raise ValueError(f"{_described(name, symbols[name])} must have shape [{dots}{numbers}], not {list(shape)}{more}")
 
 

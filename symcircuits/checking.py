@@ -128,7 +128,7 @@ class _Case:
         for word in formula.words:
             key = spelling.fuse(word.letters), tuple(sorted(word.scales, key=scalar_order))
             sums[key] = sums.get(key, 0) + word.coefficient
-        self.circuit = _is_circuit([letters for letters, _ in sums])
+        self.circuit = _is_circuit([letters for letters, _ in sums], architecture)
         self.named = formula.target is not None
         wanted = target if target is not None else formula.target
         if wanted is None:
@@ -337,9 +337,10 @@ def _texts(case: _Case, words: list[_Word]) -> Texts:
     return Texts(len(words), tuple(texts))
 
 
-def _is_circuit(words: Sequence[Letters]) -> bool:
+def _is_circuit(words: Sequence[Letters], architecture: Architecture) -> bool:
     """Whether these are products of weights alone."""
-    if any(f.glyph in CONTEXT for letters in words for f in letters):
+    of_tokens = {*CONTEXT, *(part.name for part in architecture.parts)}
+    if any(f.glyph in of_tokens for letters in words for f in letters):
         return False
     glyphs = {f.glyph for letters in words for f in letters}
     return "W_E" in glyphs or "P" not in glyphs
@@ -352,5 +353,9 @@ def _target_of(words: Sequence[Letters], architecture: Architecture, circuit: bo
     own += [str(h) for h in architecture.all_heads if architecture.key_value(h) in read]
     if read and own:
         return f"scores:{own[0]}"
+    probes = {r.name for r in architecture.readings}
+    for f in (f for letters in words for f in letters):
+        if f.glyph in probes:
+            return f"readout:{f.glyph}"
     ends = circuit or any(f.glyph in ("W_U", "b_U") for letters in words for f in letters)
     return "logits" if ends and architecture.unembed else "stream"

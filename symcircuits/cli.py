@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from symcircuits import commands as does
+from symcircuits.attaching import add_options
 
 __all__ = ["main"]
 
@@ -41,6 +42,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         import difflib
 
+        from symcircuits.spelling import visible
+
         commands = {
             c: p for a in self._actions if isinstance(a, argparse._SubParsersAction) for c, p in a.choices.items()
         }
@@ -53,8 +56,8 @@ class _Parser(argparse.ArgumentParser):
             f" ({w}: did you mean {m}?)" for w in wrong if len(w) > 2 and not any(k.startswith(w) for k in known)
             for m in difflib.get_close_matches(w, known, 1, 0.7)
         ]  # fmt: skip
-        hint = close[0] if close else ""
-        self.exit(2, f"{self.prog}: error: {message}{hint}\nSee {self.prog} --help\n")
+        said = visible(message + (close[0] if close else ""))
+        self.exit(2, f"{self.prog}: error: {said}\nSee {self.prog} --help\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -239,6 +242,7 @@ def _add_verify(commands: Any) -> None:
     parser.add_argument(
         "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
     )
+    add_options(parser)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-terms", type=int, metavar="N", help="terms of one target to be listed (default 5000)")
     _json_option(parser)
@@ -267,10 +271,14 @@ def _add_explain(commands: Any) -> None:
         commands, "explain", does.explain,
         "  symcircuits explain MODEL --tokens 1,2,3\n"
         "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json\n"
-        "  symcircuits explain MODEL --tokens 1,2,3 --logit-difference 7,4 --labels vocabulary.txt --html report.html",
+        "  symcircuits explain MODEL --tokens 1,2,3 --logit-difference 7,4 --labels vocabulary.txt --html report.html\n"
+        "  symcircuits explain MODEL --tokens 1,2,3 --readout probe.npy --source 'feature 12=feature.npy@1'\n"
+        "  symcircuits explain MODEL --text 'The cat' --tokenizer tokenizer.json\n"
+        "  symcircuits explain MODEL --prompts prompts.jsonl --json",
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
     _tokens_option(parser)
+    _prompts_options(parser)
     parser.add_argument("--position", type=int, default=-1, help="position of the chosen logit (default: the last)")
     parser.add_argument(
         "--token", type=int, help="output token of the chosen logit (default: the model's first choice)"
@@ -281,6 +289,7 @@ def _add_explain(commands: Any) -> None:
     parser.add_argument("--row", type=int, default=0, help="batch row of the chosen logit")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="number of terms shown (default 20)")
     parser.add_argument("--sort", choices=["norm", "contribution", "difference"], default="norm")
+    add_options(parser)
     parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")
     parser.add_argument("--max-terms", type=int, metavar="N", help="terms to look at one by one (default 20000)")
     parser.add_argument("--dtype", choices=["float64", "float32"], help="compute in this type (default float64)")
@@ -288,7 +297,7 @@ def _add_explain(commands: Any) -> None:
     parser.add_argument(
         "--labels",
         metavar="FILE",
-        help="names of tokens, a line (or JSON string) for each vocabulary entry or position",
+        help="names of tokens: a line (or JSON string) for each vocabulary entry or position, or a tokenizer.json",
     )
     parser.add_argument(
         "--html", metavar="FILE", help="write a page with formulas and figures too; it needs no network"
@@ -323,6 +332,16 @@ def _tokens_option(parser: Any) -> None:
     parser.add_argument(
         "--reference", metavar="FILE", help="recorded activations (.npz, .safetensors) to compare with first"
     )
+
+
+def _prompts_options(parser: Any) -> None:
+    parser.add_argument("--text", metavar="TEXT", help="the prompt as text, for a tokenizer; no token is added to it")
+    parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json (default: the one beside the weights)")
+    parser.add_argument(
+        "--prompts", metavar="FILE",
+        help='average over prompts: a line of ids, a JSON list of them, or {"tokens": [3, 1], "target": 4} each',
+    )  # fmt: skip
+    parser.add_argument("--skip-bad", action="store_true", help="leave out (and name) lines of --prompts that are bad")
 
 
 _ADD: dict[str, Callable[[Any], None]] = {

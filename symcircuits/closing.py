@@ -11,7 +11,7 @@ import numpy.typing as npt
 from symcircuits.evaluation import Closure, PairwiseSum
 from symcircuits.model import Run
 
-__all__ = ["layer_closures", "worst_closure"]
+__all__ = ["layer_closures", "parts_named", "worst_closure"]
 
 Array = npt.NDArray[Any]
 
@@ -42,6 +42,8 @@ def _parts(run: Run, layer: int) -> Iterator[Array]:
         yield run.arrays[f"b_O_L{layer}"] * run.arrays.get(f"r_L{layer}", 1)
     if f"L{layer}" in run.mlps:
         yield run.mlps[f"L{layer}"] * run.arrays.get(f"r_M{layer}", 1)
+    for part in run.model.architecture.parts_of("added", layer + 1):
+        yield run.arrays[part.argument]
 
 
 def _closure(run: Run, layer: int) -> Closure:
@@ -57,6 +59,18 @@ def _closure(run: Run, layer: int) -> Closure:
     worst = np.unravel_index(int(np.argmax(np.where(known, ratio, np.inf))), after.shape)
     passed = bool(np.all(known & (error <= bound)))
     return Closure(f"layer:{layer}", float(error[worst]), float(bound[worst]), passed, total.count, True)
+
+
+def parts_named(run: Run) -> str:
+    """What a layer's stream is the sum of beside the stream before it, in words.
+
+    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> parts_named(random_model(attention_only((1,))).run([1]))
+    'heads + b_O + MLP'
+    """
+    added = any(part.of == "added" for part in run.model.architecture.parts)
+    return "heads + b_O + MLP" + (" + what is added" if added else "")
 
 
 def worst_closure(closures: tuple[Closure, ...]) -> Closure | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.architecture import Architecture, transformer
 from symcircuits.notation import Notation, amount
+from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
     from symcircuits.derivation import Derivation
@@ -186,14 +187,20 @@ def _derived(options: argparse.Namespace) -> Derivation:
 
 
 def _load(path: str) -> Model:
-    from symcircuits.loaders import load
+    from pathlib import Path
 
+    from symcircuits.loaders import load
+    from symcircuits.loaders.files import announced
+
+    said = announced(Path(path))
+    if said:
+        print(f"{visible(path)}: {said}", file=sys.stderr)
     return load(path)
 
 
-def _compared(options: argparse.Namespace, model: Model) -> tuple[Any, Comparison | None]:
+def _compared(options: argparse.Namespace, model: Model, tokens: Any = None) -> tuple[Any, Comparison | None]:
     """The tokens of a command, and our forward pass beside the recorded one where --reference names one."""
-    tokens = _read_tokens(options.tokens) if options.tokens is not None else None
+    tokens = _read_tokens(options.tokens) if options.tokens is not None else tokens
     if options.reference is None:
         return tokens, None
     from symcircuits.recorded import compare_with_reference
@@ -229,12 +236,19 @@ def verify(options: argparse.Namespace) -> int:
         raise ValueError(f"{described[0]} goes with --heads; a MODEL says by itself what it has")
     _at_least_zero("--seed", options.seed)
     _at_least_zero("--max-terms", options.max_terms)
+    from symcircuits.attaching import read_options
+
+    if options.model is None and (options.readout is not None or options.source):
+        raise ValueError("--readout and --source go with a MODEL, whose stream they read or are a part of")
+    own, sources = read_options(options)
     subject: Any = _load(options.model) if options.model is not None else _read_architecture(options)
     if options.model is None and options.reference is not None:
         raise ValueError("--reference goes with a MODEL: an architecture alone computes nothing that was recorded")
     tokens, compared = _compared(options, subject)
     if compared is not None and not compared.ok:
         return _print_refused(compared, options.json)
+    if own is not None or sources:
+        subject = subject.with_(*sources, *([] if own is None else [own]))
     with Progress() as progress:
         report = verify(
             subject, tokens, targets=options.target, seed=options.seed, progress=progress.note,
@@ -255,21 +269,29 @@ def _verify_general(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
+    from symcircuits.attaching import read_options
     from symcircuits.explanation import MAX_TERMS, explain
     from symcircuits.files import check_writable
-    from symcircuits.labels import read_label_file
+    from symcircuits.many import averaged, encoded, named, refuse_with_prompts
     from symcircuits.progress import Progress
 
+    refuse_with_prompts(options)
     notation = _read_notation(options)
     if options.html is not None:
         check_writable(options.html)
     elif options.head is not None:
         raise ValueError("--head chooses the head that the page opens; it goes with --html FILE")
     token, against = _chosen_tokens(options)
+    own, sources = read_options(options)
     model = _load(options.model)
-    if options.tokens is None and options.reference is None:
-        raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
-    tokens, compared = _compared(options, model)
+    if options.prompts is not None:
+        averages = averaged(options, model, token, against)
+        _print_json(averages.json()) if options.json else print(averages.text(_width(), options.top))
+        return 0 if averages.ok else 1
+    if options.tokens is None and options.text is None and options.reference is None:
+        raise ValueError("give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE that holds tokens")
+    labels, tokenizer = named(options, model)
+    tokens, compared = _compared(options, model, encoded(options, model, tokenizer))
     if compared is not None and not compared.ok:
         return _print_refused(compared, options.json)
     queries = None if options.queries is None else _numbers(options.queries, "--queries")
@@ -279,8 +301,9 @@ def explain(options: argparse.Namespace) -> int:
         found = explain(
             model, tokens, position=options.position, token=token, against=against,
             row=options.row, top=options.top, sort=options.sort, queries=queries, dtype=options.dtype,
-            labels=None if options.labels is None else read_label_file(options.labels), progress=progress.step,
+            labels=labels, progress=progress.step,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
+            readout=own, sources=sources,
         )  # fmt: skip
         page = None if options.html is None else found.html(options.head, progress.step)
     if page is not None:
@@ -305,7 +328,7 @@ def _write(path: str, text: str) -> None:
     from symcircuits.files import write_text
 
     write_text(path, text)
-    print(f"wrote {path}", file=sys.stderr)
+    print(f"wrote {visible(str(path))}", file=sys.stderr)
 
 
 def check(options: argparse.Namespace) -> int:
@@ -325,7 +348,7 @@ def book(options: argparse.Namespace) -> int:
     from symcircuits.files import make_folder
 
     notation = _read_notation(options)
-    print(f"wrote {write_book(make_folder(options.output), notation)}")
+    print(f"wrote {visible(str(write_book(make_folder(options.output), notation)))}")
     return 0
 
 

@@ -17,15 +17,21 @@ from symcircuits.rings import Array
 __all__ = ["Compact", "compact"]
 
 
-class Compact:
-    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read."""
+_BLOCK = 2**27  # numbers of an unembedding that are decomposed at a time
 
-    def __init__(self, values: Values, tokens: Sequence[int]) -> None:
+
+class Compact:
+    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read.
+
+    ``triangle``: T, which is the same for every run of a model, and may be given for the next.
+    """
+
+    def __init__(self, values: Values, tokens: Sequence[int], triangle: Array | None = None) -> None:
         arrays, dtype = values.run.arrays, values.run.dtype
-        w_u = np.asarray(arrays["W_U"], np.float64)
-        triangle = np.linalg.qr(w_u, mode="r")
-        self.width = len(triangle)
-        self.matrices = {"W_U": np.vstack([triangle, w_u[list(tokens)]]).astype(dtype)}
+        w_u = arrays["W_U"]
+        self.triangle = _triangle(w_u) if triangle is None else triangle
+        self.width = len(self.triangle)
+        self.matrices = {"W_U": np.vstack([self.triangle, w_u[list(tokens)]]).astype(dtype)}
         if "b_U" in arrays:  # the same row for every token: its length in one entry, and the entries of the tokens
             b_u = np.asarray(arrays["b_U"], np.float64)
             row = np.zeros(self.width + len(tokens))
@@ -37,7 +43,20 @@ class Compact:
         return values[..., : self.width], values[..., self.width :]
 
 
-def compact(values: Values, tokens: Sequence[int]) -> Compact | None:
+def _triangle(matrix: Array) -> Array:
+    """The triangle of its QR decomposition, in float64; of a large one block by block, without a copy of all.
+
+    ``[T; B] = Q' T'`` and ``T^T T`` is that of the rows before, so ``T'^T T'`` is that of all rows so far.
+    """
+    rows, columns = matrix.shape
+    each, triangle = max(4 * columns, _BLOCK // columns), np.zeros((0, columns))
+    for start in range(0, rows, each):
+        block = np.asarray(matrix[start : start + each], np.float64)
+        triangle = np.asarray(np.linalg.qr(np.vstack([triangle, block]), mode="r"))
+    return triangle
+
+
+def compact(values: Values, tokens: Sequence[int], triangle: Array | None = None) -> Compact | None:
     """The small unembedding, where the target is logits and the vocabulary larger than the stream; else None.
 
     >>> import symcircuits as sc
@@ -51,4 +70,4 @@ def compact(values: Values, tokens: Sequence[int]) -> Compact | None:
     if values.expansion.target != "logits":
         return None
     rows, columns = values.run.arrays["W_U"].shape
-    return Compact(values, tokens) if rows > columns + len(tokens) else None
+    return Compact(values, tokens, triangle) if rows > columns + len(tokens) else None

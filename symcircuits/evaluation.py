@@ -17,14 +17,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.architecture import FINAL
 from symcircuits.expansion import Expansion, Term, composition_of
 from symcircuits.factors import RunFactors
 from symcircuits.model import Run
 from symcircuits.paths import Paths, path_branches
 from symcircuits.polynomials import Unfrozen
 from symcircuits.polynomials.values import UnfrozenValues
+from symcircuits.programs import first_layer
 from symcircuits.rings import Floats
+from symcircuits.rounding import rounding_scale
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices, walk_marked
 
@@ -32,8 +33,8 @@ __all__ = ["Closure", "PairwiseSum", "Values", "closure", "compare", "evaluate",
 
 Array = npt.NDArray[Any]
 _KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, else made again for each query path
-# Of each run the stream after so many layers of its program, by mark.
-_STREAMS: WeakKeyDictionary[Run, tuple[int, dict[Mark, Any]]] = WeakKeyDictionary()
+# Of each run the stream after so many layers of the program that starts at some layer, by mark.
+_STREAMS: WeakKeyDictionary[Run, tuple[int, int, dict[Mark, Any]]] = WeakKeyDictionary()
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
 
 
@@ -43,12 +44,14 @@ class Values:
 
     Arrays are ``[..., n_context, d_vocab_out]`` for logits, ``[..., n_context, d_model]`` for the stream and
     ``[..., n_context, n_context]`` for scores (scaled, before the mask), batch axes of the tokens leading.
+    ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.compact`).
     """
 
-    def __init__(self, expansion: Expansion, run: Run) -> None:
+    def __init__(self, expansion: Expansion, run: Run, instead: Mapping[str, Array] = MappingProxyType({})) -> None:
         self.expansion, self.run = expansion, run
         known = {"embed": run.arrays["X0"]}
-        self.matrices = Matrices(RunFactors(run), Floats(run.dtype), known)
+        factors = ChainMap({**instead}, RunFactors(run)) if instead else RunFactors(run)  # type: ignore[arg-type]
+        self.matrices = Matrices(factors, Floats(run.dtype), known)
         self._batch = tuple(np.shape(run.tokens)[:-1])
 
     def __len__(self) -> int:
@@ -129,12 +132,14 @@ class Values:
         head = self.expansion.readout.head
         if head is None or any(paths.head_bits.values()) or any(paths.name_bits.values()):
             return walk_marked(program, algebra)
-        done, value = _STREAMS.get(self.run, (0, {}))
-        if done > head.layer + 1:
+        start = first_layer(self.expansion.architecture, head.layer)
+        length = head.layer - start + 1  # layers of the program that write the stream
+        begun, done, value = _STREAMS.get(self.run, (start, 0, {}))
+        if begun != start or done > length:
             done, value = 0, {}
-        value = walk_marked(program[done : head.layer + 1], algebra, value or None)
-        _STREAMS[self.run] = head.layer + 1, value
-        return walk_marked(program[head.layer + 1 :], algebra, value)
+        value = walk_marked(program[done:length], algebra, value or None)
+        _STREAMS[self.run] = start, length, value
+        return walk_marked(program[length:], algebra, value)
 
     def total(self) -> Array:
         """The sum of all terms, by the walk (at any depth; nothing is listed)."""
@@ -162,6 +167,8 @@ class Values:
         n = np.shape(self.run.tokens)[-1]
         model = self.run.model
         width = {"logits": model.d_vocab_out, "stream": model.d_model}.get(self.expansion.target, n)
+        if self.expansion.target.startswith("readout:"):
+            width = reference(self.expansion.target, self.run).shape[-1]
         return np.zeros((*self._batch, n, width or 0), dtype=self.run.dtype)
 
 
@@ -279,85 +286,19 @@ def reference(target: str, run: Run) -> Array:
         return run.logits if logits is None else logits  # type: ignore[return-value]
     if target == "stream":
         return run.streams[-1]
+    if target.startswith("readout:"):
+        return run.readouts[target.partition(":")[2]]
     label = target.partition(":")[2]
     return run.products.get(label, run.scores[label])
 
 
 def _compared(target: str, run: Run) -> str:
     settings = run.model.settings
+    if target.startswith("readout:"):
+        return ""
     if (settings.logit_cap if target == "logits" else settings.score_cap if target != "stream" else None) is not None:
         return "pre-cap"
     return "before the addend" if target.partition(":")[2] in run.products else ""
-
-
-def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
-    """The f of the bound: the size of the factors whose product is rounded, entry by entry.
-
-    Where d_head is small against d_model (16 times or more), q and k are often small by cancellation, and carry the
-    rounding of the products that made them: there f of scores is at least
-    ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) / 16`` (Frobenius norms of the weights). ``fused`` says that W_QK
-    itself is multiplied with: f then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size.
-    """
-    arrays, arch = run.arrays, run.model.architecture
-    if target == "stream":
-        return _norm(run.streams[-1])[..., None]
-    if target == "logits":
-        size = _read_size(run, FINAL, run.streams[-1])[..., None] * _norm(arrays["W_U"])
-        return np.asarray(size * abs(_wide(arrays.get("m_U", np.ones(())))))
-    label = target.partition(":")[2]
-    head = arch.head(label)
-    x = _read_size(run, f"L{head.layer}", run.streams[head.layer])
-    read = _read(run, head.layer)
-    w_q, w_k = arrays[f"W_Q_{label}"], arrays[f"W_K_{arch.key_value(head)}"]
-    b_q, b_k = arrays.get(f"b_Q_{label}", 0), arrays.get(f"b_K_{arch.key_value(head)}", 0)
-    q, k = _norm(read @ w_q.T + b_q), _norm(read @ w_k.T + b_k)
-    if arch.qk_norm:  # queries and keys of unit size, times their gains
-        gains = [float(np.abs(_wide(arrays[f"gain_{side}{head.layer}"])).max()) for side in "QK"]
-        q = q * _wide(run.norms[f"Q{label}"]) * gains[0]
-        k = k * _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]
-    size = _outer(q, k)
-    if w_q.shape[1] >= 16 * w_q.shape[0]:
-        size = np.maximum(size, (_outer(x, k) * _length(w_q) + _outer(q, x) * _length(w_k)) / 16)
-    if fused:
-        size = np.maximum(size, _outer(x, x) * _length(arrays[f"W_QK_{label}"]) / 16)
-    return np.asarray(size * (abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0))
-
-
-def _read(run: Run, layer: int) -> Array:
-    """What the queries and keys of a layer are made of: its stream, normed, with the position where it enters there."""
-    arrays, arch, read, label = run.arrays, run.model.architecture, run.streams[layer], f"L{layer}"
-    if arch.norm:
-        read = read - read.mean(axis=-1, keepdims=True) if arch.norm == "LN" else read
-        read = read * run.norms[label][..., None] * arrays.get(f"gain_{label}", 1) + arrays.get(f"b_N_{label}", 0)
-    return np.asarray(read + arrays["P"] if arch.positions == "shortformer" else read)
-
-
-def _read_size(run: Run, label: str, stream: Array) -> Array:
-    """The size of what is rounded when rows are read: their norm, through a norm that of its summands."""
-    arrays, arch = run.arrays, run.model.architecture
-    size = _norm(stream)
-    if arch.norm:
-        gain = float(np.abs(_wide(arrays.get(f"gain_{label}", np.ones(1)))).max())
-        size = size * _wide(run.norms[label]) * gain + _norm(arrays.get(f"b_N_{label}", np.zeros(1)))
-    if arch.positions == "shortformer" and label != FINAL:
-        size = size + _norm(arrays["P"])
-    return size
-
-
-def _wide(array: Array) -> Array:
-    return np.asarray(array, dtype=np.float64)  # a norm squares: float32 would overflow where the model does not
-
-
-def _norm(rows: Array) -> Array:
-    return np.asarray(np.linalg.norm(_wide(rows), axis=-1))
-
-
-def _length(matrix: Array) -> float:
-    return float(np.linalg.norm(_wide(matrix)))
-
-
-def _outer(rows: Array, cols: Array) -> Array:
-    return np.asarray(rows[..., :, None] * cols[..., None, :])
 
 
 def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fused: bool = False) -> Closure:

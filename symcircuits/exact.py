@@ -107,6 +107,7 @@ class Instance:
 def _all_symbols(architecture: Architecture) -> dict[str, Symbol]:
     found: dict[str, Symbol] = {}
     targets = ["logits" if architecture.unembed else "stream", *(f"scores:{h}" for h in architecture.all_heads)]
+    targets += [f"readout:{r.name}" for r in architecture.readings]
     for target in targets:
         for side in readout(architecture, target).sides:
             found |= symbols(side)

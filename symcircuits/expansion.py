@@ -63,7 +63,7 @@ class Expansion:
 
     @property
     def target(self) -> str:
-        """``logits``, ``stream`` or ``scores:L1H0``."""
+        """``logits``, ``stream``, ``scores:L1H0`` or ``readout:probe``."""
         return self.readout.target
 
     # ------------------------------------------------------------------------------------- sides and marks
@@ -323,7 +323,7 @@ def _names(wanted: Any, what: str) -> list[str]:
 
 
 def expand(architecture: Architecture, target: str) -> Expansion:
-    """The expansion of a target by name: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``.
+    """The expansion of a target by name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``.
 
     >>> from symcircuits.architecture import attention_only
     >>> expand(attention_only((3, 5)), "scores:L1H4").count

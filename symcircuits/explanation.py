@@ -16,14 +16,15 @@ from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, closure, evaluate
 from symcircuits.expansion import Expansion, expand
 from symcircuits.files import write_text
-from symcircuits.labels import Labels, read_labels
+from symcircuits.labels import Labels
 from symcircuits.margins import HeadScores, head_scores, margin, margin_shares, share_columns
-from symcircuits.model import Model, Run
+from symcircuits.model import Attachment, Model, Run
 from symcircuits.notation import ROW, Notation, as_notation
 from symcircuits.score_parts import largest_score_terms, lowest_orders, score_term_columns
 from symcircuits.sizes import SizedTerm, Target, columns, largest, place, read_target, remainder, totals
+from symcircuits.tokenizing import any_labels
 
-__all__ = ["Explanation", "HeadScores", "SizedTerm", "Target", "explain", "margin", "margin_shares"]
+__all__ = ["Explanation", "HeadScores", "SizedTerm", "Target", "assumptions", "explain", "margin", "margin_shares"]
 
 Told = Callable[[str, int, int], None] | None
 MAX_TERMS = 20_000  # terms that are looked at one by one; the orders above are in the remainder
@@ -126,22 +127,27 @@ def explain(
     top: int = 20,
     sort: str = "norm",
     queries: Sequence[int] | None = None,
-    labels: Sequence[str] | None = None,
+    labels: Any = None,
     max_terms: int = MAX_TERMS,
     dtype: Any = None,
     notation: str | Notation = ROW,
     symbols: Mapping[str, str] | None = None,
     progress: Told = None,
+    readout: str | Attachment | None = None,
+    sources: Sequence[Attachment] = (),
 ) -> Explanation:
     """Run a model on tokens and take its logits (the stream, without unembedding) and scores apart.
 
     ``position``, ``token``, ``row``: the logit whose contributions are shown (last position, the model's first
     choice, first row). ``against``: a second token; contributions to logit[token] - logit[against] are shown too.
     ``top``: how many terms are shown, largest first by ``sort`` (``"norm"``, ``"contribution"`` or
-    ``"difference"``). ``queries``: the query positions of the margin (all). ``labels``: names of tokens, one a
-    vocabulary entry or one a position. Above ``max_terms`` terms the orders that do not fit are not looked at one by
+    ``"difference"``). ``queries``: the query positions of the margin (all). ``labels``: names of tokens, a list
+    with one for each vocabulary entry or position, the path of a file of them or of a ``tokenizer.json``, or a
+    tokenizer. Above ``max_terms`` terms the orders that do not fit are not looked at one by
     one: they are in the remainder, whose sum is exact. ``notation`` and ``symbols``: how terms are printed (see
-    :class:`~symcircuits.notation.Notation`). Raises ValueError on bad tokens or choices.
+    :class:`~symcircuits.notation.Notation`). ``readout``: what is taken apart in place of the logits, a
+    :func:`~symcircuits.readout` or the name of one that the model has; ``token`` and ``against`` then number its
+    directions. ``sources``: parts set apart (:func:`~symcircuits.source`). Raises ValueError on bad tokens or choices.
 
     >>> import symcircuits as sc
     >>> found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3], top=3)
@@ -151,15 +157,17 @@ def explain(
     if not isinstance(model, Model):
         raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
     chosen_notation = as_notation(notation, symbols)
+    model, own = _with_own(model, readout, sources)
     run, architecture = model.run(tokens, dtype), model.architecture
-    _check_sort(sort, architecture.unembed, against is not None)
+    _check_sort(sort, architecture.unembed or bool(own), against is not None)
     for name, number in (("top", top), ("max_terms", max_terms)):
         if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
             raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
-    target = read_target(run, row, position, token, against)
-    named = labels if labels is None else read_labels(labels, run.tokens.shape[-1], model.d_vocab, model.d_vocab_out)
+    target = read_target(run, row, position, token, against, own)
+    named = any_labels(labels, run.tokens.shape[-1], model)
     chosen = _queries(run, queries)
-    expansion = expand(architecture, "logits" if architecture.unembed else "stream").written(chosen_notation)
+    what = f"readout:{own}" if own else "logits" if architecture.unembed else "stream"
+    expansion = expand(architecture, what).written(chosen_notation)
     values = evaluate(expansion, run)
     looked = lowest_orders(expansion, max_terms)
     shown = largest(evaluate(looked, run), target, top, sort, progress)
@@ -170,13 +178,29 @@ def explain(
         if progress:
             progress("scores", i + 1, len(heads))
     return Explanation(
-        model, run, expansion, target, _assumptions(model, run), closure(expansion, run), scores,
+        model, run, expansion, target, assumptions(model, run), closure(expansion, run), scores,
         totals(values, target), shown, sort, looked.count, remainder(values, shown, target), layer_closures(run),
-        named or Labels(),
+        named,
     )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------- what is asked
+def _with_own(model: Model, readout: str | Attachment | None, sources: Sequence[Attachment]) -> tuple[Model, str]:
+    """The model with what is given, and the name of the readout that is taken apart (empty: none)."""
+    if isinstance(sources, Attachment):
+        sources = [sources]
+    kinds = [(one, "source") for one in sources]
+    if readout is not None and not isinstance(readout, str):
+        kinds.append((readout, "readout"))
+    for one, kind in kinds:
+        if getattr(one, "kind", "") != kind:
+            raise TypeError(f"a {kind} is needed there (see symcircuits.{kind}), not {one!r}")
+    found = model.with_(*(one for one, _ in kinds))
+    if readout is None:
+        return found, ""
+    return found, found.architecture.reading(readout if isinstance(readout, str) else readout.name).name
+
+
 def _check_sort(sort: str, logits: bool, two: bool) -> None:
     allowed = ["norm", *(["contribution"] if logits else []), *(["difference"] if two else [])]
     if sort not in allowed:
@@ -189,7 +213,8 @@ def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
     return list(range(n)) if queries is None else sorted({place("query", q, n) for q in queries})
 
 
-def _assumptions(model: Model, run: Run) -> tuple[str, ...]:
+def assumptions(model: Model, run: Run) -> tuple[str, ...]:
+    """What was held fixed and assumed, in sentences."""
     architecture = model.architecture
     lines = [_held_sentence(architecture)]
     lines.append(f"computed in {run.dtype}; the file holds {model.dtype}")
@@ -197,7 +222,7 @@ def _assumptions(model: Model, run: Run) -> tuple[str, ...]:
     direction = "causal (a query sees itself and what is before)" if architecture.causal else "bidirectional"
     lines.append(f"attention: {direction}")
     lines.append(_scale_sentence(model))
-    lines += _feature_sentences(model)
+    lines += _feature_sentences(model) + _own_sentences(architecture)
     if architecture.biases:
         kinds = sorted({b.partition("[")[0] for b in architecture.biases})
         sources = [kind for kind in kinds if kind in SOURCE_BIASES]
@@ -230,6 +255,20 @@ def _feature_sentences(model: Model) -> list[str]:
         lines.append(f"window of keys by layer: {', '.join('all' if w is None else str(w) for w in settings.windows)}")
     for cap, what in ((settings.score_cap, "scores"), (settings.logit_cap, "logits")):
         lines += [f"{what} have a soft cap of {cap:g}: terms sum to the {what} before it"] if cap is not None else []
+    return lines
+
+
+def _own_sentences(architecture: Architecture) -> list[str]:
+    """What readouts and sources of one's own mean for the terms."""
+    lines = [str(r) for r in architecture.readings]
+    for part in architecture.parts:
+        label = f"{'M' if part.of == 'mlp' else 'L'}{part.layer}"
+        means = {
+            "stream": f"there the stream is the sources and rest[{label}], held fixed, and all before is cut off",
+            "mlp": f"what that MLP writes is its sources and rest[{label}], held fixed",
+            "added": "the model is run with it",
+        }
+        lines.append(f"{part}: {means[part.of]}")
     return lines
 
 

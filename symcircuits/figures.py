@@ -176,7 +176,8 @@ def _reader(found: Explanation, difference: bool) -> Array | None:
         raise ValueError("no logit difference was chosen; explain(..., against=...) chooses one")
     if target.token is None:
         return None
-    reader = np.zeros(found.model.d_vocab_out or 0)
+    own = found.target.readout
+    reader = np.zeros(len(found.model.attached[own]) if own else found.model.d_vocab_out or 0)
     reader[target.token] = 1
     if difference:
         reader[target.against] -= 1
@@ -184,7 +185,11 @@ def _reader(found: Explanation, difference: bool) -> Array | None:
 
 
 def _read_name(found: Explanation, difference: bool) -> str:
-    """What is read: ``logit[a]``, ``logit[a] - logit[b]``, or the patterns of a model without logits."""
+    """What is read: ``logit[a]``, ``logit[a] - logit[b]``, ``probe[0]``, or the patterns of a model without logits."""
+    if found.target.readout:
+        t, name = found.target, found.target.readout
+        first = f"{name}[{t.token}]" if len(found.model.attached[name]) > 1 else name
+        return f"{first} - {name}[{t.against}]" if difference else first
     token, against = (found.labels.output(t or 0) for t in (found.target.token, found.target.against))
     if found.target.token is None:
         return "product of patterns"

@@ -3,8 +3,8 @@
 Two kinds of answer, always named. *frozen*: what is held fixed in an expansion (the patterns of all heads, and
 whatever else the architecture holds fixed) stays at its value on these tokens. *recomputed*: everything after
 the change is computed anew by the model's own forward pass. "End" is the logits (before their soft cap, if they have
-one: that is what terms add up to), or the last stream of a model without unembedding; every array has the tokens'
-batch axis in front, if they have one. Source: own derivation.
+one: that is what terms add up to), the last stream of a model without unembedding, or a readout of one's own; every
+array has the tokens' batch axis in front, if they have one. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class HeadRemoval:
         return np.asarray(self.value_part + self.pattern_part)
 
 
-def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str]) -> HeadRemoval:
+def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], readout: str = "") -> HeadRemoval:
     """Remove the outputs of one head, or of several together, and take the change of the end apart.
 
     With ``Y`` the end of the model, ``Y'`` of the model in which each of the heads H adds 0 to the stream (also not its
     value bias; ``b_O`` stays):
     ``value_part = - sum_{terms through a head of H} term``, ``pattern_part = (Y' - Y) - value_part``.
-    Raises ValueError on a head that is not there.
+    ``readout``: the name of a readout of one's own that is looked at as the end. Raises ValueError on a head or readout
+    that is not there.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -63,11 +64,11 @@ def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str]) -> Head
     True
     """
     architecture = run.model.architecture
-    expansion = expand(architecture, "logits" if architecture.unembed else "stream")
+    expansion = _expanded_end(run, readout)
     labels = [str(h) for h in architecture.some_heads(heads)]
     value = np.array(-evaluate(expansion.through(labels), run).total())
-    change = _end(rerun(run, removed=labels)) - _end(run)
-    return HeadRemoval(tuple(labels), _end_name(run), value, np.asarray(change - value))
+    change = _end(rerun(run, removed=labels), readout) - _end(run, readout)
+    return HeadRemoval(tuple(labels), _end_name(run, readout), value, np.asarray(change - value))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,14 +112,17 @@ def without(run: Run, head: str, part: Array) -> Array:
     return pattern_of(model.architecture, model.settings, model.architecture.head(head), left, allowed)
 
 
-def remove_scores(run: Run, head: str | tuple[int, int], what: str | Term | Expansion) -> ScoreRemoval:
+def remove_scores(
+    run: Run, head: str | tuple[int, int], what: str | Term | Expansion, readout: str = ""
+) -> ScoreRemoval:
     """Take a composition type, a term or a selection of terms from a head's scores; the pattern follows by softmax.
 
     ``A' = softmax*(S - part)`` (where scores have a soft cap S is before it: see :func:`without`); with everything but
     this head's pattern held fixed the end changes by the terms through the head, its pattern replaced by ``A' - A``
     (each term holds it once); ``recomputed`` is the model's forward pass with ``A'`` given. ``what``: ``"none"``,
     ``"Q"``, ``"K"`` or ``"QK"``, a term of the head's scores, or a selection such as
-    ``scores(arch, "L1H0").from_source("pos")``. Raises ValueError on another head's terms or an unknown type.
+    ``scores(arch, "L1H0").from_source("pos")``. ``readout``: as in :func:`remove_heads`. Raises ValueError on another
+    head's terms or an unknown type.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -134,10 +138,10 @@ def remove_scores(run: Run, head: str | tuple[int, int], what: str | Term | Expa
     name += ", before the soft cap" if run.model.settings.score_cap is not None else ""
     pattern = without(run, label, part)
     change = np.asarray(pattern - run.patterns[label])
-    end = expand(architecture, "logits" if architecture.unembed else "stream")
+    end = _expanded_end(run, readout)
     frozen = np.array(evaluate(end.through(label), _with_pattern(run, label, change)).total())
-    recomputed = _end(rerun(run, patterns={label: pattern})) - _end(run)
-    return ScoreRemoval(label, name, _end_name(run), part, pattern, change, frozen, np.asarray(recomputed))
+    recomputed = _end(rerun(run, patterns={label: pattern}), readout) - _end(run, readout)
+    return ScoreRemoval(label, name, _end_name(run, readout), part, pattern, change, frozen, np.asarray(recomputed))
 
 
 def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[str, Array]:
@@ -156,10 +160,21 @@ def _with_pattern(run: Run, label: str, pattern: Array) -> Run:
     return replace(run, arrays=Arrays({f"A_{label}": pattern}, {}, run.arrays))
 
 
-def _end(run: Run | Edited) -> Array:
+def _end(run: Run | Edited, readout: str) -> Array:
+    if readout:
+        return run.readouts[readout]
     return run.streams[-1] if run.logits is None else run.products.get("logits", run.logits)
 
 
-def _end_name(run: Run) -> str:
+def _end_name(run: Run, readout: str) -> str:
+    if readout:
+        return f"readout:{readout}"
     capped = run.model.settings.logit_cap is not None
     return "stream" if run.logits is None else "logits before the soft cap" if capped else "logits"
+
+
+def _expanded_end(run: Run, readout: str) -> Expansion:
+    architecture = run.model.architecture
+    if readout:
+        return expand(architecture, f"readout:{readout}")
+    return expand(architecture, "logits" if architecture.unembed else "stream")

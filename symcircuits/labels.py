@@ -29,7 +29,8 @@ def printable(text: str, longest: int = _LONGEST) -> str:
 class Labels:
     """Names of tokens; where there is none, the number stands.
 
-    ``names``: one a vocabulary entry (``of="vocabulary"``) or one a position (``of="positions"``); empty without.
+    ``names``: one a vocabulary entry (``of="vocabulary"``, or ``"tokenizer"`` where they are decoded by one) or one a
+    position (``of="positions"``); empty without.
 
     >>> labels = Labels(("a", "b", "c"), "vocabulary")
     >>> labels.at(0, 2), labels.output(1), Labels().output(1)
@@ -49,7 +50,7 @@ class Labels:
 
     def output(self, token: int) -> str:
         """The name of an output token."""
-        named = self.names and self.of == "vocabulary" and self.names_output
+        named = self.names and self.of != "positions" and self.names_output
         return printable(self.names[token]) if named else str(token)
 
 

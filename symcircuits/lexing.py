@@ -106,8 +106,11 @@ class Names:
     def __init__(self, architecture: Architecture, notation: Notation = ROW, source: str = "") -> None:
         self.architecture, self.notation, self.source = architecture, notation, source
         theirs = _THEIR_NAMES if notation.flips else {}
-        self._own = {printed: glyph for glyph in notation.names for printed in name_of(glyph, notation)}
+        self._attached = {one.name for one in architecture.attachments}
+        given = (*notation.names, *self._attached)
+        self._own = {printed: glyph for glyph in given for printed in name_of(glyph, notation)}
         known = [*_LABELLED, *_PLAIN, "b_O", *(["mlp"] if architecture.mlps else [])]
+        known += ["rest"] if _rests(architecture) else []
         known += _OF_NORM if architecture.norm else ["D", "gain"] if architecture.qk_norm else []
         without = {"C": architecture.norm == "LN", "R": architecture.positions == "rotary"}
         known = [n for n in known if without.get(n, True)]
@@ -138,6 +141,8 @@ class Names:
             label = self._layer(glyph, label, at)
         elif glyph in _OF_NORM:
             label = self._norm(glyph, label, at)
+        elif glyph == "rest":
+            label = self._rest(label, at)
         transposed ^= self.notation.flips and glyph in FLIPPED
         transposed &= glyph not in SYMMETRIC
         return Token("factor", at, RawFactor(Letter(glyph, label, transposed), at))
@@ -150,12 +155,12 @@ class Names:
         glyph = self._known.get(plain)
         if glyph is None:
             self._unknown(plain, at)
-        if glyph in _PLAIN + _NUMBERS and label is not None:
+        alone = glyph in _PLAIN + _NUMBERS or glyph in self._attached
+        if alone and label is not None:
             self.fault(f"{plain} has no label", at)
-        if glyph not in _PLAIN + _NUMBERS and not label:
-            example = (
-                f"{plain}[L0], of a layer" if glyph in (*_OF_LAYER, *_OF_NORM, "r") else f"{plain}[L0H0], of a head"
-            )
+        if not alone and not label:
+            layered = (*_OF_LAYER, *_OF_NORM, "rest", "r")
+            example = f"{plain}[L0], of a layer" if glyph in layered else f"{plain}[L0H0], of a head"
             self.fault(f"{plain} needs a label, e.g. {example}", at)
         return glyph, label or ""
 
@@ -206,14 +211,28 @@ class Names:
             self.fault(f"there is no multiplier r[{label[:40]}]; there are {', '.join(known)}", at)
         return found
 
+    def _rest(self, label: str, at: int) -> str:
+        known = _rests(self.architecture)
+        if label.upper() not in known:
+            there = " and ".join(f"rest[{k}]" for k in known)
+            self.fault(f"{label[:40]!r} is not what a rest is of; here there is {there}", at)
+        return label.upper()
+
     def _norm(self, glyph: str, label: str, at: int) -> str:
-        known = [name for name in self.architecture.norm_labels if name[0] != "M"]
+        read = {r.norm for r in self.architecture.readings}
+        known = [name for name in self.architecture.norm_labels if name[0] != "M" or name in read]
         if self.architecture.qk_norm and glyph != "b_N":
             known += _qk_norms(self.architecture, glyph)
         found = next((name for name in known if name.lower() == label.lower()), None)
         if found is None:
             self.fault(f"{label[:40]!r} is not the name of a norm; write {glyph}[...] with {' or '.join(known)}", at)
         return found
+
+
+def _rests(architecture: Architecture) -> list[str]:
+    """The labels of what is left beside sources of one's own: of the stream, ``L1``, or of an MLP, ``M1``."""
+    letters = {"stream": "L", "mlp": "M"}
+    return list(dict.fromkeys(f"{letters[p.of]}{p.layer}" for p in architecture.parts if p.of in letters))
 
 
 def _qk_norms(architecture: Architecture, glyph: str) -> list[str]:
@@ -241,7 +260,7 @@ _OPEN: Final = re.compile(r"\\textcolor\{[^{}]*\}\{|\{")
 _TIMES: Final = re.compile(r"@|\*|·|\\cdot(?![A-Za-z])")
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _LATEX_NAME: Final = re.compile(
-    r"\\mathbf\{1\}|R_\{j-i\}|\\Gamma(?![A-Za-z])|(?:ones|scale|gain|mlp)(?![A-Za-z])|X\d+"
+    r"\\mathbf\{1\}|\\mathrm\{rest\}|R_\{j-i\}|\\Gamma(?![A-Za-z])|(?:ones|scale|gain|mlp|rest)(?![A-Za-z])|X\d+"
     rf"|[A-Za-z]\w*?_(?:{_OWNER})(?![A-Za-z])|[A-Za-z](?:_(?:\{{\w+\}}|OV|QK|[A-Za-z0-9]))?"
 )
 _LABEL: Final = re.compile(r"\s*\[([^\[\]]*)\]")
@@ -345,7 +364,7 @@ def _token(text: str, at: int, names: Names, name: re.Pattern[str]) -> tuple[Tok
 def _symbol(text: str, found: re.Match[str], names: Names) -> tuple[Token, int]:
     """A symbol with its label and transposes."""
     label, transposed, at = None, False, found.end()
-    written = "ones" if found[0] == r"\mathbf{1}" else found[0].removesuffix("_{j-i}")
+    written = {r"\mathbf{1}": "ones", r"\mathrm{rest}": "rest"}.get(found[0], found[0].removesuffix("_{j-i}"))
     if bracket := _LABEL.match(text, at):
         label, at = bracket[1].strip(), bracket.end()
     while True:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.evaluation import Closure, closure, evaluate, reference, rounding_scale
+from symcircuits.evaluation import LISTED, Closure, closure, evaluate, reference, rounding_scale
 from symcircuits.expansion import Expansion
 from symcircuits.model import Run
 
@@ -53,14 +53,16 @@ def frobenius(value: Array) -> float:
     return largest * float(np.linalg.norm(value.astype(np.float64) / largest))
 
 
-def head_scores(run: Run, expansion: Expansion, queries: Sequence[int] | None = None) -> HeadScores:
-    """Closure, shares and norms of a head's scores, from the expansion of its scores."""
+def head_scores(
+    run: Run, expansion: Expansion, queries: Sequence[int] | None = None, listed: int = LISTED
+) -> HeadScores:
+    """Closure (up to ``listed`` terms one by one), shares and norms of a head's scores, from their expansion."""
     label = expansion.target.partition(":")[2]
     allowed = np.isfinite(run.scores[label])
     sums = evaluate(expansion, run).by_composition()
     seen = centred_shares(run, expansion, sums)
     return HeadScores(
-        closure(expansion, run),
+        closure(expansion, run, listed),
         margin_shares(run, expansion, sums, queries),
         {c: frobenius(np.where(allowed, sums[c], 0)) if c in sums else 0.0 for c in COMPOSITIONS},
         {c: expansion.counts_by_composition().get(c, 0) for c in COMPOSITIONS},

@@ -23,7 +23,7 @@ __all__ = [
 
 Letters = tuple[Letter, ...]
 
-CONTEXT = ("A", "D", "t", "X0", "ones", "mlp")  # what a circuit does not hold
+CONTEXT = ("A", "D", "t", "X0", "ones", "mlp", "rest")  # what a circuit does not hold
 READERS = ("W_QK", "W_Q", "W_K", "b_Q", "b_K")  # where a query meets a key
 _PAIRS = {
     ("t", False, "W_E", True): ("X0", False), ("W_E", False, "t", True): ("X0", True),
@@ -113,7 +113,7 @@ def sources_named(letters: Iterable[Letter]) -> list[str]:
             names.append("embed")
         elif f.glyph == "P":
             names.append("pos")
-        elif f.glyph[:2] == "b_" or f.glyph == "mlp":
+        elif f.glyph[:2] == "b_" or f.glyph in ("mlp", "rest"):
             names.append(f.glyph + (f"[{f.label}]" if f.label else ""))
     return list(dict.fromkeys(names))
 
@@ -202,7 +202,8 @@ class Matcher:
     def _read_path(self, side: int, letters: Letters) -> Path | None:
         """The path whose letters these are: heads from the patterns in front, the source from what follows."""
         n = next((i for i, f in enumerate(letters) if f.glyph not in ("A", "D")), len(letters))
-        names = sources_named(letters[n : n + 2])
+        own = [f.glyph for f in letters[n : n + 1] if not f.label and f.glyph in self.sources[side]]
+        names = own or sources_named(letters[n : n + 2])
         heads = tuple(as_head(f.label) for f in reversed(letters[:n]) if f.glyph == "A")
         source = self.source(side, names[0], heads) if names else None
         if source is None:

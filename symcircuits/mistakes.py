@@ -220,7 +220,9 @@ def _strange(architecture: Architecture, source: str) -> bool:
     """Whether the model has no such source at all."""
     if source == "pos":
         return architecture.positions is None
-    mlps = [f"mlp[L{layer}]" for layer in architecture.mlps]
+    mlps = [f"mlp[L{layer}]" for layer in architecture.mlps if not architecture.parts_of("mlp", layer)]
+    if source.startswith("rest["):
+        return False  # one that is not there is not read
     return source != "embed" and source not in architecture.biases and source not in mlps
 
 
@@ -343,6 +345,8 @@ def _symbols(architecture: Architecture, heads: frozenset[str]) -> dict[tuple[st
     programs = list(readout(full, "logits").sides)
     for head in sorted(heads) or [str(h) for h in full.all_heads[:1]]:
         programs += readout(full, f"scores:{head}").sides
+    for reading in architecture.readings:
+        programs += readout(full, f"readout:{reading.name}").sides
     found: dict[tuple[str, str], dict[Symbol, None]] = {}
     for layer in (layer for program in programs for layer in program):
         factors = [f for s in layer.sources for f in s.factors]

@@ -20,15 +20,15 @@ from symcircuits.spelling import Name, spelled
 
 __all__ = [
     "FLIPPED", "NOTATIONS", "ROW", "SHORTER", "Form", "Notation", "amount", "as_notation", "factor_latex",
-    "factor_text", "form", "glyphs_of", "latex_label", "many", "name_of", "scale_latex", "scale_text", "symbol_latex",
-    "word_latex", "word_text",
+    "factor_text", "form", "glyphs_of", "latex_label", "many", "name_of", "printed_like", "scale_latex", "scale_text",
+    "symbol_called", "symbol_latex", "word_latex", "word_text",
 ]  # fmt: skip
 
 _GLYPHS = {
     "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0", "Y": "Y",
     "W_E": "W_E", "W_U": "W_U", "W_Q": "W_Q", "W_K": "W_K", "W_V": "W_V", "W_O": "W_O",
     "W_OV": "W_{OV}", "W_QK": "W_{QK}",
-    "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "b_N": "b_N", "R": "R_{j-i}",
+    "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "rest": r"\mathrm{rest}", "b_N": "b_N", "R": "R_{j-i}",
     "b_V": "b_V", "b_O": "b_O", "b_Q": "b_Q", "b_K": "b_K", "b_U": "b_U",
     "scale": "s", "mask": r"\mathcal{M}", "m_E": "m_E", "m_U": "m_U", "r": "r",
     "W_in": r"W_{\mathrm{in}}", "W_gate": r"W_{\mathrm{gate}}", "W_out": r"W_{\mathrm{out}}",
@@ -36,7 +36,7 @@ _GLYPHS = {
 }  # fmt: skip
 # What stands in a formula only where a model has it; its letter is free in the others.
 _INSIDE: Final = ("W_in", "W_gate", "W_out", "b_in", "b_gate", "b_out")  # of an MLP
-_SOMETIMES: Final = frozenset(["P", "D", "C", "gain", "mlp", "b_N", "R", "mask", "m_E", "m_U", "r", *_INSIDE])
+_SOMETIMES: Final = frozenset(["P", "D", "C", "gain", "mlp", "rest", "b_N", "R", "mask", "m_E", "m_U", "r", *_INSIDE])
 
 NOTATIONS: Final = ("row", "paper", "transformerlens")
 # TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
@@ -148,9 +148,34 @@ def _bare(latex: str) -> str:
 
 def _default(glyph: str, notation: str) -> Name:
     text = SHORTER.get(glyph, glyph) if notation == "transformerlens" else glyph
-    if glyph not in _GLYPHS:
+    if re.fullmatch(r"X\d+", glyph) and glyph not in _GLYPHS:
         return Name(text, f"X_{{{glyph[1:]}}}")  # X1, X2, ... are the streams after so many layers
+    if glyph not in _GLYPHS:
+        return spelled(glyph)  # a readout or source that somebody named
     return Name(text, _GLYPHS[glyph])
+
+
+def symbol_called(name: str) -> bool:
+    """Whether a symbol of the algebra has that name in text notation.
+
+    >>> symbol_called("W_OV"), symbol_called("probe")
+    (True, False)
+    """
+    return name in _GLYPHS or name in SHORTER.values()
+
+
+def printed_like(name: str) -> str:
+    """Which symbol of the algebra is printed like a name that somebody gives, if any; ValueError where it cannot be.
+
+    >>> printed_like("M"), printed_like("probe")
+    ('mlp', '')
+    """
+    own = spelled(name)
+    for glyph in (*_GLYPHS, *SHORTER.values(), "W_pos"):
+        printed = _default(glyph, "row") if glyph in _GLYPHS else Name(glyph, glyph)
+        if own.text == printed.text or _bare(own.latex) == _bare(printed.latex):
+            return glyph
+    return ""
 
 
 ROW: Final = Notation()

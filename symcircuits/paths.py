@@ -242,7 +242,8 @@ def _taken(branches: tuple[Branch, ...], chosen: set[Head]) -> Branch | None:
 
 
 def _source_rank(source: Source) -> int:
-    return SOURCE_ORDER.index(source.kind) if source.kind in SOURCE_ORDER else len(SOURCE_ORDER)
+    kind = "mlp" if source.own or source.kind == "rest" else source.kind  # where the MLPs stand, as in the program
+    return SOURCE_ORDER.index(kind) if kind in SOURCE_ORDER else len(SOURCE_ORDER)
 
 
 def _tally(bits: Iterator[int]) -> BitCounts:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from symcircuits.algebra import Factor, Index, Space, Symbol
 from symcircuits.architecture import FINAL, Architecture, Head, as_head
+from symcircuits.attachments import Reading
 
 __all__ = [
-    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "mask", "mlp_bias", "mlp_out",
-    "mlp_readout", "norm", "pattern", "readout", "rotation", "stream_program", "weight",
+    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "first_layer", "mask", "mlp_bias",
+    "mlp_out", "mlp_readout", "norm", "pattern", "readout", "rotation", "stream_program", "weight",
 ]  # fmt: skip
 
 
@@ -43,8 +44,15 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """The kind: ``embed``, ``pos``, ``b_V``, ``b_O``, ``b_Q``, ``b_K`` or ``b_U``."""
+        """The kind: ``embed``, ``pos``, ``b_V``, ``b_O``, ``b_Q``, ``b_K`` or ``b_U``; of one's own its name."""
+        if self.own:
+            return self.name
         return self.name.partition("[")[0]
+
+    @property
+    def own(self) -> bool:
+        """Whether somebody set it apart and named it."""
+        return bool(self.core[0].symbol.own)
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -87,7 +95,8 @@ Program = tuple[Layer, ...]
 class Readout:
     """What is expanded: one program for logits or the stream, two (query, key) for the scores of a head.
 
-    ``target`` is ``"logits"``, ``"stream"`` or ``"scores:L1H0"``; ``scale`` the label of the score scale, if any.
+    ``target`` is ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``; ``scale`` the label of the score
+    scale, if any.
     """
 
     architecture: Architecture
@@ -252,13 +261,38 @@ def mlp_bias(layer: int) -> tuple[Factor, ...]:
 
 
 # --------------------------------------------------------------------------------------------- programs
+def first_layer(arch: Architecture, n_layers: int) -> int:
+    """The layer from which the stream up to ``n_layers`` is written: that where it is split, if it is by then, or 0."""
+    return 0 if arch.split is None or arch.split > n_layers else arch.split
+
+
 def stream_program(arch: Architecture, n_layers: int) -> Program:
-    """The layers that write the residual stream up to ``n_layers``: embedding, then attention (and MLP) layers."""
+    """The layers that write the residual stream up to ``n_layers``: embedding, then attention (and MLP) layers.
+
+    Where the stream is split into sources of one's own and the rest, these stand in the place of all before.
+    """
+    start = first_layer(arch, n_layers)
     sources = [Source("embed", embedding(), scales=_there(arch, "m_E"))]
     if arch.positions == "standard":
         sources.append(Source("pos", (Factor(_position_symbol(_MODEL, _CONTEXT)),)))
+    if arch.split == start:
+        sources = _split(arch, "stream", start, start)
+    sources += _own(arch, "added", start, start)
     layers = [Layer((), tuple(sources), skip=False)]
-    return tuple(layers + [_block(arch, layer) for layer in range(n_layers)])
+    return tuple(layers + [_block(arch, layer) for layer in range(start, n_layers)])
+
+
+def _own(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:
+    """The sources of one's own of that kind, as they are written at a point of the stream."""
+    sides = Index(_CONTEXT, False, point), _model(point)
+    return [Source(p.name, (Factor(Symbol(p.name, "", *sides, own="part")),)) for p in arch.parts_of(of, layer)]
+
+
+def _split(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:
+    """The sources into which the stream, or what an MLP writes, is split, and the rest of it."""
+    label = f"{'M' if of == 'mlp' else 'L'}{layer}"
+    rest = Symbol("rest", label, Index(_CONTEXT, False, point), _model(point))
+    return [*_own(arch, of, layer, point), Source(rest.text, (Factor(rest),))]
 
 
 def _position_symbol(space: Space, context: Space) -> Symbol:
@@ -272,11 +306,7 @@ def mlp_readout(arch: Architecture, layer: int) -> Readout:
     >>> [len(side) for side in mlp_readout(transformer((1,), mlps=True, bilinear=True), 0).sides]
     [3, 3]
     """
-    point = layer if arch.parallel else layer + 1
-    program = stream_program(arch, layer)
-    if not arch.parallel:
-        heads = _block(arch, layer)
-        program += (Layer(heads.branches, tuple(s for s in heads.sources if s.kind != "mlp")),)
+    program, point = _before_mlp(arch, layer)
     read = norm(arch, f"M{layer}" if arch.norm else "", point)
     sides = []
     for kind in ("in", "gate"):
@@ -293,8 +323,17 @@ def _there(arch: Architecture, multiplier: str) -> tuple[str, ...]:
     return (multiplier,) if multiplier in arch.multipliers else ()
 
 
-def _block(arch: Architecture, layer: int) -> Layer:
-    """One layer: its heads, and the sources that it adds (biases, those inside its heads too, its MLP's output)."""
+def _before_mlp(arch: Architecture, layer: int) -> tuple[Program, int]:
+    """What writes the stream that the MLP of a layer reads, and its point."""
+    program = stream_program(arch, layer)
+    return (program, layer) if arch.parallel else ((*program, _block(arch, layer, whole=False)), layer + 1)
+
+
+def _block(arch: Architecture, layer: int, whole: bool = True) -> Layer:
+    """One layer: its heads, and the sources that it adds (biases, those inside its heads too, its MLP's output).
+
+    ``whole``: with what comes after the heads, the MLP and sources that are added.
+    """
     branches, sources = [], []
     read, r = norm(arch, arch.norm_label(layer), layer), _there(arch, f"r[L{layer}]")
     for head in arch.layer_heads(layer):
@@ -308,9 +347,16 @@ def _block(arch: Architecture, layer: int) -> Layer:
             sources.append(Source(f"b_V[{shared}]", core, (a,), (w_o,), head, r))
     if f"b_O[L{layer}]" in arch.biases:
         sources.append(Source(f"b_O[L{layer}]", _bias("b_O", f"L{layer}", _model(layer + 1)), scales=r))
-    if layer in arch.mlps:
+    if arch.parts_of("mlp", layer) and f"r[M{layer}]" in arch.multipliers:
+        raise ValueError(
+            f"what the MLP of layer {layer} writes has a multiplier, so it cannot be split into sources yet"
+        )
+    if whole and arch.parts_of("mlp", layer):
+        sources += _split(arch, "mlp", layer, layer + 1)
+    elif whole and layer in arch.mlps:
         output = Symbol("mlp", f"L{layer}", Index(_CONTEXT, False, layer + 1), _model(layer + 1))
         sources.append(Source(output.text, (Factor(output),), scales=_there(arch, f"r[M{layer}]")))
+    sources += _own(arch, "added", layer + 1, layer + 1) if whole else []
     return Layer(tuple(branches), tuple(sources))
 
 
@@ -341,8 +387,19 @@ def _side_program(arch: Architecture, head: Head, side: str) -> Program:
     return (*program, _reading(read, w, tuple(more)), *last)
 
 
+def _read_by(arch: Architecture, reading: Reading) -> Readout:
+    """A readout of one's own: ``X probe^T``, or ``D X C diag(gain) probe^T + 1 b_N^T probe^T`` through a norm."""
+    point, program = reading.layer, stream_program(arch, reading.layer)
+    if reading.at == "mlp":
+        program, point = _before_mlp(arch, reading.layer)
+    read = norm(arch, reading.norm, point) if reading.norm else Norm("")
+    row = Index(Space("readout", reading.name))
+    probe = Symbol(reading.name, "", row, Index(read.model, True, point), own="read")
+    return Readout(arch, f"readout:{reading.name}", ((*program, _reading(read, probe, ())),))
+
+
 def readout(arch: Architecture, target: str) -> Readout:
-    """The readout of that name: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``; ValueError otherwise.
+    """The readout of that name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``; else ValueError.
 
     >>> from symcircuits.architecture import attention_only
     >>> len(readout(attention_only((3, 3)), "scores:L1H0").sides)
@@ -365,4 +422,7 @@ def readout(arch: Architecture, target: str) -> Readout:
         head = arch.head(which)
         sides = (_side_program(arch, head, "Q"), _side_program(arch, head, "K"))
         return Readout(arch, f"scores:{head}", sides, head.label if arch.scale else "")
-    raise ValueError(f'unknown target {target!r}; the targets are "logits", "stream" and "scores:L1H0" (any head)')
+    if kind == "readout" and which:
+        return _read_by(arch, arch.reading(which))
+    own = "".join(f', "readout:{r.name}"' for r in arch.readings)
+    raise ValueError(f'unknown target {target!r}; the targets are "logits", "stream" and "scores:L1H0" (any head){own}')

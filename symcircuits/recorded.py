@@ -314,6 +314,12 @@ def _compared(name: str, recorded: Array, dtype: str, unit: float, ours: _Ours) 
         allowed = np.broadcast_to(ours.allowed, shape)
         if not name.endswith("premask") and (theirs[~allowed] > _LOW).any():
             return wrong("it has scores where the model's mask leaves none")
+        if (
+            name.endswith("hook_attn_scores")
+            and (theirs[allowed] < _LOW).any()
+            and ours.values[0][allowed].min() > _LOW
+        ):
+            return wrong("it masks keys that the model lets through (padded tokens, or another mask)")
     if not np.isfinite(theirs[allowed]).all():
         return wrong(f"it holds numbers that are not finite{_overflow(dtype)}")
     bound = np.broadcast_to(64 * unit * (1 + max(ours.order[0], 0)) * ours.size, shape)[allowed]

@@ -11,12 +11,23 @@ import numpy.typing as npt
 
 from symcircuits.compact import compact
 from symcircuits.evaluation import Values, evaluate, reference
-from symcircuits.expansion import Term
+from symcircuits.expansion import Expansion, Term
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
 from symcircuits.polynomials import unfrozen
 
-__all__ = ["SizedTerm", "Target", "columns", "largest", "place", "read_target", "remainder", "sized", "totals"]
+__all__ = [
+    "SizedTerm",
+    "Target",
+    "by_degree",
+    "columns",
+    "largest",
+    "place",
+    "read_target",
+    "remainder",
+    "sized",
+    "totals",
+]
 
 Array = npt.NDArray[Any]
 Told = Callable[[str, int, int], None] | None
@@ -42,7 +53,9 @@ class Target:
     """The chosen logit: batch row, position (from 0) and output token; no token for a model without unembedding.
 
     ``value``: the logit, before a soft cap if logits have one (terms add up to that).
-    ``against``: the second token of a logit difference, if one was chosen; ``difference``: logit[token] minus that.
+    ``readout``: the name of the readout of one's own that is looked at in place of the logits; ``token`` is then the
+    number of one of its directions. ``against``: the second token of a logit difference, if one was chosen;
+    ``difference``: logit[token] minus that.
     """
 
     row: int
@@ -51,6 +64,7 @@ class Target:
     value: float | None
     against: int | None = None
     difference: float | None = None
+    readout: str = ""
 
     @property
     def tokens(self) -> list[int]:
@@ -81,8 +95,10 @@ def place(name: str, i: Any, size: int, negative: bool = True) -> int:
     return number % size
 
 
-def read_target(run: Run, row: int, position: int, token: int | None, against: int | None) -> Target:
-    """The chosen logit, or difference of logits; ValueError on a choice that does not exist."""
+def read_target(run: Run, row: int, position: int, token: int | None, against: int | None, readout: str = "") -> Target:
+    """The chosen logit, or difference of logits, or the same of a readout; ValueError on what does not exist."""
+    if readout:
+        return _read_readout(run, readout, row, position, token, against)
     shape = np.shape(run.tokens)
     row = place("row", row, shape[0] if len(shape) == 2 else 1)
     position = place("position", position, shape[-1])
@@ -101,6 +117,21 @@ def read_target(run: Run, row: int, position: int, token: int | None, against: i
     return Target(row, position, token, float(logits[token]), against, float(logits[token] - logits[against]))
 
 
+def _read_readout(run: Run, name: str, row: int, position: int, direction: int | None, against: int | None) -> Target:
+    """The chosen direction of a readout (that of the largest value), or the difference of two."""
+    shape, values = np.shape(run.tokens), run.readouts[name]
+    row = place("row", row, shape[0] if len(shape) == 2 else 1)
+    position = place("position", position, shape[-1])
+    found = values[row, position] if len(shape) == 2 else values[position]
+    chosen = int(np.argmax(np.abs(found))) if direction is None else place("direction", direction, len(found), False)
+    if against is None:
+        return Target(row, position, chosen, float(found[chosen]), readout=name)
+    other = place("the direction against", against, len(found), negative=False)
+    if other == chosen:
+        raise ValueError(f"the difference of direction {chosen} with itself is 0; choose two directions")
+    return Target(row, position, chosen, float(found[chosen]), other, float(found[chosen] - found[other]), name)
+
+
 def sized(value: Array, target: Target) -> dict[str, Any]:
     """Norm, contribution and, where two tokens were chosen, difference of a sum of terms."""
     contribution, difference = target.at(value)
@@ -111,23 +142,34 @@ def sized(value: Array, target: Target) -> dict[str, Any]:
 def totals(values: Values, target: Target) -> dict[str, dict[Any, dict[str, Any]]]:
     """Size of the sum of the terms of each order and composition type.
 
-    Of models that are polynomials also by degree, patterns and MLPs multiplied out, up to a degree of ``MAX_DEGREE``.
+    Of models that are polynomials, and to which nothing is attached, also by degree, patterns and MLPs multiplied out,
+    up to a degree of ``MAX_DEGREE``.
     """
     e = values.expansion
-
-    def of(sums: Mapping[Any, Array], counts: Mapping[Any, int]) -> dict[Any, dict[str, Any]]:
-        return {k: {"count": n, **sized(sums[k], target)} for k, n in counts.items()}
-
     found = {
-        "order": of(values.by_order(), e.counts_by_order()),
-        "composition": of(values.by_composition(), e.counts_by_composition()),
+        "order": _sized_all(values.by_order(), e.counts_by_order(), target),
+        "composition": _sized_all(values.by_composition(), e.counts_by_composition(), target),
     }
-    if not e.architecture.polynomial:
-        return found
-    terms = unfrozen(e)
+    degrees = by_degree(e, values.run, target)
+    return found | {"degree": degrees} if degrees else found
+
+
+def by_degree(expansion: Expansion, run: Run, target: Target) -> dict[Any, dict[str, Any]]:
+    """Sizes by degree, of a model that is a polynomial of degree at most ``MAX_DEGREE``; of another none.
+
+    None either where something is attached to the model.
+    """
+    architecture = expansion.architecture
+    if not architecture.polynomial or architecture.attachments:
+        return {}
+    terms = unfrozen(expansion)
     if terms.max_degree > MAX_DEGREE:
-        return found
-    return found | {"degree": of(evaluate(terms, values.run).by_degree(), terms.counts_by_degree())}
+        return {}
+    return _sized_all(evaluate(terms, run).by_degree(), terms.counts_by_degree(), target)
+
+
+def _sized_all(sums: Mapping[Any, Array], counts: Mapping[Any, int], target: Target) -> dict[Any, dict[str, Any]]:
+    return {k: {"count": n, **sized(sums[k], target)} for k, n in counts.items()}
 
 
 def largest(values: Values, target: Target, top: int, sort: str, progress: Told) -> tuple[SizedTerm, ...]:

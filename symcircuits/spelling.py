@@ -12,6 +12,8 @@ import unicodedata
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from symcircuits.algebra import quoted
+
 __all__ = ["Name", "escaped", "spelled", "visible"]
 
 _LONGEST: Final = 40
@@ -41,7 +43,6 @@ _ACCENTS: Final = {
     "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
 }  # fmt: skip
 _PART: Final = re.compile(r"[A-Za-z0-9]+")
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)?")
 # What formulas and sentences hold beside the symbols of matrices: labels of heads and layers, streams, counts, the
 # letters of any matrix (W, b), of any two streams (x, y), of a layer and of the prime.
 _LABELS: Final = re.compile(r"[Ll]\d+(?:[Hh]\d+)?|[fghkq](?:_?\d+)?|[hqk]_l")
@@ -116,7 +117,7 @@ def spelled(name: str) -> Name:
         latex = _part(base) + (f"_{below}" if len(below) == 1 else f"_{{{below}}}" if below else "")
     else:
         latex = rf"\text{{{escaped(name, exact=True)}}}"
-    return Name(name if _PLAIN.fullmatch(name) else _quoted(name), latex)
+    return Name(visible(quoted(name)), latex)
 
 
 def _check_free(name: str) -> None:
@@ -140,9 +141,3 @@ def _part(part: str) -> str:
     if not _PART.fullmatch(part):
         return ""
     return part if len(part) == 1 or part.isdigit() else rf"\mathrm{{{part}}}"
-
-
-def _quoted(name: str) -> str:
-    """A name in quotation marks, so that no character of it reads as a part of the formula."""
-    inner = name.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{visible(inner)}"'

@@ -44,7 +44,8 @@ class _Expressions:
         if found is None:
             from sympy import Symbol, transpose
 
-            found = Symbol(factor.symbol.argument, commutative=False)
+            own = factor.symbol.own  # a name that somebody gave stands as it is written
+            found = Symbol(factor.symbol.text if own else factor.symbol.argument, commutative=False)
             self._letters[factor] = found = transpose(found) if factor.marked else found
         return found
 

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -398,7 +399,7 @@ def test_no_page_is_begun_that_cannot_be_written(cli: Cli, tmp_path: Path) -> No
     refused(cli(*words, str(tmp_path / "no" / "a.html")), "does not exist")
     (tmp_path / "a.html").write_text("whole")
     refused(cli(*words, str(tmp_path / "a.html"), "--head", "L7H0"), "there is no head L7H0")
-    refused(cli(*words, str(tmp_path / "a.html"), "--labels", str(tmp_path / "none")), "No such file")
+    refused(cli(*words, str(tmp_path / "a.html"), "--labels", str(tmp_path / "none")), "none: there is no such file")
     assert [f.name for f in tmp_path.iterdir()] == ["a.html"]
     assert (tmp_path / "a.html").read_text() == "whole"
 
@@ -517,7 +518,7 @@ def test_models_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
 
 OTHER = [
     (["count"], "the following arguments are required: --heads"),
-    (["explain", BIAS], "give --tokens 1,2,3, or a --reference FILE that holds tokens"),
+    (["explain", BIAS], "give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE that holds tokens"),
     (["explain"], "required: MODEL"),
     (["verify"], "give either --heads or a MODEL to verify"),
     (["verify", BIAS, "--heads", "2"], "give either --heads or a MODEL to verify"),
@@ -818,3 +819,22 @@ def test_check_says_what_it_cannot_read(formula: str, capsys: pytest.CaptureFixt
     ran = capsys.readouterr()
     assert ran.out == ""
     assert ran.err.startswith("symcircuits check: error: ")
+
+
+def test_what_is_said_cannot_speak_to_the_terminal(cli: Cli, data: Path, tmp_path: Path) -> None:
+    """A name of a folder, of a file to write or of what is not understood may hold anything."""
+    folder = tmp_path / "a\x1b[31mb\n<b>$\\evil{%_#&"
+    shutil.copytree(data / "tl_bias_s1", folder)
+    page = tmp_path / "x\x1b[2J.html"
+    for words, code in (
+        (["explain", folder, "--tokens", "1,2", "--top", "1", "--html", page], 0),
+        (["explain", folder, "--reference", folder / "reference.npz", "--top", "1"], 0),
+        (["verify", folder, "--reference", folder / "reference.npz", "--target", "logits"], 0),
+        (["explain", folder, "--tokens", "-1,2"], 2),
+        (["derive", folder], 2),
+    ):
+        found = cli(*map(str, words))
+        assert found.code == code, found.err
+        assert "\x1b" not in found.out + found.err
+    assert "\x1b" not in page.read_text("utf-8")
+    assert "<b>$" not in page.read_text("utf-8")

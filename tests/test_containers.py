@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save, save_file
 
 import symcircuits as sc
+from symcircuits.cli import main
 from symcircuits.loaders import files, tensorfile
 from symcircuits.loaders.files import read_weights
 from symcircuits.loaders.tensorfile import open_safetensors, read_safetensors
@@ -142,6 +143,23 @@ def test_a_large_file_is_mapped_and_not_copied(folder: Path, monkeypatch: pytest
     assert not any(w.any() for w in model.weights.values())
     shards(folder)
     assert "of weights stay in the file" in sc.load(folder).notes[-1]
+
+
+def test_what_reading_takes_is_said_first(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    words = ["explain", str(folder), "--tokens", "1,2", "--top", "1"]
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""  # small files need no word
+    big(folder, monkeypatch)
+    monkeypatch.setattr(files, "free_memory", lambda: 3 * 10**9)
+    said = "0.0 GB of weights: they stay in the file, reading them takes 0.0 GB of memory (3.0 GB are free)"
+    assert main(words) == 0
+    assert capsys.readouterr().err == f"{folder}: {said}\n"
+    shards(folder)
+    assert main(words) == 0
+    assert said in capsys.readouterr().err
+    (folder / INDEX).write_text('{"weight_map": ["../x.safetensors"]}')
+    assert main(words) == 2  # refused as ever
+    assert "an index has a weight_map from the names" in capsys.readouterr().err
 
 
 def test_a_mapped_file_needs_memory_for_what_is_widened_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,3 +401,20 @@ def test_a_real_file_of_torch(folder: Path, data: Path) -> None:
     torch.save({"model": weights, "evil": Tensor}, folder / "model.pt")
     with pytest.raises(ValueError, match="torch reads no tensors from this file"):
         sc.load(folder)
+
+
+def test_half_precision_that_overflows_is_named(folder: Path) -> None:
+    """On the way into the file, and in a run; never passed on silently."""
+    weights = {k: w.astype(np.float16) for k, w in load_file(folder / "model.safetensors").items()}
+    with np.errstate(over="ignore"):
+        stored = {**weights, "blocks.1.attn.W_V": (weights["blocks.1.attn.W_V"] * np.float16(6e4)) * np.float16(9e3)}
+    save_file(stored, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"W_V.* holds .*inf at .*float16 ends at 65504: it may have overflowed"):
+        sc.load(folder)
+    large = {k: np.full_like(w, 6e4) if ".W_" in k else w for k, w in weights.items()}
+    save_file(large, folder / "model.safetensors")
+    model = sc.load(folder)
+    with pytest.raises(ValueError, match=r"the scores of L1H0 leave the range of float32: .* try dtype float64"):
+        model.run([1, 2, 3], np.float32)
+    run = model.run([1, 2, 3])  # float64 holds them
+    assert all(np.isfinite(a).all() for a in (run.logits, *run.streams, *run.patterns.values()))

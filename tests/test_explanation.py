@@ -190,14 +190,25 @@ def test_error_and_bound_are_those_of_the_entry_with_the_largest_ratio(name: str
         check("stream", moved, size, True, streams=(*run.streams[:-1], x + moved))
     for head in (str(h) for h in arch.all_heads):
         read = run.streams[int(head[1])]
+        rows = np.sqrt((read**2).sum(-1))
+        if arch.positions == "shortformer":
+            rows = rows + np.sqrt((w["W_pos"][: x.shape[1]].astype(float) ** 2).sum(-1))
         read = read + w["W_pos"][: x.shape[1]].astype(float) if arch.positions == "shortformer" else read
         q, k = (read @ w[f"W_{m}_{head}"].T.astype(float) + w.get(f"b_{m}_{head}", 0) for m in "QK")
         lengths = [np.sqrt((v**2).sum(-1)) for v in (q, k)]
         f = found.model.score_scale[head] * lengths[0][..., :, None] * lengths[1][..., None, :]
+        f = np.maximum(f, found.model.score_scale[head] * made_of(rows, lengths, w, head) * int(head[1]) / 16)
         size = np.abs(mine.score_values[head]).sum(axis=0) + f
         moved = move(size)
         scores = {**run.scores, head: run.scores[head] + moved}
         check(f"scores:{head}", moved, size, np.isfinite(mine.scores[head]), scores=scores)
+
+
+def made_of(x: Any, lengths: list[Any], w: Any, head: str) -> Any:
+    """``|x_i||W_Q||k_j| + |q_i||x_j||W_K|``, which counts for each layer before."""
+    q, k = lengths
+    w_q, w_k = (np.sqrt((w[f"W_{m}_{head}"].astype(float) ** 2).sum()) for m in "QK")
+    return x[..., :, None] * w_q * k[..., None, :] + q[..., :, None] * x[..., None, :] * w_k
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -685,7 +696,7 @@ def test_the_json_holds_what_was_found(name: str) -> None:
     assert {t["composition"] for t in data["terms"]} <= {"none", "V"}
     assert data["remainder"] == found.remainder
     chosen = dataclasses.asdict(found.target)
-    assert (chosen.pop("against"), chosen.pop("difference")) == (None, None)
+    assert (chosen.pop("against"), chosen.pop("difference"), chosen.pop("readout")) == (None, None, "")
     assert data["target"] == chosen
 
 

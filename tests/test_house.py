@@ -31,6 +31,8 @@ LAYERS = (
     "memory",
     "labels",  # names of tokens, and how any text is made safe to show
     "progress",
+    "attachments",  # readouts and sources of one's own, described
+    "spread",  # mean and deviation of numbers that come one at a time
     "architecture",
     "programs",
     "arguments",
@@ -48,11 +50,13 @@ LAYERS = (
     "symbolic",
     "model",
     "tree",
+    "rounding",
     "factors",
     "polynomials",  # nothing held fixed: models without softmax, bilinear MLPs
     "evaluation",
     "compact",
     "closing",
+    "by_head",
     "positions",
     "margins",
     "score_parts",
@@ -63,7 +67,10 @@ LAYERS = (
     "derivation",
     "loaders",
     "recorded",
+    "tokenizing",
+    "prompts",
     "explanation",
+    "averages",
     "figures",
     "plot",
     "render",
@@ -72,13 +79,15 @@ LAYERS = (
     "__init__",  # the public names
     "book",
     "demo",
+    "attaching",  # readouts and sources as options
+    "many",  # what explain --prompts does
     "commands",
     "cli",
     "__main__",
 )
 
 # Objects that show themselves (latex(), text(), json(), in a notebook) import their renderer when asked to.
-SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation", "recorded"}
+SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation", "averages", "recorded"}
 
 # What a module may not import although it stands lower: a witness must not see the answer.
 FORBIDDEN = {

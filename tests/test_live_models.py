@@ -28,6 +28,12 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return self.array
 
+    def new_tensor(self, values: Any) -> "Tensor":
+        return Tensor(np.array(values))
+
+    def long(self) -> "Tensor":
+        return self
+
 
 class Live:
     """A stand-in for a HookedTransformer or a TransformerBridge."""
@@ -190,3 +196,112 @@ def test_biases_inside_a_gated_mlp_of_the_bridge_are_refused(data: Path) -> None
         from_arrays({**weights, **gates}, {**config, "gated_mlp": True})
     plain = {k: v for k, v in {**weights, **gates}.items() if not k.endswith("mlp.in.bias")}
     assert from_arrays(plain, {**config, "gated_mlp": True}).architecture.gated
+
+
+# ------------------------------------------------------------------ bridges around a model of Hugging Face
+WRAPPED = ["gpt2", "gpt2_by_layer", "gpt2_folded", "llama", "llama_folded", "mistral", "neox", "neox_serial", "qwen2"]
+
+
+class Wrapped:
+    """A stand-in for a bridge around a model; its logits are those that TransformerLens 4.3 gave (in float32)."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        self.weights = load_file(data / "tl4_wrapped" / f"{name}.safetensors")
+        told = json.loads((data / "tl4_wrapped" / f"{name}.json").read_text())
+        self.cfg, self.recorded, self.ran = dict(told["cfg"]), told["logits"], list[Any]()
+        self.inside = told["inside"]
+        self.original_model = SimpleNamespace(config=SimpleNamespace(to_dict=lambda: self.inside))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {k: Tensor(v) for k, v in self.weights.items()}
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        self.ran.append(tokens.array.tolist())
+        return Tensor(np.array([self.recorded[",".join(map(str, row))] for row in tokens.array], np.float32))
+
+
+def test_all_wrapped_models_are_looked_at(data: Path) -> None:
+    assert sorted(WRAPPED) == sorted(p.stem for p in (data / "tl4_wrapped").glob("*.json"))
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_wrapped_bridge_computes_what_it_computed(data: Path, name: str) -> None:
+    live = Wrapped(data, name)
+    model = sc.load(live)
+    assert live.ran == [[[1, 4, 7, 10, 2]]]
+    for tokens, logits in live.recorded.items():
+        found = model.run([int(t) for t in tokens.split(",")]).logits
+        assert np.abs(found - np.array(logits)).max() < 1e-6 * np.abs(logits).max() + 1e-6
+    assert sc.explain(model, [1, 2, 3, 4, 5]).ok
+
+
+def test_a_window_that_the_bridges_config_leaves_out(data: Path) -> None:
+    live = Wrapped(data, "mistral")
+    assert "sliding_window" not in live.cfg
+    assert sc.load(live).settings.windows == (3, 3)
+
+
+def test_square_weights_that_are_stored_turned_are_not_guessed(data: Path) -> None:
+    live = Wrapped(data, "gpt2_by_layer")
+    for name in ("attn.o", "mlp.in", "mlp.out", "attn.q"):
+        assert live.weights[f"blocks.0.{name}.weight"].shape == (8, 8)
+        other = Wrapped(data, "gpt2_by_layer")
+        other.weights[f"blocks.0.{name}.weight"] = other.weights[f"blocks.0.{name}.weight"].T.copy()
+        with pytest.raises(ValueError, match="the live model computes other logits than its weights and config say"):
+            sc.load(other)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("layer_norm_epsilon", 0.01), ("activation_function", "gelu"), ("scale_attn_by_inverse_layer_idx", False)],
+)
+def test_a_config_that_is_not_the_live_models_is_found(data: Path, key: str, value: Any) -> None:
+    live = Wrapped(data, "gpt2_by_layer")
+    live.inside[key] = value
+    with pytest.raises(ValueError, match=r"other logits .* \(off by .*; the largest is .*\): it may"):
+        sc.load(live)
+
+
+def test_a_live_model_that_cannot_be_run(data: Path) -> None:
+    live = Wrapped(data, "gpt2")
+    live.recorded = {}
+    with pytest.raises(ValueError, match="the live model could not be run to check what was read from it: KeyError"):
+        sc.load(live)
+    live.recorded = {"1,4,7,10,2": [[0.0]]}
+    with pytest.raises(ValueError, match="the live model gives no logits of its 11 output tokens"):
+        sc.load(live)
+
+
+def test_wrapped_bridges_that_are_refused(data: Path) -> None:
+    live = Wrapped(data, "gpt2")
+    live.cfg["architecture"] = "OPTForCausalLM"
+    with pytest.raises(Unsupported, match=r"a bridge around a OPTForCausalLM cannot be read: .* GPT2LMHeadModel, "):
+        sc.load(live)
+    live = Wrapped(data, "llama")
+    live.inside["rope_parameters"] = {"rope_type": "llama3", "factor": 8.0}
+    with pytest.raises(Unsupported, match="scaled rotary positions"):
+        sc.load(live)
+    live = Wrapped(data, "llama")
+    live.inside["novelty"] = 3
+    with pytest.raises(ValueError, match=r"keys that are not known here .*: novelty = 3"):
+        sc.load(live)
+    live.original_model = None  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"without the config of that model \(original_model.config\)"):
+        sc.load(live)
+
+
+def test_stored_weights_of_a_wrapped_bridge_are_not_guessed(data: Path) -> None:
+    live = Wrapped(data, "gpt2")
+    with pytest.raises(Unsupported, match="the weights of a bridge around a GPT2LMHeadModel, whose names do not tell"):
+        from_arrays(live.weights, live.cfg)
+    inner = {f"transformer.{n}._original_component.weight": np.ones((2, 2)) for n in ("wte", "h.0.attn.c_attn")}
+    with pytest.raises(Unsupported, match=r"wte._original_component.weight is one of the inner names of a bridge"):
+        from_arrays(inner, {"n_layer": 1})
+
+
+def test_a_scaling_of_angles_by_one_is_none(data: Path) -> None:
+    plain = sc.load(Live(data / "tl_rotary_s5"))
+    scaled = sc.load(Live(data / "tl_rotary_s5", lambda c: {**c, "rotary_scaling_factor": 1.0}))
+    assert np.array_equal(scaled.run([1, 2, 3]).logits, plain.run([1, 2, 3]).logits)
+    with pytest.raises(Unsupported, match=r"scaled rotary positions \(rotary_scaling_factor is 8.0\)"):
+        sc.load(Live(data / "tl_rotary_s5", lambda c: {**c, "rotary_scaling_factor": 8.0}))

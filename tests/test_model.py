@@ -312,6 +312,19 @@ def test_other_dtypes_are_refused(dtype: str) -> None:
         random_model(attention_only(())).run([0], dtype=dtype)
 
 
+@pytest.mark.parametrize("causal_window", [None, 2])
+def test_masked_weights_are_exactly_zero_however_low_real_scores_are(causal_window: int | None) -> None:
+    """A mask of a finite number, -1e5 say, would let keys through that have no score as low as the real ones."""
+    arch = attention_only((1,), biases=["b_Q"])
+    model = random_model(arch, settings=Settings(windows=(causal_window,)))
+    weights = dict(model.weights) | {"b_Q_L0H0": np.full(4, 1e30)}
+    low = Model(arch, weights, model.score_scale, settings=model.settings).run([1, 2, 3, 4])
+    assert low.scores["L0H0"][np.isfinite(low.scores["L0H0"])].min() < -1e25
+    seen = np.tril(np.ones((4, 4), bool)) & np.triu(np.ones((4, 4), bool), 1 - (causal_window or 9))
+    assert (low.patterns["L0H0"][~seen] == 0).all()
+    assert np.allclose(low.patterns["L0H0"].sum(axis=-1), 1)
+
+
 def test_numbers_that_leave_the_range_are_an_error() -> None:
     model = random_model(attention_only((1, 1)), weight_scale=1e12)
     assert model.run([1, 2]).logits is not None

@@ -208,7 +208,11 @@ def test_the_first_layer_that_differs_is_named(model: Any, arrays: dict[str, Any
         ("logits", lambda a: np.where(a > 0, np.nan, a), "it holds numbers that are not finite"),
         ("logits", lambda a: (a * 1e5).astype("float16"), "finite; float16 ends at 65504, so it may have overflowed"),
         ("blocks.0.attn.hook_attn_scores", lambda a: np.where(a == -np.inf, 0, a), "scores where the model's mask"),
-        ("blocks.0.attn.hook_attn_scores", lambda a: np.full_like(a, -np.inf), "it holds numbers that are not finite"),
+        ("blocks.0.attn.hook_attn_scores", lambda a: np.full_like(a, -np.inf), "it masks keys that the model lets"),
+        ("blocks.1.attn.hook_attn_scores", lambda a: np.where(np.arange(9) < 2, -np.inf, a), "(padded tokens, or an"),
+        ("blocks.1.attn.hook_attn_scores", lambda a: np.where(np.arange(9) < 2, -1e5, a), "it masks keys that the"),
+        ("blocks.0.attn.hook_attn_scores", lambda a: np.where(a > 0, np.nan, a), "it holds numbers that are not"),
+        ("blocks.0.attn.hook_pattern", lambda a: np.where(a > 0.5, np.nan, a), "it holds numbers that are not finite"),
     ],
 )  # fmt: skip
 def test_an_array_that_cannot_be_compared_differs(
@@ -252,7 +256,7 @@ def test_another_mask_is_seen(data: Path) -> None:
     other = sc.from_arrays(weights, {**config, "attention_dir": "bidirectional"})
     found = sc.compare_with_reference(other, folder / "reference.npz")
     assert found.first is not None
-    assert found.first.what == "it holds numbers that are not finite"  # minus infinity, where the model has a score
+    assert found.first.what == "it masks keys that the model lets through (padded tokens, or another mask)"
     back = everything_of_attention(other.run(recorded(data, "tl_plain_s0")["tokens"]))
     found = sc.compare_with_reference(sc.load(folder), back)
     assert found.first is not None
@@ -264,6 +268,14 @@ def everything_of_attention(run: Run) -> dict[str, Any]:
     heads = [str(h) for h in run.model.architecture.layer_heads(0)]
     scores, patterns = (np.stack([a[h] for h in heads], axis=-3) for a in (run.scores, run.patterns))
     return {"tokens": run.tokens, "blocks.0.attn.hook_attn_scores": scores, "blocks.0.attn.hook_pattern": patterns}
+
+
+def test_names_from_a_file_cannot_speak_to_the_terminal(model: Any, arrays: dict[str, Any]) -> None:
+    named = replace(model, name="evil\x1b[31m\nname")
+    text = sc.compare_with_reference(named, {**arrays, "no\x1b[2Jne": np.ones(1)}).text()
+    assert "\x1b" not in text
+    assert r"evil\x1b[31m\nname" in text
+    assert r"no\x1b[2Jne" in text
 
 
 def test_a_reference_in_which_nothing_is_known(model: Any, tmp_path: Path) -> None:

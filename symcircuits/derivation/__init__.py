@@ -156,6 +156,9 @@ def derive(
     (True, ['substitution', 'distributing', 'collecting by composition type'])
     """
     chosen = as_notation(notation, symbols)  # a bad name is refused before the work
+    if architecture.attachments:
+        one = architecture.attachments[0]
+        raise ValueError(f"derivations are of models to which nothing is attached ({one}); expand and verify take both")
     frame = make_frame(architecture, target, form)
     laboratory = Laboratory(frame, seed)
     steps = tuple(laboratory.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))

@@ -20,6 +20,7 @@ from symcircuits.loaders.llama import LLAMA
 from symcircuits.loaders.neox import NEOX
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
+from symcircuits.loaders.wrapped import check_computes, is_wrapped, read_wrapped
 from symcircuits.memory import gigabytes
 from symcircuits.model import Model
 from symcircuits.rings import Array
@@ -35,10 +36,11 @@ def load(path: str | os.PathLike[str] | Any) -> Model:
     The folder holds ``config.json`` and one of ``model.safetensors``, ``model.npz``, ``model.safetensors.index.json``
     with its shards, or (read by torch, extra ``torch``) ``pytorch_model.bin``, ``model.pt``; the layouts are those of
     ``LAYOUTS``. A live model is anything with ``state_dict()`` and ``cfg``, such as a HookedTransformer or a
-    TransformerBridge of TransformerLens; it is not imported, and its weights are copied. Raises ValueError that names
-    the file and what is wrong (missing, truncated or foreign files, weights that are missing, unknown, of the wrong
-    shape or not finite, a config that contradicts the weights), and its subclass :class:`Unsupported` for a model that
-    needs what is not built, by name.
+    TransformerBridge of TransformerLens; it is not imported, and its weights are copied. A bridge around a model of
+    Hugging Face (see :mod:`symcircuits.loaders.wrapped`) is run on a few tokens, to check what was read. Raises
+    ValueError that names the file and what is wrong (missing, truncated or foreign files, weights that are missing,
+    unknown, of the wrong shape or not finite, a config that contradicts the weights), and its subclass
+    :class:`Unsupported` for a model that needs what is not built, by name.
 
     >>> load("no/such/model")
     Traceback (most recent call last):
@@ -77,11 +79,17 @@ def _read_live(model: Any) -> Model:
     config: Any = said if isinstance(said, Mapping) else getattr(said, "__dict__", None)
     if config is None:
         raise ValueError(f"the cfg of this model is a {type(model.cfg).__name__}, which has no keys to read")
-    name = config.get("model_name")
-    arrays = {str(key): as_array(value) for key, value in model.state_dict().items()}
+    tensors = {str(key): value for key, value in model.state_dict().items()}
+    arrays = {key: as_array(value) for key, value in tensors.items()}
     copies = {key: array.copy() for key, (array, _) in arrays.items()}
     stored = Stored(copies, {key: dtype for key, (_, dtype) in arrays.items()})
-    return _read(stored, config, name if isinstance(name, str) and name else "model")
+    given = config.get("model_name")
+    name = given if isinstance(given, str) and given else "model"
+    if not is_wrapped(config, list(tensors)):
+        return _read(stored, config, name)
+    found = read_wrapped(stored, config, getattr(getattr(model, "original_model", None), "config", None), name)
+    check_computes(model, next(iter(tensors.values())), found)
+    return found
 
 
 def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str = "model") -> Model:
@@ -105,6 +113,14 @@ def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str
 
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
+    inner = next((n for n in stored.weights if "_original_component" in n), None)
+    if inner is not None:
+        what = "the inner names of a bridge"
+        raise Unsupported(
+            f"{inner} is one of {what}, which hold its weights several times; load the live bridge (load(bridge)), or "
+            "the files of the model inside it in its own layout",
+            (what,),
+        )
     for layout in LAYOUTS:
         if layout.recognises(stored.weights):
             return layout.read(stored, config, name)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from symcircuits.architecture import SOURCE_BIASES, Architecture, possible_biases
 from symcircuits.model import Model, Settings
 from symcircuits.rings import Array
+from symcircuits.spelling import visible
 
 __all__ = ["argument", "assemble", "dropped_note", "half_precision_note"]
 
@@ -48,7 +49,9 @@ def assemble(
 def dropped_note(dropped: Sequence[str]) -> list[str]:
     """Which names of a file were no weights: masks and the like."""
     more = f" and {len(dropped) - 4} more" if len(dropped) > 4 else ""
-    return [f"buffers that are no weights were dropped: {', '.join(dropped[:4])}{more}"] if dropped else []
+    return (
+        [f"buffers that are no weights were dropped: {', '.join(map(visible, dropped[:4]))}{more}"] if dropped else []
+    )
 
 
 def half_precision_note(dtypes: Sequence[str]) -> list[str]:

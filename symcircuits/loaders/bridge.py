@@ -21,7 +21,9 @@ from symcircuits.loaders.transformerlens import TRANSFORMERLENS
 from symcircuits.model import Model
 from symcircuits.rings import Array
 
-__all__ = ["BRIDGE"]
+__all__ = ["BRIDGE", "NATIVE"]
+
+NATIVE = "TransformerLensNative"  # what the config of a native bridge has as its architecture
 
 _ENDS = {"embed.weight": "embed.W_E", "pos_embed.weight": "pos_embed.W_pos", "unembed.bias": "unembed.b_U"}
 
@@ -42,6 +44,7 @@ def _recognises(names: Iterable[str]) -> bool:
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     settings = Config(config)
+    _refuse_wrapped(config.get("architecture"))
     heads, shared = settings.size("n_heads", 1), settings.size("n_key_value_heads", 1)
     if heads is None:
         raise ValueError("n_heads is not in the config, and the weights alone do not tell it")
@@ -72,6 +75,16 @@ def _as_computed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         said["attn_scale"] = None
     shown = [f"{key}, which is {Config(config).shown(key)}" for key in unread]
     return said, [f"a native model of TransformerLens 4 does not look at {what}" for what in shown]
+
+
+def _refuse_wrapped(architecture: Any) -> None:
+    """A bridge around another model has these names too, but stores some weights turned, which names do not tell."""
+    if architecture not in (None, NATIVE):
+        raise Unsupported(
+            f"these are the weights of a bridge around a {architecture}, whose names do not tell how each is stored; "
+            "load the live bridge (load(bridge)), or the files of that model in its own layout",
+            (f"the stored weights of a bridge around a {architecture}",),
+        )
 
 
 def _renamed(name: str, w: Array, heads: int, shared: int) -> tuple[str, Array]:

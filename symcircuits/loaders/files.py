@@ -17,7 +17,16 @@ from symcircuits.loaders.tensorfile import check_memory, mapped, open_safetensor
 from symcircuits.memory import free_memory, gigabytes
 from symcircuits.rings import Array
 
-__all__ = ["Stored", "check_file", "read_config", "read_model_files", "read_npz", "read_safetensors", "read_weights"]
+__all__ = [
+    "Stored",
+    "announced",
+    "check_file",
+    "read_config",
+    "read_model_files",
+    "read_npz",
+    "read_safetensors",
+    "read_weights",
+]
 
 WEIGHT_FILES = ("model.safetensors", "model.npz", "model.safetensors.index.json")
 # Read only where none of the others is there: many folders hold the same weights twice.
@@ -32,6 +41,25 @@ def read_model_files(path: Path) -> tuple[Stored, dict[str, Any]]:
     """
     weights, config = _find(path)
     return read_weights(weights), read_config(config)
+
+
+def announced(path: Path) -> str:
+    """What reading a model takes, to be said before it starts; empty where its files are small, or no safetensors.
+
+    Raises ValueError as :func:`read_model_files` does.
+    """
+    weights, _ = _find(path)
+    index = read_config(weights).get("weight_map") if weights.name.endswith(_INDEX) else {"": weights.name}
+    names = {n for n in index.values() if isinstance(n, str)} if isinstance(index, dict) else set()
+    places = [weights.parent / name for name in names if Path(name).name == name and name.endswith(".safetensors")]
+    files = [open_safetensors(place) for place in places if place.is_file()]
+    if not files or not mapped(files):
+        return ""
+    size, copied, free = sum(f.bytes_held for f in files), sum(f.bytes_copied(True) for f in files), free_memory()
+    there = f" ({gigabytes(free)} are free)" if free is not None else ""
+    return (
+        f"{gigabytes(size)} of weights: they stay in the file, reading them takes {gigabytes(copied)} of memory{there}"
+    )
 
 
 def _find(path: Path) -> tuple[Path, Path]:

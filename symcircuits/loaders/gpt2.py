@@ -24,9 +24,9 @@ from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["GPT2"]
+__all__ = ["GPT2", "READ"]
 
-_READ = (
+READ = (
     "activation_function", "layer_norm_epsilon", "n_embd", "n_head", "n_inner", "n_layer", "n_positions",
     "scale_attn_by_inverse_layer_idx", "scale_attn_weights", "vocab_size",
 )  # fmt: skip
@@ -39,7 +39,7 @@ def _recognises(names: Iterable[str]) -> bool:
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     settings = Config(config)
-    hf.check_keys(settings, _READ, ("gpt2",))
+    hf.check_keys(settings, READ, ("gpt2",))
     layers, heads, d_model = hf.needed(settings, "n_layer", "n_head", "n_embd")
     prefix = "transformer." if any(n.startswith("transformer.") for n in stored.weights) else ""
     dropped = [n for n in stored.weights if _BUFFERS.search(n)]

@@ -28,9 +28,9 @@ from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["LLAMA"]
+__all__ = ["LLAMA", "READ", "windows_of"]
 
-_READ = (
+READ = (
     "attention_bias", "head_dim", "hidden_act", "hidden_size", "intermediate_size", "layer_types",
     "max_position_embeddings", "mlp_bias", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
     "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "vocab_size",
@@ -52,7 +52,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     if kind is None:
         raise ValueError("model_type is not in the config, and these names are those of several kinds of models")
     more = {"granite": _MULTIPLIERS, "gemma": ("hidden_activation",)}.get(str(kind), ())
-    hf.check_keys(settings, (*_READ, *more), _KINDS)
+    hf.check_keys(settings, (*READ, *more), _KINDS)
     gemma = kind == "gemma"
     layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
     shared = settings.size("num_key_value_heads", 1) or heads
@@ -75,7 +75,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     notes += dropped_note(dropped)
     rotary = hf.rotary_of(settings, d_head, 1.0, "partial_rotary_factor", "rope_theta")
     eps, act = hf.epsilon(settings, "rms_norm_eps", 1e-6), _activation(settings, gemma)
-    rules = Settings(eps, act, rotary, _windows(settings, str(kind), layers))
+    rules = Settings(eps, act, rotary, windows_of(settings, str(kind), layers))
     described = transformer(
         [heads] * layers, groups=[shared] * layers, norm="RMS", mlps=layers > 0, gated=layers > 0,
         positions="rotary",
@@ -123,7 +123,7 @@ def _multipliers(config: Config, kind: str, layers: int, d_model: int) -> dict[s
     return {"m_E": embedding, **added, "m_U": 1 / divisor}
 
 
-def _windows(config: Config, kind: str, layers: int) -> tuple[int | None, ...]:
+def windows_of(config: Config, kind: str, layers: int) -> tuple[int | None, ...]:
     """How many keys the queries of each layer see; Mistral's window is 4096 where the config does not say.
 
     Qwen2 has its own switch, LLaMA no window.

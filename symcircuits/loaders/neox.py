@@ -23,9 +23,9 @@ from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["NEOX"]
+__all__ = ["NEOX", "READ"]
 
-_READ = (
+READ = (
     "attention_bias", "hidden_act", "hidden_size", "intermediate_size", "layer_norm_eps", "max_position_embeddings",
     "num_attention_heads", "num_hidden_layers", "rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base",
     "rotary_pct", "use_parallel_residual", "vocab_size",
@@ -40,7 +40,7 @@ def _recognises(names: Iterable[str]) -> bool:
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     settings = Config(config)
-    hf.check_keys(settings, _READ, ("gpt_neox",))
+    hf.check_keys(settings, READ, ("gpt_neox",))
     layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
     prefix = _PREFIX if any(n.startswith(_PREFIX) for n in stored.weights) else ""
     dropped = [n for n in stored.weights if _BUFFERS.search(n)]

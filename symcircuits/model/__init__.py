@@ -4,9 +4,11 @@ Nothing here sees how the algebra describes a model (its branches and programs);
 description alone. ``weights`` says which weights there are, ``forward`` is the forward pass and ``attending`` what
 positions do in it, ``transformer`` holds the weights and the record of a run, ``edits`` runs it again with something
 changed, ``over_ring`` is the forward pass with patterns, norms and MLP outputs given, ``instances`` makes random models
-and changes of basis, ``folding`` moves gains into weights, ``tokens`` and ``checks`` say what is refused.
+and changes of basis, ``folding`` moves gains into weights, ``attached`` takes readouts and sources of one's own,
+``tokens`` and ``checks`` say what is refused.
 """
 
+from symcircuits.model.attached import Attachment, readout, source
 from symcircuits.model.attending import Rotary
 from symcircuits.model.edits import Edited, rerun
 from symcircuits.model.folding import fold
@@ -18,6 +20,7 @@ from symcircuits.model.transformer import Arrays, Model, Run
 from symcircuits.model.weights import weight_axes
 
 __all__ = [
-    "ACTIVATIONS", "Arrays", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "change_basis", "fold", "frozen",
-    "matrices_of", "matrix_names", "random_model", "read_tokens", "rerun", "weight_axes",
+    "ACTIVATIONS", "Arrays", "Attachment", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "change_basis",
+    "fold", "frozen", "matrices_of", "matrix_names", "random_model", "read_tokens", "readout", "rerun", "source",
+    "weight_axes",
 ]  # fmt: skip

@@ -21,13 +21,14 @@ class Edited:
     """What an edited forward pass gives: logits (None without unembedding), streams, patterns by head.
 
     ``products``: as of a :class:`~symcircuits.model.Run`, what score terms (and, under ``logits``, logit terms) add up
-    to where that is not what the model gives.
+    to where that is not what the model gives; ``readouts`` by name.
     """
 
     logits: Array | None
     streams: tuple[Array, ...]
     patterns: Mapping[str, Array]
     products: Mapping[str, Array]
+    readouts: Mapping[str, Array]
 
     @property
     def end(self) -> Array:
@@ -57,4 +58,4 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
         given[str(run.model.architecture.head(label))] = np.array(pattern, dtype=run.dtype)
     labels = {str(run.model.architecture.head(label)) for label in removed}
     found = _run(run.model, run.tokens, run.dtype, given, labels)
-    return Edited(found.logits, found.streams, found.patterns, found.products)
+    return Edited(found.logits, found.streams, found.patterns, found.products, found.readouts)

@@ -124,11 +124,17 @@ class Record:
     norms: dict[str, Array] = field(default_factory=dict)
     mlps: dict[str, Array] = field(default_factory=dict)
     streams: list[Array] = field(default_factory=list)
+    readouts: dict[str, Array] = field(default_factory=dict)
 
     def close(self) -> Record:
         """Make every array read-only: a record, in which what is changed would not change the rest."""
         kinds = (self.scores, self.patterns, self.products, self.results, self.masks, self.norms, self.mlps)
-        arrays: tuple[Any, ...] = (*(a for kind in kinds for a in kind.values()), *self.streams, self.logits)
+        arrays: tuple[Any, ...] = (
+            *self.readouts.values(),
+            *(a for kind in kinds for a in kind.values()),
+            *self.streams,
+            self.logits,
+        )
         for array in arrays:
             if array is not None:
                 array.flags.writeable = False
@@ -142,15 +148,18 @@ def forward(
     settings: Settings,
     tokens: npt.NDArray[np.int64],
     changes: Changes | None = None,
+    attached: Weights | None = None,
 ) -> Record:
     """Run the model on tokens ``[..., n]``, with changes if any; all weights in one dtype, which is the record's.
 
     ``scales``: the score scale of every head by its label, and the multipliers by name.
+    ``attached``: the arrays of readouts and sources, by argument name.
+
     Raises ValueError where numbers leave the range of the dtype, with the place.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by _finite, with the place
         pass_ = _Pass(architecture, w, scales, settings, tokens.shape[-1])
-        pass_.changes = changes or pass_.changes
+        pass_.changes, pass_.attached = changes or pass_.changes, attached or {}
         return pass_.run(tokens).close()
 
 
@@ -171,6 +180,7 @@ class _Pass:
     def __init__(self, architecture: Architecture, w: Weights, scales: Scales, settings: Settings, n: int) -> None:
         self.architecture, self.w, self.scales, self.settings = architecture, w, scales, settings
         self.record, self.n, self.changes = Record(), n, Changes()
+        self.attached: Weights = {}
         self.positions = w["W_pos"][:n] if "W_pos" in w else np.zeros((), dtype_of(w))
 
     def run(self, tokens: npt.NDArray[np.int64]) -> Record:
@@ -178,14 +188,14 @@ class _Pass:
         stream = self.times("m_E", embedded(self.w, tokens))
         if arch.positions == "standard":
             stream = stream + self.positions
-        record.streams.append(stream)
+        stream = self.reached(0, stream)
         for layer in range(arch.n_layers):
             after = self.attention(layer, stream)
             if layer in arch.mlps:
-                output = self.mlp(layer, stream if arch.parallel else after)
-                after = after + self.times(f"r[M{layer}]", output)
-            stream = _finite(after, f"the residual stream after layer {layer}")
-            record.streams.append(stream)
+                read = stream if arch.parallel else after
+                self.read_out("mlp", layer, read)
+                after = after + self.times(f"r[M{layer}]", self.mlp(layer, read))
+            stream = self.reached(layer + 1, _finite(after, f"the residual stream after layer {layer}"))
         if arch.unembed:
             logits = self.times("m_U", self.affine(self.normed(stream, FINAL), "W_U", "b_U"))
             logits = _finite(logits, "the logits")
@@ -198,6 +208,22 @@ class _Pass:
         """The multiplier of that name times an array; the array where there is none."""
         value = self.scales.get(multiplier)
         return x if value is None else np.asarray(x * x.dtype.type(value))
+
+    def reached(self, point: int, stream: Array) -> Array:
+        """The stream at a point, with what is added there; it is recorded, and read by the readouts that read there."""
+        for part in self.architecture.parts_of("added", point):
+            stream = stream + self.attached[part.argument]
+        self.record.streams.append(stream)
+        self.read_out("stream", point, stream)
+        return stream
+
+    def read_out(self, at: str, layer: int, stream: Array) -> None:
+        """What the readouts at this place read: ``Y probe^T``."""
+        for reading in self.architecture.readings:
+            if (reading.at, reading.layer) == (at, layer):
+                read = self.normed(stream, reading.norm) if reading.norm else stream
+                value = read @ transpose(self.attached[reading.argument])
+                self.record.readouts[reading.name] = _finite(value, f"the values of the readout {reading.name}")
 
     def normed(self, x: Array, label: str) -> Array:
         """The norm of every row; its ``1 / sigma`` is recorded."""

@@ -35,9 +35,9 @@ def random_model(
 
     Embeddings, positions and biases have variance 1, other weights 1 / (number of inputs), and W_O (W_out) also
     1 / (number of heads, or MLPs, of the model); gains are near 1; standard deviations are multiplied by
-    ``weight_scale``. ``d_mlp`` is 2 d_model when None; ``settings``: eps and activation. ``score_scale`` is
-    one number for all heads, 1 / sqrt(d_head) when None. The same arguments give the same model, another ``seed``
-    another one.
+    ``weight_scale``. Readouts of one's own get two directions, sources one row for all tokens. ``d_mlp`` is 2 d_model
+    when None; ``settings``: eps and activation. ``score_scale`` is one number for all heads, 1 / sqrt(d_head) when
+    None. The same arguments give the same model, another ``seed`` another one.
     Raises ValueError on a size below 1.
 
     >>> from symcircuits.architecture import attention_only
@@ -62,7 +62,9 @@ def random_model(
     weights |= {name: 1 + w / 4 for name, w in weights.items() if name.startswith("gain_")}
     multipliers = {name: 0.5 + i / 8 for i, name in enumerate(sorted(architecture.multipliers)) if i != 4}
     multipliers |= dict.fromkeys(architecture.multipliers - multipliers.keys(), 1.75)  # none of them is 1
-    more: dict[str, Any] = {"settings": settings or Settings(), "multipliers": multipliers}
+    attached = {r.name: rng.standard_normal((2, d_model)) / math.sqrt(d_model) for r in architecture.readings}
+    attached |= {p.name: rng.standard_normal((1, d_model)) for p in architecture.parts}
+    more: dict[str, Any] = {"settings": settings or Settings(), "multipliers": multipliers, "attached": attached}
     return Model(architecture, weights, scales, f"random, seed {seed}", **more)
 
 
@@ -98,13 +100,17 @@ def change_basis(
     True
     """
     weights = {name: np.asarray(w, dtype=np.float64) for name, w in model.weights.items()}
+    attached = dict(model.attached)
     if T is not None:
         if model.architecture.norm:
             raise ValueError(
                 "this model has norms, which depend on the basis of the stream (they centre and measure rows), so T "
                 "would change what it computes; only the bases of its heads can be changed"
             )
-        _change_stream(weights, *_invertible(T, model.d_model, "T"))
+        t, inverse = _invertible(T, model.d_model, "T")
+        _change_stream(weights, t, inverse)
+        readings = {r.name for r in model.architecture.readings}
+        attached = {name: rows @ (inverse if name in readings else t.T) for name, rows in attached.items()}
     for label, (r, s) in (head_bases or {}).items():
         if r is not None and (model.architecture.positions == "rotary" or model.architecture.qk_norm):
             raise ValueError(
@@ -114,7 +120,7 @@ def change_basis(
         _change_head(weights, model.architecture.head(label), r, s)
     note = "the basis was changed"
     parts = model.architecture, weights, model.score_scale, model.name, (*model.notes, note)
-    return Model(*parts, settings=model.settings, multipliers=model.multipliers)
+    return Model(*parts, settings=model.settings, multipliers=model.multipliers, attached=attached)
 
 
 def _change_stream(weights: dict[str, Array], t: Array, inverse: Array) -> None:

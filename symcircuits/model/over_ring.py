@@ -21,7 +21,8 @@ __all__ = ["Frozen", "frozen", "matrices_of", "matrix_names"]
 class Frozen:
     """What :func:`frozen` gives: streams at points 0 to n_layers, logits (or None), scores and results by head.
 
-    ``normed`` holds what comes out of each norm, by its label; nothing for those inside MLPs.
+    ``normed`` holds what comes out of each norm, by its label; nothing for those inside MLPs, unless a readout reads
+    there. ``readouts``: by name what readouts of one's own read.
     """
 
     streams: tuple[Array, ...]
@@ -29,6 +30,7 @@ class Frozen:
     scores: Mapping[str, Array]
     results: Mapping[str, Array]
     normed: Mapping[str, Array] = field(default_factory=dict)
+    readouts: Mapping[str, Array] = field(default_factory=dict)
 
 
 def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[str, ...]:
@@ -42,17 +44,22 @@ def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[st
     """
     opened = computed and architecture.bilinear
     inside = () if opened else ("W_in_", "W_gate_", "W_out_", "b_in_", "b_gate_", "b_out_", "gain_M", "b_N_M")
-    weights = ["P" if n == "W_pos" else n for n in weight_axes(architecture) if not n.startswith(inside)]
+    read = {f"{glyph}_{r.norm}" for r in architecture.readings for glyph in ("gain", "b_N", "D") if r.norm[:1] == "M"}
+    names = (n for n in weight_axes(architecture) if not n.startswith(inside) or n in read)
+    weights = ["P" if n == "W_pos" else n for n in names]
     labels = [str(head) for head in architecture.all_heads]
     given = [f"A_{label}" for label in labels]
     if computed and not architecture.softmax:
         given = [f"mask_L{layer}" for layer in range(architecture.n_layers)]
-    given += [f"D_{label}" for label in architecture.norm_labels if opened or label[0] != "M"]
+    given += [f"D_{label}" for label in architecture.norm_labels if opened or label[0] != "M" or f"D_{label}" in read]
     if architecture.qk_norm:
         given += [f"D_Q{label}" for label in labels]
         given += [f"D_K{label}" for layer in range(architecture.n_layers) for label in architecture.key_values(layer)]
     given += ["C"] if architecture.norm == "LN" else []
-    given += [] if opened else [f"mlp_L{layer}" for layer in sorted(architecture.mlps)]
+    apart = sorted({p.layer for p in architecture.parts if p.of == "mlp"})
+    given += [] if opened else [f"mlp_L{layer}" for layer in sorted(architecture.mlps) if layer not in apart]
+    given += [f"rest_M{layer}" for layer in apart] + [one.argument for one in architecture.attachments]
+    given += [] if architecture.split is None else [f"rest_L{architecture.split}"]
     given += [f"R_{label}" for label in labels] if architecture.positions == "rotary" else []
     given += map(scalar_argument, scalar_names(architecture))
     return ("t", *weights, *given, *(["ones"] if architecture.biases else []))
@@ -90,6 +97,9 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
     ``computed``: patterns without softmax are computed, ``A = mask * scores`` entry by entry, and so is what bilinear
     MLPs write, ``((Y W_in^T + 1 b_in^T) * (Y W_gate^T + 1 b_gate^T)) W_out^T + 1 b_out^T``; only norms are held fixed.
 
+    Where the stream is split into sources of one's own it is their sum and the ``rest``; so is an ``mlp``; what is
+    added at a point is added there; readouts read ``Y probe^T``.
+
     ``matrices``, by argument name: ``t [n, d_vocab]``, ``W_E [d_model, d_vocab]``, ``P [n, d_model]``, ``A_L0H1
     [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, ``R_L0H1 [n, d_head, d_head]``, scalars ``scale_L0H1`` and
     the multipliers, ``ones [n, 1]``, and the biases as columns, ``b_V_L0H1 [d_head, 1]``. Shapes are not looked at
@@ -109,6 +119,7 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
     stream = pass_.times("m_E", pass_.through(pass_.at("t"), "W_E"))
     if architecture.positions == "standard":
         stream = ring.add(stream, pass_.at("P"))
+    stream = pass_.reached(0, stream)
     streams, scores, results = [stream], {}, {}
     for layer in range(architecture.n_layers):
         normed = pass_.normed(stream, f"L{layer}")
@@ -121,15 +132,16 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
             after = ring.add(after, results[str(head)])
         if f"b_O[L{layer}]" in architecture.biases:
             after = ring.add(after, pass_.times(f"r[L{layer}]", pass_.through(pass_.at("ones"), f"b_O_L{layer}")))
+        read = stream if architecture.parallel else after
+        pass_.read_out("mlp", layer, read)
         if layer in architecture.mlps:
-            written = pass_.mlp(layer, stream if architecture.parallel else after)
-            after = ring.add(after, pass_.times(f"r[M{layer}]", written))
-        stream = after
+            after = ring.add(after, pass_.times(f"r[M{layer}]", pass_.mlp(layer, read)))
+        stream = pass_.reached(layer + 1, after)
         streams.append(stream)
     logits = None
     if architecture.unembed:
         logits = pass_.times("m_U", pass_.affine(pass_.normed(stream, FINAL), "W_U", "b_U", "b_U"))
-    return Frozen(tuple(streams), logits, scores, results, pass_.seen)
+    return Frozen(tuple(streams), logits, scores, results, pass_.seen, pass_.readouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +150,7 @@ class _Pass:
     matrices: Mapping[str, Any]
     ring: Ring
     seen: dict[str, Array] = field(default_factory=dict)  # what came out of each norm
+    readouts: dict[str, Array] = field(default_factory=dict)
 
     def at(self, name: str) -> Array:
         if name not in self.matrices:
@@ -173,6 +186,29 @@ class _Pass:
         self.seen[label] = x
         return x
 
+    def reached(self, point: int, stream: Array) -> Array:
+        """The stream at a point: there split into sources and the rest, added to, and read."""
+        if self.architecture.split == point:
+            stream = self.sum_of(f"rest_L{point}", "stream", point)
+        for part in self.architecture.parts_of("added", point):
+            stream = self.ring.add(stream, self.at(part.argument))
+        self.read_out("stream", point, stream)
+        return stream
+
+    def sum_of(self, rest: str, of: str, layer: int) -> Array:
+        """Parts and the rest."""
+        total = self.at(rest)
+        for part in self.architecture.parts_of(of, layer):
+            total = self.ring.add(total, self.at(part.argument))
+        return total
+
+    def read_out(self, at: str, layer: int, stream: Array) -> None:
+        """What the readouts at this place read."""
+        for reading in self.architecture.readings:
+            if (reading.at, reading.layer) == (at, layer):
+                read = self.normed(stream, reading.norm) if reading.norm else stream
+                self.readouts[reading.name] = self.through(read, reading.argument)
+
     def scores(self, head: Head, read: Array) -> Array:
         shared = self.architecture.key_value(head)
         queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}", f"b_Q[{head}]")
@@ -198,8 +234,9 @@ class _Pass:
         return self.at(f"A_{head}")
 
     def mlp(self, layer: int, stream: Array) -> Array:
-        """What the MLP of a layer writes: given."""
-        return self.at(f"mlp_L{layer}")
+        """What the MLP of a layer writes: given, or sources of one's own and the rest of it."""
+        apart = self.architecture.parts_of("mlp", layer)
+        return self.sum_of(f"rest_M{layer}", "mlp", layer) if apart else self.at(f"mlp_L{layer}")
 
     def result(self, head: Head, stream: Array, pattern: Array) -> Array:
         shared = self.architecture.key_value(head)

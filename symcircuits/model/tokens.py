@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def read_tokens(tokens: Any, d_vocab: int, n_context: int | None = None) -> npt.
     Traceback (most recent call last):
     ValueError: token 4 at position 1 is out of range: the vocabulary has 4 tokens, 0 to 3
     """
-    rows = tokens if _is_sequence(tokens) else np.asarray(tokens)
+    rows = tokens if _is_sequence(tokens) else _as_array(tokens)
     if isinstance(rows, np.ndarray) and rows.dtype.kind == "O" and rows.ndim:
         rows = rows.tolist()
     if isinstance(rows, np.ndarray):
@@ -43,6 +44,18 @@ def read_tokens(tokens: Any, d_vocab: int, n_context: int | None = None) -> npt.
     if n_context is not None and n > n_context:
         raise ValueError(f"{n} tokens are too many: the position table has {n_context} rows (n_ctx = {n_context})")
     return values.astype(np.int64)
+
+
+def _as_array(tokens: Any) -> npt.NDArray[Any]:
+    """What is no list as an array; a tensor on another device, or of a type that NumPy lacks, too."""
+    try:
+        return np.asarray(tokens)
+    except (TypeError, ValueError, RuntimeError) as fault:  # torch's words for a device, a gradient, bfloat16
+        kind = f"{type(tokens).__name__} of {getattr(tokens, 'dtype', 'no type')}"
+        whole = not re.search("float|bool|complex", kind)
+        if whole and all(callable(getattr(tokens, name, None)) for name in ("detach", "cpu")):
+            return np.asarray(tokens.detach().cpu())
+        raise ValueError(f"{_SHAPES}; this is a {kind}, and cannot be read: {fault!s:.200}") from None
 
 
 def _is_sequence(tokens: Any) -> bool:
@@ -109,7 +122,8 @@ def _whole(value: Any, place: tuple[int, ...]) -> int:
     """The whole number that an entry is; a truth value, a float, a text or a further list is none."""
     if _is_row(value):
         raise ValueError(f"{_SHAPES}; there is a third axis {_place(place)}")
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+    truth = isinstance(value, (bool, np.bool_)) or str(getattr(value, "dtype", "")).endswith("bool")  # of a tensor too
+    if truth or not hasattr(value, "__index__"):
         kind = type(value).__name__
         raise ValueError(f"{value!r} {_place(place)} is no token: {_SHAPES}, and this is a {kind}")
     try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from symcircuits.algebra import scalar_argument, scalar_order
 from symcircuits.architecture import Architecture
+from symcircuits.attachments import Part
+from symcircuits.model.attached import arrays_of, attach, check_attached
 from symcircuits.model.attending import check_windows, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values
 from symcircuits.model.forward import Changes, Record, Settings, forward
@@ -36,7 +38,8 @@ class Model:
     that the architecture has; ``gain_L0``, ``b_N_L0`` ``[d_model]`` of its norms (``M0`` before an MLP, ``final``);
     ``W_in_L0``, ``W_gate_L0`` ``[d_mlp, d_model]``, ``W_out_L0 [d_model, d_mlp]`` of its MLPs, with ``b_in``,
     ``b_gate``, ``b_out``. Keys and values of a group are called ``W_K_L0G1``. ``settings``: what else the forward pass
-    needs (see :class:`Settings`). ``score_scale``: for every head the number its scores are multiplied with (empty
+    needs (see :class:`Settings`). ``attached``: the arrays of readouts and sources of one's own, by name (see
+    :meth:`with_`). ``score_scale``: for every head the number its scores are multiplied with (empty
     where the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
     type of the numbers in the file. ``multipliers``: the number of each multiplier of the architecture. Raises
     ValueError when a weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not finite. The
@@ -57,6 +60,7 @@ class Model:
     dtype: str = ""
     settings: Settings = field(default_factory=Settings)
     multipliers: Mapping[str, float] = field(default_factory=dict)
+    attached: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         axes = weight_axes(self.architecture)
@@ -85,13 +89,13 @@ class Model:
             ("multipliers", MappingProxyType(multipliers)),
             ("notes", tuple(self.notes)),
             ("dtype", self.dtype or ", ".join(types)),
+            ("attached", check_attached(self.architecture, self.attached, sizes["d_model"])),
         ):
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        weights, scales = dict(self.weights), dict(self.score_scale)
-        more = self.name, self.notes, self.dtype, self.settings, dict(self.multipliers)
-        return Model, (self.architecture, weights, scales, *more)
+        parts = dict(self.weights), dict(self.score_scale), self.name, self.notes, self.dtype, self.settings
+        return Model, (self.architecture, *parts, dict(self.multipliers), dict(self.attached))
 
     def __repr__(self) -> str:
         sizes = f"d_model {self.d_model}, d_vocab {self.d_vocab}, {self.dtype}"
@@ -116,6 +120,25 @@ class Model:
     def n_context(self) -> int | None:
         """Length of the position table; None where there is none (any number of tokens works)."""
         return self.weights["W_pos"].shape[0] if "W_pos" in self.weights else None
+
+    def with_(self, *attachments: Any) -> Model:
+        """This model with readouts and sources of one's own, which its expansions, runs and checks then know.
+
+        ``attachments``: what :func:`~symcircuits.readout` and :func:`~symcircuits.source` give. Weights are those of
+        this model. Raises ValueError where one does not fit: a wrong length, layer or MLP, a name that is taken, two
+        points at which the stream is split.
+
+        >>> from symcircuits.architecture import attention_only
+        >>> from symcircuits.model import random_model, readout
+        >>> model = random_model(attention_only((1,)), d_model=3)
+        >>> model.with_(readout([0, 1, 0])).run([1, 2]).readouts["probe"].shape
+        (2, 1)
+        >>> model.with_(readout([0, 1]))
+        Traceback (most recent call last):
+        ValueError: 'probe' must have shape [k, 3] in this model, not [1, 2]
+        """
+        architecture, arrays = attach(self.architecture, self.attached, attachments)
+        return replace(self, architecture=architecture, attached=arrays)
 
     def run(self, tokens: Any, dtype: npt.DTypeLike | None = None) -> Run:
         """The forward pass, recorded.
@@ -155,7 +178,8 @@ class Run:
     ``products``, what score terms add up to, of heads whose scores are something else; ``masks [n, n]``, by layer
     (``L0``) which keys (columns) a query may attend to; ``streams``, the residual stream ``[..., n, d_model]`` at
     points 0 to n_layers; ``norms [..., n]``, by label of the norm (``L0``, ``M0``, ``final``) its ``1 / sigma`` of
-    every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP writes, before its multiplier; ``arrays``,
+    every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP writes, before its multiplier; ``readouts
+    [..., n, k]``, by name what one's own readouts read; ``arrays``,
     all that a term of an expansion needs, by argument name. A record: nothing in it can be written to (copy an array to
     change it).
 
@@ -180,6 +204,7 @@ class Run:
     masks: Mapping[str, npt.NDArray[np.bool_]]
     norms: Mapping[str, Array]
     mlps: Mapping[str, Array]
+    readouts: Mapping[str, Array] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _run, (self.model, self.tokens, self.dtype)  # the same numbers, computed again
@@ -239,10 +264,13 @@ def _run(
     w = Converted(model.weights, dtype)
     changed = Changes(given, removed)
     scalars = {**model.score_scale, **model.multipliers}
-    record = forward(model.architecture, w, scalars, model.settings, tokens, changed)
-    arrays = _arrays(model, w, tokens, record)
+    own = arrays_of(model.architecture, model.attached, tokens.shape, dtype)
+    record = forward(model.architecture, w, scalars, model.settings, tokens, changed, own)
+    arrays = _arrays(model, w, own, tokens, record)
     by_label = {name: MappingProxyType(getattr(record, name)) for name in ("scores", "patterns", "results")}
-    by_label |= {name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps")}
+    by_label |= {
+        name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps", "readouts")
+    }
     return Run(model, tokens, dtype, record.logits, streams=tuple(record.streams), arrays=arrays, **by_label)
 
 
@@ -250,9 +278,28 @@ def _rotations(model: Model, d_head: int, n: int, dtype: np.dtype[Any]) -> Calla
     return lambda: rotations(n, d_head, model.settings.rotary, dtype)
 
 
-def _arrays(model: Model, w: Converted, tokens: npt.NDArray[np.int64], record: Record) -> Arrays:
+def _rests(architecture: Architecture, own: Mapping[str, Array], record: Record) -> Iterator[tuple[str, Any]]:
+    """What is left of the stream, and of MLP outputs, where sources are set apart."""
+
+    def left(whole: Array, parts: Sequence[Part]) -> Array:
+        for part in parts:
+            whole = whole - own[part.argument]
+        return whole
+
+    split = architecture.split
+    if split is not None:
+        added = architecture.parts_of("added", split)
+        yield f"rest_L{split}", lambda: left(record.streams[split], (*added, *architecture.parts_of("stream", split)))
+    for layer in sorted({p.layer for p in architecture.parts if p.of == "mlp"}):
+        parts = architecture.parts_of("mlp", layer)
+        yield f"rest_M{layer}", partial(left, record.mlps[f"L{layer}"], parts)
+
+
+def _arrays(
+    model: Model, w: Converted, own: Mapping[str, Array], tokens: npt.NDArray[np.int64], record: Record
+) -> Arrays:
     dtype, architecture = w.dtype, model.architecture
-    known: dict[str, Array] = {"ones": np.ones((tokens.shape[-1], 1), dtype)}
+    known: dict[str, Array] = {"ones": np.ones((tokens.shape[-1], 1), dtype), **own}
     known |= {f"A_{label}": pattern for label, pattern in record.patterns.items()}
     known |= {f"mlp_{label}": output for label, output in record.mlps.items()}
     scalars = {**model.score_scale, **model.multipliers}
@@ -272,6 +319,7 @@ def _arrays(model: Model, w: Converted, tokens: npt.NDArray[np.int64], record: R
         return lambda: scales[..., None] * np.eye(scales.shape[-1], dtype=dtype)
 
     makers: dict[str, Callable[[], Array]] = {"t": one_hot, "X0": lambda: embedded(w, tokens)}
+    makers |= dict(_rests(architecture, own, record))
     makers |= {f"D_{label}": diagonal(scales) for label, scales in record.norms.items()}
     makers |= {f"mask_{label}": partial(allowed.astype, dtype) for label, allowed in record.masks.items()}
     if architecture.norm == "LN":

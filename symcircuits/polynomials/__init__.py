@@ -202,4 +202,8 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
             f"in [{arch}] patterns come from a softmax and MLPs, if any, from an activation, which are no sums of "
             "terms; describe a model with softmax=False or bilinear=True"
         )
+    if arch.attachments:
+        raise ValueError(
+            f"with {arch.attachments[0]} attached, terms are those of expand: patterns and MLPs stay fixed"
+        )
     return Unfrozen(expansion)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.notation import amount
 from symcircuits.render.tables import number, paragraph, table
+from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
     from symcircuits.evaluation import Closure
@@ -41,13 +42,21 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
 def comparison_text(found: Comparison, width: int = 100) -> str:
     """One row an array in the order of the forward pass, then what it comes to."""
     rows = [
-        ["agrees" if r.passed else "DIFFERS", r.place, number(r.error), number(r.bound), r.name + _what(r.what)]
+        [
+            "agrees" if r.passed else "DIFFERS",
+            r.place,
+            number(r.error),
+            number(r.bound),
+            visible(r.name) + _what(r.what),
+        ]
         for r in found.rows
     ]
-    head = f"our forward pass of {found.model} beside the recorded one, {amount(len(rows), 'array')}"
+    head = f"our forward pass of {visible(found.model)} beside the recorded one, {amount(len(rows), 'array')}"
     lines = [paragraph(head, width), "", table(rows, ["", "where", "error", "bound", "array"], width, right=[2, 3]), ""]
     if found.unknown:
-        lines.append(paragraph(f"not compared, because not known here: {', '.join(found.unknown)}", width))
+        lines.append(
+            paragraph(f"not compared, because not known here: {', '.join(map(visible, found.unknown))}", width)
+        )
     lines.append(paragraph(_verdict(found), width))
     return "\n".join(lines)
 

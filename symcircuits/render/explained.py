@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.closing import worst_closure
+from symcircuits.closing import parts_named, worst_closure
 from symcircuits.notation import amount, many
 from symcircuits.render.compared import closures_json
 from symcircuits.render.conventions import own_symbols
 from symcircuits.render.prose import plain
-from symcircuits.render.tables import number, paragraph, table
+from symcircuits.render.tables import UNBROKEN, number, paragraph, table
 from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
     from symcircuits.evaluation import Closure
     from symcircuits.explanation import Explanation, Target
 
-__all__ = ["closure_name", "degrees_title", "explanation_json", "explanation_text", "logit_name", "sizes", "token_name"]
+__all__ = [
+    "against_name", "closure_name", "degrees_title", "explanation_json", "explanation_text", "logit_name", "sizes",
+    "target_name", "token_name",
+]  # fmt: skip
 
 
 def _closure_json(closure: Closure) -> dict[str, Any]:
@@ -34,14 +37,14 @@ def closure_name(name: str, closure: Closure) -> str:
 def explanation_json(found: Explanation) -> dict[str, Any]:
     """The explanation as plain data; the schema is in README."""
     run, target = found.run, found.target
-    kind = found.expansion.target
+    kind = found.expansion.target.partition(":")[0]
     closure = {"logits": None, "stream": None} | {kind: _closure_json(found.closure)}
     return {
         "schema": "symcircuits.explain/1",
         "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
         "notation": found.expansion.notation.json(),
         "tokens": run.tokens.tolist(),
-        **({"labels": list(found.labels.names), "labels_of": found.labels.of} if found.labels.names else {}),
+        **_labels_json(found),
         "ok": found.ok,
         "assumptions": list(found.assumptions),
         "closure": {
@@ -49,7 +52,7 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
             "scores": {h: _closure_json(s.closure) for h, s in found.scores.items()},
             "layers": closures_json(found.layers),
         },
-        "of": kind,
+        "of": found.expansion.target,
         "count": found.expansion.count,
         "target": _target_json(target),
         "by_order": {str(k): v for k, v in found.totals["order"].items()},
@@ -80,8 +83,24 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _labels_json(found: Explanation) -> dict[str, Any]:
+    """The labels; of a tokenizer, whose vocabulary is large, those of the tokens that occur here, by number."""
+    labels, target = found.labels, found.target
+    if not labels.names:
+        return {}
+    if labels.of != "tokenizer":
+        return {"labels": list(labels.names), "labels_of": labels.of}
+    seen = {int(t) for t in found.run.tokens.flat}
+    seen |= {t for t in (target.token, target.against) if t is not None and labels.names_output}
+    return {"labels": {str(t): labels.names[t] for t in sorted(seen)}, "labels_of": labels.of}
+
+
 def _target_json(target: Target) -> dict[str, Any]:
-    found = {"row": target.row, "position": target.position, "token": target.token, "value": target.value}
+    found: dict[str, Any] = {"row": target.row, "position": target.position}
+    if target.readout:
+        found |= {"readout": target.readout, "direction": target.token, "value": target.value}
+    else:
+        found |= {"token": target.token, "value": target.value}
     two = {"against": target.against, "difference": target.difference}
     return found if target.against is None else found | two
 
@@ -105,7 +124,7 @@ def _heading(found: Explanation, width: int) -> str:
 
 def _closures(found: Explanation, width: int) -> str:
     all_scores = [(h, s.closure) for h, s in found.scores.items()]
-    named = [(found.expansion.target, found.closure)]
+    named = [(target_name(found), found.closure)]
     shown = all_scores if len(all_scores) <= 12 else sorted(all_scores, key=lambda x: -_ratio(x[1]))[:5]
     named += [(f"scores {h}", c) for h, c in shown]
     rows = [
@@ -115,7 +134,7 @@ def _closures(found: Explanation, width: int) -> str:
     ]  # fmt: skip
     if (layer := worst_closure(found.layers)) is not None:
         place = f"each of {len(found.layers)}" if layer.passed else layer.target.replace(":", " ")
-        parts = f"{place}: stream + heads + b_O + MLP"
+        parts = f"{place}: stream + {parts_named(found.run)}"
         rows.append(["holds" if layer.passed else "FAILS", "layers", number(layer.error), number(layer.bound), parts])
     title = "Closure: largest |sum of terms - model| beside what rounding allows"
     if len(shown) < len(all_scores):
@@ -128,18 +147,38 @@ def _ratio(closure: Closure) -> float:
     return closure.error / closure.bound if closure.bound else 0.0
 
 
-def token_name(found: Explanation, token: int) -> str:
-    """``token 7``, with its label where there is one."""
+def target_name(found: Explanation) -> str:
+    """``logits``, ``stream`` or ``readout probe``."""
+    return visible(found.expansion.target.replace(":", " ", 1))
+
+
+def token_name(found: Explanation, token: int, blank: str = " ") -> str:
+    """``token 7``, with its label where there is one; of a readout ``direction 7``.
+
+    ``blank`` stands for blanks of the label.
+    """
+    if found.target.readout:
+        return f"direction {token}"
     label = found.labels.output(token)
-    return f"token {token}" if label == str(token) else f'token {token} "{label}"'
+    return f"token {token}" if label == str(token) else f'token {token} "{label.replace(" ", blank)}"'
 
 
-def logit_name(found: Explanation) -> str:
-    """``logit of token 7 at position 9 of row 0``."""
+def logit_name(found: Explanation, blank: str = " ") -> str:
+    """``logit of token 7 at position 9 of row 0``; ``readout probe, direction 0, at position 9``."""
     t = found.target
     row = f" of row {t.row}" if found.run.tokens.ndim == 2 else ""
+    if t.readout:
+        several = len(found.model.attached[t.readout]) > 1
+        which = f", {token_name(found, t.token or 0)}," if several else ""
+        return f"readout {visible(t.readout)}{which} at position {t.position}{row}"
     of = f" ({found.closure.of})" if found.closure.of else ""
-    return f"logit of {token_name(found, t.token or 0)} at position {t.position}{row}{of}"
+    return f"logit of {token_name(found, t.token or 0, blank)} at position {t.position}{row}{of}"
+
+
+def against_name(found: Explanation, blank: str = " ") -> str:
+    """What is subtracted in a difference: ``the logit of token 3``, or ``direction 1``."""
+    other = token_name(found, found.target.against or 0, blank)
+    return other if found.target.readout else f"the logit of {other}"
 
 
 def sizes(found: Explanation) -> list[str]:
@@ -156,11 +195,11 @@ def _totals(found: Explanation, width: int) -> str:
         for k, v in found.totals[kind].items()
     ]
     header = ["", "terms", *names]
-    title = f"Totals of the {found.expansion.target}, {amount(found.expansion.count, 'term')}"
+    title = f"Totals of the {target_name(found)}, {amount(found.expansion.count, 'term')}"
     if found.target.token is not None:
-        title += f"; contribution to the {logit_name(found)} ({number(found.target.value)} in all)"
+        title += f"; contribution to the {logit_name(found, UNBROKEN)} ({number(found.target.value)} in all)"
     if found.target.against is not None:
-        title += f"; difference to the logit of {token_name(found, found.target.against)}"
+        title += f"; difference to {against_name(found, UNBROKEN)}"
         title += f" ({number(found.target.difference)} in all)"
     return paragraph(title, width) + "\n" + table(rows, header, width, right=range(1, len(header)))
 
@@ -199,7 +238,7 @@ def _terms(found: Explanation, width: int) -> str:
         f"the sum of the {amount(rest['count'], 'term')} not shown" if rest["count"] else "nothing: every term is shown"
     )
     rows.append([*(number(rest[x]) for x in names), "", "remainder", what])
-    title = f"Largest terms of the {found.expansion.target}, by {found.sort}"
+    title = f"Largest terms of the {target_name(found)}, by {found.sort}"
     if found.looked_at < found.expansion.count:
         title += f" (of the {found.looked_at:,} of the lowest orders; the others are in the remainder)"
     header = [*names, "type", "path", "term"]

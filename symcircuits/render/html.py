@@ -13,12 +13,12 @@ from importlib.resources import files
 from typing import Any
 
 from symcircuits import sizes
-from symcircuits.closing import worst_closure
+from symcircuits.closing import parts_named, worst_closure
 from symcircuits.evaluation import Closure, evaluate
 from symcircuits.explanation import Explanation
 from symcircuits.figures import contribution_bars, origin_map, term_map, token_labels
 from symcircuits.notation import amount, many
-from symcircuits.render.explained import closure_name, degrees_title, logit_name, token_name
+from symcircuits.render.explained import against_name, closure_name, degrees_title, logit_name, target_name
 from symcircuits.render.explained import sizes as size_names
 from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, section, table
@@ -36,8 +36,9 @@ MOST_HEADS = 300  # rows of a table of heads
 
 _READING = (
     ("norm", "Frobenius norm of the array of a term (or of a sum), over all rows, positions and outputs."),
-    ("contribution", "The term's entry of the chosen logit; contributions of all terms add up to the logit."),
-    ("difference", "Contribution to the first logit minus contribution to the second."),
+    ("contribution", "The term's entry of the chosen logit (or direction of the readout); contributions of all terms "
+     "add up to it."),
+    ("difference", "Contribution to the first logit (or direction) minus contribution to the second."),
     ("margin", "Score of the key with the largest pattern minus the mean over the query's other keys, over queries."),
     ("centred", "Each row of scores minus its mean over the allowed keys: what is constant along the keys, which "
      "softmax does not see, drops out. Centred share: <C(part), C(scores)> / <C(scores), C(scores)>; they sum to 1."),
@@ -119,8 +120,7 @@ def _header(found: Explanation, title: str, left_out: list[str]) -> Markup:
     if found.target.token is not None:
         said.append(el("p", f"{logit_name(found)}: {number(found.target.value)}"))
     if found.target.against is not None:
-        against = token_name(found, found.target.against)
-        said.append(el("p", f"difference to the logit of {against}: {number(found.target.difference)}"))
+        said.append(el("p", f"difference to {against_name(found)}: {number(found.target.difference)}"))
     return el("header", el("h1", title), *said, el("ol", *tokens, class_="tokens", aria_label="tokens"))
 
 
@@ -134,13 +134,13 @@ def _assumptions(found: Explanation) -> Markup:
 
 
 def _closures(found: Explanation, left_out: list[str]) -> Markup:
-    named = [(found.expansion.target, found.closure), *((f"scores {h}", s.closure) for h, s in found.scores.items())]
+    named = [(target_name(found), found.closure), *((f"scores {h}", s.closure) for h, s in found.scores.items())]
     worst = sorted(range(len(named)), key=lambda i: (i > 0 and named[i][1].passed, -_ratio(named[i][1])))
     if len(named) > MOST_HEADS:
         left_out.append(f"in the closure: all but the {MOST_HEADS} worst of {len(named)} rows")
     rows = [_closure_row(*named[i]) for i in sorted(worst[:MOST_HEADS])]
     if (layer := worst_closure(found.layers)) is not None:
-        parts = "stream + heads + b_O + MLP"
+        parts = f"stream + {parts_named(found.run)}"
         cells = [_mark(layer), "every layer", number(layer.error), number(layer.bound), parts]
         rows.append(row(cells, [2, 3], head=1))
     header = ["", "of", "error", "bound", "added up"]
@@ -170,7 +170,7 @@ def _totals(found: Explanation) -> Markup:
         for kind in ("order", "composition")
         for k, v in found.totals[kind].items()
     ]
-    title = f"Sums of the {amount(found.expansion.count, 'term')} of the {found.expansion.target}"
+    title = f"Sums of the {amount(found.expansion.count, 'term')} of the {target_name(found)}"
     header = ["", "terms", *names]
     sums = [table(title, header, rows, range(1, len(header)))]
     if "degree" in found.totals:
@@ -206,10 +206,10 @@ def _terms(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str,
     what = f"remainder: the exact sum of the {amount(rest['count'], 'term')} not shown"
     what = what if rest["count"] else "remainder: nothing, every term is shown"
     rows.append(row([what, "", *(number(rest[x]) for x in names)], right, 0, class_="rest"))
-    title = f"Largest terms of the {found.expansion.target}, by {found.sort}"
+    title = f"Largest terms of the {target_name(found)}, by {found.sort}"
     if found.looked_at < found.expansion.count:
         title += f", of the {found.looked_at:,} of the lowest orders (the others are in the remainder)"
-    some = filters("terms", [s.term for s in shown], "of the logit" if logit else None)
+    some = filters("terms", [s.term for s in shown], f"of the {_read(found)}" if logit else None)
     return section("terms", "Largest terms", some, table(title, ["path and formula", "type", *names], rows, right))
 
 
@@ -227,7 +227,7 @@ def _figures(
         left_out.append(f"heat maps of single terms: all but the {MOST_MAPS} largest")
     if len(shown) > MOST_ORIGINS:
         left_out.append(f"in the map of where terms come from: all but the {MOST_ORIGINS} largest")
-    of = "the product of its patterns" if found.target.token is None else "its part of the chosen logit"
+    of = "the product of its patterns" if found.target.token is None else f"its part of the chosen {_read(found)}"
     said = el("p", f"A cell is what starts at one position: {of}, so that a row adds up to the term.", class_="soft")
     if found.target.token is None:
         said = el(
@@ -253,6 +253,10 @@ def _bars(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, 
     header = ["path", *(h for b in bars for h in (b.of, ""))]
     title = f"One bar a term, at position {found.target.position}; filtered with the terms above"
     return section("contributions", "Contributions", table(title, header, rows, [2, 4]))
+
+
+def _read(found: Explanation) -> str:
+    return "readout" if found.target.readout else "logit"
 
 
 def _removals(found: Explanation, heads: str, left_out: list[str]) -> list[Markup]:

@@ -148,9 +148,10 @@ def _terms(found: Explanation, head: str, terms: Sequence[ScoreTerm], count: int
 def _removed(found: Explanation, head: str, terms: Sequence[ScoreTerm]) -> Markup:
     """What the pattern and the logits do when composition types and single terms are taken from the scores."""
     types = [c for c, n in found.scores[head].counts.items() if n]
-    gone = [remove_scores(found.run, head, c) for c in types]
+    own = found.target.readout
+    gone = [remove_scores(found.run, head, c, own) for c in types]
     maps = [removed_map(found, g) for g in gone]
-    gone += [remove_scores(found.run, head, s.term) for s in terms] if len(terms) > 1 else []
+    gone += [remove_scores(found.run, head, s.term, own) for s in terms] if len(terms) > 1 else []
     rows = []
     for g in gone:
         far = (
@@ -170,7 +171,10 @@ def _changes(found: Explanation) -> list[str]:
     """What a change is measured by."""
     if found.target.token is None:
         return ["norm of the change"]
-    return ["logit", *(["difference"] if found.target.against is not None else [])]
+    return [
+        "readout" if found.target.readout else "logit",
+        *(["difference"] if found.target.against is not None else []),
+    ]
 
 
 def _change(found: Explanation, value: npt.NDArray[np.floating]) -> list[float | None]:
@@ -182,7 +186,7 @@ def _change(found: Explanation, value: npt.NDArray[np.floating]) -> list[float |
 def _narrow(found: Explanation) -> Explanation:
     """The same model with the chosen outputs alone: changes of these cost no whole vocabulary."""
     target = found.target
-    if target.token is None:
+    if target.token is None or target.readout:
         return found
     chosen = [t for t in (target.token, target.against) if t is not None]
     ends = {name: found.model.weights[name][chosen] for name in ("W_U", "b_U") if name in found.model.weights}
@@ -202,7 +206,7 @@ def removal_table(found: Explanation, shown: str, left_out: list[str]) -> Markup
         left_out.append(f"the removal of {amount(len(found.scores) - len(heads), 'head')} with smaller margins")
     rows = []
     for head in heads:
-        gone = remove_heads(found.run, head)
+        gone = remove_heads(found.run, head, found.target.readout)
         here = f'id="head-{head}"' in shown
         cells: list[str] = [el("a", head, href=f"#head-{head}") if here else head]
         for i in range(len(_changes(found))):
@@ -210,6 +214,6 @@ def removal_table(found: Explanation, shown: str, left_out: list[str]) -> Markup
         rows.append(row(cells, range(1, len(cells)), head=0))
     parts = ("value part (frozen)", "pattern part", "whole change")
     header = ["head", *(f"{name}: {part}" for name in _changes(found) for part in parts)]
-    what = "chosen logit" if found.target.token is not None else "stream"
+    what = f"chosen {_changes(found)[0]}" if found.target.token is not None else "stream"
     title = f"Change of the {what} when a head's output is removed"
     return table(title, header, rows, range(1, len(header)))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from html import escape
 
-from symcircuits.algebra import Word
+from symcircuits.algebra import Factor, Word
 from symcircuits.notation import factor_latex, scale_latex, word_latex
+from symcircuits.spelling import spelled
 
 __all__ = ["latex_mathml", "word_mathml"]
 
 _TOKEN = re.compile(r"\\([A-Za-z]+)|\\(.)|([{}_^])|([0-9]+)|(\s+)|(.)", re.DOTALL)
 _FONTS = {"mathrm": "", "mathsf": "sf", "mathbf": "bf", "mathcal": "cal", "mathit": "", "text": "", "operatorname": ""}
+_TRANSPOSE = r"\mathsf{T}"
 _SPACES = {",", ";", ":", "!", " "}
 _LETTERS = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ϵ", "lambda": "λ", "mu": "μ", "nu": "ν",
@@ -34,10 +36,19 @@ def word_mathml(word: Word) -> str:
 <msubsup><mi>W</mi><mi>U</mi><mi class="sf" mathvariant="normal">T</mi></msubsup>\
 </mrow><annotation encoding="application/x-tex">X_0\\,W_U^{\\mathsf{T}}</annotation></semantics></math>
     """
-    parts = [latex_mathml(scale_latex(s)) for s in word.scales] + [latex_mathml(factor_latex(f)) for f in word.fused]
+    parts = [latex_mathml(scale_latex(s)) for s in word.scales] + [_factor(f) for f in word.fused]
     note = f'<annotation encoding="application/x-tex">{escape(word_latex(word))}</annotation>'
     row = f"<mrow>{_GAP.join(parts)}</mrow>"
     return f'<math alttext="{escape(word.text)}"><semantics>{row}{note}</semantics></math>'
+
+
+def _factor(factor: Factor) -> str:
+    """A factor; a name that somebody gave, and that is no mathematics, stands as text."""
+    name = factor.symbol.glyph
+    if not factor.symbol.own or not spelled(name).latex.startswith(r"\text"):
+        return latex_mathml(factor_latex(factor))
+    base = f"<mtext>{escape(name)}</mtext>"
+    return f"<msup>{base}{latex_mathml(_TRANSPOSE)}</msup>" if factor.transposed else base
 
 
 def latex_mathml(latex: str) -> str:

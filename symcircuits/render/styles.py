@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symcircuits.algebra import Factor
+from symcircuits.algebra import Factor, quoted
 from symcircuits.derivation.expressions import Sign
 from symcircuits.notation import (
     ROW,
@@ -14,6 +14,7 @@ from symcircuits.notation import (
     scale_latex,
     scale_text,
 )
+from symcircuits.spelling import spelled
 
 __all__ = ["RELATIONS", "LatexStyle", "TextStyle"]
 
@@ -59,8 +60,10 @@ class TextStyle:
         return f"sum[{index}=1..{self.head_count(layer)}]"
 
     def target(self, name: str) -> str:
-        """``logits``, or ``S[L1H0]`` for scores."""
+        """``logits``, ``S[L1H0]`` for scores, or ``readout[probe]``."""
         kind, _, head = name.partition(":")
+        if kind == "readout":
+            return f"readout[{quoted(head)}]"
         return f"S[{head}]" if head else kind
 
     def head_count(self, layer: int) -> str:
@@ -115,8 +118,10 @@ class LatexStyle:
         return rf"\sum_{{{latex_label(index)}=1}}^{{{self.head_count(layer)}}}"
 
     def target(self, name: str) -> str:
-        """``\\mathrm{logits}``, or ``S^{...}`` for scores."""
+        """``\\mathrm{logits}``, ``S^{...}`` for scores, ``\\mathrm{readout}^{...}`` with the name as it is printed."""
         kind, _, head = name.partition(":")
+        if kind == "readout":
+            return rf"\mathrm{{readout}}^{{{spelled(head).latex}}}"
         return rf"S^{{{latex_label(head)}}}" if head else rf"\mathrm{{{kind}}}"
 
     def head_count(self, layer: int) -> str:

@@ -12,8 +12,9 @@ from symcircuits.spelling import visible
 if TYPE_CHECKING:
     from symcircuits.verification import Report
 
-__all__ = ["number", "paragraph", "report_text", "table"]
+__all__ = ["UNBROKEN", "number", "paragraph", "report_text", "table"]
 
+UNBROKEN = "\N{NO-BREAK SPACE}"  # it is in no text that is shown: what does not print is escaped
 _NARROWEST = 40  # room for the last column, below which it stands under its row
 _SHORTEST = 6
 
@@ -32,8 +33,9 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def paragraph(text: str, width: int, indent: str = "") -> str:
-    """Wrapped text."""
-    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+    """Wrapped text; a blank that must not break a line is given as ``UNBROKEN``."""
+    filled = textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+    return filled.replace(UNBROKEN, " ")
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str], width: int = 100, right: Sequence[int] = ()) -> str:

@@ -120,7 +120,7 @@ def default_targets(architecture: Architecture) -> list[str]:
             total += each * architecture.heads[layer]
     if total > TOTAL_LIMIT:
         heads = tuple(architecture.layer_heads(i)[-1] for i, n in enumerate(architecture.heads) if n)
-    return [first, *(f"scores:{h}" for h in heads)]
+    return [first, *(f"scores:{h}" for h in heads), *(f"readout:{r.name}" for r in architecture.readings)]
 
 
 def _targets(architecture: Architecture, targets: Sequence[str] | None) -> list[str]:
@@ -146,6 +146,9 @@ def _run(subject: Architecture | Model, tokens: Any, seed: int) -> Run:
         # A scale of its own for every head, so that another head's scale is seen.
         scales = {head: scale * (1 + i / 10) for i, (head, scale) in enumerate(model.score_scale.items())}
         model = replace(model, score_scale=scales)
+        rng, n = np.random.default_rng([seed, 1]), 7 if tokens is None else np.shape(tokens)[-1]
+        apart = {p.name: rng.standard_normal((n, model.d_model)) for p in model.architecture.parts}
+        model = replace(model, attached={**model.attached, **apart})  # another row for every token
     if tokens is None:
         n = min(model.n_context or 7, 7)
         tokens = np.random.default_rng(seed).integers(0, model.d_vocab, n)

@@ -37,6 +37,8 @@ def _read_side(factors: Sequence[Factor]) -> tuple[str, tuple[str, ...]]:
     left = list(takewhile(lambda f: f.symbol.glyph in ("A", "D"), factors))
     heads = [f.symbol.label for f in left if f.symbol.glyph == "A"]
     core = factors[len(left)].symbol
+    if core.own:
+        return core.glyph, tuple(reversed(heads))
     source = _SOURCES.get(core.glyph) or (factors[len(left) + 1].symbol.text if core.glyph == "ones" else core.text)
     return source, tuple(reversed(heads))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symcircuits.algebra import IllTyped, check_finished
-from symcircuits.closing import layer_closures, worst_closure
+from symcircuits.closing import layer_closures, parts_named, worst_closure
 from symcircuits.evaluation import compare, evaluate
 from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
 from symcircuits.expansion import Expansion, Term
@@ -40,9 +40,11 @@ NOTHING = "no term was looked at"
 
 def named(group: Sequence[Expansion]) -> str:
     kind = group[0].target.partition(":")[0]
+    names = [e.target.partition(":")[2] for e in group]
+    if kind == "readout":
+        return "readout " + (", ".join(names[:3]) + (f", ... ({len(names)} readouts)" if len(names) > 3 else ""))
     if kind != "scores":
         return kind
-    names = [e.target.partition(":")[2] for e in group]
     return "scores of " + (", ".join(names) if len(names) <= 3 else f"{names[0]} ... {names[-1]} ({len(names)} heads)")
 
 
@@ -148,6 +150,8 @@ def _type(letters: tuple[str, ...], e: Expansion) -> tuple[str, tuple[int, ...]]
 def _frozen_value(target: Readout, found: Any) -> npt.NDArray[Any]:
     if target.target == "logits":
         return found.logits  # type: ignore[no-any-return]
+    if target.target.startswith("readout:"):
+        return found.readouts[target.target.partition(":")[2]]  # type: ignore[no-any-return]
     return found.streams[-1] if target.target == "stream" else found.scores[str(target.head)]  # type: ignore[no-any-return]
 
 
@@ -309,8 +313,8 @@ def check_layers(run: Run) -> Check:
     worst = worst_closure(layers)
     if worst is None:
         return Check("sum of parts", "stream", None, None, None, "not run: there are no layers")
-    message = f"after each of {amount(len(layers), 'layer')}: the stream before + heads + b_O + MLP"
+    message = f"after each of {amount(len(layers), 'layer')}: the stream before + {parts_named(run)}"
     if not worst.passed:
-        message = f"{worst.target.replace(':', ' ')}: the stream after it is not the one before + heads + b_O + MLP"
+        message = f"{worst.target.replace(':', ' ')}: the stream after it is not the one before + {parts_named(run)}"
     details = {"tokens": list(np.shape(run.tokens)), "dtype": str(run.dtype), "worst": worst.target}
     return Check("sum of parts", "stream", worst.passed, worst.error, worst.bound, message, details)

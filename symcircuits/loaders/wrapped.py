@@ -1,0 +1,159 @@
+"""Live bridges of TransformerLens 4 around a model of Hugging Face's transformers: GPT-2, GPT-NeoX, LLaMA and its kin.
+
+Their state dict has the names of a native bridge (:mod:`~symcircuits.loaders.bridge`), with every change that the
+bridge made to its weights (folded norms, centred weights). Of GPT-2 what is a ``Conv1D`` there, ``attn.o``,
+``mlp.in`` and ``mlp.out``, stays ``[in, out]``; ``q``, ``k`` and ``v`` are linear layers. What the bridge's own config
+leaves out (windows, the part of a head that turns) stands in the config of the model inside, which is read as that of a
+file is. Since names and shapes tell neither of this, what was read is held to what the live model computes on a few
+tokens. Source: TransformerLens 4.3, transformers 5.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symcircuits.loaders import gpt2, llama, neox
+from symcircuits.loaders import huggingface as hf
+from symcircuits.loaders.bridge import BRIDGE, NATIVE
+from symcircuits.loaders.config import Config
+from symcircuits.loaders.layout import Unsupported
+from symcircuits.loaders.pickled import as_array
+from symcircuits.loaders.stored import Stored
+from symcircuits.model import Model
+
+__all__ = ["check_computes", "is_wrapped", "read_wrapped"]
+
+_TOKENS = 5  # on so many tokens what was read is held to the live model
+# How far logits may be off, of the largest, by the type of the weights: a weight that is turned the wrong way, another
+# activation or eps show far above, rounding stays far below.
+_OFF = {"float64": 1e-8, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
+Told = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of model: its ``model_type``, the keys of its config, what they say, which weights are stored turned."""
+
+    model_types: tuple[str, ...]
+    keys: tuple[str, ...]
+    say: Callable[[Config], Told]
+    turned: str = r"(?!)"
+
+
+def is_wrapped(config: Mapping[str, Any], names: list[str]) -> bool:
+    """Whether these are config and names of a bridge around another model."""
+    return config.get("architecture") not in (None, NATIVE) and BRIDGE.recognises(names)
+
+
+def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: str) -> Model:
+    """From the state dict of a bridge and the config of the model inside it (an object with ``to_dict()``).
+
+    Raises :class:`Unsupported` for a kind of model whose stored weights are not known, ValueError without its config.
+    """
+    architecture = config["architecture"]
+    if architecture not in _KINDS:
+        what = f"a bridge around a {architecture}"
+        raise Unsupported(
+            f"{what} cannot be read: how its weights are stored is known for {', '.join(_KINDS)}; weights in one of "
+            "the layouts that are known can be given to from_arrays",
+            (what,),
+        )
+    said = inside.to_dict() if callable(getattr(inside, "to_dict", None)) else None
+    if not isinstance(said, Mapping):
+        raise ValueError(
+            f"this is a bridge around a {architecture} without the config of that model (original_model.config), which "
+            "says what the config of the bridge leaves out"
+        )
+    kind, settings = _KINDS[architecture], Config(said)
+    hf.check_keys(settings, kind.keys, kind.model_types)
+    turned = {n: w.T if re.search(kind.turned, n) else w for n, w in stored.weights.items()}
+    return BRIDGE.read(Stored(turned, stored.dtypes), kind.say(settings), name)
+
+
+# ----------------------------------------------------------------------- configs, in the words of TransformerLens
+def _gpt2(config: Config) -> Told:
+    layers, heads, size = hf.needed(config, "n_layer", "n_head", "n_embd")
+    return {
+        "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": hf.head_size(size, heads),
+        "d_vocab": config.size("vocab_size", 1), "n_ctx": config.size("n_positions", 1),
+        "d_mlp": config.size("n_inner", 1) or 4 * size, "normalization_type": "LN",
+        "act_fn": hf.activation(config, "activation_function", "gelu_new"),
+        "eps": hf.epsilon(config, "layer_norm_epsilon", 1e-5),
+        "positional_embedding_type": "standard", "use_attn_scale": config.flag("scale_attn_weights", True),
+        "scale_attn_by_inverse_layer_idx": config.flag("scale_attn_by_inverse_layer_idx", False),
+    }  # fmt: skip
+
+
+def _neox(config: Config) -> Told:
+    layers, heads, size = hf.needed(config, "num_hidden_layers", "num_attention_heads", "hidden_size")
+    d_head = hf.head_size(size, heads)
+    return {
+        "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": d_head,
+        "d_vocab": config.size("vocab_size", 1), "d_mlp": config.size("intermediate_size", 1),
+        "act_fn": hf.activation(config, "hidden_act", "gelu"), "normalization_type": "LN",
+        "eps": hf.epsilon(config, "layer_norm_eps", 1e-5),
+        "parallel_attn_mlp": config.flag("use_parallel_residual", True),
+        **_rotary(config, d_head, 0.25, "rotary_pct", "rotary_emb_base"),
+    }  # fmt: skip
+
+
+def _llama(config: Config) -> Told:
+    layers, heads, size = hf.needed(config, "num_hidden_layers", "num_attention_heads", "hidden_size")
+    d_head = hf.head_size(size, heads, config.size("head_dim", 1))
+    windows = llama.windows_of(config, str(config.values.get("model_type")), layers)
+    shown = [w for w in windows if w is not None]
+    local = {"use_local_attn": True, "window_size": shown[0],
+             "attn_types": ["global" if w is None else "local" for w in windows]} if shown else {}  # fmt: skip
+    return {
+        "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": d_head,
+        "n_key_value_heads": config.size("num_key_value_heads", 1) or heads,
+        "d_vocab": config.size("vocab_size", 1), "d_mlp": config.size("intermediate_size", 1), "gated_mlp": True,
+        "act_fn": hf.activation(config, "hidden_act", "silu"), "normalization_type": "RMS",
+        "eps": hf.epsilon(config, "rms_norm_eps", 1e-6), **local,
+        **_rotary(config, d_head, 1.0, "partial_rotary_factor", "rope_theta"),
+    }  # fmt: skip
+
+
+def _rotary(config: Config, d_head: int, share: float, share_key: str, base_key: str) -> Told:
+    found = hf.rotary_of(config, d_head, share, share_key, base_key)
+    return {"positional_embedding_type": "rotary", "rotary_dim": found.dim, "rotary_base": found.base}
+
+
+_KINDS = {
+    "GPT2LMHeadModel": _Kind(("gpt2",), gpt2.READ, _gpt2, r"\.(attn\.o|mlp\.in|mlp\.out)\.weight$"),
+    "GPTNeoXForCausalLM": _Kind(("gpt_neox",), neox.READ, _neox),
+    "LlamaForCausalLM": _Kind(("llama",), llama.READ, _llama),
+    "MistralForCausalLM": _Kind(("mistral",), llama.READ, _llama),
+    "Qwen2ForCausalLM": _Kind(("qwen2",), llama.READ, _llama),
+}
+
+
+# ------------------------------------------------------------------------------- held to what the live model computes
+def check_computes(live: Any, tensor: Any, model: Model) -> None:
+    """ValueError where a live model computes other logits than the model that was read from it, on a few tokens.
+
+    ``tensor``: one of its weights, from which a tensor of tokens is made, on the same device.
+    """
+    tokens = [(3 * i + 1) % model.d_vocab for i in range(min(_TOKENS, model.n_context or _TOKENS))]
+    try:
+        given = live(tensor.new_tensor([tokens]).long())
+        logits, _ = as_array(getattr(given, "logits", given))
+    except Exception as fault:
+        raise ValueError(
+            f"the live model could not be run to check what was read from it: {type(fault).__name__}: {fault!s:.200}"
+        ) from fault
+    mine = model.run([tokens]).logits
+    if mine is None or logits.shape != mine.shape:
+        raise ValueError(f"the live model gives no logits of its {model.d_vocab_out} output tokens for a row of tokens")
+    off, largest = float(np.abs(logits - mine).max()), float(np.abs(mine).max())
+    if not off <= _OFF.get(model.dtype, _OFF["bfloat16"]) * largest:
+        raise ValueError(
+            f"the live model computes other logits than its weights and config say (off by {off:.2g}; the largest is "
+            f"{largest:.2g}): it may be in training mode (dropout), have hooks that change something, or need what is "
+            "not known here; call eval() and reset its hooks"
+        )

@@ -1,0 +1,216 @@
+"""Readouts and sources of one's own, with their numbers: what is given, what is checked, and how it is attached.
+
+What they are to the algebra is described in :mod:`symcircuits.attachments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from symcircuits.architecture import FINAL, Architecture
+from symcircuits.attachments import AT, OF, Part, Reading, check_name
+from symcircuits.rings import Array
+
+__all__ = ["Attachment", "arrays_of", "attach", "check_attached", "readout", "source"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Attachment:
+    """A readout or a source that :meth:`Model.with_` attaches; made by :func:`readout` and :func:`source`.
+
+    ``kind`` is ``"readout"`` or ``"source"``; ``layer`` None: after the last layer; ``of`` what is read, or of what it
+    is a part; ``normed`` whether a readout reads what comes out of the norm (None: there must be none).
+    """
+
+    kind: str
+    name: str
+    layer: int | None
+    of: str
+    array: Array
+    normed: bool | None = None
+
+    def __repr__(self) -> str:
+        where = "after the last layer" if self.layer is None else f"layer {self.layer}"
+        return f"<{self.kind} {self.name!r}: {self.of}, {where}, {list(self.array.shape)}>"
+
+    def described(self, architecture: Architecture) -> Reading | Part:
+        """What it is to an architecture; ValueError where a norm makes it unclear what is read."""
+        if self.kind == "source":
+            assert self.layer is not None
+            return Part(self.name, self.layer, self.of)
+        layer = architecture.n_layers if self.layer is None else self.layer
+        if self.of == "mlp":
+            label = f"M{layer}"
+        else:
+            label = FINAL if layer == architecture.n_layers else f"L{layer}"
+        if not architecture.norm and self.normed:
+            raise ValueError(f"{self.name!r}: normed=True, but the model has no norms; leave it out")
+        if architecture.norm and self.normed is None:
+            raise ValueError(
+                f"{self.name!r}: the model has norms, so say what is read: normed=True (what comes out of the norm "
+                f"{label}) or normed=False (the stream as it stands)"
+            )
+        return Reading(self.name, layer, self.of, label if self.normed else "")
+
+
+def readout(
+    vectors: Any, name: str = "probe", layer: int | None = None, *, normed: bool | None = None, at: str = "stream"
+) -> Attachment:
+    """A direction, or several, that read the stream in the place of the unembedding: a probe, a feature, a neuron.
+
+    ``Y probe^T`` with ``Y`` the stream at point ``layer``, before the blocks of that layer (None: after the last):
+    as it stands (``normed=False``), or what comes out of the norm there (``normed=True``: of the layer's attention, at
+    the end the final norm). A model with norms needs one of the two. ``at="mlp"``: Y is what the MLP of that layer
+    reads, so that a row of ``W_in`` (of an encoder) gives a neuron's (a feature's) pre-activation without its bias.
+    ``vectors``: ``[d_model]`` or
+    ``[k, d_model]``, need not be of length 1. The target is called ``readout:probe``. Raises ValueError on a bad name,
+    array or layer; whether it fits a model is said by :meth:`Model.with_`. Source: own derivation (a readout is linear,
+    as the unembedding is).
+
+    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.evaluation import evaluate
+    >>> from symcircuits.expansion import expand
+    >>> from symcircuits.model import random_model
+    >>> model = random_model(attention_only((1, 1)), d_model=4, seed=1).with_(readout([1.0, 0, 0, -1]))
+    >>> run, terms = model.run([1, 2, 3]), expand(model.architecture, "readout:probe")
+    >>> print(terms[1].text, run.readouts["probe"].shape)
+    A[L0H0] @ X0 @ W_OV[L0H0].T @ probe.T (3, 1)
+    >>> bool(np.allclose(evaluate(terms, run).total(), run.streams[2] @ [[1], [0], [0], [-1]]))
+    True
+    """
+    check_name(name)
+    if at not in AT:
+        raise ValueError(f'{name!r}: a readout reads at "stream" or "mlp", not {at!r}')
+    if normed is not None and not isinstance(normed, bool):
+        raise ValueError(f"{name!r}: normed must be True or False, not {normed!r}")
+    if at == "mlp" and layer is None:
+        raise ValueError(f"{name!r}: say of which layer the MLP is: layer=0, ...")
+    array = _numbers(name, vectors)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{name!r}: directions have shape [d_model] or [k, d_model], not {list(array.shape)}")
+    return Attachment("readout", name, layer, at, np.atleast_2d(array), normed)
+
+
+def source(name: str, array: Any, layer: int, *, of: str = "stream", activations: Any = None) -> Attachment:
+    """A part of a model set apart as a source of its own, so that paths begin at it: an SAE feature, a steering vector.
+
+    ``array``: a row for each token, ``[n, d_model]`` or ``[batch, n, d_model]``; or one direction ``[d_model]``
+    (``[1, d_model]``), the same for every token, or times ``activations`` ``[n]`` or ``[batch, n]``. What it is a part
+    of:
+
+    - ``of="stream"``: of the stream at point ``layer``, before the blocks of that layer. There
+      ``X_l = sum of the sources + rest``, and all that is before is cut off: paths begin at the sources and at
+      ``rest[L1]``.
+    - ``of="mlp"``: of what the MLP of that layer writes, ``mlp = sum of the sources + rest``; ``rest[M1]`` stands in
+      the place of ``mlp[L1]``.
+    - ``of="added"``: of nothing: it is added to the stream at point ``layer``, and the model is run with it. At the
+      point where the stream is split too, it is added after that, and is a source beside it.
+
+    Raises ValueError on a bad name, array, layer or ``of``; whether it fits a model and tokens is said by
+    :meth:`Model.with_` and :meth:`Model.run`. Source: own derivation; for ``"stream"`` features and error as in
+    attribution graphs (Ameisen et al. 2025, "Circuit Tracing").
+
+    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.expansion import logits
+    >>> from symcircuits.model import random_model
+    >>> row = source("feature 12", [1.0, 0, 2, 0], 1, activations=[0.0, 3.0, 0.5])
+    >>> model = random_model(attention_only((1, 2)), d_model=4).with_(row)
+    >>> for term in logits(model.architecture).head(3):
+    ...     print(term.label, "|", term.text)
+    feature 12 | "feature 12" @ W_U.T
+    rest[L1] | rest[L1] @ W_U.T
+    feature 12 -> L1H0 | A[L1H0] @ "feature 12" @ W_OV[L1H0].T @ W_U.T
+    """
+    check_name(name)
+    if of not in OF:
+        raise ValueError(f'{name!r}: of must be "stream", "mlp" or "added", not {of!r}')
+    rows = _numbers(name, array)
+    if activations is not None:
+        times = _numbers(name, activations, "activations")
+        if rows.ndim != 1 or times.ndim not in (1, 2):
+            raise ValueError(
+                f"{name!r}: activations [n] or [batch, n] go with one direction [d_model], not {list(times.shape)} "
+                f"with {list(rows.shape)}"
+            )
+        with np.errstate(over="ignore"):  # refused below
+            rows = times[..., None] * rows
+        if not np.isfinite(rows).all():
+            raise ValueError(f"{name!r}: activations times the direction leave the range of float64")
+    if rows.ndim not in (1, 2, 3):
+        raise ValueError(
+            f"{name!r}: a source is [d_model], [n, d_model] or [batch, n, d_model], not {list(rows.shape)}"
+        )
+    return Attachment("source", name, layer, of, np.atleast_2d(rows))
+
+
+def _numbers(name: str, given: Any, what: str = "the array") -> Array:
+    """An array of finite real numbers, copied, in float64."""
+    try:
+        array = np.asarray(given)
+    except ValueError as fault:
+        raise ValueError(f"{name!r}: {what} is no array: {fault}") from None
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name!r}: {what} must hold real numbers, not {array.dtype}")
+    if not array.size:
+        raise ValueError(f"{name!r}: {what} is empty: its shape is {list(array.shape)}")
+    array = np.array(array, dtype=np.float64)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        place = [int(i) for i in np.argwhere(bad)[0]]
+        raise ValueError(f"{name!r}: {what} holds {array[tuple(place)]} at {place}; it must be finite")
+    return array
+
+
+def attach(
+    architecture: Architecture, arrays: Mapping[str, Array], found: Iterable[Any]
+) -> tuple[Architecture, dict[str, Array]]:
+    """The architecture with what is attached, and the arrays by name."""
+    listed = list(found)
+    for one in listed:
+        if not isinstance(one, Attachment):
+            raise TypeError(f"with_ takes readouts and sources (see symcircuits.readout and source), not {one!r}")
+    described = architecture.attached(*(one.described(architecture) for one in listed))
+    return described, {**arrays, **{one.name: one.array for one in listed}}
+
+
+def check_attached(architecture: Architecture, arrays: Mapping[str, Any], d_model: int) -> Mapping[str, Array]:
+    """The arrays of the readouts and sources of an architecture, checked; ValueError names the one at fault."""
+    wanted = [one.name for one in architecture.attachments]
+    if set(wanted) != set(arrays):
+        odd = sorted(set(wanted) ^ set(arrays))
+        raise ValueError(f"the readouts and sources of the architecture and their arrays differ: {', '.join(odd)}")
+    readings, found = {r.name for r in architecture.readings}, {}
+    for name in wanted:
+        array = _numbers(name, arrays[name])
+        axes = (2,) if name in readings else (2, 3)
+        if array.ndim not in axes or array.shape[-1] != d_model:
+            shown = f"[k, {d_model}]" if name in readings else f"[n, {d_model}] or [batch, n, {d_model}]"
+            raise ValueError(f"{name!r} must have shape {shown} in this model, not {list(array.shape)}")
+        array.flags.writeable = False
+        found[name] = array
+    return MappingProxyType(found)
+
+
+def arrays_of(
+    architecture: Architecture, arrays: Mapping[str, Array], shape: tuple[int, ...], dtype: Any
+) -> dict[str, Array]:
+    """All arrays by argument name: readouts ``[k, d_model]``, sources ``[*shape, d_model]`` for tokens of that shape.
+
+    ValueError where a source is not for such tokens.
+    """
+    found = {r.argument: arrays[r.name].astype(dtype) for r in architecture.readings}
+    for part in architecture.parts:
+        array = arrays[part.name].astype(dtype)
+        rows = array.shape[:-1]
+        if rows != (1,) and rows != shape[-len(rows) :]:
+            raise ValueError(
+                f"the source {part.name!r} has rows for tokens {list(rows)}, but the tokens are {list(shape)}: it "
+                "belongs to the tokens of one run"
+            )
+        found[part.argument] = np.broadcast_to(array, (*shape, array.shape[-1]))
+    return found

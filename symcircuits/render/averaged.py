@@ -1,0 +1,194 @@
+"""Averages over many prompts as tables for a terminal, and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.notation import amount
+from symcircuits.render.explained import closure_name
+from symcircuits.render.tables import UNBROKEN, number, paragraph, table
+from symcircuits.spelling import visible
+
+if TYPE_CHECKING:
+    from symcircuits.averages import Averages, Failed, Part, Worst
+    from symcircuits.spread import Spread
+
+__all__ = ["averages_json", "averages_text"]
+
+
+# ------------------------------------------------------------------------------------------------ plain data
+def averages_json(found: Averages) -> dict[str, Any]:
+    """The averages as plain data; the schema is in README."""
+    kind = found.expansion.target
+    by = {name: {str(k): p.json() for k, p in parts.items()} for name, parts in found.totals.items()}
+    return {
+        "schema": "symcircuits.explain-many/1",
+        "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
+        "source": found.source or None,
+        "ok": found.ok,
+        "prompts": found.prompts,
+        "length": found.lengths.json(),
+        "unclosed": _faults_json(found.n_unclosed, found.unclosed),
+        "skipped": _faults_json(found.n_skipped, found.skipped),
+        "assumptions": list(found.assumptions),
+        "closure": {name: _worst_json(worst) for name, worst in found.worst.items()},
+        "of": kind,
+        "target": {
+            "position": found.position, "token": found.target, "against": found.against,
+            "chosen": dict(found.chosen),
+        },
+        "whole": found.whole.json(),
+        "by_order": by["order"],
+        **({"by_degree": by["degree"]} if "degree" in by else {}),
+        "by_composition_of_" + kind: by["composition"],
+        "by_head_of_" + kind: by["head"],
+        "by_composition": {h: {c: p.json() for c, p in parts.items()} for h, parts in found.scores.items()},
+    }  # fmt: skip
+
+
+def _faults_json(count: int, faults: Sequence[Failed]) -> dict[str, Any]:
+    return {"count": count, "first": [{"prompt": f.prompt, "why": f.why} for f in faults]}
+
+
+def _worst_json(worst: Worst) -> dict[str, Any]:
+    c = worst.closure
+    ratio = None if worst.ratio == float("inf") else worst.ratio
+    return {"prompt": worst.prompt, "target": c.target, "error": c.error, "bound": c.bound, "ratio": ratio,
+            "passed": c.passed, **({"of": c.of} if c.of else {})}  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+def averages_text(found: Averages, width: int = 100, top: int = 20) -> str:
+    """The averages as sections of tables; of many heads the ``top`` largest are shown."""
+    parts = [_heading(found, width), _faults(found, width), _closures(found, width)]
+    if found.prompts:
+        parts += [_totals(found, name, width, top) for name in found.whole.spreads]
+        parts.append(_scores(found, width, top))
+    return "\n\n".join(p for p in parts if p)
+
+
+def _heading(found: Averages, width: int) -> str:
+    name, n, lengths = visible(found.model.name), found.prompts, found.lengths
+    of = f" of {_range(lengths)} tokens" if n else ""
+    lines = [paragraph(f"explain {name}: {found.model.architecture}; averages over {amount(n, 'prompt')}{of}", width)]
+    said = [*found.assumptions, "each prompt stands alone, at its own length: nothing is padded, no token is added"]
+    said += ["norms grow with the length of a prompt; shares and contributions do not"] if _several(lengths) else []
+    lines += [paragraph(f"- {visible(line)}", width, "  ") for line in said]
+    return "\n".join(lines)
+
+
+def _several(lengths: Spread) -> bool:
+    return lengths.least != lengths.most
+
+
+def _range(lengths: Spread) -> str:
+    least, most = int(lengths.least or 0), int(lengths.most or 0)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _place(found: Averages, n: int) -> str:
+    return f"line {n}" if found.source else f"prompt {n}"
+
+
+def _faults(found: Averages, width: int) -> str:
+    lines: list[str] = []
+    for count, faults, what in (
+        (found.n_unclosed, found.unclosed, "FAILS: {} with a closure beyond its bound, in no average:"),
+        (found.n_skipped, found.skipped, "Left out: {}:"),
+    ):
+        if count:
+            lines.append(paragraph(what.format(amount(count, "prompt" if "FAILS" in what else "bad prompt")), width))
+            lines += [paragraph(f"{_place(found, f.prompt)}: {visible(f.why)}", width, "  ") for f in faults]
+            lines += [f"  and {count - len(faults)} more"] if count > len(faults) else []
+    return "\n".join(lines)
+
+
+def _closures(found: Averages, width: int) -> str:
+    rows = [
+        ["holds" if w.closure.passed else "FAILS", closure_name(w.closure.target.replace(":", " "), w.closure),
+         number(w.closure.error), number(w.closure.bound), number(w.ratio), _place(found, w.prompt)]
+        for w in found.worst.values()
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    title = "Closure, the nearest to its bound of all prompts (of all heads, of all layers): largest |sum - model|"
+    header = ["", "of", "error", "bound", "ratio", "prompt"]
+    return paragraph(title, width) + "\n" + table(rows, header, width, right=[2, 3, 4])
+
+
+def _totals(found: Averages, quantity: str, width: int, top: int) -> str:
+    """One quantity of the logits (or stream): whole, by order, by composition type, through each head."""
+    heads, left = _largest(found.totals["head"], quantity, top)
+    parts = [("all", found.whole)]
+    parts += [(f"{by} {key}", p) for by, of in found.totals.items() if by != "head" for key, p in of.items()]
+    parts += [(f"through {head}", found.totals["head"][head]) for head in heads]
+    terms = amount(found.expansion.count, "term")
+    title = f"Norms of the {found.expansion.target}" if quantity == "norm" else _chosen(found, quantity)
+    title += f"; {terms}" + (f"; of the heads the {len(heads)} with the largest mean" if left else "")
+    rows = [[name, f"{p.count:,}", *_cells(p.spreads[quantity], found.prompts)] for name, p in parts]
+    return paragraph(title, width) + "\n" + _spread_table(rows, ["", "terms"], width, [1])
+
+
+def _largest(parts: Mapping[str, Part], quantity: str, top: int) -> tuple[list[str], int]:
+    """The heads with the largest mean, in their order, and how many there are besides."""
+    best = sorted(parts, key=lambda h: -abs(parts[h].spreads[quantity].mean or 0.0))[:top]
+    return [h for h in parts if h in set(best)], len(parts) - len(best)
+
+
+def _chosen(found: Averages, quantity: str) -> str:
+    """Which logit, or difference of logits, a contribution is to."""
+    own, same, first = (found.chosen.get(who, 0) for who in ("its own", "the same for all", "first choice"))
+    said = ["the token that the prompt names"] if own else []
+    if quantity == "difference":
+        names = f"token {_name(found, found.target)} less that of token {_name(found, found.against)}"
+        said = ["the two tokens that the prompt names"] if own else []
+        said += [names] if same and found.against is not None else []
+    else:
+        said += [f"token {_name(found, found.target)}"] if same else []
+        said += ["the model's first choice"] if first else []
+    position = "the last position" if found.position == -1 else f"position {found.position}"
+    what = "Differences: contributions to the logit of" if quantity == "difference" else "Contributions to the logit of"
+    return f"{what} {' or '.join(said)}, at {position}" + (" or where the prompt says" if own else "")
+
+
+def _name(found: Averages, token: int | None) -> str:
+    label = found.labels.output(token or 0)
+    return str(token) if label == str(token) else f'{token} "{label.replace(" ", UNBROKEN)}"'
+
+
+def _scores(found: Averages, width: int, top: int) -> str:
+    if not found.scores:
+        return ""
+    many = {h: parts for h, parts in found.scores.items() if len(parts) > 1}
+    best = sorted(many, key=lambda h: _beside_none(many[h]), reverse=True)[:top]
+    shown = [h for h in many if h in set(best)]
+    rows = [
+        [head if i == 0 else "", c, *_cells(part.spreads["centred_share"], found.prompts)]
+        for head in shown for i, (c, part) in enumerate(found.scores[head].items())
+    ]  # fmt: skip
+    title = "Scores by composition type: centred share (what softmax sees), with its spread over prompts"
+    alone = len(found.scores) - len(many)
+    left = len(many) - len(shown)
+    notes = [f"the {len(shown)} heads of {len(many)} with the largest share beside none"] if left else []
+    notes += [f"{amount(alone, 'head')} with no head before, all none, not shown"] if alone else []
+    title += f" ({'; '.join(notes)})" if notes else ""
+    return paragraph(title, width) + ("\n" + _spread_table(rows, ["head", "type"], width, []) if rows else "")
+
+
+def _beside_none(parts: Mapping[str, Part]) -> float:
+    """The largest mean share of a type in which an earlier head enters."""
+    return max((abs(p.spreads["centred_share"].mean or 0.0) for c, p in parts.items() if c != "none"), default=0.0)
+
+
+def _cells(spread: Spread, prompts: int) -> list[str]:
+    """Mean, deviation, smallest, largest; and how many prompts, where it is not defined for all."""
+    numbers = [number(x) for x in (spread.mean, spread.std, spread.least, spread.most)]
+    return [*numbers, "" if spread.count == prompts else str(spread.count)]
+
+
+def _spread_table(rows: list[list[str]], first: list[str], width: int, right: list[int]) -> str:
+    header = [*first, "mean", "std", "min", "max", "prompts"]
+    if not any(row[-1] for row in rows):
+        rows, header = [row[:-1] for row in rows], header[:-1]
+    return table(rows, header, width, right=[*right, *range(len(first), len(header))])
