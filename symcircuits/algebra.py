@@ -11,6 +11,10 @@ vector). Three rules, of our own derivation from the definition of the transform
 2. words: a finished word is ``L X R``; read outward from X, the branches named on the left and on the right
    are the same, in the same order;
 3. scores: rule 2 on the query side and on the key side, one W_QK, not transposed, between them, one scale.
+
+Scalars stand before a word: the score scale, called by the label of its head, and multipliers, called by their names
+(``m_E`` of the embedding, ``r[L0]`` and ``r[M0]`` of what the attention and the MLP of a layer add, ``m_U`` of the
+logits): a word carries each once for every letter that brings it.
 """
 
 from __future__ import annotations
@@ -22,8 +26,8 @@ from itertools import pairwise
 
 __all__ = [
     "SYMMETRIC", "Factor", "IllTyped", "Index", "Space", "Symbol", "Word",
-    "argument_of", "check_finished", "contraction_fault", "fuse", "is_score", "product", "quoted", "score_sides",
-    "unfuse",
+    "argument_of", "check_finished", "contraction_fault", "fuse", "is_multiplier", "is_score", "multipliers_of",
+    "product", "quoted", "scalar_argument", "scalar_order", "score_sides", "unfuse",
 ]  # fmt: skip
 
 
@@ -295,11 +299,42 @@ def ov_symbol(w_o: Symbol, w_v: Symbol) -> Symbol:
     return Symbol("W_OV", w_o.label, w_o.row, w_v.col, branch=w_o.branch, parts=(Factor(w_o), Factor(w_v)))
 
 
+def is_multiplier(scalar: str) -> bool:
+    """Whether a scalar is a multiplier, and no score scale."""
+    return scalar[:2] in ("m_", "r[")
+
+
+def scalar_argument(scalar: str) -> str:
+    """The name of a scalar as a Python identifier: ``scale_L1H0``, ``m_E``, ``r_L0``."""
+    return scalar.replace("[", "_").removesuffix("]") if is_multiplier(scalar) else f"scale_{scalar}"
+
+
+def scalar_order(scalar: str) -> tuple[int, int, str]:
+    """What scalars are sorted by: score scales, ``m_E``, ``r`` layer by layer, ``m_U``."""
+    layer = int(scalar[3:-1]) if scalar[:2] == "r[" else 0
+    return {"m_E": 1, "m_U": 3}.get(scalar, 2 if scalar[:2] == "r[" else 0), layer, scalar
+
+
+def multipliers_of(factors: Iterable[Factor], there: Iterable[str]) -> tuple[str, ...]:
+    """Which of the multipliers that are there the letters of a finished word bring, in order.
+
+    ``t`` brings ``m_E``, a pattern ``A[L0H1]`` and ``b_O[L0]`` bring ``r[L0]``, ``mlp[L0]`` brings ``r[M0]``, ``W_U``
+    and ``b_U`` bring ``m_U``.
+    """
+    brought = []
+    for f in unfuse(factors):
+        glyph, layer = f.symbol.glyph, f.symbol.label[1:].partition("H")[0]
+        name = {"t": "m_E", "W_U": "m_U", "b_U": "m_U", "mlp": f"r[M{layer}]"}.get(glyph, f"r[L{layer}]")
+        brought += [name] if glyph in ("t", "A", "b_O", "mlp", "W_U", "b_U") and name in there else []
+    return tuple(sorted(brought, key=scalar_order))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Word:
-    """A product of factors in order, with the score scales (labels of heads) that stand before it.
+    """A product of factors in order, with the scalars that stand before it: score scales and multipliers.
 
-    The constructor checks rule 1. Equality is of what is multiplied: ``W_OV`` and ``W_O @ W_V`` are the same.
+    The constructor checks rule 1. Equality is of what is multiplied: ``W_OV`` and ``W_O @ W_V`` are the same, and
+    scalars commute.
 
     >>> from symcircuits.architecture import Head
     >>> from symcircuits.programs import embedding, pattern
@@ -319,6 +354,8 @@ class Word:
             product(self.factors)  # the fault in the factors as they were written, where it is there to be seen
             raise
         object.__setattr__(self, "factors", factors)
+        if len(self.scales) > 1:
+            object.__setattr__(self, "scales", tuple(sorted(self.scales, key=scalar_order)))
 
     def __repr__(self) -> str:
         return f"<Word {self.text}>"
@@ -341,7 +378,7 @@ class Word:
     @property
     def text(self) -> str:
         """Text notation, e.g. ``A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T``."""
-        return "".join(f"scale[{s}] * " for s in self.scales) + " @ ".join(f.text for f in self.fused)
+        return "".join(f"{_scalar(s)} * " for s in self.scales) + " @ ".join(f.text for f in self.fused)
 
     @property
     def enclosed(self) -> str:
@@ -352,6 +389,10 @@ class Word:
     def T(self) -> Word:
         """The transposed word."""
         return Word(transpose(self.factors), self.scales)
+
+
+def _scalar(scalar: str) -> str:
+    return scalar if is_multiplier(scalar) else f"scale[{scalar}]"
 
 
 def _names(factors: Iterable[Factor], outward: int) -> list[tuple[str, str]]:
@@ -443,12 +484,17 @@ def is_score(word: Word) -> bool:
     return any(f.col.space.kind in _JOINTS for f in word.factors[:-1])
 
 
-def check_finished(word: Word, *, scaled: bool | None = None, ends: Sequence[str] = _ENDS) -> Word:
+def check_finished(
+    word: Word, *, scaled: bool | None = None, ends: Sequence[str] = _ENDS, multipliers: Iterable[str] | None = None
+) -> Word:
     """Return the word if it is a finished term (rules 2 and 3), else raise :class:`IllTyped`.
 
-    ``scaled`` says whether the architecture has a score scale (None: either way is taken); ``ends`` in which kinds of
-    space a word that is no score may end.
+    ``scaled`` says whether the architecture has a score scale, ``multipliers`` those that it has (None: either way is
+    taken, but one that stands there stands as often as it should); ``ends`` in which kinds of space a word that is no
+    score may end.
     """
+    _check_multipliers(word, frozenset(word.scales if multipliers is None else multipliers))
+    scales = tuple(s for s in word.scales if not is_multiplier(s))
     if not is_score(word):
         _check_sides(word.factors)
         if word.col.space.kind not in ends:
@@ -468,7 +514,7 @@ def check_finished(word: Word, *, scaled: bool | None = None, ends: Sequence[str
                 f"{word.text} is no finished word: it starts with {word.fused[0].text}, a norm, but "
                 f"{word.factors[-1].text} reads the stream as it stands. Rule 2 (words): L X R.", 2, word.fused[0].text,
             )  # fmt: skip
-        if word.scales:
+        if scales:
             raise IllTyped(f"{word.text}: a score scale stands before a word that is no score. Rule 3 (scores).", 3)
         return word
     query, key = score_sides(word)
@@ -482,11 +528,22 @@ def check_finished(word: Word, *, scaled: bool | None = None, ends: Sequence[str
                 "head's queries go through their own norm.", 3, f.text,
             )  # fmt: skip
     wanted = None if scaled is None else ((owner,) if scaled else ())
-    if word.scales not in (((), (owner,)) if wanted is None else (wanted,)):
-        seen = " * ".join(f"scale[{s}]" for s in word.scales) or "no scale"
+    if scales not in (((), (owner,)) if wanted is None else (wanted,)):
+        seen = " * ".join(f"scale[{s}]" for s in scales) or "no scale"
         expected = "once, scale[" + owner + "]" if scaled or scaled is None else "nowhere (this architecture has none)"
         raise IllTyped(
             f"{word.text} carries {seen}; the score scale of {owner} stands {expected}. "
             "Rule 3 (scores): one scalar scale a head, applied once.", 3, seen,
         )  # fmt: skip
     return word
+
+
+def _check_multipliers(word: Word, there: frozenset[str]) -> None:
+    seen = tuple(s for s in word.scales if is_multiplier(s))
+    wanted = multipliers_of(word.factors, there)
+    if seen != wanted:
+        raise IllTyped(
+            f"{word.text} carries {' * '.join(seen) or 'no multiplier'}; its letters bring "
+            f"{' * '.join(wanted) or 'none'}. Rule 2 (words): a multiplier stands once for every letter that brings "
+            "it.", 2, " * ".join(seen),
+        )  # fmt: skip

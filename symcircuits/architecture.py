@@ -13,10 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from symcircuits.algebra import scalar_order
 from symcircuits.attachments import Part, Reading, check_attachments
 from symcircuits.notation import amount
 
-__all__ = ["Architecture", "Head", "as_head", "attention_only", "possible_biases", "transformer"]
+__all__ = [
+    "Architecture", "Head", "as_head", "attention_only", "possible_biases", "possible_multipliers",
+    "scalar_names", "transformer",
+]  # fmt: skip
 
 POSITIONS = (None, "standard", "shortformer", "rotary", "alibi")
 NORMS = (None, "LN", "RMS")
@@ -73,7 +77,7 @@ class Architecture:
 
     ``biases`` holds the names of the biases that are there, ``gains`` the labels of the norms that have a gain,
     ``mlps`` the layers that have an MLP, ``groups`` (None: every head its own) the number of key/value heads of each
-    layer.
+    layer, ``multipliers`` the names of the multipliers that are there.
 
     >>> arch = attention_only((2, 3), positions="shortformer")
     >>> arch.n_layers, str(arch.head("1.2")), str(arch)
@@ -95,6 +99,13 @@ class Architecture:
     qk_norm: bool = False
     softmax: bool = True
     bilinear: bool = False
+    multipliers: frozenset[str] = frozenset()
+
+    @property
+    def polynomial(self) -> bool:
+        """Whether patterns or MLPs can be multiplied out too (:func:`symcircuits.unfrozen`); not with multipliers."""
+        return (not self.softmax or self.bilinear) and not self.multipliers
+
     readings: tuple[Reading, ...] = ()
     parts: tuple[Part, ...] = ()
 
@@ -205,11 +216,21 @@ class Architecture:
         extra += [] if self.softmax else ["no softmax"]
         extra += [self._mlp_words()] if self.mlps else []
         extra += ["biases"] if self.biases else []
+        extra += [self._multiplier_words()] if self.multipliers else []
         extra += [] if self.scale else ["no score scale"]
         extra += [] if self.causal else ["bidirectional"]
         extra += [] if self.unembed else ["no unembedding"]
         extra += [str(one) for one in self.attachments]
         return f"{'transformer' if self.mlps else 'attention-only'}, heads {heads}" + "".join(f", {e}" for e in extra)
+
+    def _multiplier_words(self) -> str:
+        possible = {*possible_multipliers(self)}
+        if self.multipliers == possible:
+            return "multipliers"
+        layers = {m for m in possible if m[0] == "r"}
+        names = sorted(self.multipliers, key=scalar_order)
+        shown = dict.fromkeys("r" if m in layers and self.multipliers >= layers else m for m in names)
+        return f"multipliers {' '.join(shown)}"
 
     def _mlp_words(self) -> str:
         where = "" if len(self.mlps) == self.n_layers else f" in layers {','.join(map(str, sorted(self.mlps)))}"
@@ -232,6 +253,31 @@ def possible_biases(architecture: Architecture) -> tuple[str, ...]:
     names += ["b_U"] if architecture.unembed else []
     kinds = ("b_in", "b_gate", "b_out") if architecture.gated else ("b_in", "b_out")
     return tuple(names + [f"{kind}[L{layer}]" for kind in kinds for layer in sorted(architecture.mlps)])
+
+
+def possible_multipliers(architecture: Architecture) -> tuple[str, ...]:
+    """The names of all multipliers that a model like this can have.
+
+    ``m_E`` of the token embedding, ``r[L0]`` of what the attention of a layer adds, ``r[M0]`` of what its MLP adds,
+    ``m_U`` of the logits.
+
+    >>> possible_multipliers(transformer((2, 2), mlps=[1]))
+    ('m_E', 'r[L0]', 'r[L1]', 'r[M1]', 'm_U')
+    """
+    layers = range(architecture.n_layers)
+    names = [f"r[L{layer}]" for layer in layers] + [f"r[M{layer}]" for layer in architecture.mlps]
+    last = ["m_U"] if architecture.unembed else []
+    return tuple(sorted(["m_E", *names, *last], key=scalar_order))
+
+
+def scalar_names(architecture: Architecture) -> tuple[str, ...]:
+    """The scalars of a model: the label of every head where scores carry a scale, and its multipliers.
+
+    >>> scalar_names(attention_only((1,), multipliers=["m_E"]))
+    ('L0H0', 'm_E')
+    """
+    scales = [head.label for head in architecture.all_heads] if architecture.scale else []
+    return (*scales, *sorted(architecture.multipliers, key=scalar_order))
 
 
 def attention_only(
@@ -275,6 +321,7 @@ def transformer(
     qk_norm: bool = False,
     softmax: bool = True,
     bilinear: bool = False,
+    multipliers: bool | Iterable[str] = False,
 ) -> Architecture:
     """Describe a transformer: heads per layer, positions, biases, norms, MLPs, key/value groups.
 
@@ -285,7 +332,9 @@ def transformer(
     ``groups``: the number of key/value heads of each layer, which divides its number of heads. ``qk_norm``: every head
     takes an RMS norm, with the gain of its layer, of its queries and of its keys. ``softmax=False``: the pattern is the
     masked scores themselves; ``bilinear``: MLPs are gated without activation, ``((X W_in^T) * (X W_gate^T)) W_out^T``:
-    both expand with nothing held fixed but norms (:func:`symcircuits.unfrozen`). The rest as in
+    both expand with nothing held fixed but norms (:func:`symcircuits.unfrozen`). ``multipliers``: True for all, or the
+    names (or kinds: ``"r"``) of the numbers that multiply the token embedding (``m_E``; never the position), what the
+    heads of a layer and its b_O add (``r[L0]``), what its MLP adds (``r[M0]``) and the logits (``m_U``). The rest as in
     :func:`attention_only`. Raises ValueError on anything else. Source: Ba et al. 2016 and Zhang and Sennrich 2019 for
     the norms, Ainslie et al. 2023 for groups, Pearce et al. 2024 for bilinear MLPs; the paper, "Handling Layer
     Normalization" and "MLP Layers".
@@ -313,6 +362,7 @@ def transformer(
         counts, positions, frozenset(), scale, causal, unembed, norm, frozenset(), layers, gated or bilinear,
         parallel, _groups(groups, counts), qk_norm, softmax, bilinear,
     )  # fmt: skip
+    plain = replace(plain, multipliers=_multipliers(multipliers, possible_multipliers(plain)))
     named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))
     return replace(plain, biases=named, gains=_gains(gains, plain))
 
@@ -387,5 +437,18 @@ def _biases(biases: bool | Iterable[str], possible: tuple[str, ...]) -> frozense
         if not found and name not in BIAS_KINDS:
             kinds = dict.fromkeys(p.partition("[")[0] for p in possible) or ["b_O", "b_U"]
             raise ValueError(f"there is no bias {name!r} here; the kinds are {', '.join(kinds)}, e.g. b_V[L0H1]")
+        names |= found
+    return frozenset(names)
+
+
+def _multipliers(multipliers: bool | Iterable[str], possible: tuple[str, ...]) -> frozenset[str]:
+    if isinstance(multipliers, bool):
+        return frozenset(possible if multipliers else ())
+    names: set[str] = set()
+    what = "multipliers must be True, False or the names of those that are there, e.g. m_E, r or r[L0]"
+    for name in [multipliers] if isinstance(multipliers, str) else _listed(multipliers, what):
+        found = {p for p in possible if name in (p, p.partition("[")[0])}
+        if not found and name != "r":
+            raise ValueError(f"there is no multiplier {name!r} here; they are {', '.join(possible)} (r: all of layers)")
         names |= found
     return frozenset(names)

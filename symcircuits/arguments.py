@@ -43,6 +43,7 @@ _OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov", "mlp")  # sp
 # Every array that a model can hand over; what is none of these is a mistake.
 _KNOWN: Final = re.compile(
     r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|mask_L\d+|(A|R|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
+    r"|m_[EU]|r_[LM]\d+"
     r"|(D|gain|b_N)_([LM]\d+|final|[QK](\d+|L\d+[HG]\d+))|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
     r"|rest_[LM]\d+|(read|part)_\w+"  # what somebody set apart, and what reads it
 )
@@ -139,7 +140,7 @@ class Inputs:
 def _described(name: str, symbol: Symbol | None) -> str:
     """``A_L0H1 [..., n_context, n_context] (attention pattern)``."""
     if symbol is None:
-        return f"{name}, a number (score scale)"
+        return f"{name}, a number ({'score scale' if name.startswith('scale') else 'multiplier'})"
     meaning = _MEANING.get(_sort(symbol))
     return f"{name} {_words(symbol)}" + (f" ({meaning})" if meaning else "")
 

@@ -77,16 +77,25 @@ CHAPTERS: Mapping[str, Mapping[str, tuple[str, Maker]]] = {
             "Scores with query and key biases", _expansion((2, 2), "scores:L1H0", biases=["b_Q", "b_K"]),
         ),
         "query_key_biases": ("Query and key biases in one matrix", _theorem("query_key_biases")),
+        "scores_rotary": ("Scores with rotary positions", _expansion((2, 2), "scores:L1H0", positions="rotary")),
+        "scores_alibi": ("Scores with ALiBi", _expansion((2, 2), "scores:L1H0", positions="alibi")),
     },
     "Norms, MLPs and grouped queries": {
         "layer_norm": ("Layer norm", _theorem("layer_norm")),
         "logits_layer_norm": ("Logits through layer norms", _expansion((2, 2), norm="LN", biases=["b_N"])),
         "scores_layer_norm": ("Scores through layer norms", _expansion((2, 2), "scores:L1H0", norm="LN")),
+        "scores_normed_queries": (
+            "Scores with normed queries and keys",
+            _expansion((2, 2), "scores:L1H0", biases=["b_Q", "b_K"], qk_norm=True),
+        ),
         "logits_rms_norm": ("Logits through RMS norms", _expansion((2, 2), norm="RMS")),
         "mlp": ("MLPs", _theorem("mlp")),
         "logits_mlps": ("Logits, what MLPs write as sources", _expansion((2, 2), norm="LN", mlps=True)),
         "logits_parallel_blocks": (
             "Logits of parallel blocks", _expansion((2, 2), norm="RMS", gains=False, mlps=True, parallel=True),
+        ),
+        "logits_multipliers": (
+            "Logits with multipliers", _expansion((2, 2), biases=["b_O"], mlps=True, multipliers=True),
         ),
         "logits_grouped_queries": (
             "Logits of grouped queries", _expansion((4, 4), biases=["b_V"], groups=(2, 2)),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from symcircuits.algebra import Word
+from symcircuits.algebra import Word, is_multiplier, scalar_order
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.lexing import CONVENTIONS
@@ -45,7 +45,8 @@ def check(
     ``arch`` is an architecture (or a model); ``target`` ``"logits"``, ``"stream"`` or ``"scores:L1H0"``, by default
     what the formula itself speaks of. One product is right when it is a term; a sum when it is all terms, each once
     (with ``part=True`` when it is some of them). Weights alone, such as ``W_E.T @ W_QK[L1H0] @ W_E``, are right when
-    they are the circuit of a term. Scores without any scale are read as unscaled scores. ``convention`` is that of the
+    they are the circuit of a term. Scores without any scale are read as unscaled scores; multipliers have to stand in
+    every term that carries them. ``convention`` is that of the
     formula and of the answer: ``"paper"``, products of matrices in the paper's shapes (``"row"`` is the same), or
     ``"transformerlens"``, where ``OV`` is ``W_V @ W_O``. ``notation`` prints the right terms of the answer in another
     notation; ``symbols`` are other names for symbols, in the formula and in the answer.
@@ -125,7 +126,7 @@ class _Case:
         sums: dict[tuple[Letters, tuple[str, ...]], int] = {}
         spelling = Spelling(architecture)
         for word in formula.words:
-            key = spelling.fuse(word.letters), word.scales
+            key = spelling.fuse(word.letters), tuple(sorted(word.scales, key=scalar_order))
             sums[key] = sums.get(key, 0) + word.coefficient
         self.circuit = _is_circuit([letters for letters, _ in sums], architecture)
         self.named = formula.target is not None
@@ -163,13 +164,13 @@ class _Case:
     def term_text(self, term: Term) -> str:
         """A term in the notation of the answer, with its scale if the formula has any."""
         if self.notation == self.as_read:
-            return self.text(self.matcher.term_letters(term), self._own_scale())
-        return word_text(Word(term.word.factors, self._own_scale()), self.notation)
+            return self.text(self.matcher.term_letters(term), self._own_scales(term))
+        return word_text(Word(term.word.factors, self._own_scales(term)), self.notation)
 
     @property
     def scaled(self) -> bool:
         """Whether any score scale is written."""
-        return any(w.scales for w in self.words)
+        return any(not is_multiplier(s) for w in self.words for s in w.scales)
 
     # ------------------------------------------------------------------------------------------- the verdict
     def verdict(self) -> Verdict:
@@ -214,11 +215,13 @@ class _Case:
     def _nearest_text(self, meant: Nearest) -> str:
         """The nearest right term, spelled as the formula spells it where it is printed in the formula's notation."""
         if self.circuit or self.notation == self.as_read:
-            return self.text(meant.letters, self._own_scale())
+            return self.text(meant.letters, self._own_scales(meant.term))
         return self.term_text(meant.term)
 
-    def _own_scale(self) -> tuple[str, ...]:
-        return (self.expansion.readout.scale,) if self.expansion.readout.scale and self.scaled else ()
+    def _own_scales(self, term: Term) -> tuple[str, ...]:
+        """The scalars of a term: its scale if any is written; its multipliers, in circuits too if any is written."""
+        written = not self.circuit or any(is_multiplier(s) for w in self.words for s in w.scales)
+        return tuple(s for s in term.word.scales if (written if is_multiplier(s) else self.scaled))
 
     def _why(self, word: _Word, found: Nearest | None) -> str:
         what = "the circuit of no term" if self.circuit else "no term"
@@ -252,19 +255,21 @@ class _Case:
 
     def _scale_fault(self) -> Verdict | None:
         label = self.expansion.readout.scale
-        if not self.scaled:
-            if label and not self.circuit:
-                self.notes.append("no score scale is written, so these are read as unscaled scores; "
-                                  f"the model's carry {scale_text(label, self.as_read)}")  # fmt: skip
-            return None
-        wanted = (label,) if label else ()
-        bad = [w for w in self.words if w.scales != wanted]
+        if not self.scaled and label and not self.circuit:
+            self.notes.append("no score scale is written, so these are read as unscaled scores; "
+                              f"the model's carry {scale_text(label, self.as_read)}")  # fmt: skip
+        wanted = [(w, self._own_scales(w.match.term)) for w in self.words if w.match]
+        bad = [w for w, scales in wanted if w.scales != scales]
         if not bad:
             return None
-        seen = " * ".join(scale_text(s, self.as_read) for s in bad[0].scales[:6]) or "no scale"
-        rule = f"every term carries {scale_text(label, self.as_read)} once" if label else "no term carries a scale"
-        message = f"{self.text(bad[0].letters)} carries {seen}, but of {self.expansion.target} {rule}."
-        shown = self.text(bad[0].letters, wanted)
+        first, right = next((w, scales) for w, scales in wanted if w.scales != scales)
+        seen = " * ".join(scale_text(s, self.as_read) for s in first.scales[:6]) or "no scale"
+        if [s for s in first.scales if is_multiplier(s)] != [s for s in right if is_multiplier(s)]:
+            rule = f"this term carries {' * '.join(scale_text(s, self.as_read) for s in right) or 'none'}"
+        else:
+            rule = f"every term carries {scale_text(label, self.as_read)} once" if label else "no term carries a scale"
+        message = f"{self.text(first.letters)} carries {seen}, but of {self.expansion.target} {rule}."
+        shown = self.text(first.letters, right)
         return self._make(message, "scale", nearest=shown, extra=_texts(self, bad))
 
     def _number_fault(self) -> Verdict | None:

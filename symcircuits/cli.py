@@ -167,7 +167,15 @@ def _architecture_options(parser: Any, required: bool = True) -> None:
     parser.add_argument("--norm", choices=["none", "LN", "RMS"], default="none", help="norm before whatever reads")
     parser.add_argument("--no-gains", action="store_true", help="norms without gain (folded into the weights)")
     parser.add_argument("--mlps", action="store_true", help="an MLP in every layer, what it writes a source of its own")
+    parser.add_argument("--gated", action="store_true", help="MLPs with a gate (with --mlps)")
+    parser.add_argument("--parallel", action="store_true", help="MLPs read what attention reads (with --mlps)")
     parser.add_argument("--key-value-heads", metavar="1,1", help="key/value heads of each layer (grouped queries)")
+    parser.add_argument("--qk-norm", action="store_true", help="an RMS norm of the queries and keys of every head")
+    parser.add_argument(
+        "--multipliers", metavar="m_E,r",
+        help="numbers that multiply: the embedding (m_E), what layers add (r, or r[L0], r[M0], ...), the logits (m_U); "
+        "or all",
+    )  # fmt: skip
 
 
 def _notation_options(parser: Any) -> None:
@@ -202,6 +210,7 @@ def _add_derive(commands: Any) -> None:
         "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex\n"
         "  symcircuits derive --heads 3,3 --notation paper --symbol W_OV=M --symbol A=Omega\n"
         "  symcircuits derive --heads 4,4 --norm LN --mlps --key-value-heads 2,2 --form generic --format text\n"
+        "  symcircuits derive --heads 2,2 --norm RMS --mlps --gated --multipliers m_E,r --format text\n"
         "  symcircuits derive --theorem layer_norm --format text",
     )  # fmt: skip
     parser.add_argument("--theorem", metavar="NAME", help="a result by its name, instead of --heads")

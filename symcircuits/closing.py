@@ -19,6 +19,8 @@ Array = npt.NDArray[Any]
 def layer_closures(run: Run) -> tuple[Closure, ...]:
     """For every layer, ``stream + head results + 1 b_O^T + mlp`` beside the stream that the model has after it.
 
+    The bias and the MLP stand there times their multipliers, where they have any.
+
     The bound is that of :class:`~symcircuits.evaluation.Closure` for the stream, ``16 u (sum of |parts| + |x_i|)``.
     The targets are called ``layer:0``, ... Source: own derivation; a head result that already held the stream, or
     lacked a factor, would not close.
@@ -37,9 +39,9 @@ def _parts(run: Run, layer: int) -> Iterator[Array]:
     for head in run.model.architecture.layer_heads(layer):
         yield run.results[str(head)]
     if f"b_O_L{layer}" in run.model.weights:
-        yield run.arrays[f"b_O_L{layer}"]
+        yield run.arrays[f"b_O_L{layer}"] * run.arrays.get(f"r_L{layer}", 1)
     if f"L{layer}" in run.mlps:
-        yield run.mlps[f"L{layer}"]
+        yield run.mlps[f"L{layer}"] * run.arrays.get(f"r_M{layer}", 1)
     for part in run.model.architecture.parts_of("added", layer + 1):
         yield run.arrays[part.argument]
 

@@ -56,7 +56,16 @@ def _read_architecture(options: argparse.Namespace) -> Architecture:
         scale=not options.no_scale, causal=not options.bidirectional, unembed=not options.no_unembed,
         norm=None if options.norm == "none" else options.norm, gains=not options.no_gains, mlps=options.mlps,
         groups=None if groups is None else _numbers(groups, "--key-value-heads"),
+        gated=options.gated, parallel=options.parallel, qk_norm=options.qk_norm,
+        multipliers=_read_multipliers(options.multipliers),
     )  # fmt: skip
+
+
+def _read_multipliers(text: str | None) -> bool | list[str]:
+    """``--multipliers all`` or the names between commas."""
+    if text is None or text.strip() == "all":
+        return text is not None
+    return [name.strip() for name in text.split(",")]
 
 
 def _read_notation(options: argparse.Namespace) -> Notation:
@@ -79,7 +88,8 @@ def _read_symbols(given: list[str]) -> dict[str, str]:
 def _described(options: argparse.Namespace) -> list[str]:
     """The options given that describe an architecture, beside --heads."""
     flags = ("biases", "no_scale", "bidirectional", "no_unembed", "no_gains", "mlps", "key_value_heads")
-    found = [o for o in flags if getattr(options, o)]
+    more = ("gated", "parallel", "qk_norm", "multipliers")
+    found = [o for o in (*flags, *more) if getattr(options, o)]
     found += [o for o in ("positions", "norm") if getattr(options, o) != "none"]
     return [f"--{o.replace('_', '-')}" for o in found]
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.algebra import Factor, Index, Symbol, Word
-from symcircuits.architecture import Architecture
+from symcircuits.algebra import Factor, Index, Symbol, Word, scalar_argument
+from symcircuits.architecture import Architecture, scalar_names
 from symcircuits.elimination import inverse
 from symcircuits.model import matrix_names
 from symcircuits.programs import Branch, Program, Readout, Source, readout, rotation
@@ -34,13 +34,15 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Longest:
-    """The (max, +) algebra: the number of letters of the longest word."""
+    """The (max, +) algebra: the number of letters of the longest word, with its multipliers where they count."""
+
+    multipliers: bool = False
 
     def source(self, source: Source) -> int:
-        return len(source.factors)
+        return len(source.factors) + self.multipliers * len(source.scales)
 
     def branch(self, branch: Branch, value: int) -> int:
-        return len(branch.left) + value + len(branch.right)
+        return len(branch.left) + value + len(branch.right) + self.multipliers * len(branch.scales)
 
     def add(self, values: Sequence[int]) -> int:
         return max(values)
@@ -57,11 +59,12 @@ def _turned(target: Readout) -> bool:
 
 
 def degree(target: Readout) -> int:
-    """The degree of a readout as a polynomial in the entries: letters of the longest word, and the scale.
+    """The degree of a readout as a polynomial in the entries: letters of the longest word, and its scalars.
 
     ``R`` counts twice: it is ``R_i R_j^T``.
     """
-    return longest(target) + bool(target.scale) + _turned(target)
+    letters = sum(walk(side, _Longest(True)) or 0 for side in target.sides)
+    return letters + bool(target.scale) + 2 * _turned(target)
 
 
 def size_for(target: Readout) -> int:
@@ -88,7 +91,7 @@ def symbols(program: Program) -> dict[str, Symbol]:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Random matrices over a ring for every symbol of some readouts, and a random scalar for every scale.
+    """Random matrices over a ring for every symbol of some readouts, and a random number for every scalar.
 
     ``basis`` is the new basis of the stream, after a :func:`change_of_basis`.
     """
@@ -112,16 +115,16 @@ def _all_symbols(architecture: Architecture) -> dict[str, Symbol]:
 
 
 def instance(architecture: Architecture, k: int, seed: int, ring: PrimeField | None = None) -> Instance:
-    """Draw an instance for every matrix of an architecture, and a scalar for every score scale.
+    """Draw an instance for every matrix of an architecture, and a number for every score scale and multiplier.
 
     Every matrix: those that its programs name, and those that the model reads, though no program may name them.
     """
     ring, rng = ring or PrimeField(), np.random.default_rng(seed)
     found = _all_symbols(architecture)
-    names = {*found, *(n for n in matrix_names(architecture) if not n.startswith("scale_"))}
+    scalars = [scalar_argument(name) for name in scalar_names(architecture)]
+    names = {*found, *matrix_names(architecture)} - {*scalars}
     matrices = {name: ring.random((k, k, k) if name.startswith("R_") else (k, k), rng) for name in sorted(names)}
-    if architecture.scale:
-        matrices |= {f"scale_{head}": ring.random((), rng) for head in architecture.all_heads}
+    matrices |= {name: ring.random((), rng) for name in scalars}
     return Instance(ring, k, found, matrices)
 
 
@@ -157,7 +160,7 @@ def word_values(words: Iterable[Word], at: Instance) -> Iterator[Array]:
             values[where] = _products([chunk[i].factors for i in where], table, stack, at)
         for i, word in enumerate(chunk):
             for s in word.scales:
-                values[i] = at.ring.times(at.matrices[f"scale_{s}"], values[i])
+                values[i] = at.ring.times(at.matrices[scalar_argument(s)], values[i])
         yield values
 
 

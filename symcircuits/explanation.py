@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from symcircuits.algebra import scalar_order
 from symcircuits.architecture import SOURCE_BIASES, Architecture
 from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, closure, evaluate
@@ -245,6 +246,11 @@ def _feature_sentences(model: Model) -> list[str]:
         lines.append("no softmax: a pattern is the masked scores, and its rows need not sum to one")
     if architecture.groups:
         lines.append(f"key/value heads by layer: {', '.join(map(str, architecture.groups))}")
+    if model.multipliers:
+        values = ", ".join(
+            f"{name} {model.multipliers[name]:.6g}" for name in sorted(model.multipliers, key=scalar_order)
+        )
+        lines.append(f"multipliers stand before the terms: {values}")
     if any(w is not None for w in settings.windows):
         lines.append(f"window of keys by layer: {', '.join('all' if w is None else str(w) for w in settings.windows)}")
     for cap, what in ((settings.score_cap, "scores"), (settings.logit_cap, "logits")):

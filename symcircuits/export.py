@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, final
 
-from symcircuits.algebra import Factor, Symbol, Word, unfuse
+from symcircuits.algebra import Factor, Symbol, Word, scalar_argument, unfuse
 from symcircuits.arguments import SIZES, Inputs, leading_axes, shape_of
 
 __all__ = ["TermFunction", "lambdify_word", "lambdify_words", "word_expr"]
@@ -20,7 +20,7 @@ __all__ = ["TermFunction", "lambdify_word", "lambdify_words", "word_expr"]
 
 # ------------------------------------------------------------------------------- SymPy matrix expressions
 def word_expr(word: Word, sizes: Mapping[str, Any] | None = None) -> Any:
-    """The word as a SymPy ``MatMul`` of ``MatrixSymbol``s, in its order, the scale in front.
+    """The word as a SymPy ``MatMul`` of ``MatrixSymbol``s, in its order, its scalars in front.
 
     ``W_OV`` and ``W_QK`` stay one symbol each, ``X0`` is written ``t W_E^T``, ``ones`` is ``OneMatrix(n_context, 1)``.
     Sizes are the symbols ``n_context``, ``d_model``, ``d_vocab``, ``d_vocab_out``, ``d_head_L0H1``, or those given in
@@ -44,7 +44,7 @@ def word_expr(word: Word, sizes: Mapping[str, Any] | None = None) -> Any:
 def _expression(word: Word, given: Mapping[str, Any], ones: Any) -> Any:
     from sympy import HadamardProduct, MatMul, Symbol
 
-    scales = [Symbol(f"scale_{label}") for label in word.scales]
+    scales = [Symbol(scalar_argument(label)) for label in word.scales]
     factors, matrices = _written(word), []
     for f in factors:
         if f.symbol.entrywise:
@@ -153,7 +153,7 @@ def _printer() -> Any:
 
 def _collect(word: Word, needed: dict[str, Any]) -> None:
     """Add what a word needs, by argument name: its symbols, None for a scale."""
-    needed |= {f"scale_{label}": None for label in word.scales}
+    needed |= {scalar_argument(label): None for label in word.scales}
     for f in _written(word):
         for inner in f.symbol.entrywise:
             _collect(inner, needed)

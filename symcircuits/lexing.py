@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
-from symcircuits.algebra import SYMMETRIC
+from symcircuits.algebra import SYMMETRIC, scalar_order
 from symcircuits.architecture import Architecture, as_head
 from symcircuits.notation import FLIPPED, ROW, SHORTER, Notation, amount, letter_text, name_of
 
@@ -24,6 +24,7 @@ _PLAIN: Final = ("t", "P", "ones", "X0", "W_E", "W_U", "b_U", "C")
 _SHARED: Final = ("W_K", "W_V", "b_K", "b_V")  # carry the label of a group of heads, where there are groups
 _OF_LAYER: Final = ("b_O", "mlp")
 _OF_NORM: Final = ("D", "gain", "b_N")
+_NUMBERS: Final = ("m_E", "m_U")  # multipliers without a label; those of layers are r[L0] and r[M0]
 _ALIASES: Final = {"s": "scale", "X_0": "X0", r"\Gamma": "gain", "Gamma": "gain", "M": "mlp"}
 _THEIR_NAMES: Final = {short: glyph for glyph, short in SHORTER.items()} | {"W_pos": "P"}
 _SHOWN: Final = 56  # characters of the text that an error shows
@@ -113,6 +114,7 @@ class Names:
         known += _OF_NORM if architecture.norm else ["D", "gain"] if architecture.qk_norm else []
         without = {"C": architecture.norm == "LN", "R": architecture.positions == "rotary"}
         known = [n for n in known if without.get(n, True)]
+        known += dict.fromkeys(name.partition("[")[0] for name in sorted(architecture.multipliers))
         aliases = {a: n for a, n in _ALIASES.items() if n in known}
         self._known = {n: n for n in known} | aliases | theirs | self._own
         longest = "|".join(re.escape(n) for n in sorted(self._own, key=len, reverse=True))
@@ -127,6 +129,10 @@ class Names:
         glyph, label = self._glyph(name, label, at)
         if glyph == "scale":
             return Token("scale", at, self._head(label, at))
+        if glyph in _NUMBERS:
+            return Token("scale", at, glyph)
+        if glyph == "r":
+            return Token("scale", at, self._multiplier(label, at))
         if glyph in _SHARED:
             label = self._shared(label, at)
         elif glyph in _LABELLED:
@@ -149,13 +155,12 @@ class Names:
         glyph = self._known.get(plain)
         if glyph is None:
             self._unknown(plain, at)
-        alone = glyph in _PLAIN or glyph in self._attached
+        alone = glyph in _PLAIN + _NUMBERS or glyph in self._attached
         if alone and label is not None:
             self.fault(f"{plain} has no label", at)
         if not alone and not label:
-            example = (
-                f"{plain}[L0], of a layer" if glyph in (*_OF_LAYER, *_OF_NORM, "rest") else f"{plain}[L0H0], of a head"
-            )
+            layered = (*_OF_LAYER, *_OF_NORM, "rest", "r")
+            example = f"{plain}[L0], of a layer" if glyph in layered else f"{plain}[L0H0], of a head"
             self.fault(f"{plain} needs a label, e.g. {example}", at)
         return glyph, label or ""
 
@@ -198,6 +203,13 @@ class Names:
             layers = amount(self.architecture.n_layers, "layer")
             self.fault(f"there is no layer {label}: the model has {layers}, counted from 0", at)
         return f"L{int(found[1])}"
+
+    def _multiplier(self, label: str, at: int) -> str:
+        known = sorted((m for m in self.architecture.multipliers if m[0] == "r"), key=scalar_order)
+        found = next((m for m in known if m[2:-1].lower() == label.lower()), None)
+        if found is None:
+            self.fault(f"there is no multiplier r[{label[:40]}]; there are {', '.join(known)}", at)
+        return found
 
     def _rest(self, label: str, at: int) -> str:
         known = _rests(self.architecture)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from symcircuits.algebra import Factor, Symbol, Word, fuse, transpose
+from symcircuits.algebra import Factor, Symbol, Word, fuse, is_multiplier, transpose
 from symcircuits.spelling import Name, spelled
 
 __all__ = [
@@ -30,13 +30,13 @@ _GLYPHS = {
     "W_OV": "W_{OV}", "W_QK": "W_{QK}",
     "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "rest": r"\mathrm{rest}", "b_N": "b_N", "R": "R_{j-i}",
     "b_V": "b_V", "b_O": "b_O", "b_Q": "b_Q", "b_K": "b_K", "b_U": "b_U",
-    "scale": "s", "mask": r"\mathcal{M}",
+    "scale": "s", "mask": r"\mathcal{M}", "m_E": "m_E", "m_U": "m_U", "r": "r",
     "W_in": r"W_{\mathrm{in}}", "W_gate": r"W_{\mathrm{gate}}", "W_out": r"W_{\mathrm{out}}",
     "b_in": r"b_{\mathrm{in}}", "b_gate": r"b_{\mathrm{gate}}", "b_out": r"b_{\mathrm{out}}",
 }  # fmt: skip
 # What stands in a formula only where a model has it; its letter is free in the others.
 _INSIDE: Final = ("W_in", "W_gate", "W_out", "b_in", "b_gate", "b_out")  # of an MLP
-_SOMETIMES: Final = frozenset(["P", "D", "C", "gain", "mlp", "rest", "b_N", "R", "mask", *_INSIDE])
+_SOMETIMES: Final = frozenset(["P", "D", "C", "gain", "mlp", "rest", "b_N", "R", "mask", "m_E", "m_U", "r", *_INSIDE])
 
 NOTATIONS: Final = ("row", "paper", "transformerlens")
 # TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
@@ -250,12 +250,18 @@ def factor_text(factor: Factor, notation: Notation = ROW) -> str:
 
 
 def scale_latex(label: str, notation: Notation = ROW) -> str:
-    """The score scale of a head in LaTeX: ``s^{\\mathrm{L1H0}}``."""
+    """The score scale of a head in LaTeX, ``s^{\\mathrm{L1H0}}``, or a multiplier, ``r^{\\mathrm{L0}}``."""
+    if is_multiplier(label):
+        glyph, _, owner = label.rstrip("]").partition("[")
+        return name_of(glyph, notation).latex + (f"^{{{latex_label(owner)}}}" if owner else "")
     return rf"{name_of('scale', notation).latex}^{{{latex_label(label)}}}"
 
 
 def scale_text(label: str, notation: Notation = ROW) -> str:
-    """The score scale of a head in text notation: ``scale[L1H0]``."""
+    """The score scale of a head in text notation, ``scale[L1H0]``, or a multiplier, ``r[L0]``."""
+    if is_multiplier(label):
+        glyph, bracket, owner = label.partition("[")
+        return name_of(glyph, notation).text + bracket + owner
     return f"{name_of('scale', notation).text}[{label}]"
 
 

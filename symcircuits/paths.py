@@ -16,7 +16,7 @@ from symcircuits.architecture import SOURCE_ORDER, Head
 from symcircuits.programs import Branch, Program, Source
 from symcircuits.walk import Counts, Mark, Marked, walk_marked
 
-__all__ = ["Path", "Paths", "path_branches", "path_factors"]
+__all__ = ["Path", "Paths", "path_branches", "path_factors", "path_scales"]
 
 T = TypeVar("T")
 Weights = Mapping[Mark, int]
@@ -221,6 +221,11 @@ def path_factors(program: Program, path: Path) -> tuple[Factor, ...]:
     for branch in path_branches(program, path):
         factors = branch.left + factors + branch.right
     return factors
+
+
+def path_scales(program: Program, path: Path) -> tuple[str, ...]:
+    """The multipliers of a path's word."""
+    return path.source.scales + tuple(s for branch in path_branches(program, path) for s in branch.scales)
 
 
 def path_branches(program: Program, path: Path) -> list[Branch]:

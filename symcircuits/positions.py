@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Term
-from symcircuits.paths import path_branches
+from symcircuits.paths import path_branches, path_scales
 
 __all__ = ["by_position", "moves"]
 
@@ -52,4 +52,5 @@ def by_position(values: Values, term: Term, reader: Array) -> Array:
     for f in reversed([*(path.source.core if known is None else ()), *right]):
         read = values.matrices.factor(f) @ read
     read = read if known is None else known @ read
+    read = values.matrices.scaled(path_scales(program, path), read)
     return np.asarray(moves(values, term) * read.swapaxes(-1, -2))

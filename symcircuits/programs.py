@@ -26,9 +26,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Source:
-    """What writes a constant to the stream: ``left core right``, e.g. ``A^h (1 b_V^T) W_O^T``.
+    """What writes a constant to the stream: ``left core right``, e.g. ``A^h (1 b_V^T) W_O^T``, times its multipliers.
 
-    ``name`` is ``embed``, ``pos``, ``b_V[L0H1]``, ...; ``head`` the head inside which it enters, if any.
+    ``name`` is ``embed``, ``pos``, ``b_V[L0H1]``, ...; ``head`` the head inside which it enters, if any; ``scales``
+    the multipliers that it carries.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Source:
     left: tuple[Factor, ...] = ()
     right: tuple[Factor, ...] = ()
     head: Head | None = None
+    scales: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Source {self.name}>"
@@ -68,11 +70,13 @@ class Branch:
     """A map ``X -> left X right``; ``head`` is the head it belongs to (None: a readout, which is no choice).
 
     Of ``left`` the first is the pattern, if there is a head; of ``right`` the last writes out of the value space.
+    ``scales``: the multipliers that it brings.
     """
 
     head: Head | None
     left: tuple[Factor, ...]
     right: tuple[Factor, ...]
+    scales: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +272,7 @@ def stream_program(arch: Architecture, n_layers: int) -> Program:
     Where the stream is split into sources of one's own and the rest, these stand in the place of all before.
     """
     start = first_layer(arch, n_layers)
-    sources = [Source("embed", embedding())]
+    sources = [Source("embed", embedding(), scales=_there(arch, "m_E"))]
     if arch.positions == "standard":
         sources.append(Source("pos", (Factor(_position_symbol(_MODEL, _CONTEXT)),)))
     if arch.split == start:
@@ -314,6 +318,11 @@ def mlp_readout(arch: Architecture, layer: int) -> Readout:
     return Readout(arch, f"mlp:L{layer}", tuple(sides))
 
 
+def _there(arch: Architecture, multiplier: str) -> tuple[str, ...]:
+    """That multiplier, where there is one."""
+    return (multiplier,) if multiplier in arch.multipliers else ()
+
+
 def _before_mlp(arch: Architecture, layer: int) -> tuple[Program, int]:
     """What writes the stream that the MLP of a layer reads, and its point."""
     program = stream_program(arch, layer)
@@ -326,33 +335,37 @@ def _block(arch: Architecture, layer: int, whole: bool = True) -> Layer:
     ``whole``: with what comes after the heads, the MLP and sources that are added.
     """
     branches, sources = [], []
-    read = norm(arch, arch.norm_label(layer), layer)
+    read, r = norm(arch, arch.norm_label(layer), layer), _there(arch, f"r[L{layer}]")
     for head in arch.layer_heads(layer):
         a, shared = Factor(pattern(head, read.context)), arch.key_value(head)
         w_v, w_o = weight(arch, "W_V", head).T, weight(arch, "W_O", head).T
-        branches.append(Branch(head, (a, *read.left), (*read.right, w_v, w_o)))
+        branches.append(Branch(head, (a, *read.left), (*read.right, w_v, w_o), r))
         if read.bias:
-            sources.append(Source(f"b_N[L{layer}]", read.bias, (a,), (w_v, w_o), head))
+            sources.append(Source(f"b_N[L{layer}]", read.bias, (a,), (w_v, w_o), head, r))
         if f"b_V[{shared}]" in arch.biases:
             core = _bias("b_V", shared, Index(Space("ov", shared)), read.context)
-            sources.append(Source(f"b_V[{shared}]", core, (a,), (w_o,), head))
+            sources.append(Source(f"b_V[{shared}]", core, (a,), (w_o,), head, r))
     if f"b_O[L{layer}]" in arch.biases:
-        sources.append(Source(f"b_O[L{layer}]", _bias("b_O", f"L{layer}", _model(layer + 1))))
+        sources.append(Source(f"b_O[L{layer}]", _bias("b_O", f"L{layer}", _model(layer + 1)), scales=r))
+    if arch.parts_of("mlp", layer) and f"r[M{layer}]" in arch.multipliers:
+        raise ValueError(
+            f"what the MLP of layer {layer} writes has a multiplier, so it cannot be split into sources yet"
+        )
     if whole and arch.parts_of("mlp", layer):
         sources += _split(arch, "mlp", layer, layer + 1)
     elif whole and layer in arch.mlps:
         output = Symbol("mlp", f"L{layer}", Index(_CONTEXT, False, layer + 1), _model(layer + 1))
-        sources.append(Source(output.text, (Factor(output),)))
+        sources.append(Source(output.text, (Factor(output),), scales=_there(arch, f"r[M{layer}]")))
     sources += _own(arch, "added", layer + 1, layer + 1) if whole else []
     return Layer(tuple(branches), tuple(sources))
 
 
-def _reading(read: Norm, w: Symbol, more: tuple[Source, ...]) -> Layer:
+def _reading(read: Norm, w: Symbol, more: tuple[Source, ...], scales: tuple[str, ...] = ()) -> Layer:
     """The last layer of a program: the stream is read through a norm by ``W^T``, and what is added on the way."""
     sources: tuple[Source, ...] = ()
     if read.bias:
-        sources = (Source(f"b_N[{read.label}]", read.bias, (), (w.T,)),)
-    return Layer((Branch(None, read.left, (*read.right, w.T)),), (*sources, *more), skip=False)
+        sources = (Source(f"b_N[{read.label}]", read.bias, (), (w.T,), scales=scales),)
+    return Layer((Branch(None, read.left, (*read.right, w.T), scales),), (*sources, *more), skip=False)
 
 
 def _side_program(arch: Architecture, head: Head, side: str) -> Program:
@@ -401,9 +414,10 @@ def readout(arch: Architecture, target: str) -> Readout:
         read = norm(arch, FINAL, arch.n_layers)
         w_u = Symbol("W_U", "", Index(Space("vocab_out")), Index(read.model, True, arch.n_layers))
         more: tuple[Source, ...] = ()
+        m_u = _there(arch, "m_U")
         if "b_U" in arch.biases:
-            more = (Source("b_U", _bias("b_U", "", Index(Space("vocab_out")), read.context)),)
-        return Readout(arch, target, ((*stream_program(arch, arch.n_layers), _reading(read, w_u, more)),))
+            more = (Source("b_U", _bias("b_U", "", Index(Space("vocab_out")), read.context), scales=m_u),)
+        return Readout(arch, target, ((*stream_program(arch, arch.n_layers), _reading(read, w_u, more, m_u)),))
     if kind == "scores" and which:
         head = arch.head(which)
         sides = (_side_program(arch, head, "Q"), _side_program(arch, head, "K"))

@@ -30,7 +30,8 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     if target == "stream":
         return np.asarray(_norm(run.streams[-1]) + _apart(run, arch.n_layers))[..., None]
     if target == "logits":
-        return _read_size(run, FINAL, arch.n_layers)[..., None] * _norm(arrays["W_U"])
+        size = _read_size(run, FINAL, arch.n_layers)[..., None] * _norm(arrays["W_U"])
+        return np.asarray(size * abs(float(arrays.get("m_U", 1.0))))
     label = target.partition(":")[2]
     if target.startswith("readout:"):
         return _readout_size(run, label)

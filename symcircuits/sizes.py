@@ -160,7 +160,7 @@ def by_degree(expansion: Expansion, run: Run, target: Target) -> dict[Any, dict[
     None either where something is attached to the model.
     """
     architecture = expansion.architecture
-    if (architecture.softmax and not architecture.bilinear) or architecture.attachments:
+    if not architecture.polynomial or architecture.attachments:
         return {}
     terms = unfrozen(expansion)
     if terms.max_degree > MAX_DEGREE:

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import compress, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from symcircuits.algebra import SYMMETRIC, Factor, Word
+from symcircuits.algebra import SYMMETRIC, Factor, Word, is_multiplier, scalar_argument
 from symcircuits.architecture import Architecture
 from symcircuits.programs import Branch, Program, Readout, Source, readout, rotation
 from symcircuits.walk import walk
@@ -50,12 +50,12 @@ class _Expressions:
         return found
 
     def source(self, source: Source) -> Any:
-        """The product of its letters."""
-        return self._product(source.factors)
+        """The product of its letters and multipliers."""
+        return self._product(source.factors, 1, (), source.scales)
 
     def branch(self, branch: Branch, value: Any) -> Any:
-        """``left value right``."""
-        return self._product(branch.left, value, branch.right)
+        """``left value right``, times its multipliers."""
+        return self._product(branch.left, value, branch.right, branch.scales)
 
     def add(self, values: Sequence[Any]) -> Any:
         """Their sum."""
@@ -63,10 +63,11 @@ class _Expressions:
 
         return Add(*values)
 
-    def _product(self, left: Iterable[Factor], value: Any = 1, right: Iterable[Factor] = ()) -> Any:
-        from sympy import Mul
+    def _product(self, left: Iterable[Factor], value: Any, right: Iterable[Factor], scales: Iterable[str]) -> Any:
+        from sympy import Mul, Symbol
 
-        return Mul(*map(self.letter, left), value, *map(self.letter, right))
+        scalars = [Symbol(scalar_argument(name)) for name in scales]
+        return Mul(*scalars, *map(self.letter, left), value, *map(self.letter, right))
 
 
 def recursion(architecture: Architecture, target: str) -> Any:
@@ -179,7 +180,7 @@ def _read_term(product: Any, letters: dict[Any, tuple[str, ...]]) -> SymbolicTer
             letters[factor] = found = _read_letter(factor, product)
         (tokens if not factor.is_commutative else scales).extend(found)
     orders = _orders(tuple(tokens))
-    return SymbolicTerm(tuple(tokens), tuple(scales), orders, _composition(orders), multiplicity)
+    return SymbolicTerm(tuple(tokens), tuple(sorted(scales)), orders, _composition(orders), multiplicity)
 
 
 def _read_letter(factor: Any, product: Any) -> tuple[str, ...]:
@@ -199,12 +200,12 @@ def _read_letter(factor: Any, product: Any) -> tuple[str, ...]:
 @cache
 def _text(argument: str) -> str:
     """The argument name ``W_OV_L0H1`` in text notation: ``W_OV[L0H1]``."""
-    return re.sub(r"_(L\d+(?:[HG]\d+)?|M\d+|final|[QK](?:\d+|L\d+[HG]\d+))$", r"[\1]", argument)
+    return re.sub(r"_([LM]\d+(?:[HG]\d+)?|final|[QK](?:\d+|L\d+[HG]\d+))$", r"[\1]", argument)
 
 
 def _transposed(letter: str) -> str:
-    """A letter's transpose; the mark is not written where the matrix is symmetric."""
-    if letter.partition("[")[0] in SYMMETRIC:
+    """A letter's transpose; the mark is not written where the matrix is symmetric, or where it is a number."""
+    if letter.partition("[")[0] in SYMMETRIC or is_multiplier(letter):
         return letter
     return letter.removesuffix(".T") if letter.endswith(".T") else letter + ".T"
 
@@ -274,12 +275,19 @@ def word_tokens(word: Word) -> tuple[str, ...]:
     >>> word_tokens(Word(embedding()))
     ('t', 'W_E.T')
     """
-    return tuple(f"scale[{label}]" for label in word.scales) + tuple(f.text for f in word.factors)
+    return tuple(sorted(map(_scalar, word.scales))) + tuple(f.text for f in word.factors)
+
+
+def _scalar(name: str) -> str:
+    return name if is_multiplier(name) else f"scale[{name}]"
 
 
 # ------------------------------------------------------------------- a second witness, for larger sizes
 class _Polynomials:
-    """The algebra of SymPy's sparse polynomials: one commuting generator for each side of each branch and source."""
+    """The algebra of SymPy's sparse polynomials: one commuting generator for each side of each branch and source.
+
+    And one for each multiplier.
+    """
 
     def __init__(self, ring: Any, generators: dict[tuple[str, ...], Any]) -> None:
         self.ring, self.generators = ring, generators
@@ -290,12 +298,17 @@ class _Polynomials:
         return self.generators[name] if name else self.ring.one
 
     def source(self, source: Source) -> Any:
-        """Its generator."""
-        return self.letter(source.factors)
+        """Its generator, times those of its multipliers."""
+        return self._scaled(source.scales, self.letter(source.factors))
 
     def branch(self, branch: Branch, value: Any) -> Any:
-        """``value`` times the generators of both sides."""
-        return value * (self.letter(branch.left) * self.letter(branch.right))
+        """``value`` times the generators of both sides and of the multipliers."""
+        return self._scaled(branch.scales, value * (self.letter(branch.left) * self.letter(branch.right)))
+
+    def _scaled(self, scales: Iterable[str], value: Any) -> Any:
+        for name in scales:
+            value = value * self.generators[(name,)]
+        return value
 
     def add(self, values: Sequence[Any]) -> Any:
         """Their sum."""
@@ -306,6 +319,8 @@ def _sides_of(program: Program) -> Iterator[tuple[str, ...]]:
     for layer in program:
         yield from (tuple(f.text for f in s.factors) for s in layer.sources)
         yield from (tuple(f.text for f in side) for b in layer.branches for side in (b.left, b.right) if side)
+        yield from ((name,) for s in layer.sources for name in s.scales)
+        yield from ((name,) for b in layer.branches for name in b.scales)
 
 
 def polynomial_terms(architecture: Architecture, target: str) -> dict[tuple[str, ...], int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.algebra import Word, transpose
 from symcircuits.architecture import Head
 from symcircuits.notation import ROW, Notation, as_notation, glyphs_of, word_latex, word_text
-from symcircuits.paths import Path, path_branches, path_factors
+from symcircuits.paths import Path, path_branches, path_factors, path_scales
 from symcircuits.programs import Readout, rotation
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def readout_notation(
     layers = [layer for program in readout.sides for layer in program]
     factors = [f for layer in layers for s in layer.sources for f in s.factors]
     factors += [f for layer in layers for b in layer.branches for f in b.left + b.right]
-    return chosen.fitting(glyphs_of(factors) | {"scale"})
+    multipliers = {name.partition("[")[0] for name in readout.architecture.multipliers}
+    return chosen.fitting(glyphs_of(factors) | {"scale"} | multipliers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,10 @@ class Term:
     def word(self) -> Word:
         """The term as a checked product of matrix symbols."""
         sides = [path_factors(program, p) for program, p in zip(self.readout.sides, self.paths, strict=True)]
-        scales = (self.readout.scale,) if self.readout.scale else ()
+        scales: tuple[str, ...] = (self.readout.scale,) if self.readout.scale else ()
+        if self.readout.architecture.multipliers:
+            pairs = zip(self.readout.sides, self.paths, strict=True)
+            scales += tuple(s for program, p in pairs for s in path_scales(program, p))
         if len(sides) == 1:
             return Word(sides[0], scales)
         head = self.readout.head

@@ -42,6 +42,7 @@ class HeadTree:
         self._branches = {b.head: b for layer in paths.program for b in layer.branches if b.head is not None}
         self._readout: tuple[Factor, ...] = ()
         self._rows: tuple[Factor, ...] = ()
+        self._scales: tuple[str, ...] = ()
         for layer in paths.program:
             unmarked = [b for b in layer.branches if b.head is None]
             if self._readout and not unmarked:
@@ -49,6 +50,7 @@ class HeadTree:
             if unmarked:
                 self._readout += unmarked[0].right
                 self._rows = unmarked[0].left + self._rows
+                self._scales += unmarked[0].scales
         self._links: dict[tuple[Head, Head], Array] = {}
         self._reads: dict[Head, Array] = {}
         self._read_bytes = 0
@@ -75,10 +77,10 @@ class HeadTree:
         return np.stack(values)
 
     def _scaled(self, value: Array) -> Array:
-        """What the readout does to rows (its norm)."""
+        """What the readout does to rows (its norm, its multiplier)."""
         for f in reversed(self._rows):
             value = self.matrices.factor(f) @ value
-        return value
+        return np.asarray(self.matrices.scaled(self._scales, value))
 
     def _spread(self, value: Array) -> Array:
         """A source's value with the batch axes of the run."""
@@ -107,12 +109,15 @@ class HeadTree:
                 for f in reversed(branch.left[1:]):
                     row = self.matrices.factor(f) @ row
                 rows.append(row)
-            elif s.left == branch.left[:1] and s.right[-1:] == branch.right[-1:]:
+            elif s.left == branch.left[:1] and s.right[-1:] == branch.right[-1:] and s.scales == branch.scales:
                 rows.append(self.matrices.chain(s.core + s.right[:-1]))  # it enters after the norm
             else:
                 raise NotImplementedError(f"source {s.name} does not enter {head} at its pattern")
         z = np.stack([self._spread(r) for r in rows], axis=-2)
-        return _Node(branch, self._mix(branch.left[:1], z))
+        return self._node(branch, branch.left[:1], z)
+
+    def _node(self, branch: Branch, left: tuple[Factor, ...], z: Array) -> _Node:
+        return _Node(branch, self.matrices.scaled(branch.scales, self._mix(left, z)))
 
     def _step(self, node: _Node, branch: Branch) -> _Node:
         """One more head: the virtual weight ``W_O^{f T} W_V^{h T}``, then the pattern."""
@@ -123,7 +128,7 @@ class HeadTree:
         if link is None:
             link = self.matrices.chain(node.branch.right[-1:] + branch.right[:-1])
             self._links[before, head] = link
-        return _Node(branch, self._mix(branch.left, node.z @ link))
+        return self._node(branch, branch.left, node.z @ link)
 
     def _mix(self, left: tuple[Factor, ...], z: Array) -> Array:
         shape = z.shape

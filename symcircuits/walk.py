@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, final
 
-from symcircuits.algebra import Factor
+from symcircuits.algebra import Factor, scalar_argument
 from symcircuits.architecture import Head
 from symcircuits.programs import Branch, Program, Source
 
@@ -128,6 +128,9 @@ class MatrixRing(Protocol):
     def add(self, a: Any, b: Any) -> Any:
         """Sum."""
 
+    def times(self, scalar: Any, a: Any) -> Any:
+        """A scalar times a matrix."""
+
 
 @final
 class Matrices:
@@ -148,8 +151,15 @@ class Matrices:
         return matrix.swapaxes(-1, -2) if factor.transposed else matrix
 
     def source(self, source: Source) -> Any:
-        """The product of the source's factors."""
-        return self.known[source.name] if source.name in self.known else self.chain(source.factors)
+        """The product of the source's factors and multipliers."""
+        value = self.known[source.name] if source.name in self.known else self.chain(source.factors)
+        return self.scaled(source.scales, value)
+
+    def scaled(self, scales: Sequence[str], value: Any) -> Any:
+        """The value times these scalars."""
+        for name in scales:
+            value = self.ring.times(self.matrices[scalar_argument(name)], value)
+        return value
 
     def chain(self, factors: Sequence[Factor], value: Any = None) -> Any:
         """``value @ f1 @ f2 ...``."""
@@ -163,7 +173,7 @@ class Matrices:
         value = self.chain(branch.right[:cut], value)
         for f in reversed(branch.left):
             value = self.ring.matmul(self.factor(f), value)
-        return self.chain(branch.right[cut:], value)
+        return self.scaled(branch.scales, self.chain(branch.right[cut:], value))
 
     def turned(self, head: Head | None, rows: Any) -> Any:
         """Queries or keys of a head as they meet: row i times ``R_i`` where positions are rotary, else as they are."""

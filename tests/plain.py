@@ -151,8 +151,14 @@ class _Forward:
         self.out = Pass(None, None, {}, {}, {}, self.f, {}, {})
         if self.arch.positions in ("standard", "shortformer"):
             self.f["P"] = self.w["W_pos"][: self.n]
+        self.f |= model.multipliers
+        self.x = self.times("m_E", self.x)
         if self.arch.positions == "standard":
             self.x = self.x + self.f["P"]
+
+    def times(self, multiplier: str, x: Any) -> Any:
+        """An array times that multiplier, where there is one."""
+        return self.model.multipliers.get(multiplier, 1.0) * x
 
     def named(self, *names: str) -> list[Any]:
         """Weights by glyph and label; a bias that is not there is 0."""
@@ -228,14 +234,15 @@ class _Forward:
             values = self.normed(self.x, f"L{layer}")
             reads = values + self.f["P"] if self.arch.positions == "shortformer" else values
             before, (b_o,) = self.x, self.named(f"b_O[L{layer}]")
-            self.x = (
-                self.x + sum((self.head(layer, i, reads, values) for i in range(count)), np.zeros_like(before)) + b_o
-            )
+            heads = sum((self.head(layer, i, reads, values) for i in range(count)), np.zeros_like(before))
+            self.x = self.x + self.times(f"r[L{layer}]", heads + b_o)
             if layer in self.arch.mlps:
-                self.x = self.x + self.mlp(layer, before if self.arch.parallel else self.x)
+                written = self.mlp(layer, before if self.arch.parallel else self.x)
+                self.x = self.x + self.times(f"r[M{layer}]", written)
         end = sums = self.x
         if self.arch.unembed:
-            end = sums = self.normed(self.x, "final") @ self.w["W_U"].T + self.w.get("b_U", 0.0)
+            sums = self.normed(self.x, "final") @ self.w["W_U"].T + self.w.get("b_U", 0.0)
+            end = sums = self.times("m_U", sums)
         if self.arch.unembed and self.model.settings.logit_cap is not None:
             end = np.vectorize(lambda v: self.model.settings.logit_cap * math.tanh(v / self.model.settings.logit_cap))(
                 end
@@ -253,7 +260,7 @@ def value_of(text: str, factors: Mapping[str, Any]) -> Any:
 
     A rotation stands between queries and keys, and turns each row of both as its position asks.
     """
-    front, _, product = text.rpartition(" * ")
+    *front, product = text.split(" * ")
     sides: list[Any] = [None]
     turns = None
     for name in product.split(" @ "):
@@ -268,7 +275,7 @@ def value_of(text: str, factors: Mapping[str, Any]) -> Any:
         sides = [
             np.array([[a @ s @ t.T @ b for b, t in zip(k, turns, strict=True)] for a, s in zip(q, turns, strict=True)])
         ]
-    return sides[0] * factors[front] if front else sides[0]
+    return math.prod(factors[scalar] for scalar in front) * sides[0]
 
 
 def score_rows(model: Model, passed: Pass, head: str) -> list[tuple[Row, Any]]:

@@ -79,6 +79,8 @@ def architectures(
     if more and draw(st.booleans()):
         more["groups"] = [draw(st.sampled_from([g for g in range(1, n + 1) if n % g == 0] or [0])) for n in heads]
     unembed = draw(st.booleans()) if unembed is None else unembed
+    if features and draw(st.booleans()):
+        more["multipliers"] = draw(_multipliers(len(heads), more.get("mlps", ()), unembed))
     more |= {"scale": draw(st.booleans()), "causal": draw(st.booleans()), "unembed": unembed}
     plain = transformer(heads, positions, **more)
     possible = possible_biases(plain)
@@ -96,6 +98,13 @@ def _features(draw: DrawFn, n_layers: int) -> dict[str, Any]:
     found["qk_norm"] = draw(st.sampled_from([False, False, True]))
     found["softmax"] = draw(st.sampled_from([True, True, False]))
     return found | ({kind: draw(st.booleans()) for kind in ("gated", "parallel", "bilinear")} if mlps else {})
+
+
+def _multipliers(n_layers: int, mlps: Iterable[int], unembed: bool) -> SearchStrategy[Any]:
+    """Some multipliers, or all."""
+    names = ["m_E", *(["m_U"] if unembed else [])]
+    names += [f"r[L{layer}]" for layer in range(n_layers)] + [f"r[M{layer}]" for layer in mlps]
+    return st.one_of(st.just(True), st.sets(st.sampled_from(names)))
 
 
 def possible_biases(arch: Architecture) -> list[str]:
@@ -135,11 +144,12 @@ def cases(draw: DrawFn, max_terms: int | None = 2000, **limits: Any) -> tuple[Ar
 # ----------------------------------------------------------------------------------------------- oracle
 @dataclass(frozen=True)
 class Route:
-    """One path: its source, its heads (earliest first) and its factors as text."""
+    """One path: its source, its heads (earliest first), its factors and its multipliers as text."""
 
     source: str
     heads: tuple[HeadPair, ...]
     factors: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -191,19 +201,37 @@ def norm_factors(arch: Architecture, label: str) -> tuple[list[str], list[str]]:
     return [f"D[{label}]"], ["C"] * (arch.norm == "LN") + [f"gain[{label}]"] * (label in arch.gains)
 
 
-def read_through(arch: Architecture, label: str, found: list[Route], reader: str) -> list[Route]:
+def read_through(
+    arch: Architecture, label: str, found: list[Route], reader: str, numbers: tuple[str, ...] = ()
+) -> list[Route]:
     """The routes to the stream, read by a matrix through a norm, and the norm's bias."""
     left, right = norm_factors(arch, label)
-    read = [Route(r.source, r.heads, (*left, *r.factors, *right, reader)) for r in found]
+    read = [Route(r.source, r.heads, (*left, *r.factors, *right, reader), r.numbers + numbers) for r in found]
     bias = f"b_N[{label}]"
-    return read + ([Route(bias, (), ("ones", f"{bias}.T", reader))] if bias in arch.biases else [])
+    return read + ([Route(bias, (), ("ones", f"{bias}.T", reader), numbers)] if bias in arch.biases else [])
+
+
+def times(arch: Architecture, name: str) -> tuple[str, ...]:
+    """A multiplier, where it is there."""
+    return (name,) if name in arch.multipliers else ()
+
+
+def front(numbers: Iterable[str]) -> str:
+    """Multipliers in front of a term: that of the embedding, of the layers (attention first), of the logits."""
+
+    def place(name: str) -> tuple[int, int, str]:
+        return (1, int(name[3:-1]), name) if name[0] == "r" else (0 if name == "m_E" else 2, 0, name)
+
+    return "".join(f"{name} * " for name in sorted(numbers, key=place))
 
 
 def routes(arch: Architecture, n_layers: int) -> list[Route]:
     """All paths to the residual stream after that many layers, unsorted."""
     found: list[Route] = []
 
-    def start(source: str, layer: int, core: list[str], inside: tuple[HeadPair, ...] = ()) -> None:
+    def start(
+        source: str, layer: int, core: list[str], inside: tuple[HeadPair, ...] = (), numbers: tuple[str, ...] = ()
+    ) -> None:
         skip_or_head = [[None, *((at, i) for i in range(arch.heads[at]))] for at in range(layer, n_layers)]
         for choice in itertools.product(*skip_or_head):
             through = [head for head in choice if head is not None]
@@ -211,23 +239,25 @@ def routes(arch: Architecture, n_layers: int) -> list[Route]:
             for at, i in through:
                 left, right = norm_factors(arch, f"L{at}")
                 factors = [f"A[L{at}H{i}]", *left, *factors, *right, f"W_OV[L{at}H{i}].T"]
-            found.append(Route(source, (*inside, *through), tuple(factors)))
+            passed = tuple(n for at, _ in through for n in times(arch, f"r[L{at}]"))
+            found.append(Route(source, (*inside, *through), tuple(factors), numbers + passed))
 
-    start("embed", 0, ["X0"])
+    start("embed", 0, ["X0"], (), times(arch, "m_E"))
     if arch.positions == "standard":
         start("pos", 0, ["P"])
     for layer in range(n_layers):
+        r = times(arch, f"r[L{layer}]")
         for i in range(arch.heads[layer]):
             h, shared, bias = f"L{layer}H{i}", group(arch, layer, i), f"b_N[L{layer}]"
             if bias in arch.biases:
-                start(bias, layer + 1, [f"A[{h}]", "ones", f"{bias}.T", f"W_OV[{h}].T"], ((layer, i),))
+                start(bias, layer + 1, [f"A[{h}]", "ones", f"{bias}.T", f"W_OV[{h}].T"], ((layer, i),), r)
             if f"b_V[{shared}]" in arch.biases:
                 core = [f"A[{h}]", "ones", f"b_V[{shared}].T", f"W_O[{h}].T"]
-                start(f"b_V[{shared}]", layer + 1, core, ((layer, i),))
+                start(f"b_V[{shared}]", layer + 1, core, ((layer, i),), r)
         if layer in arch.mlps:
-            start(f"mlp[L{layer}]", layer + 1, [f"mlp[L{layer}]"])
+            start(f"mlp[L{layer}]", layer + 1, [f"mlp[L{layer}]"], (), times(arch, f"r[M{layer}]"))
         if f"b_O[L{layer}]" in arch.biases:
-            start(f"b_O[L{layer}]", layer + 1, ["ones", f"b_O[L{layer}].T"])
+            start(f"b_O[L{layer}]", layer + 1, ["ones", f"b_O[L{layer}].T"], (), r)
     return found
 
 
@@ -237,9 +267,9 @@ def oracle(arch: Architecture, target: str) -> list[Row]:
     if kind != "scores":
         found = routes(arch, len(arch.heads))
         if kind == "logits":
-            found = read_through(arch, "final", found, "W_U.T")
-            found += [Route("b_U", (), ("ones", "b_U.T"))] if "b_U" in arch.biases else []
-        return [Row((r,), " @ ".join(r.factors)) for r in sorted(found, key=lambda r: r.rank)]
+            found = read_through(arch, "final", found, "W_U.T", times(arch, "m_U"))
+            found += [Route("b_U", (), ("ones", "b_U.T"), times(arch, "m_U"))] if "b_U" in arch.biases else []
+        return [Row((r,), front(r.numbers) + " @ ".join(r.factors)) for r in sorted(found, key=lambda r: r.rank)]
     layer, number = (int(n) for n in head[1:].split("H"))
     stream, shared = routes(arch, layer), group(arch, layer, number)
     sides = []
@@ -249,13 +279,15 @@ def oracle(arch: Architecture, target: str) -> list[Row]:
         side += [Route(bias, (), ("ones", f"{bias}.T"))] if bias in arch.biases else []
         if arch.qk_norm:
             name = reader[2] + (head if reader[2] == "Q" else shared)
-            side = [Route(r.source, r.heads, (f"D[{name}]", *r.factors, f"gain[{name[0]}{layer}]")) for r in side]
+            around = f"D[{name}]", f"gain[{name[0]}{layer}]"
+            side = [Route(r.source, r.heads, (around[0], *r.factors, around[1]), r.numbers) for r in side]
         sides.append(sorted(side, key=lambda r: r.rank))
-    front = f"scale[{head}] * " if arch.scale else ""
+    scale = f"scale[{head}] * " if arch.scale else ""
     rows, turned = [], [f"R[{head}]"] if arch.positions == "rotary" else []
     for q, k in itertools.product(*sides):
         text = " @ ".join((*q.factors, *turned, *transposed(k.factors)))
-        rows.append(Row((q, k), front + text.replace(f"W_Q[{head}].T @ W_K[{shared}]", f"W_QK[{head}]")))
+        before = scale + front(q.numbers + k.numbers)
+        rows.append(Row((q, k), before + text.replace(f"W_Q[{head}].T @ W_K[{shared}]", f"W_QK[{head}]")))
     return rows
 
 

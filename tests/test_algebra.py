@@ -68,7 +68,7 @@ def test_every_term_is_a_finished_word(case: tuple[Architecture, str]) -> None:
     arch, target = case
     for term in expand(arch, target):
         w = term.word
-        assert check_finished(w, scaled=arch.scale) is check_finished(w) is w
+        assert check_finished(w, scaled=arch.scale, multipliers=arch.multipliers) is check_finished(w) is w
         scaled = not arch.scale
         if target.startswith("scores"):
             with pytest.raises(IllTyped, match="Rule 3"):
@@ -509,20 +509,20 @@ def corruptions(w: Word, arch: Architecture, names: dict[str, Symbol]) -> Iterat
                         both = zip(moved, fs, strict=True)
                         yield "another head", tuple(Factor(s, f.transposed) for s, f in both), w.scales
     yield "scale dropped", w.factors, w.scales[1:]
-    for s in w.scales:
+    for i, s in enumerate(w.scales):
         yield "scale doubled", w.factors, (*w.scales, s)
-        for b in arch.all_heads:
-            yield "another scale", w.factors, (b.label,)
+        for other in (*(b.label for b in arch.all_heads), *arch.multipliers):
+            yield "another scale", w.factors, (*w.scales[:i], other, *w.scales[i + 1 :])
 
 
 def renamed(f: Factor, a: str, b: Head, names: dict[str, Symbol]) -> bool:
     return f.symbol.text.replace(f"[{a}]", f"[{b}]") in names
 
 
-def accepted(fs: tuple[Factor, ...], scales: tuple[str, ...], scaled: bool) -> Word | None:
+def accepted(fs: tuple[Factor, ...], scales: tuple[str, ...], arch: Architecture) -> Word | None:
     """The word, if the types take it."""
     try:
-        return check_finished(Word(fs, scales), scaled=scaled)
+        return check_finished(Word(fs, scales), scaled=arch.scale, multipliers=arch.multipliers)
     except IllTyped:
         return None
 
@@ -542,7 +542,7 @@ def test_a_corrupted_word_is_refused_or_is_another_right_word(
     w = e[data.draw(st.integers(0, e.count - 1))].word
     known = {t.text for t in e}
     for kind, fs, scales in corruptions(w, arch, names):
-        found = accepted(fs, scales, arch.scale)
+        found = accepted(fs, scales, arch)
         if found is None or found == w or found.text in known:
             continue
         assert found.text in others(arch, target, found), (kind, w.text, found.text)
@@ -564,7 +564,7 @@ def refused(e: Expansion, names: dict[str, Symbol]) -> list[tuple[str, str]]:
     taken = []
     for term in e:
         for kind, fs, scales in corruptions(term.word, e.architecture, names):
-            found = accepted(fs, scales, e.architecture.scale)
+            found = accepted(fs, scales, e.architecture)
             if found is not None and found.text not in known:
                 taken.append((kind, found.text))
     return taken

@@ -34,6 +34,8 @@ TOKENS = [3, 1, 4, 1]
 def attached(draw: DrawFn, **limits: Any) -> Architecture:
     """Any architecture with a few readouts and sources."""
     arch = draw(architectures(**{"max_layers": 3, "max_heads": 3, "max_terms": 120, **limits}))
+    others = frozenset(m for m in arch.multipliers if m[:3] != "r[M")  # such an MLP is not split
+    arch = replace(arch, multipliers=others)
     points, found = st.integers(0, arch.n_layers), list[Any]()
     split = draw(points)
     found += [Part(f"feature {i}", split) for i in range(draw(st.integers(0, 2)))]

@@ -173,6 +173,49 @@ def test_derive_takes_norms_mlps_and_groups(cli: Cli, form: str) -> None:
     refused(cli("derive", "--heads", "4", "--key-value-heads", "3"), "must divide its 4 heads")
 
 
+FEATURES = "--heads 1,2 --norm RMS --mlps --gated --parallel --multipliers all"
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (FEATURES, {"norm": "RMS", "mlps": True, "gated": True, "parallel": True, "multipliers": True}),
+        ("--heads 1,2 --qk-norm --positions rotary", {"qk_norm": True, "positions": "rotary"}),
+        ("--heads 1,2 --multipliers m_E,r[L1]", {"multipliers": ["m_E", "r[L1]"]}),
+        ("--heads 1,2 --mlps --multipliers r,m_U", {"mlps": True, "multipliers": ["r", "m_U"]}),
+    ],
+)
+def test_features_are_described(cli: Cli, words: str, options: dict[str, Any]) -> None:
+    """Every command that takes a described architecture means the same by its options."""
+    arch = sc.transformer((1, 2), **options)
+    counted = cli("count", *words.split(), "--json").json
+    assert (counted["architecture"], counted["count"]) == (str(arch), sc.logits(arch).count)
+    derived = cli("derive", *words.split(), "--format", "text")
+    assert derived.out.strip() == sc.derive(arch).text().strip()
+    assert f"verify {arch}" in " ".join(cli("verify", *words.split()).out.split())
+    right = sc.logits(arch)[-1].text
+    assert cli("check", right, *words.split()).code == 0
+    assert cli("check", right.rpartition(" * ")[2].partition(" @ ")[2], *words.split()).code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("--multipliers m", "there is no multiplier 'm' here"),
+        ("--multipliers ,", "there is no multiplier '' here"),
+        ("--gated", "gated says what MLPs are like, but there are none"),
+        ("--parallel", "parallel says what MLPs are like, but there are none"),
+    ],
+)
+def test_features_that_do_not_fit(cli: Cli, words: str, fault: str) -> None:
+    refused(cli("count", "--heads", "2", *words.split()), fault)
+
+
+@pytest.mark.parametrize("option", ["--gated", "--qk-norm", "--multipliers=all"])
+def test_a_theorem_takes_no_features(cli: Cli, option: str) -> None:
+    refused(cli("derive", "--theorem", "mlp", option), f"{option.partition('=')[0]} goes with --heads")
+
+
 def test_derive_has_defaults(cli: Cli) -> None:
     assert cli("derive", "--heads", "1,1").out.strip() == sc.derive(sc.attention_only((1, 1))).latex().strip()
     stream = cli("derive", "--heads", "1,1", "--no-unembed", "--json").json

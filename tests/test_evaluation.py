@@ -35,7 +35,8 @@ def value_of_text(text: str, run: Run) -> Array:
     scale: Any = 1.0
     *scales, product = text.split(" * ")
     for s in scales:
-        scale = scale * run.model.score_scale[s.removeprefix("scale[").removesuffix("]")]
+        numbers = {f"scale[{label}]": x for label, x in run.model.score_scale.items()}
+        scale = scale * {**numbers, **run.model.multipliers}[s]
     if " @ R[" in product:  # row i of queries and keys is turned as position i asks
         query, _, rest = product.partition(" @ R[")
         sides = (
@@ -510,7 +511,7 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
         if arch.norm:  # of what the norm's summands are
             f = f * run.norms["final"] * np.abs(w.get("gain_final", np.ones(1))).max()
             f = f + np.sqrt((w.get("b_N_final", np.zeros(1)) ** 2).sum())
-        f = f[..., None] * np.sqrt((w["W_U"] ** 2).sum(1))
+        f = f[..., None] * np.sqrt((w["W_U"] ** 2).sum(1)) * model.multipliers.get("m_U", 1.0)
     else:
         head = target.removeprefix("scores:")
         layer = head[: head.index("H")]

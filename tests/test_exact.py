@@ -2,6 +2,7 @@
 
 import itertools
 from functools import reduce
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits import algebra
-from symcircuits.algebra import Factor
+from symcircuits.algebra import Factor, scalar_argument
 from symcircuits.architecture import Head, attention_only
 from symcircuits.elimination import inverse
 from symcircuits.exact import (
@@ -40,7 +41,7 @@ def by_hand(word: Any, at: Instance) -> Any:
         matrix = matrix.T if f.transposed else matrix
         value = matrix if value is None else value @ matrix
     for s in word.scales:
-        value = int(at.matrices[f"scale_{s}"]) * value
+        value = int(at.matrices[scalar_argument(s)]) * value
     return value % at.ring.p
 
 
@@ -109,7 +110,7 @@ def test_values_of_words_are_exact_products(case: tuple[sc.Architecture, str], s
         sides = word.factors[:cut], algebra.transpose(word.factors[cut + 1 :])
         products = (by_hand(SimpleNamespace(factors=side, scales=()), at).astype(object) for side in sides)
         query, key = (np.stack([row @ r for row, r in zip(x, turns, strict=True)]) for x in products)
-        scale = int(at.matrices[f"scale_{word.scales[0]}"]) if word.scales else 1
+        scale = prod(int(at.matrices[scalar_argument(s)]) for s in word.scales)
         np.testing.assert_array_equal(found, (scale * (query @ key.T) % at.ring.p).astype(np.int64))
     assert at.ring.equal(values.astype(object).sum(axis=0) % at.ring.p, walked(readout(arch, target), at))
 
@@ -131,7 +132,7 @@ def test_an_instance_has_all_that_model_and_words_read(arch: sc.Architecture, se
     at = instance(arch, 2, seed)
     assert set(matrix_names(arch)) <= set(at.matrices)
     assert set(at.symbols) <= set(at.matrices)
-    shapes = {"scale": (), "R": (2, 2, 2)}
+    shapes = {"scale": (), "m": (), "r": (), "R": (2, 2, 2)}
     assert all(m.shape == shapes.get(n.partition("_")[0], (2, 2)) for n, m in at.matrices.items())
     again, other = instance(arch, 2, seed), instance(arch, 2, seed + 1)
     assert all(np.array_equal(at.matrices[n], again.matrices[n]) for n in at.matrices)

@@ -26,6 +26,7 @@ from strategies import (
     unseen_by_softmax,
 )
 
+from symcircuits.algebra import is_multiplier
 from symcircuits.architecture import Architecture, Head, attention_only
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import MAX_LISTED, Expansion, Term, composition_of, expand, logits, scores, stream
@@ -81,7 +82,8 @@ def test_a_term_says_what_the_oracle_says(case: tuple[Architecture, str]) -> Non
         assert term.sources == tuple(r.source for r in row.routes)
         assert term.heads == tuple(r.heads for r in row.routes)
         assert term.softmax_invisible == (target.startswith("scores") and unseen_by_softmax(row, arch))
-        assert (term.word.text, term.word.scales != ()) == (row.text, target.startswith("scores") and arch.scale)
+        scaled = any(not is_multiplier(s) for s in term.word.scales)
+        assert (term.word.text, scaled) == (row.text, target.startswith("scores") and arch.scale)
         whole = f"<Term {row.label} ({row.composition}): {row.text}>"
         assert repr(term) == (whole if len(row.text) <= 200 else f"<Term {row.label}>")
 

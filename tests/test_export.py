@@ -48,6 +48,7 @@ def random_arrays(
         for h in arch.all_heads:
             for label in (f"Q{h}", f"K{arch.key_value(h)}"):
                 shapes |= {f"D_{label}": (*batch, n, n), f"gain_{label[0]}{h.layer}": (dh, dh)}
+    shapes |= {name.replace("[", "_").rstrip("]"): () for name in sorted(arch.multipliers)}
     arrays: Arrays = {
         name: rng.integers(-4, 5, shape) if whole else rng.standard_normal(shape) for name, shape in shapes.items()
     }
@@ -79,7 +80,10 @@ def forward(arch: Architecture, arrays: Arrays, target: str) -> Any:
         x = np.einsum("...nd,ed->...ne", x, arrays[f"gain_{label}"]) if label in arch.gains else x
         return x + bias(arch, arrays, "b_N", label)
 
-    x = np.einsum("...nv,dv->...nd", arrays["t"], arrays["W_E"])
+    def times(x: Any, name: str) -> Any:
+        return x * arrays[name.replace("[", "_").rstrip("]")] if name in arch.multipliers else x
+
+    x = times(np.einsum("...nv,dv->...nd", arrays["t"], arrays["W_E"]), "m_E")
     if arch.positions == "standard":
         x = x + arrays["P"]
     for layer, count in enumerate(arch.heads):
@@ -97,16 +101,18 @@ def forward(arch: Architecture, arrays: Arrays, target: str) -> Any:
             if arch.positions == "rotary":
                 q, k = (np.einsum("...nh,nhe->...ne", rows, arrays[f"R_{which}"]) for rows in (q, k))
             return np.einsum("...qh,...kh->...qk", q, k) * (arrays[f"scale_{which}"] if arch.scale else 1)
-        written, y = x + bias(arch, arrays, "b_O", f"L{layer}"), norm(x, f"L{layer}")
-        written = written + arrays[f"mlp_L{layer}"] if layer in arch.mlps else written
+        r = f"r[L{layer}]"
+        written, y = x + times(bias(arch, arrays, "b_O", f"L{layer}"), r), norm(x, f"L{layer}")
+        written = written + times(arrays[f"mlp_L{layer}"], f"r[M{layer}]") if layer in arch.mlps else written
         for h in (f"L{layer}H{i}" for i in range(count)):
             shared = arch.key_value(arch.head(h))
             v = np.einsum("...nd,hd->...nh", y, arrays[f"W_V_{h}"]) + bias(arch, arrays, "b_V", shared)
             z = np.einsum("...qk,...kh->...qh", arrays[f"A_{h}"], v)
-            written = written + np.einsum("...qh,dh->...qd", z, arrays[f"W_O_{h}"])
+            written = written + times(np.einsum("...qh,dh->...qd", z, arrays[f"W_O_{h}"]), r)
         x = written
     if kind == "logits":
-        return np.einsum("...nd,vd->...nv", norm(x, "final"), arrays["W_U"]) + bias(arch, arrays, "b_U")
+        logits = np.einsum("...nd,vd->...nv", norm(x, "final"), arrays["W_U"])
+        return times(logits + bias(arch, arrays, "b_U"), "m_U")
     return x
 
 
@@ -202,7 +208,7 @@ def letters(expression: Any) -> list[str]:
     found = []
     for f in expression.args if expression.is_MatMul else [expression]:
         base, power = (f.args[0], int(f.args[1])) if isinstance(f, sympy.MatPow) else (f, 1)
-        if not base.is_Symbol or base.is_Matrix:
+        if base.is_Matrix:
             found += [str(base)] * power
     return found
 

@@ -41,7 +41,7 @@ def test_a_term_split_by_position_adds_up_to_it(model: sc.Model, data: st.DataOb
     assert found.shape == (2, 4, 4)
     assert np.allclose(found.sum(-1), values.value(term) @ reader, atol=1e-12)
     # and from each position what it is by itself: the source with all other rows taken away
-    names = term.text.split(" @ ")
+    names = term.text.rpartition(" * ")[2].split(" @ ")
     core = next(i for i, name in enumerate(names) if not name.startswith(("A[", "D[")))
     for i, row in enumerate(ROWS):
         factors = dict(forward(model, row).factors)

@@ -15,7 +15,7 @@ from symcircuits.loaders import LAYOUTS, Unsupported, from_arrays
 from symcircuits.model import Model
 
 GPT2 = ["hf_gpt2", "hf_gpt2_by_layer"]
-ROTARY = ["hf_neox", "hf_neox_serial", "hf_llama", "hf_mistral", "hf_qwen2"]
+ROTARY = ["hf_neox", "hf_neox_serial", "hf_llama", "hf_mistral", "hf_qwen2", "hf_granite", "hf_gemma"]
 
 
 def parts(data: Path, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -154,7 +154,7 @@ def test_a_rotary_model_computes_what_transformers_computes(data: Path, name: st
     assert found.ok, found.text()
     assert len(found.rows) == 6
     assert np.abs(model.run(recorded["tokens"]).logits - recorded["logits"]).max() < 1e-12
-    expected = {"hf_neox": (2, 1e4), "hf_neox_serial": (4, 1e4)}.get(name, (2, 1e4))
+    expected = {"hf_neox": (2, 1e4), "hf_neox_serial": (4, 1e4), "hf_gemma": (4, 1e4)}.get(name, (2, 1e4))
     turns = model.settings.rotary
     assert ((turns.dim, turns.base), turns.adjacent) == (expected, False)
     report = sc.verify(model, [1, 2, 3], targets=["logits", "scores:L1H0"])
@@ -248,7 +248,8 @@ def test_rotary_models_that_are_wrong(
 @pytest.mark.parametrize(
     ("name", "config", "feature"),
     [
-        ("hf_llama", {"model_type": "gemma"}, "the computation of model_type gemma"),
+        ("hf_llama", {"model_type": "gemma2"}, "the computation of model_type gemma2"),
+        ("hf_granite", {"model_type": "granitemoe"}, "the computation of model_type granitemoe"),
         ("hf_llama", {"rope_scaling": {"type": "linear"}, "rope_parameters": None}, "scaled rotary positions"),
         ("hf_llama", {"rope_parameters": {"rope_type": "llama3"}}, "scaled rotary positions"),
         ("hf_llama", {"hidden_act": "gelu_10"}, "the activation gelu_10"),
@@ -329,3 +330,79 @@ def test_the_reference_tells_a_wrong_reading(data: Path) -> None:
     assert found.first is not None
     assert found.first.name == "blocks.0.attn.hook_pattern"
     assert re.search(r"the first in layer 0: blocks\.0\.attn\.hook_pattern", " ".join(found.text().split()))
+
+
+# ------------------------------------------------------------------------------------------- multipliers
+def test_granite_has_its_multipliers(data: Path) -> None:
+    """Embedding, residual and score multipliers multiply, logits_scaling divides."""
+    model = sc.load(data / "hf_granite")
+    layers = dict.fromkeys(("r[L0]", "r[M0]", "r[L1]", "r[M1]"), 0.375)
+    assert model.multipliers == {"m_E": 3.0, **layers, "m_U": 0.25}
+    assert set(model.score_scale.values()) == {0.3125}
+    assert "multipliers stand before the terms: m_E 3, r[L0] 0.375" in " ".join(sc.explain(model, [1, 2]).assumptions)
+
+
+def test_gemma_scales_its_embedding_and_counts_gains_from_one(data: Path) -> None:
+    model, (weights, _) = sc.load(data / "hf_gemma"), parts(data, "hf_gemma")
+    assert model.multipliers == {"m_E": 4.0}
+    assert np.array_equal(model.weights["gain_final"], 1 + weights["model.norm.weight"])
+    assert model.weights["W_Q_L0H0"].shape == (4, 16)  # the size of a head is not hidden_size / heads
+    assert set(model.score_scale.values()) == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "there"),
+    [
+        ({}, {"m_E", "m_U", "r[L0]", "r[L1]", "r[M0]", "r[M1]"}),
+        ({"embedding_multiplier": 1.0}, {"m_U", "r[L0]", "r[L1]", "r[M0]", "r[M1]"}),
+        ({"residual_multiplier": 1, "logits_scaling": 1}, {"m_E"}),
+        ({"embedding_multiplier": None, "residual_multiplier": None, "logits_scaling": None}, set()),
+    ],
+)
+def test_a_multiplier_of_one_adds_no_letter(data: Path, change: dict[str, Any], there: set[str]) -> None:
+    weights, config = parts(data, "hf_granite")
+    given = {k: v for k, v in {**config, **change}.items() if k not in change or change[k] is not None}
+    model = from_arrays(weights, given)
+    assert model.architecture.multipliers == there
+    assert from_arrays(weights, {**given, "attention_multiplier": 2}).score_scale["L0H0"] == 2.0
+
+
+def test_each_multiplier_of_granite_is_seen(data: Path) -> None:
+    weights, config = parts(data, "hf_granite")
+    expected = logits(weights, config)
+    for key in ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier"):
+        assert abs(logits(weights, {**config, key: 2 * config[key]}) - expected).max() > 1e-3, key
+    assert abs(logits(weights, {**config, "attention_multiplier": 1}) - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("hf_llama", {"residual_multiplier": 0.5}, "not known here .*: residual_multiplier = 0.5"),
+        ("hf_llama", {"embedding_multiplier": 1.0}, "not known here .*: embedding_multiplier = 1.0"),
+        ("hf_gemma", {"logits_scaling": 8}, "not known here .*: logits_scaling = 8"),
+        ("hf_granite", {"mlp_multiplier": 2.0}, "not known here .*: mlp_multiplier = 2.0"),
+        ("hf_granite", {"logit_scale": 2.0}, "not known here .*: logit_scale = 2.0"),
+        ("hf_granite", {"logits_scaling": 0}, "logits_scaling, which logits are divided by, must not be 0"),
+        ("hf_granite", {"residual_multiplier": True}, "residual_multiplier in the config must be a number, not true"),
+        ("hf_granite", {"embedding_multiplier": "3"}, 'embedding_multiplier in the config must be a number, not "3"'),
+        ("hf_gemma", {"use_bidirectional_attention": True}, "not known here .*: use_bidirectional_attention = true"),
+        ("hf_gemma", {"hidden_act": "gelu"}, "versions of transformers read one or the other; set both"),
+        ("hf_gemma", {"hidden_activation": "gelu"}, "versions of transformers read one or the other; set both"),
+        ("hf_gemma", {"head_dim": None}, r"q_proj.weight has shape \[8, 16\]; .*heads\*head_dim = 512"),
+        ("hf_gemma", {"final_logit_softcapping": 30.0}, "not known here .*: final_logit_softcapping = 30.0"),
+    ],
+)
+def test_multipliers_that_are_not_known(data: Path, name: str, change: dict[str, Any], message: str) -> None:
+    weights, config = parts(data, name)
+    with pytest.raises(ValueError, match=message):
+        from_arrays(weights, {**config, **change})
+
+
+@pytest.mark.parametrize("both", ["gelu", "gelu_pytorch_tanh"])
+def test_the_activation_of_gemma_where_both_keys_agree(data: Path, both: str) -> None:
+    weights, config = parts(data, "hf_gemma")
+    model = from_arrays(weights, {**config, "hidden_act": both, "hidden_activation": both})
+    assert model.settings.activation == both
+    neither = {k: v for k, v in config.items() if k != "hidden_act"}
+    assert from_arrays(weights, neither).settings.activation == "gelu_pytorch_tanh"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symcircuits.architecture import Architecture, attention_only, possible_biases, transformer
+from symcircuits.architecture import Architecture, attention_only, possible_biases, possible_multipliers, transformer
 from symcircuits.model import (
     ACTIVATIONS,
     Model,
@@ -45,6 +45,8 @@ def architectures(draw: st.DrawFn, most_layers: int = 4, most_heads: int = 5) ->
         options["groups"] = [draw(st.sampled_from([g for g in range(1, n + 1) if n % g == 0] or [0])) for n in heads]
     if options.get("mlps"):
         options |= {"gated": draw(st.booleans()), "parallel": draw(st.booleans())}
+    names = possible_multipliers(transformer(heads, **options))
+    options["multipliers"] = draw(st.booleans() | st.sets(st.sampled_from(names)))
     plain = transformer(heads, **options)
     possible = possible_biases(plain)
     biases = draw(st.booleans() | (st.sets(st.sampled_from(possible)) if possible else st.just(frozenset[str]())))
@@ -119,14 +121,16 @@ def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
     zero = np.zeros(1)
     positions = [w["W_pos"][i] for i in range(len(tokens))] if "W_pos" in w else None
     settings = model.settings
-    x = [w["W_E"][:, token] for token in tokens]
+    by = dict.fromkeys(("m_E", "m_U"), 1.0) | dict(model.multipliers)
+    x = [by["m_E"] * w["W_E"][:, token] for token in tokens]
     if arch.positions == "standard":
         x = [row + p for row, p in zip(x, positions, strict=True)]
     out: dict[str, Any] = {"streams": [x], "scores": {}, "patterns": {}, "results": {}}
     for layer, count in enumerate(arch.heads):
         y = plain_norm(model, f"L{layer}", x)
         read = [row + p for row, p in zip(y, positions, strict=True)] if arch.positions == "shortformer" else y
-        after = [row + w.get(f"b_O_L{layer}", zero) for row in x]
+        r, r_mlp = by.get(f"r[L{layer}]", 1.0), by.get(f"r[M{layer}]", 1.0)
+        after = [row + r * w.get(f"b_O_L{layer}", zero) for row in x]
         for i in range(count):
             name, kv = f"L{layer}H{i}", f"L{layer}H{i}"
             if arch.groups and arch.groups[layer] != count:
@@ -152,16 +156,16 @@ def plain_forward(model: Model, tokens: list[int]) -> dict[str, Any]:
                 total = math.fsum(math.exp(scores[i, j]) for j in allowed)
                 for j in allowed:
                     pattern[i, j] = math.exp(scores[i, j]) / total
-                result.append(w[f"W_O_{name}"] @ sum(pattern[i, j] * v[j] for j in allowed))
+                result.append(r * w[f"W_O_{name}"] @ sum(pattern[i, j] * v[j] for j in allowed))
             after = [row + r for row, r in zip(after, result, strict=True)]
             out["scores"][name], out["patterns"][name], out["results"][name] = scores, pattern, result
         if layer in arch.mlps:
             written = plain_mlp(model, layer, x if arch.parallel else after)
-            after = [row + m for row, m in zip(after, written, strict=True)]
+            after = [row + r_mlp * m for row, m in zip(after, written, strict=True)]
         x = after
         out["streams"].append(x)
     last = plain_norm(model, "final", x) if arch.unembed else []
-    logits = [plain_cap(w["W_U"] @ row + w.get("b_U", zero), settings.logit_cap) for row in last]
+    logits = [plain_cap(by["m_U"] * (w["W_U"] @ row + w.get("b_U", zero)), settings.logit_cap) for row in last]
     out["logits"] = logits if arch.unembed else None
     return out
 
@@ -402,12 +406,20 @@ def whole_forward(arch: Architecture, m: dict[str, Any], p: int) -> tuple[Any, d
         x = m[f"D_{label}"] @ x @ (m["C"].T if arch.norm == "LN" else np.eye(len(x), dtype=int).astype(object))
         return (x @ m[f"gain_{label}"].T if label in arch.gains else x) + bias(f"b_N[{label}]", f"b_N_{label}")
 
-    x = m["t"] @ m["W_E"].T + (m["P"] if arch.positions == "standard" else 0)
+    def number(name: str) -> Any:
+        return m[name.replace("[", "_").rstrip("]")] if name in arch.multipliers else 1
+
+    x = number("m_E") * (m["t"] @ m["W_E"].T) + (m["P"] if arch.positions == "standard" else 0)
     scores = {}
     for layer in range(arch.n_layers):
         z = norm(x, f"L{layer}") % p
         y = z + (m["P"] if arch.positions == "shortformer" else 0)
-        terms = [x, bias(f"b_O[L{layer}]", f"b_O_L{layer}"), m[f"mlp_L{layer}"] if layer in arch.mlps else 0]
+        r, r_mlp = number(f"r[L{layer}]"), number(f"r[M{layer}]")
+        terms = [
+            x,
+            r * bias(f"b_O[L{layer}]", f"b_O_L{layer}"),
+            r_mlp * m[f"mlp_L{layer}"] if layer in arch.mlps else 0,
+        ]
         for h, g in ((str(h), arch.key_value(h)) for h in arch.layer_heads(layer)):
             q = y @ m[f"W_Q_{h}"].T + bias(f"b_Q[{h}]", f"b_Q_{h}")
             k = y @ m[f"W_K_{g}"].T + bias(f"b_K[{g}]", f"b_K_{g}")
@@ -419,15 +431,18 @@ def whole_forward(arch: Architecture, m: dict[str, Any], p: int) -> tuple[Any, d
                     np.stack([row % p @ r % p for row, r in zip(rows, m[f"R_{h}"], strict=True)]) for rows in (q, k)
                 )
             scores[h] = (m[f"scale_{h}"] if arch.scale else 1) * (q @ k.T) % p
-            terms.append(m[f"A_{h}"] @ (z @ m[f"W_V_{g}"].T + bias(f"b_V[{g}]", f"b_V_{g}")) @ m[f"W_O_{h}"].T)
+            out = m[f"A_{h}"] @ (z @ m[f"W_V_{g}"].T + bias(f"b_V[{g}]", f"b_V_{g}")) @ m[f"W_O_{h}"].T
+            terms.append(r * (out % p))
         x = sum(terms) % p
-    return (norm(x, "final") @ m["W_U"].T + bias("b_U", "b_U") if arch.unembed else x) % p, scores
+    logits = number("m_U") * (norm(x, "final") @ m["W_U"].T + bias("b_U", "b_U")) if arch.unembed else x
+    return logits % p, scores
 
 
 @given(architectures(3, 3), st.integers(1, 4), st.integers(0, 2**32))
 def test_frozen_over_a_prime_field_is_exact(arch: Architecture, k: int, seed: int) -> None:
     field, rng = PrimeField(), np.random.default_rng(seed)
-    matrices = {n: field.random(() if n.startswith("scale_") else (k, k), rng) for n in matrix_names(arch)}
+    scalars = ("scale_", "m_", "r_")
+    matrices = {n: field.random(() if n.startswith(scalars) else (k, k), rng) for n in matrix_names(arch)}
     matrices |= {n: field.random((k, k, k), rng) for n in matrices if n.startswith("R_")}
     result = frozen(arch, matrices, field)
     end, scores = whole_forward(arch, {n: a.astype(object) for n, a in matrices.items()}, field.p)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,9 @@ def test_words(latex: str, word: Word) -> None:
     assert word_latex(Word(fuse(word.factors), word.scales)) == latex
 
 
+_MULTIPLIER = r"(^|\* )(m_[EU]|r\[[LM]\d+\]) @"
+
+
 @given(cases(max_terms=100))
 def test_latex_says_what_the_text_says(case: tuple[Architecture, str]) -> None:
     """The LaTeX of every term, turned into text notation, is its text."""
@@ -103,7 +107,10 @@ def test_latex_says_what_the_text_says(case: tuple[Architecture, str]) -> None:
         text = text.replace(r"^{\mathsf{T}}", "^T").replace(r"\,", " @ ").replace("{OV}", "OV").replace("{QK}", "QK")
         text = text.replace(r"\Gamma", "gain").replace("R_{j-i}", "R").replace("M^", "mlp^")
         text = re.sub(r"\^\{\\mathrm\{(\w+)\}\}", r"[\1]", text).replace("^T", ".T")
-        assert re.sub(r"^s\[(\w+)\] @", r"scale[\1] *", text) == term.text
+        text = re.sub(r"^s\[(\w+)\] @", r"scale[\1] *", text)
+        while re.search(_MULTIPLIER, text):
+            text = re.sub(_MULTIPLIER, r"\1\2 *", text)
+        assert text == term.text
 
 
 def test_every_letter_can_be_written() -> None:
@@ -253,7 +260,7 @@ NAMES: list[Mapping[str, str]] = [
     {},
     {"W_OV": "M", "A": "Psi", "X0": "x_in", "scale": "sigma"},
     {"W_OV": r"\input{/etc/passwd}", "A": "$x_1%", "W_U": "a_b^c~#&{}", "t": "@ .T", "scale": 'q"', "W_E": "[L0H1]"},
-    {"A": "W_OV", "W_OV": "A", "P": "W_E", "W_E": "P", "ones": "one", "X0": "r"},
+    {"A": "W_OV", "W_OV": "A", "P": "W_E", "W_E": "P", "ones": "one", "X0": "z"},
 ]
 
 
@@ -313,11 +320,11 @@ def matrix(text: str, arrays: Mapping[str, Any], n: int) -> Any:
 
 def map_value(text: str, arrays: Mapping[str, Any], n: int) -> Any:
     """The value of a term in the paper's notation, read from its text and summed over the indices of its tensor."""
-    scale, _, body = text.rpartition(" * ")
+    *scales, body = text.split(" * ")
+    factor = prod(arrays[argument(scale)] for scale in scales)
     found = re.fullmatch(r"\((.*)\)(?: (\S+)|\((\S+), (\S+)\))", body)
     if not found:
-        return arrays[argument(body)]
-    factor = arrays[argument(scale)] if scale else 1
+        return factor * arrays[argument(body)]
     if " @ R[" in found[1]:  # another matrix between for every pair of tokens
         a_q, a_k, weights = found[1].split(" (x) ")
         before, turned, after = re.fullmatch(r"(.*) @ (R\[\w+\]) @ (.*)", weights).groups()  # type: ignore[union-attr]
@@ -328,7 +335,7 @@ def map_value(text: str, arrays: Mapping[str, Any], n: int) -> Any:
     slots = [matrix(slot, arrays, n) for slot in found[1].split(" (x) ")]
     if found[2]:
         a, w = slots
-        return np.einsum("ij,ab,jb->ia", a, w if found[1].split(" (x) ")[1] != "Id" else np.eye(w.shape[0]),
+        return factor * np.einsum("ij,ab,jb->ia", a, w if found[1].split(" (x) ")[1] != "Id" else np.eye(w.shape[0]),
                          arrays[argument(found[2])])  # fmt: skip
     a_q, a_k, w = slots
     x, y = arrays[argument(found[3])], arrays[argument(found[4])]

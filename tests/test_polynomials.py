@@ -169,7 +169,7 @@ def polynomials(draw: st.DrawFn) -> tuple[Run, str, list[Part]]:
     if arch.mlps:
         changes |= {"bilinear": arch.bilinear or changes["softmax"]}
         changes["gated"] = arch.gated or changes["bilinear"]
-    arch = replace(arch, **changes)
+    arch = replace(arch, **changes, multipliers=frozenset())  # which are refused there
     assume(not arch.softmax or arch.bilinear)
     run = sc.random_model(arch, d_vocab=5, d_model=4, d_head=2, d_mlp=3, n_context=4, seed=draw(st.integers(0, 99)))
     found = run.run(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
@@ -231,6 +231,7 @@ def test_terms_are_functions_of_weights_tokens_and_masks(
 def test_numbers_of_terms_at_any_size(arch: Architecture, seed: int) -> None:
     """Counts by order, composition and degree add up, and a term is found under its number, however many there are."""
     arch = replace(arch, softmax=arch.positions == "alibi", bilinear=bool(arch.mlps), gated=bool(arch.mlps))
+    arch = replace(arch, multipliers=frozenset())
     assume(not arch.softmax or arch.bilinear)
     head = arch.all_heads[-1:] if arch.n_layers else ()
     for target in ("stream", *(f"scores:{h}" for h in head)):

@@ -10,11 +10,12 @@ import sympy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from symcircuits.algebra import scalar_argument, scalar_order
 from symcircuits.architecture import Architecture, attention_only
 from symcircuits.derivation import derive
 from symcircuits.expansion import Expansion, Term, expand, logits, scores
 from symcircuits.matching import Spelling, letters_of
-from symcircuits.notation import Notation, letter_text
+from symcircuits.notation import Notation, letter_text, scale_text
 from symcircuits.reading import MAX_WORDS, Formula, ReadError, read
 from symcircuits.symbolic import recursion
 from tests.strategies import cases
@@ -27,7 +28,7 @@ def texts(formula: Formula) -> list[str]:
     """The words of a formula in text notation, abbreviated."""
     return [
         (f"{w.coefficient} * " if w.coefficient != 1 else "")
-        + "".join(f"scale[{s}] * " for s in w.scales)
+        + "".join(f"{scale_text(s)} * " for s in w.scales)
         + " @ ".join(f.text for f in Spelling(ARCH).fuse(w.letters))
         for w in formula.words
     ]
@@ -37,7 +38,7 @@ def their_text(term: Term, abbreviated: bool) -> str:
     """A term in TransformerLens's convention."""
     letters = letters_of(term.word.fused)
     letters = letters if abbreviated else Spelling(term.readout.architecture).unfuse(letters)
-    front = "".join(f"scale[{s}] * " for s in term.word.scales)
+    front = "".join(f"{scale_text(s)} * " for s in term.word.scales)
     return front + " @ ".join(letter_text(*f, Notation("transformerlens")) for f in letters)
 
 
@@ -47,12 +48,12 @@ def noncommutative(term: Term) -> Any:
         (sympy.transpose if f.marked else lambda x: x)(sympy.Symbol(f.symbol.argument, commutative=False))
         for f in term.word.fused
     ]
-    return sympy.Mul(*[sympy.Symbol(f"scale_{s}") for s in term.word.scales], *letters)
+    return sympy.Mul(*[sympy.Symbol(scalar_argument(s)) for s in term.word.scales], *letters)
 
 
 WRITTEN: dict[str, tuple[str, Callable[[Term], Any]]] = {
     "text": ("paper", lambda t: t.text),
-    "unfused": ("paper", lambda t: "".join(f"scale[{s}] " for s in t.word.scales)
+    "unfused": ("paper", lambda t: "".join(f"{scale_text(s)} " for s in t.word.scales)
                 + " ".join(f.text for f in t.word.factors)),
     "transformerlens": ("transformerlens", lambda t: their_text(t, True)),
     "transformerlens unfused": ("transformerlens", lambda t: their_text(t, False)),
@@ -81,7 +82,7 @@ def test_every_term_is_read_back(way: str, case: tuple[Architecture, str], seed:
     for term in sample(expand(arch, target), seed):
         [word] = read(write(term), arch, convention).words
         scales = () if way == "sympy's text" else term.word.scales
-        assert (word.coefficient, word.scales) == (1, scales)
+        assert (word.coefficient, tuple(sorted(word.scales, key=scalar_order))) == (1, scales)
         assert Spelling(arch).fuse(word.letters) == letters_of(term.word.fused)
 
 

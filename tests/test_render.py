@@ -59,6 +59,10 @@ CASES: dict[str, tuple[tuple[int, ...], str, str, dict[str, Any]]] = {
     "scores_layer_norm": ((1, 1), "scores:L1H0", "enumerated", {"norm": "LN"}),
     "logits_mlps_rms_norm": ((2, 2), "logits", "generic", {"norm": "RMS", "mlps": True, "biases": ["b_O"]}),
     "logits_groups": ((4,), "logits", "enumerated", {"groups": (2,), "biases": ["b_V"]}),
+    "logits_multipliers": ((1, 1), "logits", "enumerated", {"biases": ["b_O"], "mlps": [0], "multipliers": True}),
+    "scores_rotary": ((1, 1), "scores:L1H0", "enumerated", {"positions": "rotary", "biases": ["b_Q"]}),
+    "scores_alibi_generic": ((2, 2), "scores:L1H0", "generic", {"positions": "alibi"}),
+    "scores_normed_queries": ((1, 1), "scores:L1H0", "enumerated", {"qk_norm": True, "groups": (1, 1)}),
     "scores_groups_generic": ((4, 4), "scores:L1H2", "generic", {"groups": (2, 2), "biases": ["b_V", "b_K"]}),
 }
 
@@ -601,7 +605,7 @@ def test_the_reader_sees_what_is_ambiguous() -> None:
 
 
 LETTER = re.compile(
-    r"(s|A|t|P|X_0|D|C|M|\\Gamma|\\mathbf\{1\}|[Wb]_\{?[A-Z]+\}?)"
+    r"(s|A|t|P|X_0|D|C|M|m_[EU]|r|R_\{j-i\}|\\Gamma|\\mathbf\{1\}|[Wb]_\{?[A-Z]+\}?)"
     r"(?:\^\{(?:\\mathrm\{(\w+)\}|(\w)_\{(\d+)\}|(G)\((\w)_\{(\d+)\}\))?(?:\\,)?(\\mathsf\{T\})?\})?"
 )
 
@@ -612,12 +616,14 @@ def latex_read(latex: str) -> str:
     left = LETTER.sub("", latex).replace(r"\,", "").strip()
     assert not left, f"cannot read {left!r}"
     out = []
-    names = {"s": "scale", r"\mathbf{1}": "ones", "X_0": "X0", r"\Gamma": "gain", "M": "mlp"}
+    names = {"s": "scale", r"\mathbf{1}": "ones", "X_0": "X0", r"\Gamma": "gain", "M": "mlp", "R_{j-i}": "R"}
     for glyph, head, letter, layer, group, other, number, turned in LETTER.findall(latex):
         name = names.get(glyph, glyph.replace("{", "").replace("}", ""))
         label = head or (f"{letter}_{layer}" if letter else f"G({other}_{number})" if group else "")
         out.append(name + (f"[{label}]" if label else "") + (".T" if turned else ""))
-    return " @ ".join(out).replace("] @ ", "] * ", 1) if out[0].startswith("scale") else " @ ".join(out)
+    numbers = [i for i, letter in enumerate(out) if re.fullmatch(r"scale\[\w+\]|m_[EU]|r\[\w+\]", letter)]
+    assert numbers == list(range(len(numbers)))
+    return " * ".join([*out[: len(numbers)], " @ ".join(out[len(numbers) :])])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits.algebra import Factor
+from symcircuits.algebra import Factor, scalar_argument
 from symcircuits.architecture import Head
 from symcircuits.model import matrices_of, random_model
-from symcircuits.paths import Paths, path_factors
+from symcircuits.paths import Paths, path_factors, path_scales
 from symcircuits.programs import Layer, Program, Source, readout
 from symcircuits.rings import Floats
 from symcircuits.tree import HeadTree
@@ -58,6 +58,8 @@ def test_blocks_are_the_paths_in_order_with_their_values(tree: tuple[Program, di
         assert len({p.heads for p in block}) == 1  # all sources of one chain of heads
         for path, value in zip(block, values, strict=True):
             wanted = product(path_factors(program, path), matrices)
+            for scalar in path_scales(program, path):
+                wanted = matrices[scalar_argument(scalar)] * wanted
             assert value.shape == batch + wanted.shape[-2:]
             np.testing.assert_allclose(value, np.broadcast_to(wanted, value.shape), rtol=1e-9, atol=1e-12)
         seen += block

@@ -30,6 +30,10 @@ class Whole:
     def add(a: Any, b: Any) -> Any:
         return a + b
 
+    @staticmethod
+    def times(scalar: Any, a: Any) -> Any:
+        return scalar * a
+
 
 def random_matrices(arch: Architecture, seed: int) -> dict[str, Any]:
     """Random integers for every letter; a column of ones where the definition has one."""
@@ -59,7 +63,8 @@ def random_matrices(arch: Architecture, seed: int) -> dict[str, Any]:
         found |= {f"D_{label}": draw("context", "context"), f"b_N_{label}": draw("model", "one")}
         found |= {"C": symmetric(draw("model", "model")), f"gain_{label}": symmetric(draw("model", "model"))}
         found[f"D_{label}"] = symmetric(found[f"D_{label}"])
-    return found
+    numbers = sorted(name.replace("[", "_").rstrip("]") for name in arch.multipliers)
+    return found | {name: int(rng.integers(2, 10)) for name in numbers}
 
 
 def symmetric(m: Any) -> Any:
@@ -74,6 +79,9 @@ def definition(arch: Architecture, target: str, m: dict[str, Any]) -> list[Any]:
         there = f"{name}[{label}]" if label else name
         return m["ones"] @ m[f"{name}_{label}" if label else name].T if there in arch.biases else 0
 
+    def times(name: str, x: Any) -> Any:
+        return m[name] * x if name.replace("r_", "r[") + "]" * name.startswith("r_") in arch.multipliers else x
+
     kind, _, head = target.partition(":")
     depth = int(head[1:].split("H")[0]) if head else len(arch.heads)
 
@@ -84,17 +92,17 @@ def definition(arch: Architecture, target: str, m: dict[str, Any]) -> list[Any]:
         x = x @ m["C"] if arch.norm == "LN" else x
         return (x @ m[f"gain_{label}"] if label in arch.gains else x) + bias("b_N", label)
 
-    x = m["t"] @ m["W_E"].T + (m["P"] if arch.positions == "standard" else 0)
+    x = times("m_E", m["t"] @ m["W_E"].T) + (m["P"] if arch.positions == "standard" else 0)
     for layer in range(depth):
         out, y = bias("b_O", f"L{layer}"), norm(x, f"L{layer}")
         for i in range(arch.heads[layer]):
             h, g = f"L{layer}H{i}", group(arch, layer, i)
             out = out + m[f"A_{h}"] @ (y @ m[f"W_V_{g}"].T + bias("b_V", g)) @ m[f"W_O_{h}"].T
-        x = x + out + (m[f"mlp_L{layer}"] if layer in arch.mlps else 0)
+        x = x + times(f"r_L{layer}", out) + (times(f"r_M{layer}", m[f"mlp_L{layer}"]) if layer in arch.mlps else 0)
     if kind == "stream":
         return [x]
     if kind == "logits":
-        return [norm(x, "final") @ m["W_U"].T + bias("b_U", "")]
+        return [times("m_U", norm(x, "final") @ m["W_U"].T + bias("b_U", ""))]
     y = norm(x, f"L{depth}") + (m["P"] if arch.positions == "shortformer" else 0)
     shared = group(arch, depth, int(head.split("H")[1]))
     sides = [y @ m[f"W_{side}_{h}"].T + bias(f"b_{side}", h) for side, h in (("Q", head), ("K", shared))]
@@ -105,9 +113,13 @@ def definition(arch: Architecture, target: str, m: dict[str, Any]) -> list[Any]:
 
 
 def value_of(text: str, m: dict[str, Any]) -> Any:
-    """A term in text notation multiplied out; R, which turns rows, counts as one here: the walk does not see it."""
+    """A term in text notation multiplied out; R, which turns rows, counts as one here: the walk does not see it.
+
+    Nor does it see the score scale.
+    """
     product: Any = None
-    for f in text.rpartition(" * ")[2].split(" @ "):
+    *numbers, letters = text.split(" * ")
+    for f in letters.split(" @ "):
         if f.startswith("R["):
             continue
         glyph, _, label = f.removesuffix(".T").rstrip("]").partition("[")
@@ -122,6 +134,8 @@ def value_of(text: str, m: dict[str, Any]) -> Any:
             matrix = m[name]
         matrix = matrix.T if f.endswith(".T") else matrix
         product = matrix if product is None else product @ matrix
+    for name in (n.replace("[", "_").rstrip("]") for n in numbers if not n.startswith("scale")):
+        product = m[name] * product
     return product
 
 

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from symcircuits.algebra import Word, check_finished
+from symcircuits.algebra import IllTyped, Word, check_finished
 from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, is_recursion, parts_of
 from symcircuits.derivation.flatten import (
     Tally,
@@ -165,7 +165,8 @@ class Laboratory:
 
     def _record(self, draft: Draft) -> Check:
         claims = len(draft.claims)
-        given = ("symmetric",) if self.frame.norms else ()
+        given: tuple[str, ...] = ("symmetric",) if self.frame.norms or self.frame.normed else ()
+        given += ("turned",) if self.frame.turned else ()
         counts = tuple(i.architecture.heads[: self.frame.depth] for i in self.instances) if self.frame.generic else ()
         groups = self._groups()
         if draft.how == "count":
@@ -179,7 +180,7 @@ class Laboratory:
         also += ("softmax",) if draft.softmax else ()
         if any(_families(side) for claim in draft.claims for side in claim.sides):
             also += ("families",)
-        degree = self.frame.letters + bool(one.readout.scale)
+        degree = self.frame.letters + self.frame.scalars + self.frame.turned
         return Check("values", claims, one.k, self.trials, one.ring.p, self.seed, degree, counts, also, given,
                      groups=groups)  # fmt: skip
 
@@ -218,7 +219,7 @@ class Laboratory:
         scaled = bool(instance.readout.scale)
         words = instance.words(multiply_out(expr))
         for word in words:
-            check_finished(word, scaled=scaled)
+            check_finished(word, scaled=scaled, multipliers=instance.architecture.multipliers)
         wrong = _word_difference(words, (term.word for term in expand(instance.architecture, instance.target)))
         if wrong:
             raise DerivationError(f"{where}: the terms are not those of the expansion{wrong}")
@@ -304,11 +305,11 @@ def _difference(left: Expr, right: Expr, instance: Instance) -> str:
     """What stands on one side only, where both sides can be multiplied out to words."""
     try:
         a, b = (instance.words(multiply_out(side)) for side in (left, right))
-    except TypeError:
+    except (TypeError, IllTyped):
         try:
             b = instance.words(multiply_out(right))
             a = [t.word for t in expand(instance.architecture, instance.target)]
-        except TypeError:
+        except (TypeError, IllTyped):
             return ""
     if any(is_recursion(f) for w in a + b for f in w.factors):
         return ""

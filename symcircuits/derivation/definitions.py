@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from symcircuits.algebra import Factor, Word, transpose
 from symcircuits.architecture import FINAL
-from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed, sandwich, stream_symbol
+from symcircuits.derivation.addend import Addend
+from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed, sandwich, scaled, stream_symbol
 from symcircuits.derivation.frames import Frame
-from symcircuits.programs import Layer, Norm, Program, Source, norm, stream_program
+from symcircuits.programs import Layer, Norm, Program, Source, norm, rotation, stream_program
 
-__all__ = ["layer_definition", "norm_definition", "norm_of", "plus", "point", "readout_definition", "summands"]
+__all__ = [
+    "layer_definition",
+    "norm_definition",
+    "norm_of",
+    "plus",
+    "point",
+    "readout_definition",
+    "summands",
+    "with_addend",
+]
 
 
 def plus(terms: list[Expr]) -> Expr:
@@ -26,7 +36,7 @@ def point(frame: Frame, layer: int) -> Expr:
     """The stream after ``layer`` layers: its symbol ``X_l``, or the sources ``X_0 (+ P)`` at the start."""
     if layer:
         return Word((stream_symbol(layer),))
-    return plus([Word(s.factors) for s in stream_program(frame.walked, 0)[0].sources])
+    return plus([Word(s.factors, s.scales) for s in stream_program(frame.walked, 0)[0].sources])
 
 
 def norm_of(frame: Frame, label: str) -> Norm:
@@ -51,7 +61,8 @@ def _read_at(frame: Frame, label: str, layer: int, opened: bool) -> Expr:
 def layer_definition(frame: Frame, layer: int, side: str = "", opened: bool = False) -> Expr:
     """``X_l`` by ``X_{l-1}``: ``X + sum_h A^h (X W_V^{hT} + 1 b_V^{hT}) W_O^{hT} + 1 b_O^T + mlp``.
 
-    Heads read ``Y`` where there is a norm; ``opened``: its definition in its place.
+    What is added stands behind its multiplier, where it has one. Heads read ``Y`` where there is a norm; ``opened``:
+    its definition in its place.
     """
     described = stream_program(frame.walked, layer)[layer]
     before = point(frame, layer - 1)
@@ -60,8 +71,9 @@ def layer_definition(frame: Frame, layer: int, side: str = "", opened: bool = Fa
         inside = [s for s in described.sources if s.head == branch.head and s.kind != "b_N"]
         a, weights = frame.named(branch.left[:1], side), frame.named(branch.right[-2:], side)
         read = _read_at(frame, f"L{layer - 1}", layer - 1, opened)
-        terms.append(frame.over_heads(layer - 1, _head(frame, read, a, weights, inside, side), side))
-    terms += [Word(s.factors) for s in described.sources if s.head is None]
+        head = scaled(branch.scales, _head(frame, read, a, weights, inside, side))
+        terms.append(frame.over_heads(layer - 1, head, side))
+    terms += [Word(s.factors, s.scales) for s in described.sources if s.head is None]
     return plus(terms)
 
 
@@ -82,22 +94,47 @@ def readout_definition(frame: Frame, opened: bool = False) -> Expr:
     """
     sides = [_read(frame, program, opened) for program in frame.expansion.readout.sides]
     scale = frame.expansion.readout.scale
-    scales = (scale,) if scale else ()
+    scales: tuple[str, ...] = (scale,) if scale else ()
     if len(sides) == 1:
         read, right, biases = sides[0]
-        return plus([sandwich((), read, right), *biases])
+        last = frame.expansion.readout.sides[0][-1]
+        scales = last.branches[0].scales if right else ()
+        return plus([scaled(scales, sandwich((), read, right)), *biases])
+    return with_addend(frame, _scores(frame, sides, scales))
+
+
+def with_addend(frame: Frame, expr: Expr) -> Expr:
+    """The expression, and behind it what ALiBi adds to scores, which is no path term."""
+    return plus([expr, Addend(str(frame.head))]) if frame.addend else expr
+
+
+Read = tuple[Expr, tuple[Factor, ...], list[Expr]]
+
+
+def _scores(frame: Frame, sides: list[Read], scales: tuple[str, ...]) -> Expr:
+    """``s (X W_Q^T + 1 b_Q^T) R (X W_K^T + 1 b_K^T)^T``, queries and keys normed where they are."""
     (x, w_q, b_q), (y, w_k, b_k) = sides
-    if b_q or b_k:
+    assert frame.head is not None
+    turned, normed = rotation(frame.walked, frame.head), frame.architecture.qk_norm
+    if normed or b_q or b_k:
         query, key = (plus([sandwich((), z, w), *b]) for z, w, b in sides)
-        return Product((query, Transposed(key)), scales)
+        if normed:
+            last = [program[-1].branches[0] for program in frame.expansion.readout.sides]
+            query, key = (sandwich(b.left, z, b.right) for b, z in zip(last, (query, key), strict=True))
+        if isinstance(query, Word) and isinstance(key, Word):
+            return Word((*query.factors, *turned, *transpose(key.factors)), scales + query.scales + key.scales)
+        return Product((query, *([Word(turned)] if turned else []), Transposed(key)), scales)
+    middle = (*w_q, *turned, *transpose(w_k))
     if isinstance(x, Word) and isinstance(y, Word):
-        return Word(x.factors + w_q + transpose(w_k) + transpose(y.factors), scales)
-    return Product((x, Word(w_q + transpose(w_k)), Transposed(y)), scales)
+        return Word(x.factors + middle + transpose(y.factors), scales + x.scales + y.scales)
+    return Product((x, Word(middle), Transposed(y)), scales)
 
 
-def _read(frame: Frame, program: Program, opened: bool) -> tuple[Expr, tuple[Factor, ...], list[Expr]]:
+def _read(frame: Frame, program: Program, opened: bool) -> Read:
     """What is read (the stream, and the position of a shortformer), the matrix that reads it, and biases."""
     rest: tuple[Layer, ...] = program[frame.depth + 1 :]
+    if frame.head is not None and frame.architecture.qk_norm:
+        rest = rest[:-1]  # the norm of queries or keys
     if not rest:
         return point(frame, frame.depth), (), []
     read = _read_at(frame, frame.norms[-1] if frame.norms else "", frame.depth, opened)
@@ -109,5 +146,5 @@ def _read(frame: Frame, program: Program, opened: bool) -> tuple[Expr, tuple[Fac
             if source.kind == "pos":
                 read = plus([read, Word(source.core)])
             elif source.kind != "b_N":
-                biases.append(Word(source.factors))
+                biases.append(Word(source.factors, source.scales))
     return read, right, biases

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Sign", "Special",
-    "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "cut", "is_recursion", "parts_of", "rebuild",
-    "relabelled", "sandwich", "stream_symbol", "substitute", "times", "wrap",
+    "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "cut", "is_pathless", "is_recursion", "parts_of",
+    "rebuild", "relabelled", "sandwich", "scaled", "stream_symbol", "substitute", "times", "wrap",
 ]  # fmt: skip
 
 
@@ -54,7 +54,7 @@ class Spelled:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product in order, with the score scales that stand before it; of operators, their composition."""
+    """A product in order, with the scalars that stand before it; of operators, their composition."""
 
     factors: tuple[Expr, ...]
     scales: tuple[str, ...] = ()
@@ -198,6 +198,7 @@ class Special:
     __repr__ = _shown
     counts = False  # whether it is a number of things, not a matrix
     letter = False  # whether it is written as one letter
+    pathless = False  # whether it is a summand beside the sum over paths
 
     def written(self) -> tuple[Sign | Expr, ...]:
         """The signs and expressions of which it is written."""
@@ -245,6 +246,17 @@ def sandwich(left: tuple[Factor, ...], body: Expr, right: tuple[Factor, ...], sc
         return Word(left + body.factors + right, scales + body.scales)
     parts = ((Word(left),) if left else ()) + (body,) + ((Word(right),) if right else ())
     return Product(parts, scales) if len(parts) > 1 or scales else body
+
+
+def scaled(scales: tuple[str, ...], body: Expr) -> Expr:
+    """The expression times scalars: they join those that a word or product has; nothing is done where there is none.
+
+    >>> scaled(("m_U",), Word((stream_symbol(1),))).text
+    'm_U * X1'
+    """
+    if isinstance(body, (Word, Product)) and scales:
+        return replace(body, scales=scales + body.scales)
+    return Product((body,), scales) if scales else body
 
 
 def relabelled(
@@ -336,6 +348,11 @@ def substitute(expr: Expr, layer: int, definition: Callable[[bool], Expr]) -> Ex
         return Product(tuple(parts + ([Word(tuple(run))] if run else [])), word.scales)
 
     return rebuild(expr, leaf)
+
+
+def is_pathless(expr: Expr) -> bool:
+    """Whether it is a summand beside the sum over paths."""
+    return isinstance(expr, Special) and expr.pathless
 
 
 def parts_of(expr: Expr) -> tuple[Expr, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from symcircuits.algebra import Factor, Word, score_sides, transpose
+from symcircuits.algebra import Factor, Word, is_score, score_sides, transpose
 from symcircuits.derivation.expressions import (
     Apply,
     CountOf,
@@ -63,7 +63,7 @@ class Flat:
 
 
 def multiply_out(expr: Expr) -> list[Flat]:
-    """Every term of a matrix expression, all products distributed over all sums, in reading order."""
+    """Every path term of a matrix expression, all products distributed over all sums, in reading order."""
     match expr:
         case Word():
             return [Flat((), expr.scales, expr.factors)]
@@ -85,6 +85,8 @@ def multiply_out(expr: Expr) -> list[Flat]:
             return multiply_out(expr.body)
         case Apply():
             return list(_applied(expr))
+        case Special() if expr.pathless:
+            return []
         case _:
             raise TypeError(f"{type(expr).__name__} is no matrix expression that can be multiplied out")
 
@@ -148,7 +150,7 @@ def _slot(slot: Expr) -> tuple[Factor, ...]:
 # ------------------------------------------------------------------------------- reading words, and counting
 def orders_of_word(word: Word) -> tuple[int, ...]:
     """The number of heads (patterns) of a word, on the query and on the key side where it is a score."""
-    if any(f.col.space.kind == "qk" for f in word.factors[:-1]):
+    if is_score(word):
         return tuple(sum(f.symbol.glyph == "A" for f in side.factors) for side in score_sides(word))
     return (sum(f.symbol.glyph == "A" for f in word.factors),)
 
@@ -164,14 +166,15 @@ def composition_of_word(word: Word) -> str:
 def softmax_invisible(expr: Expr) -> bool:
     """Whether a finished score term is the same for every key, read from its word.
 
-    Its key side starts from a bias and goes through no norm, which scales every key by its own factor.
+    Its key side starts from a bias and goes through no norm, which scales every key by its own factor, and no rotary
+    position turns it.
     """
     while isinstance(expr, (SumOver, Family)):
         expr = expr.body
-    if not isinstance(expr, Word) or not any(f.col.space.kind == "qk" for f in expr.factors[:-1]):
+    if not isinstance(expr, Word) or not is_score(expr):
         return False
     glyphs = {f.symbol.glyph for f in score_sides(expr)[1].factors}
-    return "ones" in glyphs and "D" not in glyphs
+    return "ones" in glyphs and "D" not in glyphs and not any(f.symbol.glyph == "R" for f in expr.factors)
 
 
 Tally = Mapping[tuple[int, str, tuple[int, ...]], int]

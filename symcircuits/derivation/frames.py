@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from symcircuits.algebra import Factor, Word
+from symcircuits.algebra import Factor, Word, is_multiplier, scalar_order, score_sides
 from symcircuits.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.derivation.expressions import Expr, HeadCount, SumOver, relabelled, times, wrap
 from symcircuits.expansion import Expansion, Term, expand
@@ -124,7 +124,7 @@ class Frame:
             return word
         sides = ("query", "key") if len(term.paths) == 2 else ("",)
         # The query side of a score ends where the head's own query/key space begins.
-        cut = next((i + 1 for i, f in enumerate(word.factors[:-1]) if f.col.space.kind == "qk"), len(word.factors))
+        cut = len(score_sides(word)[0].factors) if self.head is not None else len(word.factors)
         factors = self.named(word.factors[:cut], sides[0]) + self.named(word.factors[cut:], sides[-1])
         indices = tuple(
             (self.index(h.layer, side), h.layer)
@@ -163,6 +163,32 @@ class Frame:
     def letters(self) -> int:
         """Number of letters of the longest word."""
         return max((len(term.word.factors) for term, _ in self.terms), default=1)
+
+    @property
+    def turned(self) -> bool:
+        """Whether rotary positions turn the queries and keys that are derived."""
+        return self.head is not None and self.architecture.positions == "rotary"
+
+    @property
+    def addend(self) -> bool:
+        """Whether ALiBi adds to what is derived."""
+        return self.head is not None and self.architecture.positions == "alibi"
+
+    @property
+    def normed(self) -> bool:
+        """Whether the queries and keys that are derived go through a norm."""
+        return self.head is not None and self.architecture.qk_norm
+
+    @cached_property
+    def scalars(self) -> int:
+        """Number of scalars of the word that has most."""
+        return max((len(term.word.scales) for term, _ in self.terms), default=0)
+
+    @cached_property
+    def multipliers(self) -> tuple[str, ...]:
+        """The multipliers that occur."""
+        found = {s for term, _ in self.terms for s in term.word.scales if is_multiplier(s)}
+        return tuple(sorted(found, key=scalar_order))
 
     @cached_property
     def instances(self) -> tuple[Architecture, ...]:
@@ -215,8 +241,6 @@ def make_frame(arch: Architecture, target: str, form: str) -> Frame:
         raise ValueError(f'form must be "enumerated" or "generic", not {form!r}')
     asked = expand(arch, target)
     target = asked.target
-    if asked.readout.head is not None:
-        _refuse_scores(arch)
     depth = arch.n_layers if asked.readout.head is None else asked.readout.head.layer
     if form == "enumerated":
         if asked.count > MAX_TERMS:
@@ -244,16 +268,6 @@ def _generic(arch: Architecture, depth: int) -> Architecture:
     names = {b for b in arch.biases if (layer := _layer_of(b)) is None or layer >= depth}
     names |= {f"b_V[{Head(layer, 0)}]" for layer in range(depth) if _value_bias(arch, layer)}
     return replace(arch, heads=heads, groups=None if groups == heads else groups, biases=frozenset(names))
-
-
-def _refuse_scores(architecture: Architecture) -> None:
-    """Scores with rotary positions, ALiBi or normed queries are expanded and verified, but not derived yet."""
-    there = [f"{architecture.positions} positions"] if architecture.positions in ("rotary", "alibi") else []
-    there += ["normed queries and keys"] if architecture.qk_norm else []
-    if there:
-        raise ValueError(
-            f"a derivation of scores with {', '.join(there)} is not built yet; expand(...) and verify(...) have them"
-        )
 
 
 def _value_bias(arch: Architecture, layer: int) -> bool:

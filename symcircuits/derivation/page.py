@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from symcircuits.algebra import Factor, Word
+from symcircuits.algebra import Factor, Word, is_multiplier
 from symcircuits.derivation.checks import Step
 from symcircuits.derivation.expressions import Expr, Sign, Special, Spelled, Target, Tensor, parts_of
 from symcircuits.notation import glyphs_of
@@ -14,7 +14,7 @@ __all__ = ["printed"]
 
 
 def printed(steps: Iterable[Step]) -> tuple[set[str], set[str]]:
-    """The symbols (``scale`` where a score scale or scores stand) and the letters of special nodes."""
+    """The symbols (``scale`` where a score scale or scores stand, multipliers) and the letters of special nodes."""
     factors: set[Factor] = set()
     glyphs: set[str] = set()
     words: set[str] = set()
@@ -24,8 +24,10 @@ def printed(steps: Iterable[Step]) -> tuple[set[str], set[str]]:
         word = expr.word if isinstance(expr, Spelled) else expr
         if isinstance(word, Word):
             factors.update(word.factors)
-        if getattr(expr, "scales", ()) or (isinstance(expr, Target) and ":" in expr.name):
+        if isinstance(expr, Target) and ":" in expr.name:
             glyphs.add("scale")
+        scales = getattr(word, "scales", ())
+        glyphs.update(s.partition("[")[0] if is_multiplier(s) else "scale" for s in scales)
         if isinstance(expr, Special):
             for part in expr.written():
                 if isinstance(part, Sign):

@@ -22,11 +22,14 @@ def layers(frame: Frame) -> str:
         ["what its MLP writes"] if frame.mlps else []
     )
     said = "".join(f", {x}" for x in more[:-1]) + (f", and {more[-1]}," if more else "")
+    times = f"{'' if said[-1:] == ',' else ','} each times its multiplier," * any(
+        m[0] == "r" for m in frame.multipliers
+    )
     to = "the stream before it" if frame.norms or frame.mlps else "what it reads"
     reads = "; its heads read what comes out of its norm, `Y`" if frame.norms else ""
     return (
-        f"The residual stream: each layer adds what its heads write{said} to {to}, with the attention patterns held "
-        f'fixed{reads} (paper, "High-Level Architecture" and "Attention Heads as Information Movement").'
+        f"The residual stream: each layer adds what its heads write{said}{times} to {to}, with the attention patterns "
+        f'held fixed{reads} (paper, "High-Level Architecture" and "Attention Heads as Information Movement").'
     )
 
 
@@ -52,13 +55,19 @@ def read(frame: Frame) -> str:
     through = " through its norm" if frame.norms else ""
     if frame.head is None:
         bias = " and adds its bias" if _biased(frame, "b_U") else ""
+        times = ", all times its multiplier" if "m_U" in frame.multipliers else ""
         return (
-            f'The unembedding reads the stream after the last layer{through}{bias} (paper, "High-Level Architecture").'
+            f"The unembedding reads the stream after the last layer{through}{bias}{times} "
+            '(paper, "High-Level Architecture").'
         )
     plus = " plus the position embedding `P`" if frame.architecture.positions == "shortformer" else ""
+    more = ["go through a norm of their own"] if frame.normed else []
+    more += ["are turned by their positions, `R` between them"] if frame.turned else []
+    more += ["meet in a product to which ALiBi adds what depends on positions alone"] * frame.addend
+    then = "".join(f"; they {x}" for x in more)
     return (
         f"The scores of {frame.head}, before mask and softmax: its queries and its keys both read the stream before "
-        f'its layer{through}{plus} (paper, "Path Expansion of Attention Scores QK Circuit").'
+        f'its layer{through}{plus}{then} (paper, "Path Expansion of Attention Scores QK Circuit").'
     )
 
 

@@ -8,7 +8,14 @@ from symcircuits.algebra import Factor, Word
 from symcircuits.architecture import Head
 from symcircuits.derivation import counts, reasons
 from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.definitions import layer_definition, norm_definition, norm_of, plus, readout_definition
+from symcircuits.derivation.definitions import (
+    layer_definition,
+    norm_definition,
+    norm_of,
+    plus,
+    readout_definition,
+    with_addend,
+)
 from symcircuits.derivation.expressions import (
     CountOf,
     Expr,
@@ -34,7 +41,7 @@ def path_expansion(frame: Frame) -> Iterator[Draft]:
     """The steps from the definition of the transformer to the sum over all paths, collected and counted."""
     target = Target(frame.target)
     yield from _definitions(frame, target)
-    everything = plus([expr for _, expr in frame.terms])
+    everything = with_addend(frame, plus([expr for _, expr in frame.terms]))
     if frame.expansion.count <= LISTED:
         yield from _layer_by_layer(frame, target, everything)
     else:
@@ -52,7 +59,7 @@ def _definitions(frame: Frame, target: Target) -> Iterator[Draft]:
         any_head = tuple(Factor(weight(frame.walked, glyph, Head(0, 0))) for glyph in ("W_O", "W_V"))
         word = Word(frame.named_for(any_head, Head(0, 0), "h"))
         claims.append(Claim((word, Spelled(word))))
-    if frame.head is not None:
+    if frame.head is not None and not (frame.turned or frame.normed):
         query, key = (program[-1].branches[0].right[-1] for program in frame.expansion.readout.sides)
         word = Word((query, key.T))
         claims.append(Claim((word, Spelled(word))))
@@ -89,7 +96,8 @@ def _layer_by_layer(frame: Frame, target: Target, everything: Expr) -> Iterator[
         symbol = stream_symbol(layer).text + (f"` and `Y[L{layer - 1}]" if frame.norms else "")
         yield Draft("substitution", (Claim((target, current, replaced)),), reasons.substituted(frame, symbol))
         last = layer == 1
-        current = everything if last else plus([flat.expr for flat in multiply_out(replaced)])
+        rest = plus([flat.expr for flat in multiply_out(replaced)])
+        current = everything if last else with_addend(frame, rest)
         yield _distributing(frame, target, replaced, current, last)
     if frame.depth == 0 and current != everything:
         yield _distributing(frame, target, current, everything, True)
@@ -128,7 +136,7 @@ def _collected(frame: Frame, target: Target, everything: Expr) -> Draft:
         formula = counts.by_composition(frame, composition) if order is None else counts.by_order(frame, order)
         count = formula if frame.generic else Number(len(members))
         families.append(Family(plus(members), composition, count, order))
-    claim = Claim((target, everything, Sum(tuple(families))))
+    claim = Claim((target, everything, with_addend(frame, Sum(tuple(families)))))
     unseen = frame.architecture.softmax and any(softmax_invisible(expr) for _, expr in frame.terms)
     reason = reasons.collected(frame) + (reasons.unseen(frame) if unseen else "")
     return Draft("collecting by composition type", (claim,), reason, complete=True, softmax=unseen)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symcircuits.algebra import Factor, Word, transpose
+from symcircuits.algebra import Factor, Word, scalar_order, transpose
 from symcircuits.architecture import Head
 from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.definitions import plus
+from symcircuits.derivation.definitions import plus, with_addend
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -15,11 +15,12 @@ from symcircuits.derivation.expressions import (
     Product,
     Tensor,
     Transposed,
+    scaled,
     wrap,
 )
 from symcircuits.derivation.flatten import Flat, multiply_out, multiply_out_operator
 from symcircuits.derivation.frames import Frame
-from symcircuits.programs import Program, norm, pattern, stream_program, weight
+from symcircuits.programs import Layer, Program, norm, pattern, rotation, stream_program, weight
 
 __all__ = ["factored", "mixed", "rules"]
 
@@ -108,12 +109,17 @@ def _qk(frame: Frame) -> Word:
 
 def _scale(frame: Frame) -> Word | Identity:
     """What the readout multiplies the stream with on the left: ``D`` of its norm, if it has one."""
-    left = frame.expansion.readout.sides[0][-1].branches[0].left
+    return _left(frame.expansion.readout.sides[0][-1])
+
+
+def _left(layer: Layer) -> Word | Identity:
+    left = layer.branches[0].left
     return Word(left) if left else Identity()
 
 
 def _three_slots(frame: Frame) -> bool:
-    return frame.head is not None and frame.plain
+    """Whether scores are printed as maps of two streams: one source, and one W_QK for all pairs of tokens."""
+    return frame.head is not None and frame.plain and not frame.turned and not frame.normed
 
 
 # -------------------------------------------------------------------------------------------- the factored form
@@ -122,7 +128,7 @@ def _layer_operator(frame: Frame, layer: int, side: str) -> Expr:
     terms: list[Expr] = [Identity()]
     for branch in stream_program(frame.walked, layer + 1)[layer + 1].branches:
         a, w = Word(frame.named(branch.left, side)), Word(frame.named(branch.right, side)).T
-        terms.append(frame.over_heads(layer, Tensor((a, w)), side))
+        terms.append(frame.over_heads(layer, scaled(branch.scales, Tensor((a, w))), side))
     return plus(terms)
 
 
@@ -133,7 +139,8 @@ def _operators_after(frame: Frame, program: Program, entry: int, side: str) -> l
         if i <= frame.depth:
             found.insert(0, _layer_operator(frame, i - 1, side))
         elif layer.branches:
-            found.insert(0, Tensor((_scale(frame), Word(layer.branches[0].right).T)))
+            last = layer.branches[0]
+            found.insert(0, scaled(last.scales, Tensor((_left(layer), Word(last.right).T))))
     return [f for f in found if f != Identity()]
 
 
@@ -141,7 +148,9 @@ def _applied(operators: list[Expr], argument: Expr, multiplied: bool) -> Expr:
     """The composed operators on an argument; multiplied out by the mixed product where asked."""
     if not operators:
         return argument
-    operator = operators[0] if len(operators) == 1 else Product(tuple(operators))
+    scales = tuple(s for f in operators if isinstance(f, Product) for s in f.scales)
+    parts = [f.factors[0] if isinstance(f, Product) else f for f in operators]
+    operator = scaled(scales, parts[0] if len(parts) == 1 else Product(tuple(parts)))
     if not multiplied:
         return Apply(operator, (argument,))
     flats = sorted(multiply_out_operator(operator), key=_term_order)
@@ -152,7 +161,8 @@ def _tensor(flat: Flat) -> Expr:
     a = Word(flat.factors) if flat.factors else Identity()
     w = Word(transpose(flat.right)) if flat.right else Identity()
     both = isinstance(a, Identity) and isinstance(w, Identity)
-    return wrap(Identity() if both else Tensor((a, w)), flat.indices)
+    scales = tuple(sorted(flat.scales, key=scalar_order))
+    return wrap(scaled(scales, Identity() if both else Tensor((a, w))), flat.indices)
 
 
 def _term_order(flat: Flat) -> tuple[int, list[tuple[int, int]]]:
@@ -170,10 +180,11 @@ def _side(frame: Frame, program: Program, side: str, multiplied: bool) -> Expr:
     """One side as the sum over its sources, each under the maps that come after it."""
     terms: list[Expr] = []
     for i, layer in enumerate(program):
-        outside: list[Expr] = [Word(s.factors) for s in layer.sources if s.head is None]
+        outside: list[Expr] = [Word(s.factors, s.scales) for s in layer.sources if s.head is None]
         inside: list[Expr] = [
-            frame.over_heads(i - 1, Word(frame.named(s.factors, side)), side) for s in layer.sources if s.head
-        ]
+            frame.over_heads(i - 1, Word(frame.named(s.factors, side), s.scales), side)
+            for s in layer.sources if s.head
+        ]  # fmt: skip
         if inside + outside:
             terms.append(_applied(_operators_after(frame, program, i, side), plus(inside + outside), multiplied))
     return plus(terms)
@@ -181,18 +192,20 @@ def _side(frame: Frame, program: Program, side: str, multiplied: bool) -> Expr:
 
 def _on_tokens(frame: Frame, program: Program, side: str) -> tuple[list[Expr], Word]:
     """The maps from the one-hot tokens t on, the embedding ``Id (x) W_E`` first."""
-    t, w_e = program[0].sources[0].factors
-    return [*_operators_after(frame, program, 0, side), Tensor((Identity(), Word((w_e,)).T))], Word((t,))
+    embed = program[0].sources[0]
+    t, w_e = embed.factors
+    first = scaled(embed.scales, Tensor((Identity(), Word((w_e,)).T)))
+    return [*_operators_after(frame, program, 0, side), first], Word((t,))
 
 
 def factored(frame: Frame) -> Expr:
     """The target in factored form: ``(Id (x) W_U) prod_l (Id + sum_h A^h (x) W_OV^h) (Id (x) W_E) t``."""
-    return _form(frame, multiplied=False)
+    return with_addend(frame, _form(frame, multiplied=False))
 
 
 def mixed(frame: Frame) -> Expr:
     """The factored form multiplied out by the mixed product: ``sum A_p (x) W_U W_p W_E`` on t."""
-    return _form(frame, multiplied=True)
+    return with_addend(frame, _form(frame, multiplied=True))
 
 
 def _form(frame: Frame, multiplied: bool) -> Expr:
@@ -203,9 +216,10 @@ def _form(frame: Frame, multiplied: bool) -> Expr:
             operators, t = _on_tokens(frame, programs[0], "")
             return _applied(operators, t, multiplied)
         return _side(frame, programs[0], "", multiplied)
-    if not frame.plain:
+    if not _three_slots(frame):
         query, key = (_side(frame, p, s, multiplied) for p, s in zip(programs, ("query", "key"), strict=True))
-        return Product((query, Transposed(key)), scales)
+        turned = rotation(frame.walked, frame.head)
+        return Product((query, *([Word(turned)] if turned else []), Transposed(key)), scales)
     return _six_indices(frame, scales) if multiplied else _bilinear(frame, scales)
 
 
@@ -227,6 +241,7 @@ def _six_indices(frame: Frame, scales: tuple[str, ...]) -> Expr:
         first, last = (i for i, f in enumerate(flat.factors) if f.symbol.glyph == "t")
         a, b = flat.factors[:first], transpose(flat.factors[last + 1 :])
         slots = (Word(a) if a else Identity(), Word(b) if b else Identity(), Word(flat.factors[first + 1 : last]))
-        tensors.append(wrap(Tensor(slots), flat.indices))
+        own = tuple(s for s in flat.scales if s not in scales)
+        tensors.append(wrap(scaled(own, Tensor(slots)), flat.indices))
     total = plus(tensors)
     return Apply(Product((total,), scales) if scales else total, (t, t))

@@ -8,15 +8,16 @@ the product from which they were made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
 from zlib import crc32
 
 import numpy as np
 
-from symcircuits.algebra import Factor, Symbol, Word
-from symcircuits.architecture import Architecture, as_head
+from symcircuits.algebra import Factor, Symbol, Word, scalar_argument
+from symcircuits.algebra import transpose as transposed
+from symcircuits.architecture import Architecture, as_head, scalar_names
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -78,6 +79,7 @@ class Instance:
     def __post_init__(self) -> None:
         self.readout: Readout = readout(self.architecture, self.target)
         self.drawn = _Drawn(self.ring, (self.trials, self.k, self.k), self.seed, self._given)
+        self._turns = _Drawn(self.ring, (self.trials, self.k, self.k, self.k), self.seed)
         self._scales = _Drawn(self.ring, (self.trials, 1, 1), self.seed)
         self._known: dict[str, Array] = {}
 
@@ -156,13 +158,21 @@ class Instance:
         return self._run({})
 
     def _run(self, changed: Mapping[str, Array]) -> Frozen:
-        # Of rotary positions, ALiBi and normed queries only scores speak, which are refused before (see frames).
-        kept = self.architecture.positions in ("standard", "shortformer")
-        plain = replace(self.architecture, qk_norm=False, positions=self.architecture.positions if kept else None)
-        names = matrix_names(plain)
-        scales = {name: self._scales[name.removeprefix("scale_")] for name in names if name.startswith("scale_")}
-        matrices = {name: scales[name] if name in scales else self.drawn[name] for name in names}
-        return frozen(plain, matrices | dict(changed), self.ring)
+        names = matrix_names(self.architecture)
+        matrices = {scalar_argument(name): self._scales[name] for name in scalar_names(self.architecture)}
+        matrices |= {name: self._turns[name] for name in names if name[:2] == "R_"}
+        matrices |= {name: self.drawn[name] for name in names if name not in matrices}
+        return frozen(self.architecture, matrices | dict(changed), self.ring)
+
+    def alibi(self, head: str) -> Array:
+        """``-m |i - j|`` with a slope m drawn for the head."""
+        places = np.arange(self.k)
+        distance = np.broadcast_to(abs(places[:, None] - places), (self.trials, self.k, self.k))
+        return self.ring.times(self._scales[f"slope {head}"], -distance % self.ring.p)
+
+    def rotated(self, head: str, rows: Array) -> Array:
+        """Row i times the i-th matrix of ``R``."""
+        return self.ring.matmul(rows[..., :, None, :], self._turns[f"R_{head}"])[..., :, 0, :]
 
     def factor(self, factor: Factor, bindings: Bindings = _EMPTY) -> Array:
         """The matrix of a factor, transposed where it is printed so."""
@@ -170,14 +180,27 @@ class Instance:
         return transpose(matrix) if factor.marked else matrix
 
     def chain(self, factors: tuple[Factor, ...], bindings: Bindings = _EMPTY) -> Array:
-        """The product of factors."""
-        value = self.factor(factors[0], bindings)
-        for f in factors[1:]:
-            value = self.ring.matmul(value, self.factor(f, bindings))
-        return value
+        """The product of factors; where a query meets a key, ``R`` turns the rows of both."""
+        return self._product(factors, bindings)
+
+    def _product(self, parts: Iterable[Factor | Expr], bindings: Bindings) -> Array:
+        """The product of factors and expressions; ``q R k^T`` has ``q_i R_i R_j^T k_j^T`` at i, j."""
+        values: list[Array] = []
+        queries: tuple[str, Array] | None = None
+        for part in parts:
+            if isinstance(part, Factor) and _is_turn(part):
+                queries, values = (part.symbol.label, reduce(self.ring.matmul, values)), []
+            else:
+                factor = isinstance(part, Factor)
+                values.append(self.factor(part, bindings) if factor else self.value(part, bindings))  # type: ignore[arg-type]
+        value = reduce(self.ring.matmul, values)
+        if queries is None:
+            return value
+        keys = self.rotated(queries[0], transpose(value))
+        return self.ring.matmul(self.rotated(*queries), transpose(keys))
 
     def scaled(self, scales: tuple[str, ...], value: Array) -> Array:
-        """The value times the score scales."""
+        """The value times these scalars."""
         for label in scales:
             value = self.ring.times(self._scales[label], value)
         return value
@@ -190,6 +213,8 @@ class Instance:
         """A target by the forward pass, with some of the matrices changed where asked."""
         forward = self._run(changed) if changed else self._forward
         kind, _, head = name.partition(":")
+        if head and self.architecture.positions == "alibi":
+            return self.ring.add(forward.scores[head], self.alibi(head))
         if head:
             return forward.scores[head]
         if kind == "stream":
@@ -206,10 +231,7 @@ class Instance:
             case Spelled():
                 return self.scaled(expr.word.scales, self.chain(expr.word.factors, bindings))
             case Product():
-                value = self.value(expr.factors[0], bindings)
-                for f in expr.factors[1:]:
-                    value = self.ring.matmul(value, self.value(f, bindings))
-                return self.scaled(expr.scales, value)
+                return self.scaled(expr.scales, self._product(_opened(expr.factors), bindings))
             case Sum():
                 return self._added([self.value(t, bindings) for t in expr.terms])
             case SumOver():
@@ -235,6 +257,8 @@ class Instance:
             case Identity():
                 return x[0]
             case Tensor():
+                if any(isinstance(s, Word) and any(map(_is_turn, s.factors)) for s in operator.slots):
+                    return self._act_turned(operator, x, bindings)
                 return self._act_tensor([self.value(s, bindings) for s in operator.slots], x)
             case Product():
                 for f in reversed(operator.factors):
@@ -255,6 +279,19 @@ class Instance:
             return m(m(slots[0], x[0]), transpose(slots[1]))
         query, key, w = slots
         return m(m(m(query, x[0]), w), transpose(m(key, x[1])))
+
+    def _act_turned(self, operator: Tensor, x: list[Array], bindings: Bindings) -> Array:
+        """``(A_q (x) A_k (x) W R V)(x, y)``: rows of ``A_q x W`` and of ``A_k y V^T`` are turned before they meet."""
+        query, key, between = operator.slots
+        assert isinstance(between, Word)
+        (at,) = (i for i, f in enumerate(between.factors) if _is_turn(f))
+        reads = between.factors[:at], transposed(between.factors[at + 1 :])
+        sides = []
+        for slot, rows, right in zip((query, key), x, reads, strict=True):
+            rows = self.ring.matmul(self.value(slot, bindings), rows)
+            rows = self.ring.matmul(rows, self.chain(right, bindings)) if right else rows
+            sides.append(self.rotated(between.factors[at].symbol.label, rows))
+        return self.ring.matmul(sides[0], transpose(sides[1]))
 
     def _added(self, values: list[Array]) -> Array:
         total = self.zero()
@@ -278,3 +315,16 @@ class Instance:
                 ]  # fmt: skip
             found += [Word(relabelled(flat.factors, c), flat.scales) for c in choices]
         return found
+
+
+def _is_turn(factor: Factor) -> bool:
+    return factor.symbol.glyph == "R"
+
+
+def _opened(parts: tuple[Expr, ...]) -> Iterator[Factor | Expr]:
+    """The parts of a product, words that turn rows letter by letter."""
+    for part in parts:
+        if isinstance(part, Word) and any(map(_is_turn, part.factors)):
+            yield from part.fused
+        else:
+            yield part

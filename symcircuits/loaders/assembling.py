@@ -29,19 +29,21 @@ def assemble(
     name: str,
     notes: Sequence[str] = (),
     dtypes: Sequence[str] = (),
+    multipliers: Mapping[str, float] | None = None,
 ) -> Model:
     """The model with these weights (by argument name), whose biases are those of ``paper`` that are not all zero.
 
-    ``described`` is the architecture without its biases.
+    ``described`` is the architecture without its biases, and without its ``multipliers``: those that are not 1.
     """
+    numbers = {m: value for m, value in (multipliers or {}).items() if value != 1}
     possible = possible_biases(described)
     there = [b for b in possible if argument(b) in paper]
     zero = [b for b in there if not paper[argument(b)].any()]
     dropped = {argument(b) for b in zero}
-    architecture = replace(described, biases=frozenset(there) - set(zero))
+    architecture = replace(described, biases=frozenset(there) - set(zero), multipliers=frozenset(numbers))
     weights = {n: w for n, w in paper.items() if n not in dropped}
     said = (*notes, *_zero_notes(zero, possible), *_absent_notes(there, possible, described.gated))
-    return Model(architecture, weights, scales, name, said, ", ".join(dtypes), settings)
+    return Model(architecture, weights, scales, name, said, ", ".join(dtypes), settings, numbers)
 
 
 def dropped_note(dropped: Sequence[str]) -> list[str]:

@@ -1,17 +1,22 @@
-"""The layout of LLaMA, Mistral and Qwen2 in Hugging Face's transformers.
+"""The layout of LLaMA, Mistral, Qwen2, Granite and Gemma (the first) in Hugging Face's transformers.
 
 ``model.embed_tokens.weight [vocab_size, hidden_size]``, ``model.layers.0.self_attn.q_proj``, ``k_proj``, ``v_proj``
 (heads one after the other, ``num_key_value_heads`` of them in the last two), ``o_proj``, ``input_layernorm.weight``,
 ``post_attention_layernorm.weight`` (RMS), ``mlp.gate_proj``, ``mlp.up_proj``, ``mlp.down_proj``,
 ``model.norm.weight``, ``lm_head.weight``: weights ``[out, in]``. Query head h uses key/value head
-``h // (heads / key/value heads)``. Source: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM.
+``h // (heads / key/value heads)``. Granite multiplies its embedding, what its layers add, its scores and its logits;
+Gemma its embedding with sqrt(hidden_size), and stores the gain of a norm less 1. Source: LlamaForCausalLM,
+MistralForCausalLM, Qwen2ForCausalLM, GraniteForCausalLM, GemmaForCausalLM.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from symcircuits.architecture import FINAL, transformer
 from symcircuits.loaders import huggingface as hf
@@ -30,6 +35,8 @@ READ = (
     "max_position_embeddings", "mlp_bias", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
     "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "vocab_size",
 )  # fmt: skip
+_MULTIPLIERS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")  # of Granite
+_KINDS = ("llama", "mistral", "qwen2", "granite", "gemma")
 _BUFFERS = re.compile(r"rotary_emb\.inv_freq$")
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _GLYPHS = {"gate_proj": "gate", "up_proj": "in", "down_proj": "out"}
@@ -44,32 +51,76 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     kind = config.get("model_type")
     if kind is None:
         raise ValueError("model_type is not in the config, and these names are those of several kinds of models")
-    hf.check_keys(settings, READ, ("llama", "mistral", "qwen2"))
+    more = {"granite": _MULTIPLIERS, "gemma": ("hidden_activation",)}.get(str(kind), ())
+    hf.check_keys(settings, (*READ, *more), _KINDS)
+    gemma = kind == "gemma"
     layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
     shared = settings.size("num_key_value_heads", 1) or heads
     if heads % shared:
         raise ValueError(f"num_key_value_heads is {shared}, which does not divide the {heads} heads")
-    d_head = hf.head_size(d_model, heads, settings.size("head_dim", 1))
+    d_head = hf.head_size(d_model, heads, settings.size("head_dim", 1) or (256 if gemma else None))
     dropped = [n for n in stored.weights if _BUFFERS.search(n)]
     weights = {n: w for n, w in stored.weights.items() if n not in dropped}
-    head, notes = hf.unembedding(settings, weights, "lm_head.weight", "model.embed_tokens.weight", default=False)
+    head, notes = hf.unembedding(settings, weights, "lm_head.weight", "model.embed_tokens.weight", default=gemma)
     axes = _axes(layers) | _biases(settings, str(kind), layers, weights)
     axes |= {head: ("vocab_size", "hidden_size")} if head not in axes else {}
     known = ("hidden_size", "vocab_size", "intermediate_size")
     sizes = {key: size for key in known if (size := settings.size(key, 1)) is not None}
     hf.check_all(axes, weights, {**sizes, "heads*head_dim": heads * d_head, "kv_heads*head_dim": shared * d_head})
     paper = _to_paper(weights, layers, heads, shared) | {"W_U": weights[head]}
+    if gemma:
+        paper |= {name: 1 + w.astype(np.float64) for name, w in paper.items() if name.startswith("gain_")}
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes += half_precision_note(dtypes)
     notes += dropped_note(dropped)
     rotary = hf.rotary_of(settings, d_head, 1.0, "partial_rotary_factor", "rope_theta")
-    eps, act = hf.epsilon(settings, "rms_norm_eps", 1e-6), hf.activation(settings, "hidden_act", "silu")
+    eps, act = hf.epsilon(settings, "rms_norm_eps", 1e-6), _activation(settings, gemma)
     rules = Settings(eps, act, rotary, windows_of(settings, str(kind), layers))
     described = transformer(
         [heads] * layers, groups=[shared] * layers, norm="RMS", mlps=layers > 0, gated=layers > 0,
         positions="rotary",
     )  # fmt: skip
-    return assemble(paper, described, hf.scales_of(described, d_head), rules, name=name, notes=notes, dtypes=dtypes)
+    scales, multipliers = hf.scales_of(described, d_head), _multipliers(settings, str(kind), layers, d_model)
+    if kind == "granite":
+        scales = dict.fromkeys(scales, _number(settings, "attention_multiplier"))
+    return assemble(
+        paper, described, scales, rules, name=name, notes=notes, dtypes=dtypes, multipliers=multipliers
+    )  # fmt: skip
+
+
+def _activation(config: Config, gemma: bool) -> str:
+    """The activation by name; of Gemma both keys are read, by some versions of the library one, by some the other."""
+    if not gemma:
+        return hf.activation(config, "hidden_act", "silu")
+    newer, older = config.values.get("hidden_act"), config.values.get("hidden_activation")
+    default = "gelu_pytorch_tanh"
+    if (newer or default) != (older or default):
+        raise ValueError(
+            f"hidden_act is {config.shown('hidden_act')} and hidden_activation is {config.shown('hidden_activation')}: "
+            "versions of transformers read one or the other; set both to the activation that is meant"
+        )
+    return hf.activation(Config({"hidden_act": newer or older or default}), "hidden_act", default)
+
+
+def _number(config: Config, key: str) -> float:
+    """A multiplier; 1 where the config does not say."""
+    value = config.values.get(key, 1.0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{key} in the config must be a number, not {config.shown(key)}")
+    if key == "logits_scaling" and not value:
+        raise ValueError("logits_scaling, which logits are divided by, must not be 0")
+    return float(value)
+
+
+def _multipliers(config: Config, kind: str, layers: int, d_model: int) -> dict[str, float]:
+    """The multipliers by name: Gemma's sqrt(hidden_size), or those of a Granite config."""
+    if kind == "gemma":
+        return {"m_E": math.sqrt(d_model)}
+    if kind != "granite":
+        return {}
+    embedding, residual, divisor = (_number(config, key) for key in _MULTIPLIERS[:3])
+    added = {f"r[{part}{layer}]": residual for layer in range(layers) for part in "LM"}
+    return {"m_E": embedding, **added, "m_U": 1 / divisor}
 
 
 def windows_of(config: Config, kind: str, layers: int) -> tuple[int | None, ...]:
@@ -108,7 +159,7 @@ def _axes(layers: int) -> dict[str, Axes]:
 
 
 def _biases(config: Config, kind: str, layers: int, weights: Mapping[str, Array]) -> dict[str, Axes]:
-    """Qwen2 has biases of queries, keys and values; LLaMA those that its config tells; Mistral none."""
+    """Qwen2 has biases of queries, keys and values; Mistral none; the others those that their config tells."""
     inner: dict[str, Axes] = {}
     output: dict[str, Axes] = {}
     mlp: dict[str, Axes] = {}
@@ -120,7 +171,7 @@ def _biases(config: Config, kind: str, layers: int, weights: Mapping[str, Array]
         mlp |= {f"{at}mlp.{p}.bias": ("intermediate_size",) for p in _PROJECTIONS[:2]}
         mlp[f"{at}mlp.down_proj.bias"] = ("hidden_size",)
     said = config.flag("attention_bias", kind == "qwen2")
-    if kind == "llama":
+    if kind in ("llama", "granite", "gemma"):
         inner |= output
     found = hf.biases_of(inner, weights, said, "attention_bias")
     return found | hf.biases_of(mlp, weights, config.flag("mlp_bias", False), "mlp_bias")

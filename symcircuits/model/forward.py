@@ -7,7 +7,9 @@ queries ``Y W_Q^T + 1 b_Q^T`` and keys ``Y W_K^T + 1 b_K^T`` (of ``Y + P``, wher
 ``norm(X) W_U^T + 1 b_U^T``. An LN is ``(x - mean) / sqrt(var + eps) * gain + b_N``, an RMS norm
 ``x / sqrt(mean of squares + eps) * gain``, row by row. Rotary positions turn queries and keys, ALiBi adds
 ``-slope |i - j|`` to scores, soft caps are ``cap tanh(x / cap)``. Without softmax the pattern is the scores, 0 where
-they are masked; a bilinear MLP is ``((x W_in^T) * (x W_gate^T)) W_out^T``, with biases.
+they are masked; a bilinear MLP is ``((x W_in^T) * (x W_gate^T)) W_out^T``, with biases. Multipliers: ``m_E`` times the
+token embedding (not the position), ``r[L0]`` times what the heads of a layer and its b_O add, ``r[M0]`` times what its
+MLP adds, ``m_U`` times the logits (before their soft cap).
 Source: Elhage, Nanda, Olsson et al., "A Mathematical Framework for Transformer Circuits" (2021), "Transformer
 Overview"; Press et al., "Shortformer" (2021), for the position in queries and keys only; Ba et al. (2016), Zhang and
 Sennrich (2019) for the norms; Shazeer (2020) for gated MLPs.
@@ -150,6 +152,7 @@ def forward(
 ) -> Record:
     """Run the model on tokens ``[..., n]``, with changes if any; all weights in one dtype, which is the record's.
 
+    ``scales``: the score scale of every head by its label, and the multipliers by name.
     ``attached``: the arrays of readouts and sources, by argument name.
 
     Raises ValueError where numbers leave the range of the dtype, with the place.
@@ -182,7 +185,7 @@ class _Pass:
 
     def run(self, tokens: npt.NDArray[np.int64]) -> Record:
         arch, record = self.architecture, self.record
-        stream = embedded(self.w, tokens)
+        stream = self.times("m_E", embedded(self.w, tokens))
         if arch.positions == "standard":
             stream = stream + self.positions
         stream = self.reached(0, stream)
@@ -191,14 +194,20 @@ class _Pass:
             if layer in arch.mlps:
                 read = stream if arch.parallel else after
                 self.read_out("mlp", layer, read)
-                after = after + self.mlp(layer, read)
+                after = after + self.times(f"r[M{layer}]", self.mlp(layer, read))
             stream = self.reached(layer + 1, _finite(after, f"the residual stream after layer {layer}"))
         if arch.unembed:
-            logits = _finite(self.affine(self.normed(stream, FINAL), "W_U", "b_U"), "the logits")
+            logits = self.times("m_U", self.affine(self.normed(stream, FINAL), "W_U", "b_U"))
+            logits = _finite(logits, "the logits")
             record.logits = _capped(logits, self.settings.logit_cap)
             if record.logits is not logits:
                 record.products["logits"] = logits
         return record
+
+    def times(self, multiplier: str, x: Array) -> Array:
+        """The multiplier of that name times an array; the array where there is none."""
+        value = self.scales.get(multiplier)
+        return x if value is None else np.asarray(x * x.dtype.type(value))
 
     def reached(self, point: int, stream: Array) -> Array:
         """The stream at a point, with what is added there; it is recorded, and read by the readouts that read there."""
@@ -246,9 +255,10 @@ class _Pass:
             record.patterns[name] = self.pattern(record.scores[name], allowed) if given is None else given
             values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
             result = (record.patterns[name] @ values) @ transpose(self.w[f"W_O_{head}"])
+            result = self.times(f"r[L{layer}]", result)
             record.results[name] = np.zeros_like(result) if name in self.changes.removed else result
             after = after + record.results[name]
-        return after + self.w[f"b_O_L{layer}"] if f"b_O_L{layer}" in self.w else after
+        return after + self.times(f"r[L{layer}]", self.w[f"b_O_L{layer}"]) if f"b_O_L{layer}" in self.w else after
 
     def masked(self, head: Head, products: Array, allowed: npt.NDArray[np.bool_]) -> Array:
         """What softmax sees of scaled products: after the soft cap, with what ALiBi adds, -inf where it is masked."""
@@ -260,7 +270,10 @@ class _Pass:
         return _softmax(scores) if self.architecture.softmax else np.where(allowed, scores, scores.dtype.type(0))
 
     def mlp(self, layer: int, stream: Array) -> Array:
-        """What the MLP of a layer adds: ``W_out act(W_in y)``, or ``W_out (act(W_gate y) * W_in y)`` with a gate."""
+        """What the MLP of a layer writes: ``W_out act(W_in y)``, or ``W_out (act(W_gate y) * W_in y)`` with a gate.
+
+        Its multiplier comes after.
+        """
         name = "identity" if self.architecture.bilinear else self.settings.activation
         read, activation = self.normed(stream, f"M{layer}"), ACTIVATIONS[name]
         inner = self.affine(read, f"W_in_L{layer}", f"b_in_L{layer}")

@@ -60,10 +60,12 @@ def random_model(
     scale = 1 / math.sqrt(d_head) if score_scale is None else score_scale
     scales = {str(head): scale for head in architecture.all_heads} if architecture.scale else {}
     weights |= {name: 1 + w / 4 for name, w in weights.items() if name.startswith("gain_")}
+    multipliers = {name: 0.5 + i / 8 for i, name in enumerate(sorted(architecture.multipliers)) if i != 4}
+    multipliers |= dict.fromkeys(architecture.multipliers - multipliers.keys(), 1.75)  # none of them is 1
     attached = {r.name: rng.standard_normal((2, d_model)) / math.sqrt(d_model) for r in architecture.readings}
     attached |= {p.name: rng.standard_normal((1, d_model)) for p in architecture.parts}
-    settings = settings or Settings()
-    return Model(architecture, weights, scales, f"random, seed {seed}", settings=settings, attached=attached)
+    more: dict[str, Any] = {"settings": settings or Settings(), "multipliers": multipliers, "attached": attached}
+    return Model(architecture, weights, scales, f"random, seed {seed}", **more)
 
 
 def _deviation(architecture: Architecture, name: str, sizes: Mapping[str, int]) -> float:
@@ -118,7 +120,7 @@ def change_basis(
         _change_head(weights, model.architecture.head(label), r, s)
     note = "the basis was changed"
     parts = model.architecture, weights, model.score_scale, model.name, (*model.notes, note)
-    return Model(*parts, settings=model.settings, attached=attached)
+    return Model(*parts, settings=model.settings, multipliers=model.multipliers, attached=attached)
 
 
 def _change_stream(weights: dict[str, Array], t: Array, inverse: Array) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import FINAL, Architecture, Head
+from symcircuits.algebra import scalar_argument
+from symcircuits.architecture import FINAL, Architecture, Head, scalar_names
 from symcircuits.model.transformer import Run
 from symcircuits.model.weights import weight_axes
 from symcircuits.rings import Array, Ring, transpose
@@ -33,7 +34,7 @@ class Frozen:
 
 
 def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[str, ...]:
-    """The names of all that :func:`frozen` reads; those that start with ``scale_`` are scalars.
+    """The names of all that :func:`frozen` reads; score scales and multipliers are scalars.
 
     ``computed``: as there, masks and the weights of bilinear MLPs in place of what is made of them.
 
@@ -60,7 +61,7 @@ def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[st
     given += [f"rest_M{layer}" for layer in apart] + [one.argument for one in architecture.attachments]
     given += [] if architecture.split is None else [f"rest_L{architecture.split}"]
     given += [f"R_{label}" for label in labels] if architecture.positions == "rotary" else []
-    given += [f"scale_{label}" for label in labels] if architecture.scale else []
+    given += map(scalar_argument, scalar_names(architecture))
     return ("t", *weights, *given, *(["ones"] if architecture.biases else []))
 
 
@@ -89,7 +90,9 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
     an RMS norm), else ``Y = X``; scores ``scale (Y W_Q^T + 1 b_Q^T)(Y W_K^T + 1 b_K^T)^T``, of ``Y + P`` in their two
     factors where positions is "shortformer", with row i of each times ``R_i`` where it is "rotary", neither masked nor
     put through a softmax; a head adds
-    ``A (Y W_V^T + 1 b_V^T) W_O^T``, a layer ``1 b_O^T`` and its ``mlp`` too; logits ``Y W_U^T + 1 b_U^T``.
+    ``A (Y W_V^T + 1 b_V^T) W_O^T``, a layer ``1 b_O^T`` and its ``mlp`` too; logits ``Y W_U^T + 1 b_U^T``. Multipliers
+    stand before ``t W_E^T`` (``m_E``), what the heads of a layer and its b_O add (``r_L0``), its ``mlp`` (``r_M0``) and
+    the logits (``m_U``).
 
     ``computed``: patterns without softmax are computed, ``A = mask * scores`` entry by entry, and so is what bilinear
     MLPs write, ``((Y W_in^T + 1 b_in^T) * (Y W_gate^T + 1 b_gate^T)) W_out^T + 1 b_out^T``; only norms are held fixed.
@@ -98,10 +101,10 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
     added at a point is added there; readouts read ``Y probe^T``.
 
     ``matrices``, by argument name: ``t [n, d_vocab]``, ``W_E [d_model, d_vocab]``, ``P [n, d_model]``, ``A_L0H1
-    [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, ``R_L0H1 [n, d_head, d_head]``, scalars ``scale_L0H1``,
-    ``ones [n, 1]``, and the biases as columns, ``b_V_L0H1 [d_head, 1]``. Shapes are not looked at beyond what a product
-    needs: every matrix may as well be k by k. A bias is read only where ``architecture.biases`` has it. Raises
-    ValueError when a matrix is missing.
+    [n, n]``, ``W_Q_L0H1 [d_head, d_model]`` and the like, ``R_L0H1 [n, d_head, d_head]``, scalars ``scale_L0H1`` and
+    the multipliers, ``ones [n, 1]``, and the biases as columns, ``b_V_L0H1 [d_head, 1]``. Shapes are not looked at
+    beyond what a product needs: every matrix may as well be k by k. A bias is read only where ``architecture.biases``
+    has it. Raises ValueError when a matrix is missing.
 
     >>> import numpy as np
     >>> from symcircuits.architecture import attention_only
@@ -113,7 +116,7 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
     True
     """
     pass_ = (_Computed if computed else _Pass)(architecture, matrices, ring)
-    stream = pass_.through(pass_.at("t"), "W_E")
+    stream = pass_.times("m_E", pass_.through(pass_.at("t"), "W_E"))
     if architecture.positions == "standard":
         stream = ring.add(stream, pass_.at("P"))
     stream = pass_.reached(0, stream)
@@ -124,18 +127,20 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
         after = stream
         for head in architecture.layer_heads(layer):
             scores[str(head)] = pass_.scores(head, read)
-            results[str(head)] = pass_.result(head, normed, pass_.pattern(head, scores[str(head)]))
+            result = pass_.result(head, normed, pass_.pattern(head, scores[str(head)]))
+            results[str(head)] = pass_.times(f"r[L{layer}]", result)
             after = ring.add(after, results[str(head)])
         if f"b_O[L{layer}]" in architecture.biases:
-            after = ring.add(after, pass_.through(pass_.at("ones"), f"b_O_L{layer}"))
+            after = ring.add(after, pass_.times(f"r[L{layer}]", pass_.through(pass_.at("ones"), f"b_O_L{layer}")))
         read = stream if architecture.parallel else after
         pass_.read_out("mlp", layer, read)
-        after = ring.add(after, pass_.mlp(layer, read)) if layer in architecture.mlps else after
+        if layer in architecture.mlps:
+            after = ring.add(after, pass_.times(f"r[M{layer}]", pass_.mlp(layer, read)))
         stream = pass_.reached(layer + 1, after)
         streams.append(stream)
     logits = None
     if architecture.unembed:
-        logits = pass_.affine(pass_.normed(stream, FINAL), "W_U", "b_U", "b_U")
+        logits = pass_.times("m_U", pass_.affine(pass_.normed(stream, FINAL), "W_U", "b_U", "b_U"))
     return Frozen(tuple(streams), logits, scores, results, pass_.seen, pass_.readouts)
 
 
@@ -151,6 +156,11 @@ class _Pass:
         if name not in self.matrices:
             raise ValueError(f"the frozen forward pass needs {name}, which is not among the matrices")
         return self.ring.asarray(self.matrices[name])
+
+    def times(self, multiplier: str, x: Array) -> Array:
+        """The multiplier of that name times a matrix; the matrix where there is none."""
+        there = multiplier in self.architecture.multipliers
+        return self.ring.times(self.at(scalar_argument(multiplier)), x) if there else x
 
     def through(self, x: Array, name: str) -> Array:
         """``x M^T``."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.algebra import scalar_argument, scalar_order
 from symcircuits.architecture import Architecture
 from symcircuits.attachments import Part
 from symcircuits.model.attached import arrays_of, attach, check_attached
@@ -40,8 +41,9 @@ class Model:
     needs (see :class:`Settings`). ``attached``: the arrays of readouts and sources of one's own, by name (see
     :meth:`with_`). ``score_scale``: for every head the number its scores are multiplied with (empty
     where the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
-    type of the numbers in the file. Raises ValueError when a weight is missing, unknown, of the wrong shape, not
-    of floating-point numbers, or not finite. The arrays are not copied, and cannot be written to through the model.
+    type of the numbers in the file. ``multipliers``: the number of each multiplier of the architecture. Raises
+    ValueError when a weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not finite. The
+    arrays are not copied, and cannot be written to through the model.
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.architecture import attention_only
@@ -57,6 +59,7 @@ class Model:
     notes: tuple[str, ...] = ()
     dtype: str = ""
     settings: Settings = field(default_factory=Settings)
+    multipliers: Mapping[str, float] = field(default_factory=dict)
     attached: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,14 +79,14 @@ class Model:
                     self.settings.rotary.angles(sizes[axis])  # refuses what cannot be turned
         labels = [str(head) for head in self.architecture.all_heads] if self.architecture.scale else []
         check_names(labels, self.score_scale, "score_scale")
-        scales = {label: float(self.score_scale[label]) for label in labels}
-        for label, scale in scales.items():
-            if not math.isfinite(scale):
-                raise ValueError(f"the score scale of {label} is {scale}; it must be a finite number")
+        scales = _numbers(self.score_scale, "the score scale of ")
+        check_names(sorted(self.architecture.multipliers, key=scalar_order), self.multipliers, "multipliers")
+        multipliers = _numbers(self.multipliers, "the multiplier ")
         types = dict.fromkeys(array.dtype.name for array in arrays.values())
         for name, value in (
             ("weights", MappingProxyType(arrays)),
-            ("score_scale", MappingProxyType(scales)),
+            ("score_scale", MappingProxyType({label: scales[label] for label in labels})),
+            ("multipliers", MappingProxyType(multipliers)),
             ("notes", tuple(self.notes)),
             ("dtype", self.dtype or ", ".join(types)),
             ("attached", check_attached(self.architecture, self.attached, sizes["d_model"])),
@@ -92,7 +95,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = dict(self.weights), dict(self.score_scale), self.name, self.notes, self.dtype, self.settings
-        return Model, (self.architecture, *parts, dict(self.attached))
+        return Model, (self.architecture, *parts, dict(self.multipliers), dict(self.attached))
 
     def __repr__(self) -> str:
         sizes = f"d_model {self.d_model}, d_vocab {self.d_vocab}, {self.dtype}"
@@ -156,19 +159,29 @@ class Model:
         return _run(self, read_tokens(tokens, self.d_vocab, self.n_context), number)
 
 
+def _numbers(given: Mapping[str, float], what: str) -> dict[str, float]:
+    """The values as numbers, each finite; ValueError names the one that is not."""
+    found = {name: float(value) for name, value in given.items()}
+    for name, value in found.items():
+        if not math.isfinite(value):
+            raise ValueError(f"{what}{name} is {value}; it must be a finite number")
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Run:
     """A recorded forward pass; made by :meth:`Model.run`. ``...`` is the batch axis, if the tokens have one.
 
     ``logits [..., n, d_vocab_out]`` (None without unembedding); by head label ``scores [..., n, n]`` (scaled;
     masked entries are -inf), ``patterns [..., n, n]`` (rows are queries; masked entries are exactly 0) and
-    ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and without b_O; ``products``, what
-    score terms add up to, of heads whose scores are something else; ``masks [n, n]``, by layer (``L0``) which keys
-    (columns) a query may attend to; ``streams``, the residual stream ``[..., n, d_model]``
-    at points 0 to n_layers; ``norms [..., n]``, by label of the norm (``L0``, ``M0``, ``final``) its ``1 / sigma`` of
-    every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP adds; ``readouts [..., n, k]``, by name what
-    one's own readouts read; ``arrays``, all that a term of an
-    expansion needs, by argument name. A record: nothing in it can be written to (copy an array to change it).
+    ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and multiplier, without b_O;
+    ``products``, what score terms add up to, of heads whose scores are something else; ``masks [n, n]``, by layer
+    (``L0``) which keys (columns) a query may attend to; ``streams``, the residual stream ``[..., n, d_model]`` at
+    points 0 to n_layers; ``norms [..., n]``, by label of the norm (``L0``, ``M0``, ``final``) its ``1 / sigma`` of
+    every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP writes, before its multiplier; ``readouts
+    [..., n, k]``, by name what one's own readouts read; ``arrays``,
+    all that a term of an expansion needs, by argument name. A record: nothing in it can be written to (copy an array to
+    change it).
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.architecture import attention_only
@@ -203,10 +216,10 @@ class Run:
 class Arrays(Mapping[str, Array]):
     """Everything a term needs, by argument name, in one dtype; what is derived is made when it is asked for.
 
-    The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` (1 where a query may attend
-    to a key, else 0), ``scale_L1H0 []``, ``ones [n, 1]``, ``P [n, d_model]`` (the
-    rows of W_pos in use), ``t [..., n, d_vocab]`` (one-hot), ``X0 = t W_E^T``, ``W_OV_L0H1 = W_O W_V`` and
-    ``W_QK_L1H0 = W_Q^T W_K`` ``[d_model, d_model]``. KeyError on another name.
+    The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` (1 where a query may attend to a key, else 0),
+    ``scale_L1H0 []``, multipliers (``m_E []``), ``ones [n, 1]``, ``P [n, d_model]`` (the rows of W_pos in use), ``t
+    [..., n, d_vocab]`` (one-hot), ``X0 = t W_E^T``, ``W_OV_L0H1 = W_O W_V`` and ``W_QK_L1H0 = W_Q^T W_K`` ``[d_model,
+    d_model]``. KeyError on another name.
     """
 
     __slots__ = ("_made", "_makers", "_others")
@@ -250,8 +263,9 @@ def _run(
     check_run(model, tokens, dtype)
     w = Converted(model.weights, dtype)
     changed = Changes(given, removed)
+    scalars = {**model.score_scale, **model.multipliers}
     own = arrays_of(model.architecture, model.attached, tokens.shape, dtype)
-    record = forward(model.architecture, w, model.score_scale, model.settings, tokens, changed, own)
+    record = forward(model.architecture, w, scalars, model.settings, tokens, changed, own)
     arrays = _arrays(model, w, own, tokens, record)
     by_label = {name: MappingProxyType(getattr(record, name)) for name in ("scores", "patterns", "results")}
     by_label |= {
@@ -288,7 +302,8 @@ def _arrays(
     known: dict[str, Array] = {"ones": np.ones((tokens.shape[-1], 1), dtype), **own}
     known |= {f"A_{label}": pattern for label, pattern in record.patterns.items()}
     known |= {f"mlp_{label}": output for label, output in record.mlps.items()}
-    known |= {f"scale_{label}": np.asarray(scale, dtype) for label, scale in model.score_scale.items()}
+    scalars = {**model.score_scale, **model.multipliers}
+    known |= {scalar_argument(name): np.asarray(value, dtype) for name, value in scalars.items()}
     if "W_pos" in w:
         known["P"] = w["W_pos"][: tokens.shape[-1]]
 

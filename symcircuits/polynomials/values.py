@@ -48,7 +48,7 @@ class _Joints:
 
     def times(self, a: Array, b: Array) -> Array:
         """Entry by entry."""
-        return self.ring.times(a, b)  # type: ignore[attr-defined,no-any-return]
+        return self.ring.times(a, b)  # type: ignore[no-any-return]
 
     def written(self, target: Readout, hidden: Array) -> Array:
         """What an MLP writes, of what is inside it."""

@@ -104,9 +104,10 @@ def _rows(frame: Frame, notation: Notation) -> str:
     if frame.head is not None:
         shifted = frame.architecture.positions == "shortformer"
         stream = read if not shifted else "Z" if frame.norms else "Y"
-        where = f"`W_QK{own} = W_Q{own}^T W_K{group}`" + (f" and `{stream} = {read} + P`" if shifted else "")
-        score = _scores(frame, stream, notation)
-        said.append(f"the scores of {frame.head} are {score}, with {where} (rows are queries, columns keys)")
+        where = [] if frame.turned or frame.normed else [f"`W_QK{own} = W_Q{own}^T W_K{group}`"]
+        where += [f"`{stream} = {read} + P`"] if shifted else []
+        score = _scores(frame, stream, notation) + (f", with {' and '.join(where)}" if where else "")
+        said.append(f"the scores of {frame.head} are {score} (rows are queries, columns keys)")
     return "; ".join(said) + "."
 
 
@@ -114,15 +115,17 @@ def _scores(frame: Frame, stream: str, notation: Notation) -> str:
     """What the scores are, by the stream that they read."""
     scale = "s " if frame.expansion.readout.scale else ""
     kinds = {name.partition("[")[0] for name in frame.biases}
-    if not kinds & {"b_Q", "b_K"}:
+    addend = f" + alibi[{frame.head}]" * frame.addend
+    if not kinds & {"b_Q", "b_K"} and not frame.turned and not frame.normed:
         qk = f"(Id (x) Id (x) W_QK)({stream}, {stream})" if notation.tensors else f"{stream} W_QK {stream}^T"
-        return f"`{scale}{qk}`"
+        return f"`{scale}{qk}{addend}`"
     sides = []
     for x in "QK":
         read = f"(Id (x) W_{x}) {stream}" if notation.tensors else f"{stream} W_{x}^T"
         bias = f"(Id (x) b_{x}) 1" if notation.tensors else f"1 b_{x}^T"
-        sides.append(f"({read} + {bias})" if f"b_{x}" in kinds else f"({read})")
-    return f"`{scale}{sides[0]} {sides[1]}^T`"
+        side = f"({read} + {bias})" if f"b_{x}" in kinds else f"({read})"
+        sides.append(f"(D {side} gain)" if frame.normed else side)
+    return f"`{scale}{sides[0]} {'R ' * frame.turned}{sides[1]}^T{addend}`"
 
 
 def _head_map(frame: Frame, notation: Notation) -> str:
@@ -144,18 +147,21 @@ def _held_fixed(frame: Frame, result: Result | None) -> str:
     """What is held fixed, and what the formulas are linear in."""
     named, arch = result is None or result.names_model, frame.architecture
     inside = {"rotary": "rotary positions in the patterns alone", "alibi": "ALiBi in the patterns alone"}
-    absent = [inside.get(arch.positions or "", "no position embedding")]
+    where = "" if frame.turned or frame.addend else arch.positions or ""
+    absent = [inside.get(where, "no position embedding")]
     absent = absent if named and arch.positions not in ("standard", "shortformer") else []
     absent += [] if frame.norms else ["no layer norm"]
     absent += [] if frame.mlps else ["no MLP before it" if arch.mlps else "no MLP"]
     without = _listed(absent)
     if result is not None:
         return f"Held fixed: the attention patterns `A`; {without}."
-    if not frame.depth and not frame.norms:
+    if not frame.depth and not frame.norms and not frame.normed:
         return f"Nothing is held fixed: no attention pattern stands in the formulas. There is {without}."
     patterns = "the attention patterns `A`"
     if frame.head is not None:
-        linear = "the scores are bilinear: linear in what enters the query side, and linear in what enters the key side"
+        but = ", but for what ALiBi adds," if frame.addend else ""
+        linear = "linear in what enters the query side, and linear in what enters the key side"
+        linear = f"the scores{but} are bilinear: {linear}"
     else:
         makers = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"] * arch.softmax
         patterns += f" (with all that makes them: {_listed(makers)})"
@@ -163,6 +169,7 @@ def _held_fixed(frame: Frame, result: Result | None) -> str:
         linear = "every formula is linear in what enters the stream" + "".join(f" and in `{name}`" for name in after)
     fixed = [patterns] if frame.depth else []
     fixed += ["the scale of every token in every norm (`D`)"] if frame.norms else []
+    fixed += ["the scale of every query and key (`D`)"] if frame.normed else []
     fixed += ["what every MLP writes"] if frame.mlps else []
     return f"Held fixed: {_listed(fixed)}, and so {linear}" + (f"; {without}." if without else ".")
 

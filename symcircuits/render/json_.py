@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symcircuits.algebra import scalar_order
 from symcircuits.derivation import Derivation, Step
 from symcircuits.derivation.checks import Check
 from symcircuits.derivation.expressions import Expr
@@ -57,7 +58,7 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
 
 
 def _features(frame: Frame) -> dict[str, Any]:
-    """Norms, MLPs and key/value groups, where there are any."""
+    """Norms, MLPs, key/value groups and multipliers, where there are any."""
     arch, found = frame.architecture, dict[str, Any]()
     if arch.norm:
         found |= {"norm": arch.norm, "gains": sorted(arch.gains)}
@@ -65,6 +66,8 @@ def _features(frame: Frame) -> dict[str, Any]:
         found |= {"mlps": sorted(arch.mlps), "gated": arch.gated, "parallel": arch.parallel}
     if arch.groups:
         found |= {"groups": None if frame.generic else list(arch.groups)}
+    if arch.multipliers:
+        found |= {"multipliers": sorted(arch.multipliers, key=scalar_order)}
     return found
 
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 
 from symcircuits.algebra import Word
 from symcircuits.derivation import Derivation, Step
-from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
+from symcircuits.derivation.addend import Addend
+from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver, is_pathless
 from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
 from symcircuits.expansion import Expansion
 from symcircuits.notation import Notation
@@ -16,7 +17,7 @@ from symcircuits.render.layout import Piece, broken, joined, pieces
 from symcircuits.render.prose import prose
 from symcircuits.render.styles import RELATIONS, LatexStyle
 from symcircuits.render.widths import latex_width
-from symcircuits.render.words import check_sentence, family_title, seal, statement, subject, title
+from symcircuits.render.words import PATHLESS, check_sentence, family_title, seal, statement, subject, title
 
 __all__ = ["book_latex", "derivation_display", "derivation_latex", "expansion_display", "expr_latex"]
 
@@ -74,15 +75,16 @@ def _coloured(content: str, composition: str) -> str:
 
 def _row_lines(expr: Expr, width: float, style: LatexStyle, complete: bool, marked: bool) -> list[str]:
     """The rows of a right-hand side: on one line if it fits, else a term a line, with its composition type."""
-    if isinstance(expr, Sum) and all(isinstance(t, Family) for t in expr.terms):
+    if isinstance(expr, Sum) and all(isinstance(t, Family) or is_pathless(t) for t in expr.terms):
         return _family_rows(expr, width, style, marked)
     parts = pieces(expr, style)
     if not isinstance(expr, Sum) or (latex_width(joined(parts)) <= width and not complete):
         return _lines(parts, width)
     rows: list[str] = []
+    beside = 8.2 if any(map(is_pathless, expr.terms)) else 4.2
     for i, term in enumerate(expr.terms):
-        label = _term_label(term) if complete else ""
-        lines = _lines(pieces(term, style), width - (4.2 if label else 1.2))
+        label = (PATHLESS if is_pathless(term) else _term_label(term)) if complete else ""
+        lines = _lines(pieces(term, style), width - (beside if label else 1.2))
         lines[0] = ("{}+ " if i else "") + lines[0]
         lines = [_coloured(line, label) for line in lines]
         if label:
@@ -95,8 +97,10 @@ def _row_lines(expr: Expr, width: float, style: LatexStyle, complete: bool, mark
 def _family_rows(expr: Sum, width: float, style: LatexStyle, marked: bool) -> list[str]:
     rows: list[str] = []
     for family in expr.terms:
-        assert isinstance(family, Family)
-        rows += _one_family(family, width, style, marked, first=not rows)
+        if isinstance(family, Family):
+            rows += _one_family(family, width, style, marked, first=not rows)
+        else:
+            rows.append(rf"{{}}+ {expr_latex(family, style)} \quad\text{{{PATHLESS}}}")
     return rows
 
 
@@ -281,6 +285,7 @@ def expansion_display(expansion: Expansion) -> str:
     shown = expansion.head(n if n <= _SHOWN_IN_NOTEBOOK else 10)
     partial = expansion.clauses or n > len(shown)
     start = rf"\text{{from }}{target}:\quad &" if expansion.clauses else f"{target} &= "
+    addend = target[:1] == "S" and expansion.architecture.positions == "alibi" and not partial
     rows = [
         (start if not i else r"&\quad + ") + rf"{term.latex()} &&\text{{{term.composition}}}"
         for i, term in enumerate(shown)
@@ -288,5 +293,7 @@ def expansion_display(expansion: Expansion) -> str:
     if partial:
         rest = r"&\quad + \cdots" if n > len(shown) else "&"
         rows.append(rf"{rest} &&\text{{{n:,} terms}}")
+    if addend:
+        rows.append(rf"&\quad + {expr_latex(Addend(str(expansion.readout.head)))} &&\text{{{PATHLESS}}}")
     rows.append(_caption(expansion.notation))
     return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"

@@ -7,7 +7,7 @@ from textwrap import fill, wrap
 
 from symcircuits.algebra import Word
 from symcircuits.derivation import Derivation, Step
-from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver
+from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver, is_pathless
 from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
 from symcircuits.notation import ROW, Notation
 from symcircuits.render.conventions import conventions
@@ -15,7 +15,7 @@ from symcircuits.render.forms import Shown, shown_claims
 from symcircuits.render.layout import broken, joined, pieces
 from symcircuits.render.prose import sentence
 from symcircuits.render.styles import TextStyle
-from symcircuits.render.words import check_sentence, family_title, seal, subject, title
+from symcircuits.render.words import PATHLESS, check_sentence, family_title, seal, subject, title
 
 __all__ = ["derivation_text", "expr_text"]
 
@@ -61,7 +61,10 @@ def _side_lines(expr: Expr, style: TextStyle, relation: str, complete: bool, mar
     lines: list[str] = []
     for i, term in enumerate(terms):
         sign = relation if not i else "+ "
-        if isinstance(term, Family):
+        if is_pathless(term):
+            lines += [f"    -- {PATHLESS}"] * isinstance(terms[0], Family)
+            lines += _term_lines(term, style, sign, "" if isinstance(terms[0], Family) else f"[{PATHLESS}]")
+        elif isinstance(term, Family):
             lines += _family_lines(term, style, sign, marked)
         else:
             note = _composition(term) if complete else ""

@@ -41,7 +41,11 @@ def statement(derivation: Derivation) -> str:
     if frame.generic:
         families = "1 family" if n == 1 else f"{n:,} families"
         terms = f"{families}, for any number of heads"
-    return f"{what} exactly the sum of one term for {pairs}: {_model_words(frame)}, {terms}."
+    addend = ", and what ALiBi adds, which is no path term" if frame.addend else ""
+    return f"{what} exactly the sum of one term for {pairs}{addend}: {_model_words(frame)}, {terms}."
+
+
+PATHLESS = "no path term"  # what stands beside a summand that goes through no path
 
 
 def _model_words(frame: Frame) -> str:
@@ -54,9 +58,12 @@ def _model_words(frame: Frame) -> str:
     layers += " below" if frame.head is not None else ""
     where = {"standard": ", position in the stream", "shortformer": ", position in queries and keys only"}
     kinds = sorted({name.partition("[")[0] for name in frame.biases})
-    more = [f"{arch.norm} norms held fixed"] if frame.norms else []
+    more = ["rotary positions"] if frame.turned else []
+    more += [f"{arch.norm} norms held fixed"] if frame.norms else []
+    more += ["normed queries and keys"] if frame.normed else []
     more += [f"what {'parallel ' if arch.parallel else ''}MLPs write as sources"] if frame.mlps else []
     more += ["keys and values shared by groups of heads"] if arch.groups else []
+    more += ["multipliers"] if frame.multipliers else []
     more += [f"biases {', '.join(f'`{kind}`' for kind in kinds)}"] if kinds else []
     return layers + where.get(arch.positions or "", "") + "".join(f", {x}" for x in more)
 
@@ -198,7 +205,8 @@ def _given(check: Check) -> str:
     said = {
         "rows sum to one": "patterns whose rows sum to one", "causal": "patterns that are causal",
         "narrow heads": "heads of width 2", "invertible": "invertible where an inverse is taken",
-        "symmetric": "those of norms symmetric", "equal ones": "the rows of `1` equal",
+        "symmetric": "those of norms symmetric", "turned": "in `R` one for each token",
+        "equal ones": "the rows of `1` equal",
     }  # fmt: skip
     return f" ({', '.join(said[name] for name in check.given)})" if check.given else ""
 

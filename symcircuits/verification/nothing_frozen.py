@@ -35,7 +35,7 @@ LISTED = 1_000  # terms of one target that are listed here: their words are long
 def expands(group: Sequence[Expansion]) -> bool:
     """Whether the models of these are polynomials, in part or all, and nothing of one's own is attached to them."""
     architecture = group[0].architecture
-    return (not architecture.softmax or architecture.bilinear) and not architecture.attachments
+    return architecture.polynomial and not architecture.attachments
 
 
 def _named(group: Sequence[Expansion]) -> str:

@@ -58,7 +58,8 @@ def check_types(group: Sequence[Expansion], limit: int = MAX_TERMS, terms: Itera
     for term in terms if terms is not None else (t for e in chosen for t in e):
         seen += 1
         try:
-            check_finished(term.word, scaled=group[0].architecture.scale)
+            arch = group[0].architecture
+            check_finished(term.word, scaled=arch.scale, multipliers=arch.multipliers)
         except IllTyped as fault:
             faults.append(str(fault))
     faults += [] if seen else [f"{named(group)}: {NOTHING}"]

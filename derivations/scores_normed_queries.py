@@ -1,0 +1,14 @@
+"""The scores of a second-layer head whose queries and keys are normed, with their biases.
+
+Run it to write the document scores_normed_queries.tex beside this file.
+"""
+
+from pathlib import Path
+
+import symcircuits as sc
+
+arch = sc.attention_only(heads=(2, 2), biases=["b_Q", "b_K"], qk_norm=True)
+derivation = sc.derive(arch, target="scores:L1H0", form="generic")
+
+if __name__ == "__main__":
+    print(derivation.save(Path(__file__).with_suffix(".tex")).name)

@@ -1,0 +1,31 @@
+"""What ALiBi adds to the scores of a head: no path term, for it depends on positions alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from symcircuits.derivation.expressions import Sign, Special
+from symcircuits.derivation.values import Bindings, Instance
+from symcircuits.rings import Array
+
+__all__ = ["Addend"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Addend(Special):
+    """``alibi[L1H0]``, ``-m |i - j|`` for query i and key j, with m the slope of the head; it goes through no path.
+
+    >>> Addend("L1H0")
+    <Addend alibi[L1H0]>
+    """
+
+    head: str
+    letter = True
+    pathless = True
+
+    def written(self) -> tuple[Sign, ...]:
+        latex = rf"{{\mathrm{{alibi}}^{{\mathrm{{{self.head}}}}}}}"
+        return (Sign(f"alibi[{self.head}]", latex),)
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        return at.alibi(self.head)
