@@ -352,7 +352,8 @@ def corrupt(data: st.DataObject, letters: list[Letter], arch: Architecture) -> t
     elif kind == "swap" and i:
         letters = [*letters[: i - 1], letters[i], letters[i - 1], *letters[i + 1 :]]
     elif kind == "relabel" and "H" in letters[i].label:
-        other = Letter(letters[i].glyph, data.draw(st.sampled_from(heads)), letters[i].transposed)
+        side = letters[i].label.partition("L")[0]  # of the norm of a head's queries or keys: QL0H0
+        other = Letter(letters[i].glyph, side + data.draw(st.sampled_from(heads)), letters[i].transposed)
         letters = [*letters[:i], other, *letters[i + 1 :]]
     elif kind == "insert" and heads:
         glyph = data.draw(st.sampled_from(["A", "W_OV", "W_QK", "W_Q", "W_O", "b_V"]))
