@@ -100,14 +100,13 @@ class Architecture:
     softmax: bool = True
     bilinear: bool = False
     multipliers: frozenset[str] = frozenset()
+    readings: tuple[Reading, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @property
     def polynomial(self) -> bool:
-        """Whether patterns or MLPs can be multiplied out too (:func:`symcircuits.unfrozen`); not with multipliers."""
-        return (not self.softmax or self.bilinear) and not self.multipliers
-
-    readings: tuple[Reading, ...] = ()
-    parts: tuple[Part, ...] = ()
+        """Whether patterns or MLPs can be multiplied out too (see :func:`symcircuits.unfrozen`)."""
+        return not self.softmax or self.bilinear
 
     @property
     def n_layers(self) -> int:

@@ -260,10 +260,8 @@ def test_verify_sees_them() -> None:
     assert sc.verify(transformer((1, 2), "shortformer", True, mlps=[0], norm="LN", multipliers=True)).ok
 
 
-def test_what_is_not_multiplied_out_with_nothing_frozen_is_refused() -> None:
-    arch = transformer((1,), softmax=False, multipliers=["r"])
-    with pytest.raises(ValueError, match="has multipliers, which are not multiplied out with nothing frozen yet"):
-        sc.unfrozen(sc.stream(arch))
-    assert not arch.polynomial
-    assert transformer((1,), softmax=False).polynomial
-    assert sc.verify(arch).ok  # patterns held fixed
+def test_an_mlp_with_a_multiplier_is_not_split_into_sources() -> None:
+    model = random_model(transformer((1,), mlps=True, multipliers=["r"]), d_model=4)
+    split = model.with_(sc.source("feature", [1.0, 0.0, 0.0, 0.0], 0, of="mlp", activations=[1.0, 2.0]))
+    with pytest.raises(ValueError, match="has a multiplier, so it cannot be split into sources yet"):
+        sc.logits(split.architecture)

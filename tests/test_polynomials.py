@@ -57,6 +57,10 @@ class Oracle:
             raise TooMany
         return parts
 
+    def times(self, multiplier: str, parts: list[Part]) -> list[Part]:
+        number = self.run.model.multipliers.get(multiplier, 1.0)
+        return [Part(p.label, number * p.value, p.degree) for p in parts]
+
     def norm(self, parts: list[Part], label: str) -> list[Part]:
         """Each part centred, scaled with the run's own scale, times the gain; the bias is one part more."""
         if not self.arch.norm:
@@ -75,18 +79,18 @@ class Oracle:
 
     @cached_property
     def streams(self) -> list[list[Part]]:
-        found = [Part("embed", self.w["W_E"].T[self.run.tokens])]
+        found = self.times("m_E", [Part("embed", self.w["W_E"].T[self.run.tokens])])
         if self.arch.positions == "standard":
             found.append(Part("pos", self.w["W_pos"][: self.n]))
         streams = [found]
         for layer, count in enumerate(self.arch.heads):
             after = list(found)
             for i in range(count):
-                after += self.head(layer, i, found)
+                after += self.times(f"r[L{layer}]", self.head(layer, i, found))
             if f"b_O_L{layer}" in self.w:
-                after.append(Part(f"b_O[L{layer}]", self.row(f"b_O_L{layer}")))
+                after += self.times(f"r[L{layer}]", [Part(f"b_O[L{layer}]", self.row(f"b_O_L{layer}"))])
             if layer in self.arch.mlps:
-                after += self.mlp(layer, found if self.arch.parallel else list(after))
+                after += self.times(f"r[M{layer}]", self.mlp(layer, found if self.arch.parallel else list(after)))
             found = self.few(after)
             streams.append(found)
         return streams
@@ -157,7 +161,7 @@ class Oracle:
             return self.scores(layer, i)
         if kind == "stream":
             return self.streams[-1]
-        return self.read(self.norm(self.streams[-1], "final"), "W_U", "b_U", "b_U")
+        return self.times("m_U", self.read(self.norm(self.streams[-1], "final"), "W_U", "b_U", "b_U"))
 
 
 # ------------------------------------------------------------------------------------------- strategies
@@ -169,10 +173,10 @@ def polynomials(draw: st.DrawFn) -> tuple[Run, str, list[Part]]:
     if arch.mlps:
         changes |= {"bilinear": arch.bilinear or changes["softmax"]}
         changes["gated"] = arch.gated or changes["bilinear"]
-    arch = replace(arch, **changes, multipliers=frozenset())  # which are refused there
+    arch = replace(arch, **changes)
     assume(not arch.softmax or arch.bilinear)
-    run = sc.random_model(arch, d_vocab=5, d_model=4, d_head=2, d_mlp=3, n_context=4, seed=draw(st.integers(0, 99)))
-    found = run.run(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
+    model = sc.random_model(arch, d_vocab=5, d_model=4, d_head=2, d_mlp=3, n_context=4, seed=draw(st.integers(0, 99)))
+    found = model.run(draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
     heads = [f"scores:{h}" for h in arch.all_heads]
     target = draw(st.sampled_from(["stream", *(["logits"] if arch.unembed else []), *heads]))
     try:
@@ -231,7 +235,6 @@ def test_terms_are_functions_of_weights_tokens_and_masks(
 def test_numbers_of_terms_at_any_size(arch: Architecture, seed: int) -> None:
     """Counts by order, composition and degree add up, and a term is found under its number, however many there are."""
     arch = replace(arch, softmax=arch.positions == "alibi", bilinear=bool(arch.mlps), gated=bool(arch.mlps))
-    arch = replace(arch, multipliers=frozenset())
     assume(not arch.softmax or arch.bilinear)
     head = arch.all_heads[-1:] if arch.n_layers else ()
     for target in ("stream", *(f"scores:{h}" for h in head)):

@@ -192,12 +192,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
     if not isinstance(expansion, Expansion):
         raise TypeError(f"unfrozen(expansion): an expansion is needed there, e.g. logits(arch), not {expansion!r}")
     arch = expansion.architecture
-    if arch.multipliers:
-        raise ValueError(
-            f"[{arch}] has multipliers, which are not multiplied out with nothing frozen yet; expand it with patterns "
-            "and MLPs held fixed"
-        )
-    if arch.softmax and not arch.bilinear:
+    if not arch.polynomial:
         raise ValueError(
             f"in [{arch}] patterns come from a softmax and MLPs, if any, from an activation, which are no sums of "
             "terms; describe a model with softmax=False or bilinear=True"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.algebra import Factor, IllTyped, Symbol, Word, check_finished, score_sides, transpose
 from symcircuits.architecture import Architecture
 from symcircuits.notation import ROW, Notation, word_latex, word_text
-from symcircuits.paths import path_factors
+from symcircuits.paths import path_factors, path_scales
 from symcircuits.polynomials.choices import Pair, Tree, choices_of
 from symcircuits.programs import Program, Readout, Source, mask, mlp_bias, mlp_out, readout, rotation
 from symcircuits.terms import composition_of, readout_notation
@@ -125,12 +125,14 @@ def _braces(pair: Pair | None, between: str) -> str:
 
 # -------------------------------------------------------------------------------------------------- words
 def _word(target: Readout, trees: tuple[Tree, ...]) -> Word:
-    sides = [_factors(target, program, tree) for program, tree in zip(target.sides, trees, strict=True)]
-    if len(sides) == 1:
-        return Word(sides[0])
     if target.target.startswith("mlp:"):
         return Word(_inside(target, trees))
-    scales = (target.scale,) if target.scale else ()
+    pairs = list(zip(target.sides, trees, strict=True))
+    sides = [_factors(target, program, tree) for program, tree in pairs]
+    scales = tuple(s for program, tree in pairs for s in path_scales(program, tree.path))
+    if len(sides) == 1:
+        return Word(sides[0], scales)
+    scales = ((target.scale,) if target.scale else ()) + scales
     turned = rotation(target.architecture, target.head) if target.head is not None else ()
     return Word((*sides[0], *turned, *transpose(sides[1])), scales)
 
@@ -169,8 +171,9 @@ def _opened_source(target: Readout, tree: Tree) -> tuple[Factor, ...]:
 def _inside(target: Readout, pair: tuple[Tree, ...]) -> tuple[Factor, ...]:
     """``((... W_in^T) * (... W_gate^T)) W_out^T``."""
     words = tuple(
-        Word(_factors(target, program, tree)) for program, tree in zip(target.sides, pair, strict=True)
-    )  # fmt: skip
+        Word(_factors(target, program, tree), path_scales(program, tree.path))
+        for program, tree in zip(target.sides, pair, strict=True)
+    )
     w_out = mlp_out(int(target.target.partition("L")[2]))
     hidden = Symbol("hidden", w_out.label, _plain_row(words[0]), words[0].col, entrywise=words)
     return (Factor(hidden), w_out.T)

@@ -205,16 +205,20 @@ class _GradedWalk:
 
     def source(self, source: Source) -> Graded:
         if source.kind == "mlp" and self.architecture.bilinear:
-            return self.mlp(source.name)
+            return self._scaled(source, self.mlp(source.name))
         if source.head is None or self.architecture.softmax:
             return {1: self.matrices.source(source)}
         moved = self.matrices.chain(source.left[1:] + source.core + source.right)
-        return self._multiplied(self.pattern(source.head), {1: moved}, self.matrices.ring.matmul)
+        return self._scaled(source, self._multiplied(self.pattern(source.head), {1: moved}, self.matrices.ring.matmul))
+
+    def _scaled(self, of: Source | Branch, value: Graded) -> Graded:
+        """Times the multipliers of a source or branch."""
+        return {d: self.matrices.scaled(of.scales, v) for d, v in value.items()} if of.scales else value
 
     def branch(self, branch: Branch, value: Graded) -> Graded:
         if branch.head is None or self.architecture.softmax:
             return {d: self.matrices.branch(branch, v) for d, v in value.items()}
-        inner = Branch(None, branch.left[1:], branch.right)
+        inner = Branch(None, branch.left[1:], branch.right, branch.scales)
         moved = {d: self.matrices.branch(inner, v) for d, v in value.items()}
         return self._multiplied(self.pattern(branch.head), moved, self.matrices.ring.matmul)
 

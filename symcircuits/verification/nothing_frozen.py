@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.algebra import Factor, IllTyped, Word
+from symcircuits.algebra import Factor, IllTyped, Word, scalar_argument
+from symcircuits.architecture import scalar_names
 from symcircuits.evaluation import evaluate, reference, rounding_scale
 from symcircuits.expansion import Expansion
 from symcircuits.model import Run, frozen, matrix_names
@@ -119,8 +120,9 @@ def _drawn(e: Expansion, ring: PrimeField, seed: int) -> dict[str, Array]:
     """Every matrix that the pass reads, random: weights, tokens, masks, frozen norms; numbers for scales."""
     rng = np.random.default_rng(seed)
     found: dict[str, Array] = {}
+    scalars = {scalar_argument(name) for name in scalar_names(e.architecture)}
     for name in matrix_names(e.architecture, computed=True):
-        shape: tuple[int, ...] = () if name.startswith("scale_") else (SIZE, SIZE)
+        shape: tuple[int, ...] = () if name in scalars else (SIZE, SIZE)
         found[name] = ring.random((SIZE, *shape) if name.startswith("R_") else shape, rng)
     return found
 
@@ -156,7 +158,7 @@ def _word_value(word: Word, matrices: Mapping[str, Array], ring: PrimeField) -> 
     else:
         value = product(word.factors)
     for label in word.scales:
-        value = ring.times(matrices[f"scale_{label}"], value)
+        value = ring.times(matrices[scalar_argument(label)], value)
     return value
 
 
