@@ -318,14 +318,17 @@ def scalar_order(scalar: str) -> tuple[int, int, str]:
 def multipliers_of(factors: Iterable[Factor], there: Iterable[str]) -> tuple[str, ...]:
     """Which of the multipliers that are there the letters of a finished word bring, in order.
 
-    ``t`` brings ``m_E``, a pattern ``A[L0H1]`` and ``b_O[L0]`` bring ``r[L0]``, ``mlp[L0]`` brings ``r[M0]``, ``W_U``
-    and ``b_U`` bring ``m_U``.
+    ``t`` brings ``m_E``, a pattern ``A[L0H1]`` and ``b_O[L0]`` bring ``r[L0]``, ``mlp[L0]`` (or, multiplied out,
+    ``W_out[L0]`` or ``b_out[L0]``) brings ``r[M0]``, ``W_U`` and ``b_U`` bring ``m_U``.
     """
     brought = []
     for f in unfuse(factors):
-        glyph, layer = f.symbol.glyph, f.symbol.label[1:].partition("H")[0]
-        name = {"t": "m_E", "W_U": "m_U", "b_U": "m_U", "mlp": f"r[M{layer}]"}.get(glyph, f"r[L{layer}]")
-        brought += [name] if glyph in ("t", "A", "b_O", "mlp", "W_U", "b_U") and name in there else []
+        layer = f.symbol.label[1:].partition("H")[0]
+        mlp, heads = f"r[M{layer}]", f"r[L{layer}]"
+        name = {
+            "t": "m_E", "A": heads, "b_O": heads, "mlp": mlp, "W_out": mlp, "b_out": mlp, "W_U": "m_U", "b_U": "m_U",
+        }.get(f.symbol.glyph, "")  # fmt: skip
+        brought += [name] if name in there else []
     return tuple(sorted(brought, key=scalar_order))
 
 

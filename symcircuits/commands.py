@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.architecture import Architecture, transformer
-from symcircuits.notation import Notation, amount
+from symcircuits.notation import Notation, amount, many
 from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _read_architecture(options: argparse.Namespace) -> Architecture:
         norm=None if options.norm == "none" else options.norm, gains=not options.no_gains, mlps=options.mlps,
         groups=None if groups is None else _numbers(groups, "--key-value-heads"),
         gated=options.gated, parallel=options.parallel, qk_norm=options.qk_norm,
-        multipliers=_read_multipliers(options.multipliers),
+        multipliers=_read_multipliers(options.multipliers), softmax=not options.no_softmax, bilinear=options.bilinear,
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def _read_symbols(given: list[str]) -> dict[str, str]:
 def _described(options: argparse.Namespace) -> list[str]:
     """The options given that describe an architecture, beside --heads."""
     flags = ("biases", "no_scale", "bidirectional", "no_unembed", "no_gains", "mlps", "key_value_heads")
-    more = ("gated", "parallel", "qk_norm", "multipliers")
+    more = ("gated", "bilinear", "parallel", "qk_norm", "multipliers", "no_softmax")
     found = [o for o in (*flags, *more) if getattr(options, o)]
     found += [o for o in ("positions", "norm") if getattr(options, o) != "none"]
     return [f"--{o.replace('_', '-')}" for o in found]
@@ -127,14 +127,17 @@ def _fitted(line: str) -> str:
 # ----------------------------------------------------------------------------------------------- commands
 def count(options: argparse.Namespace) -> int:
     from symcircuits.expansion import expand
+    from symcircuits.polynomials import unfrozen
 
     architecture = _read_architecture(options)
     expansion = expand(architecture, _default_target(architecture, options.target))
     by_order, by_composition = expansion.counts_by_order(), expansion.counts_by_composition()
+    whole = unfrozen(expansion).count if architecture.polynomial else None
     if options.json:
         _print_json({
             "schema": "symcircuits.count/1", "architecture": str(architecture), "target": expansion.target,
             "count": expansion.count, "by_order": by_order, "by_composition": by_composition,
+            **({} if whole is None else {"unfrozen": whole if whole < 10**300 else many(whole)}),
         })  # fmt: skip
         return 0
     print(_fitted(f"{expansion.target} of {architecture}: {amount(expansion.count, 'term')}"))
@@ -142,6 +145,8 @@ def count(options: argparse.Namespace) -> int:
         size = max(len(f"{n:,}") for n in counts.values()) if counts else 0
         for key, n in counts.items():
             print(f"  {kind} {key!s:<5} {n:>{size},}")
+    if whole is not None:
+        print(_fitted(f"with nothing held fixed but norms (unfrozen): {amount(whole, 'term')}"))
     return 0
 
 

@@ -180,6 +180,7 @@ FEATURES = "--heads 1,2 --norm RMS --mlps --gated --parallel --multipliers all"
     ("words", "options"),
     [
         (FEATURES, {"norm": "RMS", "mlps": True, "gated": True, "parallel": True, "multipliers": True}),
+        ("--heads 1,2 --no-softmax --mlps --bilinear", {"softmax": False, "mlps": True, "bilinear": True}),
         ("--heads 1,2 --qk-norm --positions rotary", {"qk_norm": True, "positions": "rotary"}),
         ("--heads 1,2 --multipliers m_E,r[L1]", {"multipliers": ["m_E", "r[L1]"]}),
         ("--heads 1,2 --mlps --multipliers r,m_U", {"mlps": True, "multipliers": ["r", "m_U"]}),
@@ -196,6 +197,16 @@ def test_features_are_described(cli: Cli, words: str, options: dict[str, Any]) -
     right = sc.logits(arch)[-1].text
     assert cli("check", right, *words.split()).code == 0
     assert cli("check", right.rpartition(" * ")[2].partition(" @ ")[2], *words.split()).code == 1
+
+
+def test_the_terms_with_nothing_held_fixed_are_counted(cli: Cli) -> None:
+    words = ("count", "--heads", "2,3", "--no-softmax", "--no-unembed")
+    assert cli(*words).out.splitlines()[-1] == "with nothing held fixed but norms (unfrozen): 84 terms"
+    assert cli(*words, "--json").json["unfrozen"] == 84
+    deep = ("count", "--heads", ",".join(["12"] * 12), "--no-softmax")
+    assert cli(*deep).out.splitlines()[-1].endswith(": 10^292930 terms")
+    assert cli(*deep, "--json").json["unfrozen"] == "10^292930"
+    assert "unfrozen" not in cli("count", "--heads", "2,3", "--json").json
 
 
 @pytest.mark.parametrize(

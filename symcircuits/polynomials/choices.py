@@ -16,7 +16,7 @@ from typing import NamedTuple
 from symcircuits.architecture import Architecture, Head
 from symcircuits.expansion import Expansion
 from symcircuits.paths import Path, Paths
-from symcircuits.programs import Branch, Readout, Source, mlp_readout, readout
+from symcircuits.programs import Branch, Readout, Source, mlp_readout, readout, stream_program
 from symcircuits.walk import Mark, walk, walk_marked
 
 __all__ = ["Choices", "Pair", "Side", "Tree", "Trees", "choices_of", "convolved", "degrees", "max_degree"]
@@ -74,11 +74,11 @@ class Side:
     what it moves, then its sources.
     """
 
-    def __init__(self, choices: Choices, paths: Paths) -> None:
+    def __init__(self, choices: Choices, paths: Paths, known: Sequence[dict[Mark, int]] = ()) -> None:
         self.choices, self.paths = choices, paths
-        algebra, value = paths.algebra(_Numbers(choices)), dict[Mark, int]()
-        self.tables: list[dict[Mark, int]] = []
-        for layer in paths.program:
+        algebra, value = paths.algebra(_Numbers(choices)), known[-1] if known else dict[Mark, int]()
+        self.tables: list[dict[Mark, int]] = [*known]  # of the first layers, where they were counted before
+        for layer in paths.program[len(known) :]:
             value = walk_marked((layer,), algebra, value or None)
             self.tables.append(dict(sorted(value.items())))
 
@@ -189,11 +189,12 @@ class Choices:
         self.architecture = architecture
         self._heads: dict[Head, Trees] = {}
         self._mlps: dict[str, Trees] = {}
+        self._stream: list[dict[Mark, int]] = []
 
     def head(self, head: Head) -> Trees:
         """The choices of a head's pattern: the pairs of its scores."""
         if head not in self._heads:
-            self._heads[head] = self._trees(readout(self.architecture, f"scores:{head}"))
+            self._heads[head] = self._trees(readout(self.architecture, f"scores:{head}"), head.layer)
         return self._heads[head]
 
     def mlp(self, name: str) -> Trees:
@@ -201,12 +202,20 @@ class Choices:
         if name not in self._mlps:
             layer = int(name.partition("L")[2].rstrip("]"))
             more = int(f"b_out[L{layer}]" in self.architecture.biases)
-            self._mlps[name] = self._trees(mlp_readout(self.architecture, layer), more)
+            self._mlps[name] = self._trees(mlp_readout(self.architecture, layer), layer, more)
         return self._mlps[name]
 
-    def _trees(self, target: Readout, more: int = 0) -> Trees:
-        first, second = (Side(self, Paths(program, {}, {})) for program in target.sides)
+    def _trees(self, target: Readout, layer: int, more: int = 0) -> Trees:
+        """The two sides, which both begin with the stream before a layer: that is counted once for all."""
+        known = self._before(layer)
+        first, second = (Side(self, Paths(program, {}, {}), known) for program in target.sides)
         return Trees(target, (first, second), more)
+
+    def _before(self, layer: int) -> list[dict[Mark, int]]:
+        if len(self._stream) <= layer:
+            known = self._before(layer - 1) if layer else []
+            self._stream = Side(self, Paths(stream_program(self.architecture, layer), {}, {}), known).tables
+        return self._stream[: layer + 1]
 
     # --------------------------------------------------------------------------------------------- numbers
     def of_head(self, head: Head | None) -> int:

@@ -193,7 +193,8 @@ def check_unfrozen(word: Word, architecture: Architecture, inside: bool = False)
     stands for a pattern is the mask of its layer times a score of its own head, and what stands for the inside of an
     MLP is what its ``W_in`` and its ``W_gate`` read. ``inside``: the word is one of the latter.
     """
-    check_finished(word, scaled=architecture.scale, ends=("mlp",) if inside else ("model", "vocab_out"))
+    ends = ("mlp",) if inside else ("model", "vocab_out")
+    check_finished(word, scaled=architecture.scale, ends=ends, multipliers=architecture.multipliers)
     for f in word.factors:
         symbol = f.symbol
         if not symbol.entrywise:
