@@ -29,7 +29,17 @@ from symcircuits.rounding import rounding_scale
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices, walk_marked
 
-__all__ = ["Closure", "PairwiseSum", "Values", "closure", "compare", "evaluate", "reference", "rounding_scale"]
+__all__ = [
+    "Closure",
+    "PairwiseSum",
+    "Values",
+    "closure",
+    "compare",
+    "evaluate",
+    "reference",
+    "rounding_scale",
+    "too_large",
+]
 
 Array = npt.NDArray[Any]
 _KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, else made again for each query path
@@ -263,8 +273,9 @@ class Closure:
 
     ``bound = 16 u (sum of |summands| + f)``, u the unit roundoff; f is ``|x_i||w_u|`` for logits,
     ``scale |q_i||k_j|`` for scores (see :func:`rounding_scale` for a small d_head), ``|x_i|`` for the stream. The
-    constant is empirical, not proved. ``of`` says what of the model is compared where it is not what the model gives:
-    ``pre-cap`` (before a soft cap) or ``before the addend`` (of ALiBi).
+    constant is empirical, not proved. Where the bound is not 0 it is at least the smallest normal number of the type,
+    below which numbers have fewer digits. ``of`` says what of the model is compared where it is not what the model
+    gives: ``pre-cap`` (before a soft cap) or ``before the addend`` (of ALiBi).
     """
 
     target: str
@@ -318,6 +329,7 @@ def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fuse
         unit = np.finfo(run.dtype).eps / 2
         bound = np.broadcast_to(16 * unit * (absolute + rounding_scale(target, run, fused)), model.shape)
         allowed = np.broadcast_to(_allowed(target, run), model.shape)
+        bound = np.where(bound > 0, np.maximum(bound, np.finfo(run.dtype).tiny), bound)
         error, bound = np.abs(summed - model)[allowed], bound[allowed]
     if not error.size:
         return Closure(target, 0.0, 0.0, False, total.count, listed, of)
@@ -339,7 +351,8 @@ def _allowed(target: str, run: Run) -> Array:
 def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     """Whether the terms of a whole expansion add up to what the model computed, within rounding.
 
-    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums by order are added.
+    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums by order are added. Raises ValueError
+    where terms, or the bound, leave the range of floating point: that says nothing about the expansion.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -347,6 +360,20 @@ def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     True
     """
     values = evaluate(expansion, run)
-    if expansion.count <= listed:
-        return compare(expansion.target, run, iter(values), True)
-    return compare(expansion.target, run, (value for _, value in values.classes()), False)
+    summands = iter(values) if expansion.count <= listed else (value for _, value in values.classes())
+    found = compare(expansion.target, run, summands, expansion.count <= listed)
+    model = np.asarray(reference(expansion.target, run))
+    known = np.isfinite(model[np.broadcast_to(_allowed(expansion.target, run), model.shape)]).all()
+    if known and not np.isfinite([found.error, found.bound]).all():
+        raise ValueError(too_large(expansion.target, run))
+    return found
+
+
+def too_large(target: str, run: Run) -> str:
+    """That terms of a target, or the bound of their sum, are no finite numbers, and what may be done."""
+    whose = "of weights, readouts and sources" if run.model.architecture.attachments else "of the weights"
+    more = "; try dtype float64" if run.dtype == np.float32 else ""
+    return (
+        f"the terms of {target.replace(':', ' ')}, or the bound of their sum, leave the range of {run.dtype}, so that "
+        f"nothing can be said of them: numbers {whose} are too large{more}"
+    )

@@ -13,7 +13,7 @@ import numpy as np
 
 from symcircuits.algebra import IllTyped, check_finished
 from symcircuits.closing import layer_closures, parts_named, worst_closure
-from symcircuits.evaluation import compare, evaluate
+from symcircuits.evaluation import compare, evaluate, too_large
 from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
 from symcircuits.expansion import Expansion, Term
 from symcircuits.export import lambdify_words
@@ -304,6 +304,8 @@ def _closures(
     passed = all(c.passed for c in found)
     kind = "softmax model" if run.model.architecture.softmax else "model"
     message = f"{kind} = {what}" if passed else f"{worst.target}: the model differs from {what}"
+    if not np.isfinite([worst.error, worst.bound]).all():
+        message += f" ({too_large(worst.target, run)})"
     return Check(name, named(group), passed, worst.error, worst.bound, message, details)
 
 
