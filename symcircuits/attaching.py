@@ -44,7 +44,7 @@ def read_options(options: argparse.Namespace) -> tuple[Attachment | None, list[A
         match = _PLACE.fullmatch(rest)
         if not sign or match is None or match[2] is None:
             raise ValueError(f"--source {text!r}: {_SOURCE}")
-        array = read_array(match[1])
+        array = _array_of("--source", text, match[1])
         sources.append(source(name, array, int(match[2]), of=match[3] or "stream"))
     if options.readout is not None:
         name, sign, rest = options.readout.partition("=")
@@ -52,11 +52,19 @@ def read_options(options: argparse.Namespace) -> tuple[Attachment | None, list[A
         if match is None or match[3] not in (None, "mlp", "stream"):
             raise ValueError(f"--readout {options.readout!r}: {_READOUT}")
         layer = None if match[2] is None else int(match[2])
-        array, at = read_array(match[1]), match[3] or "stream"
+        array, at = _array_of("--readout", options.readout, match[1]), match[3] or "stream"
         found = readout(array, name if sign else "probe", layer, normed=options.normed, at=at)
     elif options.normed is not None:
         raise ValueError("--normed and --no-normed say what a readout reads; they go with --readout FILE")
     return found, sources
+
+
+def _array_of(option: str, text: str, path: str) -> Any:
+    """The array in the file that an option names; where there is none, how the option was read is said."""
+    if Path(path).exists():
+        return read_array(path)
+    read = "" if path == text else f" (of {option} {text!r}: FILE is what follows the first = and stands before @LAYER)"
+    raise ValueError(f"{option}: there is no file {path!r}{read}")
 
 
 def read_array(path: str) -> Any:

@@ -257,3 +257,42 @@ def test_prompts_of_a_file_go_without_them(files: Path, capsys: pytest.CaptureFi
     Path("prompts.txt").write_text("1,2,3,4\n", "utf-8")
     assert main(["explain", str(BIAS), "--prompts", "prompts.txt", *words]) == 2
     assert f"{words[0]} is about one prompt, and does not go with --prompts" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------- very large and small
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_leaves_the_range_is_refused_and_not_printed(model: sc.Model, dtype: Any) -> None:
+    size = {np.float64: 1e300, np.float32: 1e37}[dtype]
+    with pytest.raises(ValueError, match=r"terms of \w+( \w+)?, or the bound of their sum, leave the range of float"):
+        sc.explain(model, TOKENS, sources=[sc.source("part", size * row(model.d_model), 1)], dtype=dtype)
+    if dtype is np.float64:
+        with pytest.raises(ValueError, match=r"terms of readout probe, .* are too large$"):
+            sc.explain(model, TOKENS, readout=sc.readout(size * row(model.d_model)))
+
+
+def test_verify_says_that_numbers_leave_the_range(model: sc.Model) -> None:
+    own = model.with_(sc.readout(1e300 * row(model.d_model)))
+    found = sc.verify(own, tokens=TOKENS)
+    wrong = [c for c in found.checks if c.passed is False]
+    assert {c.name for c in wrong} == {"same transformer", "same transformer, lambdified"}
+    assert all("leave the range of float64" in c.what for c in wrong)
+
+
+def test_numbers_below_the_normal_ones_are_held_to_the_smallest_of_these(model: sc.Model) -> None:
+    found = sc.explain(model, TOKENS, readout=sc.readout(1e-310 * row(model.d_model)))
+    assert found.ok
+    assert found.closure.bound == np.finfo(np.float64).tiny
+    assert sc.explain(model, TOKENS, readout=sc.readout(np.zeros(model.d_model))).closure.bound == 0
+
+
+def test_a_file_that_is_not_there_is_named_with_its_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words, said in (
+        (["--readout", "no.npy"], "--readout: there is no file 'no.npy'\n"),
+        (["--readout", "a=b=no.npy@1"], "there is no file 'b=no.npy' (of --readout 'a=b=no.npy@1': FILE is what"),
+        (["--source", "a1=no.npy@1"], "--source: there is no file 'no.npy' (of --source 'a1=no.npy@1'"),
+    ):
+        assert main(["explain", str(BIAS), "--tokens", "1,2", *words]) == 2
+        assert said in capsys.readouterr().err
