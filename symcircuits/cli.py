@@ -7,6 +7,7 @@ progress and notes on standard error. Everything heavy is imported by the comman
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -29,14 +30,31 @@ _HELP = {
 }
 
 
+class _Once(argparse._StoreAction):
+    """The value of an option that is given once: of two, one would be dropped without a word."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if option_string is not None and self.dest in parser.given:
+            parser.error(f"{option_string} is given twice; it takes one value")
+        parser.given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class _Parser(argparse.ArgumentParser):
-    """Says what was meant when a command or option is misspelt."""
+    """Says what was meant when a command or option is misspelt, and refuses an option that is given twice."""
 
     words: Sequence[str] = ()
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.given: set[str] = set()
+        for name in (None, "store"):
+            self.register("action", name, _Once)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As in argparse; keeps the words for the hint."""
         self.words = list(args or ())
+        self.given.clear()
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -86,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         from symcircuits.spelling import visible
 
-        said = "\n".join(map(visible, str(fault).split("\n")))  # a name in it may hold anything
+        said = "\n".join(map(visible, _told(fault).split("\n")))  # a name in it may hold anything
         print(f"{command}: error: {said}", file=sys.stderr)
         if isinstance(fault, OSError):
             _drop_output()
@@ -94,6 +112,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AssertionError as fault:  # a step of a derivation that does not hold
         print(f"{command}: a check failed: {fault}", file=sys.stderr)
         return 1
+
+
+def _told(fault: Exception) -> str:
+    """What an error says; of one of the system the file and what is wrong, and not its number."""
+    if not isinstance(fault, OSError) or fault.strerror is None:
+        return str(fault)
+    if fault.filename is not None:
+        return f"{fault.filename}: {fault.strerror}"
+    full = fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return f"cannot write to standard output: {fault.strerror}" if full else fault.strerror
 
 
 def _drop_output() -> None:

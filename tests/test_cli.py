@@ -696,7 +696,9 @@ def test_a_full_disk_is_said_once() -> None:
                 env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
             )  # fmt: skip
         assert ran.returncode == 2
-        assert ran.stderr.decode().splitlines() == ["symcircuits count: error: [Errno 28] No space left on device"]
+        assert ran.stderr.decode().splitlines() == [
+            "symcircuits count: error: cannot write to standard output: No space left on device"
+        ]
 
 
 def test_a_process_exits_with_its_code() -> None:
@@ -849,3 +851,31 @@ def test_what_is_said_cannot_speak_to_the_terminal(cli: Cli, data: Path, tmp_pat
         assert "\x1b" not in found.out + found.err
     assert "\x1b" not in page.read_text("utf-8")
     assert "<b>$" not in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", BIAS, "--tokens", "1", "--tokens", "2"],
+        ["explain", BIAS, "--tokens", "1", "--top", "3", "--top=3"],
+        ["explain", BIAS, "--tokens", "1", "--readout", "a.npy", "--readout", "b.npy"],
+        ["count", "--heads", "2", "--heads", "3"],
+        ["derive", "--heads", "2", "-o", "a", "--output", "b"],
+    ],
+)
+def test_an_option_that_is_given_twice_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert "is given twice; it takes one value" in capsys.readouterr().err
+
+
+def test_an_error_of_the_system_is_told_without_its_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: Any) -> int:
+        raise PermissionError(13, "Permission denied", "/a/file")
+
+    monkeypatch.setattr("symcircuits.commands.count", run)
+    assert main(["count", "--heads", "2"]) == 2
+    assert capsys.readouterr().err == "symcircuits count: error: /a/file: Permission denied\n"
