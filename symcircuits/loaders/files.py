@@ -13,6 +13,7 @@ import numpy as np
 
 from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
+from symcircuits.loaders.strictjson import strict_json
 from symcircuits.loaders.tensorfile import check_memory, mapped, open_safetensors, read_safetensors
 from symcircuits.memory import free_memory, gigabytes
 from symcircuits.rings import Array
@@ -151,11 +152,13 @@ def _listed(names: list[str], most: int = 6) -> str:
 def read_config(path: Path) -> dict[str, Any]:
     """The object in a JSON file; ValueError when it is missing, not JSON, or not an object."""
     try:
-        config = json.loads(path.read_text("utf-8"))
+        config = strict_json(path.read_text("utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: this is not JSON ({error})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path}: a config is a JSON object with keys such as n_layers, not a {type(config).__name__}")
     return config

@@ -8,7 +8,6 @@ specification (an eight-byte length, a JSON header, bytes without holes or overl
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from symcircuits.loaders.stored import Stored
+from symcircuits.loaders.strictjson import strict_json
 from symcircuits.memory import free_memory, gigabytes
 from symcircuits.notation import amount
 from symcircuits.rings import Array
@@ -123,19 +123,12 @@ def _check_start(path: Path, start: bytes, length: int, size: int) -> None:
 
 
 def _entries(path: Path, raw: bytes) -> dict[str, _Entry]:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-            raise ValueError(f"{twice!r} stands there twice")
-        return found
-
     try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=once)
+        header = strict_json(raw.decode("utf-8"))
         if not isinstance(header, dict):
             raise ValueError(f"it is a {type(header).__name__}")
         return {name: _entry(name, said) for name, said in header.items() if name != "__metadata__"}
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: this is no safetensors file: its header cannot be read ({error})") from error
 
 

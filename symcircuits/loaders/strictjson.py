@@ -1,0 +1,42 @@
+"""Reading the JSON of configs, indices and headers: every key once, nothing nested too deep, no endless numbers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+__all__ = ["strict_json"]
+
+MOST_DIGITS: Final = 400  # a float64 has 309 before its point
+
+
+def strict_json(text: str) -> Any:
+    """What a text in JSON says; ValueError where it is none, or where a key stands twice in one object.
+
+    Of two values for one key it cannot be told which is meant.
+
+    >>> strict_json('{"n_layers": 2}')
+    {'n_layers': 2}
+    >>> strict_json('{"n_layers": 2, "n_layers": 1}')
+    Traceback (most recent call last):
+    ValueError: 'n_layers' stands there twice
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names: set[str] = set()
+        twice = next(key for key, _ in pairs if key in names or names.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"{twice!r} stands there twice")
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number there has {len(digits):,} digits")
+    return int(digits)
