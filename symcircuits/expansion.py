@@ -31,7 +31,7 @@ class Clause:
 
     def __str__(self) -> str:
         side = "" if self.side == "either" else f" on the {self.side} side"
-        return f"{self.kind} {' or '.join(sorted(map(str, self.values)))}{side}"
+        return f"{self.kind} {' or '.join(sorted(map(str, self.values))) or 'none'}{side}"
 
     def on(self, side: int) -> bool:
         """Whether it looks at that side."""

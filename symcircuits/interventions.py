@@ -91,7 +91,10 @@ class ScoreRemoval:
 
     @property
     def distance(self) -> Array:
-        """Total variation between old and new pattern of each query, ``[..., n]``: 0 the same, 1 nothing shared."""
+        """Total variation between old and new pattern of each query, ``[..., n]``: 0 the same, 1 nothing shared.
+
+        Half the sum of the absolute changes; without softmax, where rows need not sum to one, it has no upper end.
+        """
         return np.asarray(np.abs(self.pattern_change).sum(axis=-1) / 2)
 
 
@@ -150,6 +153,11 @@ def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[st
         return what.label, np.array(evaluate(scores, run).value(what))
     if isinstance(what, str):
         return f"composition {what}", np.array(evaluate(scores.where(what), run).total())
+    if isinstance(what, Expansion) and what.target == scores.target and what.readout != scores.readout:
+        raise ValueError(
+            f"this selection is of [{what.architecture}], but the run is of a model that is [{scores.architecture}]; "
+            "select from the expansion of its own architecture"
+        )
     if not isinstance(what, Expansion) or what.readout != scores.readout:
         raise ValueError(f"{what!r} is no composition type, no term and no selection of {scores.target}")
     return ", ".join(map(str, what.clauses)) or "all terms", np.array(evaluate(what, run).total())

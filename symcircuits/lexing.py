@@ -172,6 +172,9 @@ class Names:
         near = difflib.get_close_matches(name[:40], list(self._known), 1, 0.5)
         alike = [k for k in self._known if sorted(k.lower().replace("_", "")) == sorted(name.lower().replace("_", ""))]
         hint = (alike or near)[:1]
+        if name == "mask":
+            self.fault("masks stand in terms in which patterns are multiplied out (unfrozen), which are not read: with "
+                       "patterns held fixed a head has its pattern A[L0H0] there", at)  # fmt: skip
         if re.fullmatch(r"X_?\d{1,9}", name):
             self.fault(f"{name} is the stream after some layers; write out what it is, in X0", at)
         hints = f"the nearest known is {hint[0]}" if hint else f"known are {', '.join(sorted(self._known))}"

@@ -187,7 +187,8 @@ def _read_json(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as fault:
-        raise ValueError(f"this line starts as JSON, but is none: {fault.msg} at character {fault.pos + 1}") from None
+        said = fault.msg.removesuffix(" at")  # some of its messages end so
+        raise ValueError(f"this line starts as JSON, but is none: {said} at character {fault.pos + 1}") from None
     except RecursionError:
         raise ValueError("this line starts as JSON, and is nested too deep") from None
 

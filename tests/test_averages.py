@@ -130,6 +130,10 @@ def test_sums_by_degree_where_a_model_is_a_polynomial() -> None:
     assert found.json()["by_degree"]["3"]["count"] == degrees[0][3]["count"]
     assert "\ndegree 3 " in found.text()
     assert "by_degree" not in sc.explain_many(SMALL, [[1, 2]]).json()
+    assert "softmax sees" not in found.text()
+    assert "centred share (what softmax sees)" in sc.explain_many(SMALL, [[1, 2]]).text()
+    assert "of 2 tokens" in sc.explain_many(SMALL, [[1, 2]]).text()
+    assert "of 1 token\n" in sc.explain_many(SMALL, [[1]]).text()
 
 
 def test_heads_of_a_large_vocabulary_are_measured_without_it() -> None:

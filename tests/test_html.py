@@ -166,6 +166,19 @@ def test_scores_and_removals_of_a_head() -> None:
     assert {"pattern of L1H0", "composition K", "embed | embed", "pattern of L1H0 without composition K"} <= maps
 
 
+def test_without_softmax_every_query_has_a_distance() -> None:
+    model = sc.random_model(sc.attention_only((1, 1), softmax=False), seed=1)
+    found = sc.explain(model, [1, 2, 3])
+    page = found.html("L1H0")
+    far = sc.remove_scores(found.run, "L1H0", "QK").distance
+    listed = rows(read(page), "What changes when a part of the scores of L1H0 is removed (computed, not estimated)")
+    qk = next(r for r in listed if r[0] == "composition QK")
+    assert far[0] > 0  # of the first query, which has one key: a pattern of softmax would be 1 there
+    assert qk[1:3] == [number(float(far.mean())), number(float(far.max()))]
+    assert "0 the same pattern; without softmax it has no upper end" in page
+    assert "which softmax does not see" not in page
+
+
 def test_what_softmax_does_not_see_has_a_row_of_its_own() -> None:
     model = sc.random_model(sc.attention_only((2, 2), biases=True), seed=1)
     page = read(sc.explain(model, [1, 2, 3]).html("L1H0"))

@@ -70,7 +70,7 @@ def averages_text(found: Averages, width: int = 100, top: int = 20) -> str:
 
 def _heading(found: Averages, width: int) -> str:
     name, n, lengths = visible(found.model.name), found.prompts, found.lengths
-    of = f" of {_range(lengths)} tokens" if n else ""
+    of = f" of {_range(lengths)} token{'s' * (lengths.most != 1)}" if n else ""
     lines = [paragraph(f"explain {name}: {found.model.architecture}; averages over {amount(n, 'prompt')}{of}", width)]
     said = [*found.assumptions, "each prompt stands alone, at its own length: nothing is padded, no token is added"]
     said += ["norms grow with the length of a prompt; shares and contributions do not"] if _several(lengths) else []
@@ -167,7 +167,8 @@ def _scores(found: Averages, width: int, top: int) -> str:
         [head if i == 0 else "", c, *_cells(part.spreads["centred_share"], found.prompts)]
         for head in shown for i, (c, part) in enumerate(found.scores[head].items())
     ]  # fmt: skip
-    title = "Scores by composition type: centred share (what softmax sees), with its spread over prompts"
+    seen = " (what softmax sees)" if found.model.architecture.softmax else ""
+    title = f"Scores by composition type: centred share{seen}, with its spread over prompts"
     alone = len(found.scores) - len(many)
     left = len(many) - len(shown)
     notes = [f"the {len(shown)} heads of {len(many)} with the largest share beside none"] if left else []

@@ -48,6 +48,13 @@ _READING = (
      "terms through the head), and the rest, recomputed minus frozen, because what was held fixed answers."),
     ("pattern distance", "Half the sum of |new - old| over a query's keys: 0 the same pattern, 1 nothing in common."),
 )  # fmt: skip
+_READING_RAW = {  # what is different without softmax
+    "centred": "Each row of scores minus its mean over the allowed keys; without softmax, what is constant along the "
+    "keys counts too, and is left out of centred numbers only. Centred share: <C(part), C(scores)> / <C(scores), "
+    "C(scores)>; they sum to 1.",
+    "pattern distance": "Half the sum of |new - old| over a query's keys: 0 the same pattern; without softmax it has "
+    "no upper end.",
+}
 
 
 def explanation_html(found: Explanation, head: str | None = None, progress: Told = None) -> str:
@@ -67,7 +74,7 @@ def explanation_html(found: Explanation, head: str | None = None, progress: Told
         *heads,
         *_removals(found, "".join(heads), left_out),
         _left_out(left_out, len(token_labels(found))),
-        _reading(),
+        _reading(found),
     ]
     skip = el("a", "to the largest terms", class_="skip", href="#terms")
     body = (skip, header, _contents(main), el("main", *main), _footer())
@@ -277,7 +284,8 @@ def _left_out(left_out: Sequence[str], n: int) -> Markup:
     return section("left-out", "What this page leaves out", inside)
 
 
-def _reading() -> Markup:
-    listed = [part for name, text in _READING for part in (el("dt", name), el("dd", text))]
+def _reading(found: Explanation) -> Markup:
+    other = {} if found.model.architecture.softmax else _READING_RAW
+    listed = [part for name, text in _READING for part in (el("dt", name), el("dd", other.get(name, text)))]
     keys = "A heat map says the value of a cell under the pointer, or by the arrow keys when it has the focus."
     return section("reading", "How to read this page", el("p", keys), el("dl", *listed))

@@ -154,9 +154,9 @@ def _removed(found: Explanation, head: str, terms: Sequence[ScoreTerm]) -> Marku
     gone += [remove_scores(found.run, head, s.term, own) for s in terms] if len(terms) > 1 else []
     rows = []
     for g in gone:
-        far = (
-            g.distance[..., np.sum(np.isfinite(found.run.scores[head]), axis=-1) > 1] if g.distance.size else g.distance
-        )
+        far = g.distance
+        if found.model.architecture.softmax and far.size:  # a query of one key has the pattern 1, whatever is removed
+            far = far[..., np.sum(np.isfinite(found.run.scores[head]), axis=-1) > 1]
         change = [c for x in (g.frozen, g.recomputed) for c in _change(found, x)]
         cells = [g.removed, number(float(far.mean()) if far.size else 0.0), number(float(far.max(initial=0.0))),
                  *map(number, change)]  # fmt: skip
