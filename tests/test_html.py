@@ -187,6 +187,16 @@ def test_what_softmax_does_not_see_has_a_row_of_its_own() -> None:
     assert "not seen by softmax" in {f.text for f in page.all("figcaption")}
 
 
+def test_the_colour_scale_of_a_narrow_heat_map_is_whole() -> None:
+    page = read(sc.explain(sc.random_model(sc.attention_only((1, 1)), seed=1), [3]).html())
+    drawn = page.all("svg", role="img")
+    assert drawn
+    for svg in drawn:
+        ends = [float(r.attributes["x"] or 0) + 5 for r in svg.all("rect") if r.attributes.get("width") == "5"]
+        assert len(ends) in (11, 21)
+        assert max(ends) <= float(svg.attributes["width"] or 0)
+
+
 def test_values_of_a_heat_map() -> None:
     found = zoo()
     section = read(page_of_zoo()).all("section", data_head="L1H0")[0]

@@ -73,7 +73,7 @@ def table(
     """A table in a box; ``rows`` are made by :func:`row`. ``right``: the columns of numbers."""
     numbers = set(right)
     cells = [el("th", h, scope="col", class_="n" if i in numbers else None) for i, h in enumerate(header)]
-    inside = (el("caption", caption), el("thead", el("tr", *cells)), el("tbody", *rows))
+    inside = (el("caption", el("span", caption)), el("thead", el("tr", *cells)), el("tbody", *rows))
     return box(el("table", *inside, id=name), caption)
 
 

@@ -14,6 +14,7 @@ __all__ = ["bar", "figure", "heat_map", "palette"]
 
 LEVELS = 10
 _LETTER = 6.1  # width of a letter of the axes, in the units of the drawing
+_STEP = 5  # width of a colour of the scale
 _LONGEST = 22  # letters of a name that fit beside the map
 
 
@@ -49,7 +50,7 @@ def heat_map(data: HeatMap) -> Markup:
     cell = max(7, min(18, 340 // max(rows, columns, 1)))
     left = _room(data.rows)
     top = _room(data.columns)
-    width, height = left + cell * columns + 6, top + cell * rows + 30
+    width, height = left + max(cell * columns, _STEP * len(_scale_names(data))) + 6, top + cell * rows + 30
     parts = [
         el("g", *_cells(data), transform=f"translate({left} {top}) scale({cell})", shape_rendering="crispEdges"),
         el("rect", class_="cursor", width=cell, height=cell, visibility="hidden"),
@@ -121,14 +122,19 @@ def _names(data: HeatMap, cell: int, left: int, top: int) -> list[Markup]:
     return found
 
 
+def _scale_names(data: HeatMap) -> list[str]:
+    """The classes of the colours, from the smallest value to the largest."""
+    names = [f"m{k}" for k in range(LEVELS, 0, -1)] if data.signed else []
+    return [*names, "z", *(f"{'p' if data.signed else 'u'}{k}" for k in range(1, LEVELS + 1))]
+
+
 def _scale(data: HeatMap, x: int, y: int) -> list[Markup]:
     """The colour scale under the map."""
-    names = [f"m{k}" for k in range(LEVELS, 0, -1)] if data.signed else []
-    names += ["z", *(f"{'p' if data.signed else 'u'}{k}" for k in range(1, LEVELS + 1))]
-    found = [el("rect", class_=name, x=x + 5 * i, y=y, width=5, height=7) for i, name in enumerate(names)]
+    names = _scale_names(data)
+    found = [el("rect", class_=name, x=x + _STEP * i, y=y, width=_STEP, height=7) for i, name in enumerate(names)]
     end = number(data.largest, 3)
     found.append(el("text", f"-{end}" if data.signed and data.largest else "0", x=x, y=y + 18))
-    found.append(el("text", end, x=x + 5 * len(names), y=y + 18, text_anchor="end"))
+    found.append(el("text", end, x=x + _STEP * len(names), y=y + 18, text_anchor="end"))
     return found
 
 
