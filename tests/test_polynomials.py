@@ -476,3 +476,12 @@ def test_symbols_of_an_entrywise_product_are_not_taken_for_others() -> None:
     terms = list(unfrozen(sc.logits(sc.attention_only((1, 1), softmax=False))))
     assert len({t.word for t in terms}) == len(terms)
     assert isinstance(terms[1].word.factors[0].symbol, Symbol)
+
+
+def test_what_is_made_of_the_same_expansion_is_the_same() -> None:
+    arch = sc.transformer((1, 1), softmax=False)
+    one, two = (sc.unfrozen(sc.logits(arch)) for _ in range(2))
+    assert one == two
+    assert len({one, two}) == 1
+    assert one != sc.unfrozen(sc.logits(arch).through("L0H0"))
+    assert one != sc.logits(arch)

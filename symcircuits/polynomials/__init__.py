@@ -111,6 +111,13 @@ class Unfrozen:
     def __bool__(self) -> bool:
         return self.count > 0
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is of the same expansion."""
+        return self.expansion == other.expansion if isinstance(other, Unfrozen) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Unfrozen, self.expansion))
+
     # ------------------------------------------------------------------------------------ terms and numbers
     @overload
     def __getitem__(self, index: int) -> UnfrozenTerm: ...
