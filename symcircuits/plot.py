@@ -6,6 +6,7 @@ Every function takes an :class:`~symcircuits.explanation.Explanation` and return
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def contributions(found: Explanation, difference: bool = False, axes: Axes | Non
     at.axvline(0, color="black", linewidth=0.8)
     at.set_yticks(places, [_plain(name) for name in bars.labels])
     at.invert_yaxis()
-    at.set_title(_plain(f"contributions to {bars.of} at position {bars.position}"))
+    _entitle(at, f"contributions to {bars.of} at position {bars.position}")
     return _of(at)
 
 
@@ -95,18 +96,28 @@ def origins(found: Explanation, difference: bool = False, axes: Axes | None = No
 
 
 # ------------------------------------------------------------------------------------------------- drawing
+def _entitle(at: Axes, title: str, **more: Any) -> None:
+    """The title, on as many lines as its axes are wide for: a long one would run out of the figure."""
+    figure = at.get_figure(root=True)
+    inches = at.get_position().width * (figure.get_figwidth() if figure is not None else 6.4)
+    at.set_title("\n".join(textwrap.wrap(_plain(title), max(24, int(11 * inches)))), **more)
+
+
 def heat_map(data: HeatMap, axes: Axes | None = None) -> Figure:
     """One heat map; entries that the mask takes out are left blank."""
     import numpy as np
 
     rows, columns = data.values.shape
-    size = (max(2.4, min(0.24 * columns + 2, 12)), max(2.2, min(0.24 * rows + 1.6, 12)))
+    room = [0.075 * max(0, max(map(len, names), default=0) - 8) for names in (data.rows, data.columns)]  # of long names
+    wide = max(2.4, min(0.24 * columns + 2, 12)) + room[0]
+    lines = len(data.title) // int(5 * wide)
+    size = (wide, max(2.2, min(0.24 * rows + 1.6, 12)) + room[1] + 0.2 * lines)
     at = axes if axes is not None else _figure(*size).add_subplot()
     low = -data.largest if data.signed else 0.0
     top = data.largest or 1.0
     values = np.ma.masked_array(data.values, ~data.shown)
     image = at.imshow(values, cmap="RdBu_r" if data.signed else "Blues", vmin=low if data.largest else -top, vmax=top)
-    at.set_title(_plain(data.title), fontsize="medium")
+    _entitle(at, data.title, fontsize="medium")
     at.set_xlabel(data.column_name)
     at.set_ylabel(data.row_name)
     for ticks, names in ((at.set_xticks, data.columns), (at.set_yticks, data.rows)):
