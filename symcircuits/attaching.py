@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,14 +73,21 @@ def read_array(path: str) -> Any:
     """The array in a ``.npy`` file, or the only one of an ``.npz``; ValueError on what is neither."""
     import numpy as np
 
+    from symcircuits.arrayfile import check_archive, check_header
+
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; give a .npy file with an array")
     try:
         with Path(path).open("rb") as file:
+            if file.read(6) == b"\x93NUMPY":
+                file.seek(0)
+                check_header(file, os.fstat(file.fileno()).st_size)
+            file.seek(0)
             found = np.load(file, allow_pickle=False)
             if not isinstance(found, np.lib.npyio.NpzFile):
                 return found
-            with found:
+            with found, zipfile.ZipFile(path) as packed:
+                check_archive(packed)
                 if len(found.files) != 1:
                     raise ValueError(f"it holds {len(found.files)} arrays ({', '.join(found.files[:6])}), not one")
                 return found[found.files[0]]

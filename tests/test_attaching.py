@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -296,3 +297,43 @@ def test_a_file_that_is_not_there_is_named_with_its_option(
     ):
         assert main(["explain", str(BIAS), "--tokens", "1,2", *words]) == 2
         assert said in capsys.readouterr().err
+
+
+def header(shape: tuple[int, ...]) -> bytes:
+    """The header of a .npy file of float64 numbers."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def test_no_array_is_made_for_more_than_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(header((10**12, 48)) + bytes(16))
+    with pytest.raises(ValueError, match="its header promises 384,000,000,000,000 bytes of numbers, not 16"):
+        read_array(str(path))
+    path.write_bytes(header((2,)) + bytes(16) + b"more")  # as where arrays are saved one after another
+    assert read_array(str(path)).tolist() == [0.0, 0.0]
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as packed:
+        packed.writestr("probe.npy", header((10**12,)) + bytes(16))
+    with pytest.raises(ValueError, match="probe: its header promises 8,000,000,000,000 bytes of numbers, not 16"):
+        read_array(str(tmp_path / "a.npz"))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"a.npz: this is not a whole .npz file, .*probe: its header promises"):
+        sc.load(tmp_path / "a.npz")
+
+
+def test_long_titles_and_names_stay_in_the_figure(model: sc.Model) -> None:
+    agg = pytest.importorskip("matplotlib.backends.backend_agg")
+    found = sc.explain(model, TOKENS, labels=["a long name of a token " + str(i) for i in range(model.d_vocab or 0)])
+    for figure in (plot.origins(found), plot.pattern(found, "L1H0"), plot.contributions(found)):
+        agg.FigureCanvasAgg(figure).draw()
+        size = figure.bbox
+        for axes in figure.axes[:1]:
+            for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels()):
+                if not text.get_text():
+                    continue
+                box = text.get_window_extent()
+                assert box.x0 >= -1
+                assert box.y0 >= -1
+                assert box.x1 <= size.x1 + 1
+                assert box.y1 <= size.y1 + 1

@@ -96,6 +96,8 @@ def test_a_live_model_that_is_refused(data: Path) -> None:
         sc.load(Live(data / "tl_ln_s2", lambda c: 3))
     with pytest.raises(ValueError, match="there are no weights at all"):
         sc.load(SimpleNamespace(state_dict=dict, cfg={}))
+    with pytest.raises(TypeError, match=r"state_dict\(\) of this model gives a list, not weights by name"):
+        sc.load(SimpleNamespace(state_dict=list, cfg={}))
 
 
 # -------------------------------------------------------------------------- the layout of TransformerLens 4

@@ -79,7 +79,10 @@ def _read_live(model: Any) -> Model:
     config: Any = said if isinstance(said, Mapping) else getattr(said, "__dict__", None)
     if config is None:
         raise ValueError(f"the cfg of this model is a {type(model.cfg).__name__}, which has no keys to read")
-    tensors = {str(key): value for key, value in model.state_dict().items()}
+    weights = model.state_dict()
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"state_dict() of this model gives a {type(weights).__name__}, not weights by name")
+    tensors = {str(key): value for key, value in weights.items()}
     arrays = {key: as_array(value) for key, value in tensors.items()}
     copies = {key: array.copy() for key, (array, _) in arrays.items()}
     stored = Stored(copies, {key: dtype for key, (_, dtype) in arrays.items()})

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symcircuits.arrayfile import check_archive
 from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
 from symcircuits.loaders.strictjson import strict_json
@@ -182,6 +183,7 @@ def read_npz(path: Path) -> Stored:
                 raise ValueError(f"{path}: this is a single array, not an .npz file of named arrays")
             with zipfile.ZipFile(path) as packed:
                 _check_unpacked(path, sum(info.file_size for info in packed.infolist()))
+                check_archive(packed)
             for name in arrays.files:
                 array = arrays[name]
                 if not isinstance(array, np.ndarray):
