@@ -19,12 +19,13 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     """The f of the bound: the size of the factors whose product is rounded, entry by entry.
 
     q and k may be small by cancellation, and carry the rounding of the stream that they are made of, a sum with a
-    step for each layer before, and where d_head is small against d_model (16 times or more) that of the products: f of
-    scores is at least ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) l / 16`` (Frobenius norms of the weights), l the
-    number of layers before, or 1 in the first layer where d_head is small. ``fused`` says that W_QK itself is
-    multiplied with: f then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size. Sources of one's own and
-    what is left beside them may be far larger than the stream that they add up to: the size of a row of the stream is
-    then at least that of the largest row of each of them, added.
+    step for each layer before, and where d_head is small (4 or less, where all of a query may cancel, or a sixteenth
+    of d_model or less) that of the products: f of scores is at least
+    ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) l / 16`` (Frobenius norms of the weights), l the number of layers
+    before, and one more where d_head is small. ``fused`` says that W_QK itself is multiplied with: f then is at least
+    ``scale |x_i||W_QK||x_j| / 16``, at any size. Sources of one's own and what is left beside them may be far larger
+    than the stream that they add up to: the size of a row of the stream is then at least that of the largest row of
+    each of them, added.
     """
     arrays, arch = run.arrays, run.model.architecture
     if target == "stream":
@@ -51,7 +52,8 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
         unit = [_wide(run.norms[f"Q{label}"]) * gains[0], _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]]
         (q, k), made = (q * unit[0], k * unit[1]), [made[0] * unit[0], made[1] * unit[1]]
     size = _outer(q, k)
-    steps = max(head.layer, int(w_q.shape[1] >= 16 * w_q.shape[0]))
+    small = len(w_q) <= 4 or w_q.shape[1] >= 16 * len(w_q)
+    steps = head.layer + int(small)
     if steps:
         size = np.maximum(size, (_outer(made[0], k) + _outer(q, made[1])) * steps / 16)
     if fused:

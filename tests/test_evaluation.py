@@ -470,20 +470,23 @@ def test_the_bound_by_hand(target: str, f: float) -> None:
     assert wrong.bound == pytest.approx(16 * 2.0**-53 * (105.0 + f), rel=1e-15)
 
 
-@pytest.mark.parametrize("d_model", [15, 16])
-def test_the_bound_by_hand_where_q_and_k_nearly_cancel(d_model: int) -> None:
-    """x = (3, 4), W_Q = (4, -2), W_K = (3, -2), d_head 1: q = 4, k = 1, |W_Q| = sqrt 20, |W_K| = sqrt 13, scale 1/2."""
+@pytest.mark.parametrize(("d_model", "d_head", "small"), [(15, 1, 1), (15, 4, 1), (15, 5, 0), (79, 5, 0), (80, 5, 1)])
+def test_the_bound_by_hand_where_q_and_k_nearly_cancel(d_model: int, d_head: int, small: int) -> None:
+    """x = (3, 4), W_Q = (4, -2), W_K = (3, -2), one row: q = 4, k = 1, |W_Q| = sqrt 20, |W_K| = sqrt 13, scale 1/2."""
 
     def padded(*row: float) -> Array:
         return np.array([[*row, *[0.0] * (d_model - 2)]])
 
+    def heads(*row: float) -> Array:
+        return np.vstack([padded(*row), np.zeros((d_head - 1, d_model))])
+
     weights = {
-        "W_E": padded(3, 4).T, "W_U": padded(1, 0), "W_Q_L0H0": padded(4, -2), "W_K_L0H0": padded(3, -2),
+        "W_E": padded(3, 4).T, "W_U": padded(1, 0), "W_Q_L0H0": heads(4, -2), "W_K_L0H0": heads(3, -2),
         "W_V_L0H0": padded(0, 0), "W_O_L0H0": padded(0, 0).T,
     }  # fmt: skip
     run = Model(sc.attention_only((1,)), weights, {"L0H0": 0.5}).run([0])
     made = (5 * math.sqrt(20) * 1 + 4 * 5 * math.sqrt(13)) / 16  # 5.9: more than |q||k| = 4
-    f = 0.5 * (made if d_model == 16 else 4)
+    f = 0.5 * (made if small else 4)
     fused = 0.5 * 5 * math.sqrt(20 * 13) * 5 / 16  # W_QK = W_Q^T W_K, of rank one
     for found, wanted in ((False, f), (True, fused)):
         assert rounding_scale("scores:L0H0", run, found)[0, 0] == pytest.approx(wanted, rel=1e-14)
@@ -494,13 +497,35 @@ def test_the_bound_by_hand_where_q_and_k_nearly_cancel(d_model: int) -> None:
         np.testing.assert_array_equal(rounding_scale(target, run, True), rounding_scale(target, run))
 
 
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_small_heads_have_a_step_of_their_own_in_any_layer(layer: int) -> None:
+    """Of heads that add nothing, the stream and so |q|, |k| are those of the first layer; the steps are l + 1."""
+    arch = sc.attention_only((0,) * layer + (1,))
+    head, rng = f"L{layer}H0", np.random.default_rng(0)
+    weights = {
+        "W_E": np.array([[1.0], [1.0]]), "W_U": np.eye(2), f"W_Q_{head}": np.array([[1.0, -1.0]]),
+        f"W_K_{head}": np.array([[1.0, 0.0]]), f"W_V_{head}": rng.random((1, 2)), f"W_O_{head}": rng.random((2, 1)),
+    }  # fmt: skip
+    run = Model(arch, weights, {head: 1.0}).run([0])
+    made = math.sqrt(2) * math.sqrt(2) * 1 + 0  # |x||W_Q||k| + |q||x||W_K|, q is 0
+    assert rounding_scale(f"scores:{head}", run)[0, 0] == pytest.approx(made * (layer + 1) / 16, rel=1e-14)
+
+
+@pytest.mark.parametrize(("d_head", "seeds"), [(1, range(40)), (2, range(40))])
+def test_right_scores_of_heads_of_one_or_two_dimensions_are_never_refused(d_head: int, seeds: range) -> None:
+    """Queries of so few numbers cancel as a whole, in models with weights of the usual size too."""
+    for seed in seeds:
+        arch = sc.attention_only((2, 2), norm="LN")
+        run = sc.random_model(arch, d_vocab=20, d_model=8, d_head=d_head, seed=seed).run(list(range(20)))
+        for head in arch.all_heads:
+            for listed in (2000, 0):
+                assert closure(sc.scores(arch, head), run, listed=listed).passed
+
+
 @settings(max_examples=30)
 @given(runs(max_terms=60))
 def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
-    """16 u (sum of |terms| + f) recomputed from the weights; error and bound are those of the largest ratio.
-
-    d_model is too small here for the part of f that is about small heads.
-    """
+    """16 u (sum of |terms| + f) recomputed from the weights; error and bound are those of the largest ratio."""
     expansion, run = drawn
     target, w, model, arch = expansion.target, run.model.weights, run.model, run.model.architecture
     values = [value_of_text(t.text, run) for t in expansion]
@@ -538,7 +563,9 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
         sizes = [np.sqrt((side**2).sum(-1)) for side in (q, k)]
         f = sizes[0][..., :, None] * sizes[1][..., None, :]
         made_f = made[0][..., :, None] * sizes[1][..., None, :] + sizes[0][..., :, None] * made[1][..., None, :]
-        f = model.score_scale.get(head, 1.0) * np.maximum(f, made_f * int(layer[1:]) / 16)
+        d_head, d_model = w[f"W_Q_{head}"].shape
+        steps = int(layer[1:]) + (d_head <= 4 or d_model >= 16 * d_head)
+        f = model.score_scale.get(head, 1.0) * np.maximum(f, made_f * steps / 16)
     unit = float(np.finfo(run.dtype).eps) / 2
     bound = np.broadcast_to(16 * unit * (sum(np.abs(v) for v in values) + f), reference(target, run).shape)
     found = closure(expansion, run)

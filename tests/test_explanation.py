@@ -197,7 +197,9 @@ def test_error_and_bound_are_those_of_the_entry_with_the_largest_ratio(name: str
         q, k = (read @ w[f"W_{m}_{head}"].T.astype(float) + w.get(f"b_{m}_{head}", 0) for m in "QK")
         lengths = [np.sqrt((v**2).sum(-1)) for v in (q, k)]
         f = found.model.score_scale[head] * lengths[0][..., :, None] * lengths[1][..., None, :]
-        f = np.maximum(f, found.model.score_scale[head] * made_of(rows, lengths, w, head) * int(head[1]) / 16)
+        d_head, d_model = w[f"W_Q_{head}"].shape
+        steps = int(head[1]) + (d_head <= 4 or d_model >= 16 * d_head)
+        f = np.maximum(f, found.model.score_scale[head] * made_of(rows, lengths, w, head) * steps / 16)
         size = np.abs(mine.score_values[head]).sum(axis=0) + f
         moved = move(size)
         scores = {**run.scores, head: run.scores[head] + moved}
@@ -205,7 +207,7 @@ def test_error_and_bound_are_those_of_the_entry_with_the_largest_ratio(name: str
 
 
 def made_of(x: Any, lengths: list[Any], w: Any, head: str) -> Any:
-    """``|x_i||W_Q||k_j| + |q_i||x_j||W_K|``, which counts for each layer before."""
+    """``|x_i||W_Q||k_j| + |q_i||x_j||W_K|``, which counts for each layer before, and once more for small heads."""
     q, k = lengths
     w_q, w_k = (np.sqrt((w[f"W_{m}_{head}"].astype(float) ** 2).sum()) for m in "QK")
     return x[..., :, None] * w_q * k[..., None, :] + q[..., :, None] * x[..., None, :] * w_k
