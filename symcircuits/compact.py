@@ -2,7 +2,8 @@
 
 With ``W_U = Q T`` (Q with orthonormal columns, T square) a term ``Y W_U^T`` has the Frobenius norm of ``Y T^T``, which
 has ``d_model`` columns and not ``d_vocab_out``. So the terms are evaluated with T in the place of ``W_U``, and with one
-more row for each token whose logit is asked for. Source: own derivation (orthonormal columns keep lengths).
+more row for each token whose logit is asked for. With a bias ``[W_U b_U] = Q [T b]``, so that sums of terms with that
+of ``b_U`` among them keep their norms too. Source: own derivation (orthonormal columns keep lengths).
 """
 
 from __future__ import annotations
@@ -23,36 +24,40 @@ _BLOCK = 2**27  # numbers of an unembedding that are decomposed at a time
 class Compact:
     """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read.
 
-    ``triangle``: T, which is the same for every run of a model, and may be given for the next.
+    ``triangle``: T, and b as its last column where there is a bias; the same for every run of a model, and may be given
+    for the next.
     """
 
     def __init__(self, values: Values, tokens: Sequence[int], triangle: Array | None = None) -> None:
         arrays, dtype = values.run.arrays, values.run.dtype
         w_u = arrays["W_U"]
-        self.triangle = _triangle(w_u) if triangle is None else triangle
-        self.width = len(self.triangle)
-        self.matrices = {"W_U": np.vstack([self.triangle, w_u[list(tokens)]]).astype(dtype)}
-        if "b_U" in arrays:  # the same row for every token: its length in one entry, and the entries of the tokens
-            b_u = np.asarray(arrays["b_U"], np.float64)
-            row = np.zeros(self.width + len(tokens))
-            row[0], row[self.width :] = np.linalg.norm(b_u), b_u[list(tokens)]
-            self.matrices["b_U"] = row[:, None].astype(dtype)
+        biased = "b_U" in arrays
+        self.triangle = _triangle(w_u, arrays["b_U"] if biased else None) if triangle is None else triangle
+        self.width, chosen = len(self.triangle), list(tokens)
+        self.matrices = {"W_U": np.vstack([self.triangle[:, : w_u.shape[1]], w_u[chosen]]).astype(dtype)}
+        if biased:
+            self.matrices["b_U"] = np.concatenate([self.triangle[:, -1], arrays["b_U"][chosen]])[:, None].astype(dtype)
 
     def read(self, values: Array) -> tuple[Array, Array]:
         """Of values ``[..., width + tokens]``: what has the norms of the terms, and the chosen entries."""
         return values[..., : self.width], values[..., self.width :]
 
 
-def _triangle(matrix: Array) -> Array:
+def _triangle(matrix: Array, column: Array | None = None) -> Array:
     """The triangle of its QR decomposition, in float64; of a large one block by block, without a copy of all.
 
     ``[T; B] = Q' T'`` and ``T^T T`` is that of the rows before, so ``T'^T T'`` is that of all rows so far.
+    ``column``: one more column of it.
     """
-    rows, columns = matrix.shape
+    rows, columns = matrix.shape[0], matrix.shape[1] + (column is not None)
     each, triangle = max(4 * columns, _BLOCK // columns), np.zeros((0, columns))
     for start in range(0, rows, each):
-        block = np.asarray(matrix[start : start + each], np.float64)
-        triangle = np.asarray(np.linalg.qr(np.vstack([triangle, block]), mode="r"))
+        part, before = matrix[start : start + each], len(triangle)
+        block = np.empty((before + len(part), columns))
+        block[:before], block[before:, : matrix.shape[1]] = triangle, part
+        if column is not None:
+            block[before:, -1] = column[start : start + each]
+        triangle = np.asarray(np.linalg.qr(block, mode="r"))
     return triangle
 
 
@@ -70,4 +75,5 @@ def compact(values: Values, tokens: Sequence[int], triangle: Array | None = None
     if values.expansion.target != "logits":
         return None
     rows, columns = values.run.arrays["W_U"].shape
-    return Compact(values, tokens, triangle) if rows > columns + len(tokens) else None
+    small = columns + ("b_U" in values.run.arrays) + len(tokens)
+    return Compact(values, tokens, triangle) if rows > small else None

@@ -149,6 +149,20 @@ def test_heads_of_a_large_vocabulary_are_measured_without_it() -> None:
         check(part, "difference", [sums[0][-1, 5] - sums[0][-1, 7]])
 
 
+def test_sums_with_the_bias_of_a_large_vocabulary_have_their_norms() -> None:
+    """``b_U`` is no term of its own there: it stands in one sum with terms that are not orthogonal to it."""
+    arch = sc.attention_only((2, 2), biases=["b_U"])
+    model = sc.random_model(arch, d_vocab=40, d_model=6, d_head=3, seed=1)
+    prompts = [[1, 2, 3], [4, 30]]
+    found, runs = sc.explain_many(model, prompts), [model.run(p) for p in prompts]
+    values = [sc.evaluate(sc.logits(arch), run) for run in runs]
+    check(found.whole, "norm", [float(np.linalg.norm(run.logits)) for run in runs])
+    for order, part in found.totals["order"].items():
+        check(part, "norm", [float(np.linalg.norm(v.by_order()[order])) for v in values])
+    for composition, part in found.totals["composition"].items():
+        check(part, "norm", [float(np.linalg.norm(v.by_composition()[composition])) for v in values])
+
+
 # -------------------------------------------------------------------------------------------- the chosen logit
 def test_one_choice_for_all_and_the_prompts_own() -> None:
     prompts: list[Any] = [

@@ -700,7 +700,12 @@ def test_sizes_without_the_vocabulary(arch: sc.Architecture, token: int) -> None
     blocks = (block for _, found in values.blocks(small.matrices) for block in found)
     for whole, block in zip(values, blocks, strict=True):
         same, entries = small.read(block)
-        assert same.shape[-1] == 5
+        assert same.shape[-1] == 5 + ("b_U" in arch.biases)
+        assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same), rtol=1e-12)
+        assert np.allclose(entries, whole[..., [token, 3]], rtol=1e-12, atol=1e-12)
+    sums = Values(values.expansion, values.run, small.matrices).by_order()  # b_U among other terms
+    for order, whole in values.by_order().items():
+        same, entries = small.read(sums[order])
         assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same), rtol=1e-12)
         assert np.allclose(entries, whole[..., [token, 3]], rtol=1e-12, atol=1e-12)
 
@@ -710,13 +715,16 @@ def test_a_large_unembedding_is_decomposed_in_blocks(rows: int, columns: int, bl
     matrix = np.random.default_rng(rows).normal(size=(rows, columns)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("symcircuits.compact._BLOCK", block)
-        triangle = _triangle(matrix)
+        found = _triangle(matrix), _triangle(matrix[:, :-1], matrix[:, -1])  # the last column apart: a bias
     wide = matrix.astype(np.float64)
-    assert triangle.shape == (min(rows, columns), columns)
-    assert np.allclose(triangle.T @ triangle, wide.T @ wide, rtol=1e-12, atol=1e-12)
+    for triangle in found:
+        assert triangle.shape == (min(rows, columns), columns)
+        assert np.allclose(triangle.T @ triangle, wide.T @ wide, rtol=1e-12, atol=1e-12)
 
 
 def test_a_small_vocabulary_is_left_as_it_is() -> None:
     run = random_model(sc.attention_only((1,)), d_model=5, d_vocab=6).run([1])
     assert compact(evaluate(sc.logits(run.model.architecture), run), [0]) is None
     assert compact(evaluate(sc.stream(run.model.architecture), run), []) is None
+    run = random_model(sc.attention_only((1,), biases=["b_U"]), d_model=5, d_vocab=7).run([1])
+    assert compact(evaluate(sc.logits(run.model.architecture), run), [0]) is None  # the bias counts as a column

@@ -209,6 +209,7 @@ def test_terms_are_those_multiplied_out_by_hand(case: tuple[Run, str, list[Part]
         check_unfrozen(term.word, run.model.architecture)
     assert not expected
     assert terms.counts_by_degree() == dict(sorted(Counter(p.degree for p in parts).items()))
+    assert terms.max_degree == max(p.degree for p in parts)
     for degree, total in values.by_degree().items():
         assert close(total, sum(p.value for p in parts if p.degree == degree))
 
