@@ -287,10 +287,10 @@ def form(word: Word, notation: Notation) -> Form | None:
 
     A product it is without weights behind its source (``X1``, ``A 1``), and where it has no source at all.
     """
-    if not notation.tensors or not _of_tokens(word.factors[0].row.space.kind):
+    if not notation.tensors or not of_tokens(word.factors[0].row.space.kind):
         return None
     factors = word.factors
-    outside = [i for i, f in enumerate(factors) if not _of_tokens(f.col.space.kind)]
+    outside = [i for i, f in enumerate(factors) if not of_tokens(f.col.space.kind)]
     if not outside:
         return None
     start, end = outside[0], outside[-1] + 1
@@ -300,7 +300,7 @@ def form(word: Word, notation: Notation) -> Form | None:
     return Form((left, fuse(transpose(middle))), (factors[start],)) if middle else None
 
 
-def _of_tokens(kind: str) -> bool:
+def of_tokens(kind: str) -> bool:
     """Whether a space has a dimension for each token."""
     return "context" in kind
 
@@ -326,6 +326,8 @@ _LATEX = _Signs(
     factor_latex, scale_latex, r"\,", r"\,", r" \otimes ", r"\bigl(", r"\bigr)", r"\,", r",\; ", r"\mathrm{Id}",
     (r"\left(", r"\odot ", r"\right)", r"^{\mathsf{T}}"),
 )  # fmt: skip
+
+SIGNS: Final = {"text": _TEXT, "latex": _LATEX}
 
 
 def _entrywise(factor: Factor, notation: Notation, signs: _Signs) -> str:

@@ -130,6 +130,10 @@ class Paths:
             tails.append(here)
         return tails[::-1]
 
+    def tails(self, layer: int, left: int) -> BitCounts:
+        """How many ways (by bits) there are to choose ``left`` heads in the layers from ``layer`` on."""
+        return self._tails[layer].get(left, {})
+
     def _mass(self, order: int, bits: int, starts: BitCounts, layer: int, left: int, weights: Weights) -> int:
         """Weight of all paths that go on from here: ``left`` more heads in the layers from ``layer`` on."""
         return sum(

@@ -1,0 +1,219 @@
+"""Terms in blocks are the terms of the expansion: the same, in the same order, from any number on, printed alike."""
+
+import importlib
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+from strategies import cases, selections, term_count
+
+import symcircuits as sc
+from symcircuits.architecture import transformer
+from symcircuits.expansion import Expansion
+from symcircuits.path_tables import smallest_type
+from symcircuits.term_blocks import COMPOSITIONS, TermBlock
+
+blocks_module = importlib.import_module("symcircuits.term_blocks")
+tables_module = importlib.import_module("symcircuits.path_tables")
+bulk_module = importlib.import_module("symcircuits.bulk")
+
+
+def drawn(data: DataObject, max_terms: int) -> Expansion:
+    """Any target of any architecture, under up to three conditions."""
+    arch, target = data.draw(cases(max_terms=max_terms))
+    expansion = sc.expand(arch, target)
+    for chosen in data.draw(st.lists(selections(arch, target), max_size=3)):
+        expansion = chosen.select(expansion)
+    return expansion
+
+
+def held_to_terms(block: TermBlock, terms: list[sc.Term], first: int) -> None:
+    """Every array of a block against the terms that it should hold."""
+    sources = [s.name for s in block.expansion.sources]
+    assert block.numbers.tolist() == list(range(first, first + len(terms)))
+    for i, term in enumerate(terms):
+        assert block[i] == term
+        assert tuple(int(o[i]) for o in block.orders) == term.orders
+        assert int(block.order[i]) == term.order
+        assert COMPOSITIONS[block.composition[i]] == term.composition
+        for side, path in enumerate(term.paths):
+            assert sources[block.sources[side][i]] == path.source.name
+            chosen = {layer: n for layer, n in enumerate(block.heads[side][i].tolist()) if n >= 0}
+            assert chosen == {h.layer: h.number for h in path.heads}
+
+
+@given(st.data())
+def test_blocks_are_the_terms_in_order(data: DataObject) -> None:
+    expansion = drawn(data, 400)
+    size = data.draw(st.integers(1, 500))
+    first = 0
+    for block in sc.blocks(expansion, size):
+        held_to_terms(block, expansion[first : first + size], first)
+        first += len(block)
+    assert first == expansion.count
+    found = [t for block in sc.blocks(expansion, size) for t in block]
+    assert found == list(expansion)
+
+
+@given(st.data())
+def test_blocks_with_small_tables_are_the_same(data: DataObject) -> None:
+    """Tables, and the key paths that are held at once, of any size: what depends on them is speed alone."""
+    expansion = drawn(data, 300)
+    start = data.draw(st.integers(0, expansion.count))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables_module, "MAX_ROWS", data.draw(st.integers(1, 20)))
+        patch.setattr(tables_module, "MAX_BYTES", data.draw(st.sampled_from([0, 1 << 20])))
+        patch.setattr(blocks_module, "MAX_KEYS", data.draw(st.integers(0, 5)))
+        patch.setattr(blocks_module, "MAX_KEY_SETS", data.draw(st.integers(1, 3)))
+        patch.setattr(blocks_module, "FEW", data.draw(st.sampled_from([1, 3, 64])))
+        found = [t for block in sc.blocks(expansion, 13, start) for t in block]
+    assert found == list(expansion)[start:]
+
+
+@given(st.data())
+def test_ranges_join(data: DataObject) -> None:
+    expansion = drawn(data, 2000)
+    cuts = sorted(data.draw(st.lists(st.integers(0, expansion.count), max_size=4)))
+    size = data.draw(st.integers(1, 200))
+    whole = [b.numbers for b in sc.blocks(expansion, size)]
+    parts = [
+        b for a, z in itertools.pairwise([0, *cuts, expansion.count]) for b in sc.blocks(expansion, size, a, z)
+    ]  # fmt: skip
+    assert [n for b in parts for n in b.numbers.tolist()] == [n for b in whole for n in b.tolist()]
+    for side in range(len(expansion.sides)):
+        found = [row for b in parts for row in zip(b.heads[side].tolist(), b.sources[side].tolist(), strict=True)]
+        expected = [
+            row for b in sc.blocks(expansion, 10**6)
+            for row in zip(b.heads[side].tolist(), b.sources[side].tolist(), strict=True)
+        ]  # fmt: skip
+        assert found == expected
+
+
+@given(st.data(), st.sampled_from(["row", "paper", "transformerlens"]), st.sampled_from([None, {"A": "Omega"}]))
+def test_blocks_are_printed_as_terms_are(data: DataObject, notation: str, symbols: dict[str, str] | None) -> None:
+    expansion = drawn(data, 250).written(notation, symbols)
+    size = data.draw(st.integers(1, 300))
+    labels, texts, latex = list[str](), list[str](), list[str]()
+    for block in sc.blocks(expansion, size):
+        labels += block.labels()
+        texts += block.texts()
+        latex += block.latex()
+    assert labels == [t.label for t in expansion]
+    assert texts == [t.text for t in expansion]
+    assert latex == [t.latex() for t in expansion]
+
+
+def test_another_notation_may_be_asked_for() -> None:
+    expansion = sc.scores(sc.attention_only((2, 1)), "L1H0")
+    block = next(sc.blocks(expansion))
+    assert block.texts("paper") == [t.written("paper").text for t in expansion]
+    assert block.latex("transformerlens") == [t.written("transformerlens").latex() for t in expansion]
+    with pytest.raises(ValueError, match="notation must be one of"):
+        block.texts("mine")
+
+
+def test_strings_of_many_layers_and_codes_beyond_int64(monkeypatch: pytest.MonkeyPatch) -> None:
+    expansion = sc.scores(sc.transformer((3,) * 40, biases=["b_V", "b_K"]), "L39H1")
+    start = expansion.count // 3
+    block = next(sc.blocks(expansion, 20, start))
+    terms = [expansion[i] for i in range(start, start + 20)]
+    assert block.labels() == [t.label for t in terms]
+    assert block.texts() == [t.text for t in terms]
+    assert block.numbers.dtype == object
+    assert block.numbers.tolist() == list(range(start, start + 20))
+    monkeypatch.setattr(bulk_module, "REMEMBERED", 0)
+    small = sc.scores(sc.attention_only((2, 2)), "L1H0")
+    assert [s for b in sc.blocks(small, 2) for s in b.texts()] == [t.text for t in small]
+
+
+@pytest.mark.parametrize("heads", [(1,) * 150, (0, 0, 7), (130, 2), (33_000,)], ids=["deep", "empty", "int16", "int32"])
+def test_unusual_shapes(heads: tuple[int, ...]) -> None:
+    expansion = sc.logits(sc.attention_only(heads))
+    for start in (0, expansion.count // 2, expansion.count - 3)[:: 1 if max(heads) < 200 else 2]:
+        block = next(sc.blocks(expansion, 3, start))
+        assert list(block) == [expansion[i] for i in range(start, start + 3)]
+        assert block.labels() == [expansion[i].label for i in range(start, start + 3)]
+    assert block.heads[0].dtype == smallest_type(max(heads) - 1)
+
+
+def test_a_selection_that_is_one_in_billions_is_found_at_once() -> None:
+    expansion = sc.logits(sc.attention_only((12,) * 12))
+    for layer in range(11):
+        expansion = expansion.through(f"L{layer}H{layer}")
+    (block,) = sc.blocks(expansion)
+    assert len(block) == expansion.count == 13
+    assert block.labels() == [t.label for t in expansion]
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    expansion = sc.logits(sc.attention_only((2, 2)))
+    assert list(sc.blocks(expansion.order(7))) == []
+    assert list(sc.blocks(expansion, start=9)) == list(sc.blocks(expansion, start=10**9)) == []
+    assert list(sc.blocks(expansion, start=3, stop=2)) == []
+    assert sc.census(expansion.order(7)).count == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"size": 0}, "size must be a whole number, 1 or more, not 0"),
+        ({"size": 2.5}, "size must be a whole number"),
+        ({"start": -1}, "start must be a whole number, 0 or more, not -1"),
+        ({"stop": True}, "stop must be a whole number"),
+    ],
+)
+def test_wrong_numbers_are_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        sc.blocks(sc.logits(sc.attention_only((2,))), **options)  # type: ignore[arg-type]
+
+
+def test_what_is_no_expansion_is_refused() -> None:
+    with pytest.raises(TypeError, match="blocks are made of an Expansion"):
+        sc.blocks(sc.attention_only((2,)))  # type: ignore[arg-type]
+
+
+def test_arrays_are_read_only() -> None:
+    for block in sc.blocks(sc.scores(sc.attention_only((2, 2)), "L1H0"), 4):
+        for array in (*block.heads, *block.sources, *block.orders, block.composition):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+
+
+@given(st.data())
+def test_census_is_what_is_counted(data: DataObject) -> None:
+    expansion = drawn(data, None if data.draw(st.booleans()) else 3000)
+    if expansion.count > 200_000:
+        expansion = expansion.order(0, 1)
+    found = sc.census(expansion)
+    assert found.count == expansion.count
+    assert found.by_order() == expansion.counts_by_order()
+    assert found.by_composition() == expansion.counts_by_composition()
+    assert found.by_orders == expansion.counts_by_orders()
+    middle = expansion.count // 2
+    assert sc.census(expansion, 0, middle) + sc.census(expansion, middle) == found
+
+
+def test_census_counts_what_is_there() -> None:
+    """It looks at the heads: a block that lacks a term, or has another in its place, is counted otherwise."""
+    expansion = sc.scores(transformer((2, 2)), "L1H0")
+    (block,) = sc.blocks(expansion)
+    assert block.census().by_orders == expansion.counts_by_orders()
+    less = TermBlock(
+        expansion, 0, tuple(h[1:] for h in block.heads), tuple(s[1:] for s in block.sources),
+        tuple(o[1:] for o in block.orders), block.composition[1:],
+    )  # fmt: skip
+    assert less.census() != block.census()
+    heads = np.array(block.heads[0])
+    heads[0, 0] = 1
+    other = TermBlock(expansion, 0, (heads, block.heads[1]), block.sources, block.orders, block.composition)
+    assert other.census() != block.census()
+    assert "9 terms" in repr(block.census())
+
+
+def test_the_oracle_counts_the_same() -> None:
+    arch = transformer((3, 3, 3), positions="standard", biases=True, norm="LN", mlps=True)
+    for target in ("logits", "scores:L2H1"):
+        assert sum(map(len, sc.blocks(sc.expand(arch, target)))) == term_count(arch, target)
