@@ -41,6 +41,7 @@ _HOME = {
     "blocks": "term_blocks",
     "census": "term_blocks",
     "TermBlock": "term_blocks",
+    "export_terms": "term_export",
     "verify": "verification",
     "derive": "derivation",
     "theorem": "derivation",

@@ -8,37 +8,50 @@ printed is what ``Term.label``, ``Term.text`` and ``Term.latex()`` print; tests 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from symcircuits.algebra import Factor, fuse, transpose
 from symcircuits.architecture import Head
+from symcircuits.expansion import Expansion
 from symcircuits.notation import SIGNS, Notation, of_tokens
 from symcircuits.programs import Program, Readout, Source, rotation
 
-__all__ = ["labels", "printed"]
+__all__ = ["Side", "Split", "joined", "labels", "printed"]
 
 SEGMENT = 1 << 12  # strings of consecutive layers that are listed
+FEW_KEYS = 8  # terms of one query path from which on it pays to join them
 REMEMBERED = 1 << 14  # paths of a side whose strings are kept
 
 
 def labels(block: Any) -> list[str]:
     """The label of each term."""
-    return _printer(block.expansion.readout, _names(block), None, "label").print(block)
+    return _printer(block.expansion, None, "label").print(block)
 
 
 def printed(block: Any, notation: Notation, style: str) -> list[str]:
     """Each term in a notation, as ``text`` or ``latex``."""
-    return _printer(block.expansion.readout, _names(block), notation, style).print(block)
+    return _printer(block.expansion, notation, style).print(block)
 
 
-def _names(block: Any) -> tuple[str, ...]:
-    return tuple(s.name for s in block.expansion.sources)
+def joined(block: Any, notation: Notation | None, style: str, between: bytes, escape: Callable[[str], str]) -> bytes:
+    """What :func:`printed` gives (without notation: :func:`labels`), in UTF-8, with something between two of them.
+
+    ``escape`` is applied to each, or to parts of which it consists: it must not matter to which.
+    """
+    return _printer(block.expansion, notation, style).joined(block, between, escape)
 
 
-@lru_cache(maxsize=4)
-def _printer(readout: Readout, names: tuple[str, ...], notation: Notation | None, style: str) -> _Printer:
-    sides = [_Side(program, names) for program in readout.sides]
+def _printer(expansion: Expansion, notation: Notation | None, style: str) -> _Printer:
+    found = expansion.printers.get((notation, style))
+    if found is None:
+        names = tuple(s.name for s in expansion.sources)
+        found = expansion.printers[notation, style] = _made(expansion.readout, names, notation, style)
+    printer: _Printer = found
+    return printer
+
+
+def _made(readout: Readout, names: tuple[str, ...], notation: Notation | None, style: str) -> _Printer:
+    sides = [Side(program, names) for program in readout.sides]
     if notation is None:
         return _Labels(sides)
     word = _Words(readout, notation, style)
@@ -48,7 +61,7 @@ def _printer(readout: Readout, names: tuple[str, ...], notation: Notation | None
 
 
 # ----------------------------------------------------------------------------------------- paths as codes
-class _Split(NamedTuple):
+class Split(NamedTuple):
     """A source taken apart: what stands before and behind it there, and what is read from all paths behind heads."""
 
     source: Source
@@ -59,7 +72,7 @@ class _Split(NamedTuple):
     outer_right: tuple[Factor, ...]
 
 
-def _split(program: Program, source: Source) -> _Split:
+def _split(program: Program, source: Source) -> Split:
     entry = next(i for i, layer in enumerate(program) if source in layer.sources)
     left, right, outer_left, outer_right = source.left, source.right, tuple[Factor, ...](), tuple[Factor, ...]()
     after = program[entry + 1 :]
@@ -71,10 +84,10 @@ def _split(program: Program, source: Source) -> _Split:
                 outer_left, outer_right = b.left + outer_left, outer_right + b.right
                 if any(c.head is not None for later in after[i:] for c in later.branches):
                     raise ValueError("a readout before a layer of heads cannot be printed in blocks")
-    return _Split(source, left, source.core, right, outer_left, outer_right)
+    return Split(source, left, source.core, right, outer_left, outer_right)
 
 
-class _Side:
+class Side:
     """The paths of one side as codes: of the source (with the head inside which it enters), and of layers."""
 
     def __init__(self, program: Program, names: tuple[str, ...]) -> None:
@@ -114,28 +127,35 @@ class _Side:
             found[-1] = range(found[-1].start, layer + 1)
         return found
 
-    def codes(self, heads: Any, sources: Any, all_heads: bool) -> list[Any]:
-        """The place in ``splits`` and the code in each segment of paths; without the head that a source enters in."""
+    def columns(self, heads: Any, sources: Any, all_heads: bool) -> tuple[Any, list[Any]]:
+        """The place in ``splits`` of each path, and its heads by layer, without that in which a source enters."""
         import numpy as np
 
         start = self._alone[sources]
         inside = np.flatnonzero(start < 0)
-        columns = list(heads.T)
-        if inside.size:
-            first = (heads[inside] >= 0).argmax(1)
-            number = heads[inside, first]
-            wide = 1 + max(map(max, filter(None, self.numbers)))
-            key = (sources[inside].astype(np.int64) * len(self.numbers) + first) * wide + number
-            keys, back = np.unique(key, return_inverse=True)
-            known = [
-                self._within[k // wide // len(self.numbers), Head(k // wide % len(self.numbers), k % wide)]
-                for k in map(int, keys)
-            ]
-            start[inside] = np.array(known)[back]
-            if not all_heads:
-                trimmed = np.array(heads)
-                trimmed[inside, first] = -1
-                columns = list(trimmed.T)
+        if not inside.size:
+            return start, list(heads.T)
+        first = (heads[inside] >= 0).argmax(1)
+        number = heads[inside, first]
+        wide = 1 + max(map(max, filter(None, self.numbers)))
+        key = (sources[inside].astype(np.int64) * len(self.numbers) + first) * wide + number
+        keys, back = np.unique(key, return_inverse=True)
+        known = [
+            self._within[k // wide // len(self.numbers), Head(k // wide % len(self.numbers), k % wide)]
+            for k in map(int, keys)
+        ]
+        start[inside] = np.array(known)[back]
+        if all_heads:
+            return start, list(heads.T)
+        trimmed = np.array(heads)
+        trimmed[inside, first] = -1
+        return start, list(trimmed.T)
+
+    def codes(self, heads: Any, sources: Any, all_heads: bool) -> list[Any]:
+        """The place in ``splits`` and the code in each segment of paths; without the head that a source enters in."""
+        import numpy as np
+
+        start, columns = self.columns(heads, sources, all_heads)
         found = [start]
         for segment in self.segments:
             code = np.zeros(len(start), np.int64)
@@ -165,7 +185,7 @@ class _Side:
         return size
 
     def strand(
-        self, core: Callable[[_Split], str], before: Callable[[Head], str], after: Callable[[Head], str]
+        self, core: Callable[[Split], str], before: Callable[[Head], str], after: Callable[[Head], str]
     ) -> _Strand:
         """A part of what is printed of each path: strings of its source, of its heads before and behind that."""
         parts = []
@@ -233,10 +253,11 @@ class _Printer:
     """Prints blocks; ``_one`` and ``_weave`` are what the printers differ in."""
 
     all_heads = False
+    concatenates = True  # what is printed is that of the query path, then that of the key path
 
-    def __init__(self, sides: list[_Side], words: _Words | None = None) -> None:
+    def __init__(self, sides: list[Side], words: _Words | None = None) -> None:
         self.sides = sides
-        self.known: list[dict[int, Any]] = [{} for _ in sides]
+        self.known: list[dict[Any, dict[int, Any]]] = [{} for _ in sides]
         if words is not None:
             self.words = words
         self.prepare()
@@ -246,29 +267,53 @@ class _Printer:
 
     def print(self, block: Any) -> list[str]:
         """The strings of a block, term by term."""
-        codes = [
-            side.codes(heads, sources, self.all_heads)
-            for side, heads, sources in zip(self.sides, block.heads, block.sources, strict=True)
-        ]
+        codes = self._codes(block)
         if len(codes) == 1:
             return self.strings(0, [c.tolist() for c in codes[0]])
         kinds = self.kinds(codes[1][0])
-        sides = [self._remembered(i, [*c, kinds] if i == 0 else c, kinds if i == 0 else 0) for i, c in enumerate(codes)]
-        return self.weave(*sides)
+        return self.weave(self._remembered(0, [*codes[0], kinds], kinds), self._remembered(1, codes[1], 0))
+
+    def joined(self, block: Any, between: bytes, escape: Callable[[str], str]) -> bytes:
+        """The strings of a block with something between them; those of one query path are put together in one go."""
+        import numpy as np
+
+        if self.concatenates and len(self.sides) == 2:
+            query, key = self._codes(block)
+            kinds = self.kinds(key[0])
+            query.append(kinds)
+            starts = 1 + np.flatnonzero(np.logical_or.reduce([c[1:] != c[:-1] for c in query]))
+            starts = np.concatenate([[0], starts])
+            if len(starts) * FEW_KEYS < len(kinds):
+                keys = self._remembered(1, key, 0, lambda s: escape(s).encode(), escape)
+                ends = [*starts[1:].tolist(), len(kinds)]
+                strings = [escape(s).encode() for s in self.strings(0, [c[starts].tolist() for c in query])]
+                return between.join([
+                    s + (between + s).join(keys[a:b]) for s, a, b in zip(strings, starts.tolist(), ends, strict=True)
+                ])  # fmt: skip
+        return between.join([escape(s).encode() for s in self.print(block)])
+
+    def _codes(self, block: Any) -> list[list[Any]]:
+        return [
+            side.codes(heads, sources, self.all_heads)
+            for side, heads, sources in zip(self.sides, block.heads, block.sources, strict=True)
+        ]
 
     def kinds(self, starts: Any) -> Any:
         """For each term, in which way its two sides meet."""
         return starts * 0
 
-    def _remembered(self, side: int, codes: list[Any], kinds: Any) -> list[Any]:
-        """The strings of each term's path on a side, those of each path made once."""
+    def _remembered(
+        self, side: int, codes: list[Any], kinds: Any, form: Callable[[Any], Any] | None = None, name: Any = None
+    ) -> list[Any]:
+        """The strings of each term's path on a side, in a form with that name; those of each path are made once."""
         joined = self.sides[side].joined(codes[: 1 + len(self.sides[side].segments)])
         if joined is None:
-            return self.strings(side, [c.tolist() for c in codes])
+            found = self.strings(side, [c.tolist() for c in codes])
+            return found if form is None else list(map(form, found))
         import numpy as np
 
         key = joined * self.count + kinds
-        known = self.known[side]
+        known = self.known[side].setdefault(name, {})
         if len(known) > REMEMBERED:
             known.clear()
         keys = key.tolist()
@@ -277,7 +322,8 @@ class _Printer:
             wanted = np.fromiter(new, np.int64)
             order = np.argsort(key, kind="stable")
             rows = order[np.searchsorted(key, wanted, sorter=order)]
-            known.update(zip(wanted.tolist(), self.strings(side, [c[rows].tolist() for c in codes]), strict=True))
+            strings = self.strings(side, [c[rows].tolist() for c in codes])
+            known.update(zip(wanted.tolist(), strings if form is None else map(form, strings), strict=True))
         return list(map(known.__getitem__, keys))
 
     count = 1  # ways in which two sides meet
@@ -375,7 +421,7 @@ class _TwoWords(_Printer):
         self.starts = [w.front + w.first(s.outer_left) for s in q.splits]
         self._meetings(lambda s: s.outer_right)
 
-    def _meetings(self, what: Callable[[_Split], Any]) -> None:
+    def _meetings(self, what: Callable[[Split], Any]) -> None:
         """The ways in which key paths meet query paths, and what stands between for each of the latter's sources."""
         import numpy as np
 
@@ -384,7 +430,7 @@ class _TwoWords(_Printer):
         self.way = np.array([met.index(what(s)) for s in self.sides[1].splits])
         self.between = [[self.meeting(s, way) for way in met] for s in self.sides[0].splits]
 
-    def meeting(self, query: _Split, way: Any) -> str:
+    def meeting(self, query: Split, way: Any) -> str:
         """What stands between the two sides."""
         middle = self.words.product(query.outer_right + self.words.turned + transpose(way))
         joint = self.words.signs.joint
@@ -403,6 +449,8 @@ class _TwoWords(_Printer):
 
 class _TwoForms(_TwoWords):
     """A pair of paths as a map of its sources, ``(A_q (x) A_k (x) W)(x, y)``."""
+
+    concatenates = False
 
     def prepare(self) -> None:
         (q, k), w = self.sides, self.words
@@ -425,7 +473,7 @@ class _TwoForms(_TwoWords):
         self.source = [[w.product((_at_source(s.left + s.core)[1],)) for s in side.splits] for side in (q, k)]
         self._meetings(lambda s: s.outer_right)
 
-    def meeting(self, query: _Split, way: Any) -> str:
+    def meeting(self, query: Split, way: Any) -> str:
         return self.words.first(query.outer_right + self.words.turned + transpose(way))
 
     def strings(self, side: int, codes: list[list[int]]) -> list[Any]:

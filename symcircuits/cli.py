@@ -1,7 +1,7 @@
-"""The command line: ``symcircuits derive | verify | count | check | explain | book | demo``.
+"""The command line: ``symcircuits derive | verify | count | terms | check | explain | book | demo``.
 
-Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool. Results on standard output,
-progress and notes on standard error. Everything heavy is imported by the command that needs it.
+Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool, 3 a budget ended the work. Results on
+standard output, progress and notes on standard error. Everything heavy is imported by the command that needs it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ __all__ = ["main"]
 
 _HELP = {
     "count": "count the terms of an expansion, exactly",
+    "terms": "write the terms of an expansion to a table, however many: CSV, JSON lines, Arrow, Parquet",
     "derive": "write a derivation, every step checked, as LaTeX, text or JSON",
     "verify": "check expansions against SymPy, over a prime field, and on a softmax model",
     "check": "check a formula: is it right, and if not, which mistake is it",
@@ -233,6 +234,49 @@ def _add_count(commands: Any) -> None:
     _json_option(parser)
 
 
+def _terms(options: argparse.Namespace) -> int:
+    from symcircuits.term_command import terms
+
+    return terms(options)
+
+
+def _add_terms(commands: Any) -> None:
+    parser = _command(
+        commands, "terms", _terms,
+        "  symcircuits terms --heads 12,12 -o terms.csv\n"
+        "  symcircuits terms --heads 12,12,12 --target scores:L2H0 --composition K --columns heads -o k.parquet\n"
+        "  symcircuits terms MODEL --through L0H2 --columns label,latex -o terms.jsonl --timeout 60\n"
+        "  symcircuits terms MODEL --through L0H2 --columns label,latex -o terms.jsonl --resume",
+    )  # fmt: skip
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a model whose terms they are, instead of --heads")
+    _architecture_options(parser, required=False)
+    parser.add_argument("--target", metavar="T", help="logits (default), stream or scores:L1H0")
+    parser.add_argument("--order", metavar="0,1", help="terms of these orders only")
+    parser.add_argument("--composition", metavar="K,QK", help="terms of these types only")
+    parser.add_argument(
+        "--through", action="append", default=[], metavar="L0H1", help="terms through it; may be repeated"
+    )
+    parser.add_argument(
+        "--from-source", action="append", default=[], metavar="embed", help="terms that start from it; may be repeated"
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the file: .csv, .jsonl, .arrow or .parquet"
+    )
+    parser.add_argument(
+        "--columns", metavar="A,B",
+        help="of number, order, orders, composition, sources, heads, label, text, latex (default number,order,"
+        "composition,label,text)",
+    )  # fmt: skip
+    parser.add_argument("--start", type=int, default=0, metavar="N", help="the number of the first term (default 0)")
+    parser.add_argument("--stop", type=int, metavar="N", help="the number behind the last term (default: all)")
+    parser.add_argument("--resume", action="store_true", help="go on where an interrupted export of this file was left")
+    parser.add_argument("--max-terms", type=int, metavar="N", help="stop after so many terms")
+    parser.add_argument("--max-memory", type=float, metavar="MB", help="megabytes, beyond Python and imports")
+    parser.add_argument("--timeout", type=float, metavar="S", help="stop after so many seconds")
+    _notation_options(parser)
+    _json_option(parser)
+
+
 def _add_derive(commands: Any) -> None:
     parser = _command(
         commands, "derive", does.derive,
@@ -378,6 +422,7 @@ _ADD: dict[str, Callable[[Any], None]] = {
     "derive": _add_derive,
     "verify": _add_verify,
     "count": _add_count,
+    "terms": _add_terms,
     "check": _add_check,
     "explain": _add_explain,
     "book": _add_book,

@@ -54,6 +54,7 @@ class Expansion:
 
     def __init__(self, target: Readout, clauses: tuple[Clause, ...] = (), notation: Notation = ROW) -> None:
         self.readout, self.clauses, self.notation = target, clauses, notation
+        self.printers: dict[Any, Any] = {}  # what is remembered to print its terms in bulk
         self._features = [c for c in clauses if c.kind in ("through", "from_source")]
 
     @property

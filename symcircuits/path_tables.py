@@ -18,7 +18,7 @@ from symcircuits.walk import Mark
 __all__ = ["Chunk", "PathTables", "Table", "smallest_type"]
 
 MAX_ROWS = 1 << 15  # of one table
-MAX_BYTES = 1 << 25  # of all tables kept
+MAX_BYTES = 1 << 24  # of all tables kept
 
 
 class State(NamedTuple):
@@ -139,10 +139,14 @@ class PathTables:
             if not self.paths.passable[i]:
                 return
 
+    def forget(self) -> None:
+        """Let go of the tables; they are made again when they are needed."""
+        self._kept.clear()
+        self._bytes = 0
+
     def _table(self, state: State) -> Table:
         if self._bytes > MAX_BYTES:
-            self._kept.clear()
-            self._bytes = 0
+            self.forget()
         stack = [state]
         while stack:
             top = stack[-1]

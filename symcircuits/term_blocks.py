@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -15,7 +15,7 @@ from symcircuits.paths import Path
 from symcircuits.terms import Term, readout_notation
 from symcircuits.walk import Mark
 
-__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "census"]
+__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "census", "whole"]
 
 COMPOSITIONS: Final = ("none", "V", "Q", "K", "QK")  # by code
 BLOCK = 1 << 16
@@ -99,6 +99,15 @@ class TermBlock:
         from symcircuits.bulk import printed
 
         return printed(self, self._notation(notation), "latex")
+
+    def joined(self, what: str, between: bytes = b"\n", escape: Callable[[str], str] = str) -> bytes:
+        """All of ``label``, ``text`` or ``latex`` in UTF-8, with something between two: faster than one by one.
+
+        ``escape`` is applied to parts of them, so it must treat every character by itself.
+        """
+        from symcircuits.bulk import joined
+
+        return joined(self, None if what == "label" else self.expansion.notation, what, between, escape)
 
     def _notation(self, notation: str | Notation | None) -> Notation:
         return self.expansion.notation if notation is None else readout_notation(self.expansion.readout, notation)
@@ -196,12 +205,13 @@ def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | 
     """
     if not isinstance(expansion, Expansion):
         raise TypeError(f"blocks are made of an Expansion (see logits, scores, stream), not of {expansion!r}")
-    size = _whole("size", size, 1)
-    start, stop = _whole("start", start, 0), expansion.count if stop is None else _whole("stop", stop, 0)
+    size = whole("size", size, 1)
+    start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
     return _blocks(expansion, size, start, min(stop, expansion.count))
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def whole(name: str, value: Any, least: int) -> int:
+    """The value as a whole number; ValueError where it is none, or less than the least."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
         raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
     return int(value.__index__())
@@ -391,5 +401,6 @@ class _Maker:
             chunk.fill(heads[:, to], sources[to], 0, len(chunk))
             orders[to] = chunk.order
             at += len(chunk)
+        tables.forget()
         times = -(-(n + self.size) // n)
         return _Keys(n, *(np.tile(a, times)[..., : n + self.size] for a in (heads, sources, orders)))

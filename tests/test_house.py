@@ -44,6 +44,10 @@ LAYERS = (
     "path_tables",
     "bulk",
     "term_blocks",
+    "packed",  # words as integers, multiplied out
+    "parts",  # files that grow and can be taken up
+    "term_rows",
+    "term_export",
     "lexing",
     "reading",
     "matching",
@@ -85,6 +89,7 @@ LAYERS = (
     "attaching",  # readouts and sources as options
     "many",  # what explain --prompts does
     "commands",
+    "term_command",
     "cli",
     "__main__",
 )

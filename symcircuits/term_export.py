@@ -1,0 +1,238 @@
+"""Terms written to a file, however many: streamed, resumable, whole or not there.
+
+Rows go to ``FILE.part``; beside it ``FILE.part.json`` says of what they are and how many bytes hold how many whole
+rows, with a checksum. What stands behind those bytes after a fault is cut off when the work is taken up, so no row is
+lost or doubled. When all are there the file gets its name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from symcircuits.expansion import Expansion
+from symcircuits.files import check_writable
+from symcircuits.notation import amount, many
+from symcircuits.parts import Part, readable_size
+from symcircuits.term_blocks import BLOCK, blocks, whole
+from symcircuits.term_rows import DEFAULT, FORMATS, Rows, columns_of, rows_of
+
+__all__ = ["Exported", "export_terms"]
+
+MOST = 10**13  # rows
+MEMORY: Final = 160 << 20  # bytes beyond the interpreter and what it imports
+FIXED: Final = 48 << 20  # of these, tables and strings of paths
+FEWEST = 64  # terms of a block
+CHECKPOINT = 1.0  # seconds between two notes of what is whole
+SAMPLED = 17  # terms by which the size of a file is estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of an export: so many of ``total`` rows are whole; ``stopped`` names the budget that ended it.
+
+    >>> Exported(Path("terms.csv"), 1000, 4096, 51234, "max_terms").complete
+    False
+    """
+
+    path: Path
+    rows: int
+    total: int
+    size: int
+    stopped: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the file is there, with every row."""
+        return not self.stopped
+
+    def text(self) -> str:
+        """What became of it, in a sentence."""
+        if self.complete:
+            return f"wrote {self.path}: {amount(self.rows, 'term')}, {readable_size(self.size)}"
+        return (
+            f"{self.stopped} reached: {self.rows:,} of {amount(self.total, 'term')} are whole in {self.path}.part; "
+            "the same again with resume goes on"
+        )
+
+
+def export_terms(
+    expansion: Expansion,
+    path: str | Path,
+    columns: Sequence[str] = DEFAULT,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    resume: bool = False,
+    max_terms: int | None = None,
+    max_memory: int | None = None,
+    timeout: float | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Exported:
+    """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
+
+    ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex. ``resume`` takes up
+    an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory beyond the interpreter
+    and imports, seconds; where one is reached, what is whole is kept and the result says so. Raises OverflowError from
+    10^13 rows on, OSError where the disk has not enough room or is full, ValueError on anything else that cannot be,
+    all before the work where that can be known. Arrow and Parquet take pyarrow (extra ``arrow``).
+
+    >>> import tempfile, symcircuits as sc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     scores = sc.scores(sc.attention_only((1, 1)), "L1H0")
+    ...     found = export_terms(scores, folder + "/terms.csv", ["number", "label"])
+    ...     print(found.path.read_text(), end="")
+    number,label
+    0,"embed | embed"
+    1,"embed | embed -> L0H0"
+    2,"embed -> L0H0 | embed"
+    3,"embed -> L0H0 | embed -> L0H0"
+    """
+    started = time.monotonic()
+    if not isinstance(expansion, Expansion):
+        raise TypeError(f"what is exported is an Expansion (see logits, scores, stream), not {expansion!r}")
+    start = whole("start", start, 0)
+    end = expansion.count if stop is None else min(whole("stop", stop, 0), expansion.count)
+    total = max(end - start, 0)
+    limit = total if max_terms is None else whole("max_terms", max_terms, 0)
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"timeout must be seconds, 0 or more, not {timeout!r}")
+    form = _format(path)
+    what = _described(expansion, form, tuple(columns), start, start + total)
+    rows = rows_of(form, columns_of(expansion, tuple(columns)), json.dumps(what))
+    part = Part(Path(path), what)
+    try:
+        with part.opened(resume, rows.header()) as state:
+            planned = min(limit, total - state.rows)
+            if planned >= MOST:
+                raise OverflowError(
+                    f"{many(planned)} terms are too many to write, at a row each: choose some (order, through, ...), "
+                    "a range, or a limit"
+                )
+            width = _width(expansion, rows, start, start + total)
+            room = int(width * planned)
+            part.needs(room if rows.is_the_file else 2 * room + state.size)
+            size = _block_size(max_memory, width)
+            job = _Job(expansion, rows, part, _Budget(started, timeout, planned), progress or _silent, total)
+            stopped = job.write(start, start + state.rows + planned, size) or job.finish()
+    except KeyboardInterrupt as fault:
+        fault.add_note(f"{part.state.rows:,} of {amount(total, 'term')} are whole; the same again with resume goes on")
+        raise
+    return Exported(Path(path), part.state.rows, total, part.size, stopped)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+class _Budget:
+    """Whether time is up, and which budget it is that ends the work."""
+
+    def __init__(self, started: float, timeout: float | None, terms: int) -> None:
+        self.until = None if timeout is None else started + timeout
+        self.timeout, self.terms = timeout, terms
+
+    @property
+    def late(self) -> str:
+        """The name of the time budget, if it is used up."""
+        return f"timeout ({self.timeout:g} s)" if self.until is not None and time.monotonic() >= self.until else ""
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+class _Job:
+    """The work itself: blocks to bytes to the part, then the file."""
+
+    def __init__(
+        self, expansion: Expansion, rows: Rows, part: Part, budget: _Budget, progress: Any, total: int
+    ) -> None:
+        self.expansion, self.rows, self.part = expansion, rows, part
+        self.budget, self.progress, self.total = budget, progress, total
+
+    def write(self, start: int, end: int, size: int) -> str:
+        """Write the terms that are not whole yet; the name of the budget that ended it, if one did."""
+        noted = time.monotonic()
+        if self.budget.until is not None:
+            size = min(size, BLOCK >> 3)  # so that time is looked at often
+        for block in blocks(self.expansion, size, start + self.part.state.rows, end):
+            if self.budget.late:
+                break
+            self.part.add(self.rows.rows(block), len(block))
+            self.progress("writing terms", self.part.state.rows, self.total)
+            if time.monotonic() - noted > CHECKPOINT:
+                self.part.note()
+                noted = time.monotonic()
+        self.part.note()
+        if self.part.state.rows == self.total:
+            return ""
+        return self.budget.late or f"max_terms ({self.budget.terms:,})"
+
+    def finish(self) -> str:
+        """Give the file its name, made of the part where it is not the part itself."""
+
+        def note(done: int) -> None:
+            self.progress("making the file", done, self.total)
+            if self.budget.late:
+                raise _OutOfTime
+
+        try:
+            self.part.finish(lambda part, target: self.rows.assemble(part, target, note))
+        except _OutOfTime:
+            return self.budget.late
+        return ""
+
+
+def _format(path: str | Path) -> str:
+    check_writable(path)
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        raise OSError(f"cannot write {target}: it is no ordinary file, and an export is renamed into its place")
+    form = target.suffix.lstrip(".").lower()
+    if form not in FORMATS:
+        raise ValueError(f"{target.name}: the ending says the format; write .{', .'.join(FORMATS)}")
+    return form
+
+
+def _described(expansion: Expansion, form: str, columns: tuple[str, ...], start: int, stop: int) -> dict[str, Any]:
+    """What is exported, as plain data: all that decides what stands in the file."""
+    from dataclasses import fields
+
+    arch = expansion.architecture
+    described = {f.name: _plain(getattr(arch, f.name)) for f in fields(arch)}
+    return {
+        "schema": "symcircuits.terms/1", "architecture": described, "target": expansion.target,
+        "conditions": sorted(map(str, expansion.clauses)), "notation": expansion.notation.json(),
+        "format": form, "columns": list(columns), "start": start, "stop": stop,
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else list(value) if isinstance(value, tuple) else value
+
+
+def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
+    """Bytes of a row, by terms at even distances; rounded up by a tenth."""
+    count = min(SAMPLED, stop - start)
+    if not count:
+        return 0.0
+    at = [start + (stop - start - 1) * i // max(count - 1, 1) for i in range(count)]
+    return 1.1 * sum(rows.width(next(blocks(expansion, 1, i))) for i in at) / count
+
+
+def _block_size(max_memory: int | None, width: float) -> int:
+    """Terms of a block that fit in memory: a row as strings, joined, and encoded."""
+    budget = MEMORY if max_memory is None else whole("max_memory", max_memory, 1)
+    row = 4 * width + 400
+    size = int((budget - FIXED) // row)
+    if size < FEWEST:
+        least = FIXED + int(FEWEST * row)
+        raise ValueError(
+            f"max_memory {readable_size(budget)} is not enough: this export takes at least {readable_size(least)}"
+        )
+    return min(size, BLOCK)

@@ -1,0 +1,235 @@
+"""Blocks of terms as rows of a table: CSV, JSON lines, and Arrow record batches.
+
+Each format is bytes that are added at the end of a file, block by block, so that a file cut off after any block can be
+taken up there. CSV is RFC 4180 with a newline: a header, strings of formulas and labels in quotes. Arrow batches are
+those of its stream format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from symcircuits.expansion import Expansion
+from symcircuits.path_tables import smallest_type
+from symcircuits.term_blocks import COMPOSITIONS, TermBlock
+
+__all__ = ["COLUMNS", "DEFAULT", "FORMATS", "Column", "Rows", "columns_of", "rows_of"]
+
+COLUMNS: Final = ("number", "order", "orders", "composition", "sources", "heads", "label", "text", "latex")
+DEFAULT: Final = ("number", "order", "composition", "label", "text")
+FORMATS: Final = ("csv", "jsonl", "arrow", "parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: ``kind`` is ``integer``, ``word`` (nothing in it needs quotes) or ``string``."""
+
+    name: str
+    kind: str
+    values: Callable[[TermBlock], Any]
+    largest: int = 0
+
+
+def columns_of(expansion: Expansion, chosen: Sequence[str] = DEFAULT) -> list[Column]:
+    """The columns of that name; ValueError on names that there are not.
+
+    ``orders``, ``sources`` and ``heads`` (one for each layer, -1 where it is skipped) are several columns, of scores
+    with ``query_`` and ``key_`` before their names.
+    """
+    for name in chosen:
+        if name not in COLUMNS:
+            raise ValueError(f"there is no column {name!r}; the columns are {', '.join(COLUMNS)}")
+        if list(chosen).count(name) > 1:
+            raise ValueError(f"the column {name} is asked for twice")
+    if not chosen:
+        raise ValueError(f"a table needs columns; they are {', '.join(COLUMNS)}")
+    return [column for name in chosen for column in _columns(expansion, name)]
+
+
+def _columns(expansion: Expansion, name: str) -> Iterator[Column]:
+    sides = ("query_", "key_") if len(expansion.sides) == 2 else ("",)
+    if name == "number":
+        yield Column(name, "integer", lambda b: b.numbers, expansion.count)
+    elif name == "order":
+        yield Column(name, "integer", lambda b: b.order, 2 * expansion.architecture.n_layers)
+    elif name == "composition":
+        yield Column(name, "word", lambda b: list(map(COMPOSITIONS.__getitem__, b.composition.tolist())))
+    elif name in ("label", "text", "latex"):
+        method = {"label": "labels", "text": "texts", "latex": "latex"}[name]
+        yield Column(name, "string", lambda b: getattr(b, method)())
+    else:
+        for i, side in enumerate(sides):
+            yield from _of_side(expansion, name, i, side)
+
+
+def _of_side(expansion: Expansion, name: str, i: int, side: str) -> Iterator[Column]:
+    if name == "orders":
+        yield Column(f"{side}order", "integer", lambda b: b.orders[i], expansion.architecture.n_layers)
+    elif name == "sources":
+        names = [s.name for s in expansion.sources]
+        yield Column(f"{side}source", "word", lambda b: list(map(names.__getitem__, b.sources[i].tolist())))
+    else:
+        for layer, n in enumerate(expansion.architecture.heads):
+            if any(h.layer == layer for heads in expansion.sides[i].layer_heads for h in heads[:1]):
+                yield Column(f"{side}L{layer}", "integer", lambda b, at=layer: b.heads[i][:, at], n)  # type: ignore[misc]
+
+
+class Rows(Protocol):
+    """How blocks become bytes, and those bytes a file; ``is_the_file``: they are it as they stand."""
+
+    is_the_file: bool
+
+    def header(self) -> bytes:
+        """What stands at the beginning."""
+
+    def rows(self, block: TermBlock) -> bytes:
+        """A block."""
+
+    def width(self, block: TermBlock) -> float:
+        """Bytes of a row, on average."""
+
+    def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
+        """Make the file of the bytes, where it is not those bytes already; whether it was made."""
+
+
+def rows_of(form: str, columns: list[Column], about: str) -> Rows:
+    """The format of that name; ``about`` stands in the metadata of Arrow and Parquet files.
+
+    Raises ValueError where there is no such format, or pyarrow is needed and not installed.
+    """
+    if form == "csv":
+        return _Csv(columns)
+    if form == "jsonl":
+        return _JsonLines(columns)
+    if form in FORMATS:
+        return _Arrow(columns, about, form)
+    raise ValueError(f"there is no format {form!r}; the formats are {', '.join(FORMATS)}")
+
+
+def _doubled(text: str) -> str:
+    return text.replace('"', '""')
+
+
+def _escaped(text: str) -> str:
+    from json.encoder import encode_basestring
+
+    return encode_basestring(text)[1:-1]
+
+
+class _Csv:
+    is_the_file = True
+
+    def __init__(self, columns: list[Column]) -> None:
+        self.columns = columns
+
+    def header(self) -> bytes:
+        return (",".join(c.name for c in self.columns) + "\n").encode()
+
+    def rows(self, block: TermBlock) -> bytes:
+        if len(self.columns) == 1 and self.columns[0].kind == "string":
+            return b'"' + block.joined(self.columns[0].name, b'"\n"', _doubled) + b'"\n'
+        fields = [self._fields(c, c.values(block)) for c in self.columns]
+        lines = fields[0] if len(fields) == 1 else map(",".join, zip(*fields, strict=True))
+        return ("\n".join(lines) + "\n").encode()
+
+    def _fields(self, column: Column, values: Any) -> Iterable[str]:
+        if column.kind == "integer":
+            return map(str, values.tolist())
+        if column.kind == "word":
+            return list(values)
+        if any('"' in s for s in values):
+            values = map(_doubled, values)
+        return [f'"{s}"' for s in values]
+
+    def width(self, block: TermBlock) -> float:
+        return len(self.rows(block)) / len(block)
+
+    def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
+        return False
+
+
+class _JsonLines(_Csv):
+    def header(self) -> bytes:
+        return b""
+
+    def rows(self, block: TermBlock) -> bytes:
+        if len(self.columns) == 1 and self.columns[0].kind == "string":
+            name = self.columns[0].name
+            opens, closes = f'{{"{name}": "'.encode(), b'"}\n'
+            return opens + block.joined(name, closes + opens, _escaped) + closes
+        fields = [self._fields(c, c.values(block)) for c in self.columns]
+        return "".join(f"{{{', '.join(row)}}}\n" for row in zip(*fields, strict=True)).encode()
+
+    def _fields(self, column: Column, values: Any) -> Iterable[str]:
+        from json.encoder import encode_basestring
+
+        if column.kind == "integer":
+            return [f'"{column.name}": {n}' for n in values.tolist()]
+        return [f'"{column.name}": {s}' for s in map(encode_basestring, values)]
+
+
+class _Arrow:
+    """Record batches one after the other; in the end an Arrow file or a Parquet file is made of them."""
+
+    is_the_file = False
+
+    def __init__(self, columns: list[Column], about: str, form: str) -> None:
+        try:
+            import pyarrow as pa
+        except ImportError as fault:
+            raise ValueError(
+                f"a {form} file takes pyarrow, which is not installed (pip install 'symcircuits[arrow]'); "
+                f"csv and jsonl need nothing: {fault}"
+            ) from None
+        self.columns, self.form, self.pa = columns, form, pa
+        fields = [pa.field(c.name, self._type(c), nullable=False) for c in columns]
+        self.schema = pa.schema(fields, metadata={"symcircuits": about})
+
+    def _type(self, column: Column) -> Any:
+        import numpy as np
+
+        if column.kind != "integer":
+            return self.pa.string()
+        if column.largest > np.iinfo(np.int64).max:
+            return self.pa.string()  # no integer type holds them
+        return self.pa.int64() if column.name == "number" else self.pa.from_numpy_dtype(smallest_type(column.largest))
+
+    def header(self) -> bytes:
+        return bytes(self.schema.serialize())
+
+    def rows(self, block: TermBlock) -> bytes:
+        return bytes(self._batch(block).serialize())
+
+    def width(self, block: TermBlock) -> float:
+        return float(self._batch(block).nbytes / len(block))
+
+    def _batch(self, block: TermBlock) -> Any:
+        arrays = [self._array(c, c.values(block)) for c in self.columns]
+        return self.pa.record_batch(arrays, schema=self.schema)
+
+    def _array(self, column: Column, values: Any) -> Any:
+        kind = self._type(column)
+        if column.kind == "integer":
+            values = (
+                list(map(str, values.tolist())) if kind == self.pa.string() else values.astype(kind.to_pandas_dtype())
+            )
+        return self.pa.array(values, kind)
+
+    def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
+        done = 0
+        with self.pa.OSFile(str(part)) as source, self._writer(target) as writer:
+            for batch in self.pa.ipc.open_stream(source):
+                writer.write_batch(batch)
+                done += batch.num_rows
+                note(done)
+        return True
+
+    def _writer(self, target: Path) -> Any:
+        if self.form == "arrow":
+            return self.pa.ipc.new_file(str(target), self.schema)
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(str(target), self.schema, compression="zstd")
