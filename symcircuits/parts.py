@@ -196,7 +196,8 @@ class Part:
         free = shutil.disk_usage(self.target.parent).free
         if size > free - _SPARE:
             raise OSError(
-                f"cannot write {self.path}: about {readable_size(size)} are needed, and {readable_size(free)} are free"
+                f"cannot write {self.path}: about {readable_size(size)} are needed, and {readable_size(free)} are "
+                f"free, of which {readable_size(_SPARE)} are left"
             )
 
     # ----------------------------------------------------------------------------------------------- the end

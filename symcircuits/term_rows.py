@@ -185,6 +185,7 @@ class _Arrow:
                 f"csv and jsonl need nothing: {fault}"
             ) from None
         self.columns, self.form, self.pa = columns, form, pa
+        self.pool = {"memory_pool": pa.system_memory_pool()}  # which gives back what is free
         fields = [pa.field(c.name, self._type(c), nullable=False) for c in columns]
         self.schema = pa.schema(fields, metadata={"symcircuits": about})
 
@@ -201,7 +202,7 @@ class _Arrow:
         return bytes(self.schema.serialize())
 
     def rows(self, block: TermBlock) -> bytes:
-        return bytes(self._batch(block).serialize())
+        return bytes(self._batch(block).serialize(**self.pool))
 
     def width(self, block: TermBlock) -> float:
         return float(self._batch(block).nbytes / len(block))
@@ -216,12 +217,12 @@ class _Arrow:
             values = (
                 list(map(str, values.tolist())) if kind == self.pa.string() else values.astype(kind.to_pandas_dtype())
             )
-        return self.pa.array(values, kind)
+        return self.pa.array(values, kind, **self.pool)
 
     def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
         done = 0
         with self.pa.OSFile(str(part)) as source, self._writer(target) as writer:
-            for batch in self.pa.ipc.open_stream(source):
+            for batch in self.pa.ipc.open_stream(source, **self.pool):
                 writer.write_batch(batch)
                 done += batch.num_rows
                 note(done)
@@ -232,4 +233,4 @@ class _Arrow:
             return self.pa.ipc.new_file(str(target), self.schema)
         import pyarrow.parquet as pq
 
-        return pq.ParquetWriter(str(target), self.schema, compression="zstd")
+        return pq.ParquetWriter(str(target), self.schema, compression="zstd", **self.pool)

@@ -1,0 +1,576 @@
+"""Exports hold every term once, whatever happens on the way; what cannot be is refused before the work."""
+
+import csv
+import errno
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+from strategies import cases, selections
+
+import symcircuits as sc
+from symcircuits.cli import main
+from symcircuits.expansion import Expansion
+from symcircuits.parts import Part, readable_size
+from symcircuits.term_export import Exported, export_terms
+from symcircuits.term_rows import COLUMNS, columns_of
+from symcircuits.zoo import path as model_path
+
+ROOT = Path(__file__).parent.parent
+export_module = importlib.import_module("symcircuits.term_export")
+FORMATS = ["csv", "jsonl", "arrow", "parquet"]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small blocks, each noted."""
+    monkeypatch.setattr(export_module, "BLOCK", 100)
+    monkeypatch.setattr(export_module, "CHECKPOINT", -1.0)
+
+
+def scores() -> Expansion:
+    return sc.scores(sc.transformer((3, 3, 2), positions="standard", biases=["b_V", "b_K"]), "L2H1")
+
+
+def needs(form: str) -> None:
+    if form in ("arrow", "parquet"):
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed: Arrow and Parquet are not tested")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, by libraries that know nothing of us."""
+    form = path.suffix[1:]
+    if form == "csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            return [
+                {k: int(v) if v.lstrip("-").isdigit() else v for k, v in row.items()} for row in csv.DictReader(file)
+            ]
+    if form == "jsonl":
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    if form == "arrow":
+        import pyarrow as pa
+
+        with pa.OSFile(str(path)) as source:
+            rows: list[dict[str, Any]] = pa.ipc.open_file(source).read_all().to_pylist()
+            return rows
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(str(path)).to_pylist()
+    return rows
+
+
+def expected(expansion: Expansion, number: int) -> dict[str, Any]:
+    """A row, from the term itself."""
+    term = expansion[number]
+    row = {"number": number, "order": term.order, "composition": term.composition, "label": term.label}
+    row |= {"text": term.text, "latex": term.latex()}
+    for i, side in enumerate(("query_", "key_") if len(term.paths) == 2 else ("",)):
+        row |= {f"{side}order": term.orders[i], f"{side}source": term.sources[i]}
+        below = term.readout.head.layer if term.readout.head is not None else term.readout.architecture.n_layers
+        for layer in range(below):
+            if term.readout.architecture.heads[layer]:
+                row[f"{side}L{layer}"] = next((h.number for h in term.heads[i] if h.layer == layer), -1)
+    return row
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_column_of_every_term(tmp_path_factory: pytest.TempPathFactory, form: str) -> None:
+    needs(form)
+
+    @given(st.data())
+    def check(data: DataObject) -> None:
+        arch, target = data.draw(cases(max_terms=150))
+        expansion = sc.expand(arch, target)
+        for chosen in data.draw(st.lists(selections(arch, target), max_size=2)):
+            expansion = chosen.select(expansion)
+        expansion = expansion.written(data.draw(st.sampled_from(["row", "paper"])), {"X0": 'x"0', "A": "α\\"})
+        columns = [c for c in COLUMNS if c not in ("order", "orders")]
+        columns += [data.draw(st.sampled_from(["order", "orders"]))]
+        start = data.draw(st.integers(0, expansion.count))
+        file = tmp_path_factory.mktemp("terms") / f"terms.{form}"
+        found = sc.export_terms(expansion, file, columns, start=start)
+        assert found.complete
+        assert found.rows == expansion.count - start
+        assert found.size == file.stat().st_size
+        names = [c.name for c in columns_of(expansion, columns)]
+        rows = [{n: row[n] for n in names} for row in (expected(expansion, i) for i in range(start, expansion.count))]
+        assert read(file) == rows
+
+    check()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("column", ["label", "text", "latex"])
+def test_one_column_alone(tmp_path: Path, form: str, column: str) -> None:
+    """Written by another way, whole runs of terms at once."""
+    needs(form)
+    for notation in ("row", "paper"):
+        expansion = sc.scores(sc.transformer((2, 2, 1), "standard", ["b_V", "b_K"]), "L2H0").written(
+            notation, {"A": 'a"\\b'}
+        )
+        sc.export_terms(expansion, tmp_path / f"a.{form}", [column])
+        assert read(tmp_path / f"a.{form}") == [
+            {column: expected(expansion, i)[column]} for i in range(expansion.count)
+        ]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_numbers_beyond_int64(tmp_path: Path, form: str) -> None:
+    needs(form)
+    deep = sc.scores(sc.attention_only((12,) * 12), "L11H3")
+    start = 10**24
+    sc.export_terms(deep, tmp_path / f"a.{form}", ["number", "label"], start=start, stop=start + 3)
+    rows = read(tmp_path / f"a.{form}")
+    assert [int(r["number"]) for r in rows] == [start, start + 1, start + 2]
+    assert [r["label"] for r in rows] == [deep[start + i].label for i in range(3)]
+
+
+# --------------------------------------------------------------------------- interrupted, and taken up again
+class Stop(BaseException):
+    """What ends the work from outside."""
+
+
+def interrupt_at(rows: int, fault: BaseException) -> Any:
+    def step(what: str, done: int, total: int) -> None:
+        if done >= rows and what == "writing terms":
+            raise fault
+
+    return step
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, Stop, MemoryError])
+def test_what_was_interrupted_is_taken_up(tmp_path: Path, form: str, fault: type[BaseException]) -> None:
+    needs(form)
+    expansion, file, whole = scores(), tmp_path / f"a.{form}", tmp_path / f"whole.{form}"
+    sc.export_terms(expansion, whole)
+    for rows in (1, 1000, 1500, 10**9):
+        if rows == 10**9:
+            assert sc.export_terms(expansion, file, resume=True).complete
+            break
+        with pytest.raises(fault) as seen:
+            export_terms(expansion, file, resume=True, progress=interrupt_at(rows, fault()))
+        if fault is KeyboardInterrupt:
+            assert "the same again with resume goes on" in seen.value.__notes__[0]
+        assert not file.exists()
+        kept = json.loads((tmp_path / f"a.{form}.part.json").read_text())
+        assert kept["rows"] >= min(rows, 100)
+    assert read(file) == read(whole)
+    assert form in ("arrow", "parquet") or file.read_bytes() == whole.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([file.name, whole.name])
+
+
+KILLED = """
+import importlib, os, signal, sys
+import symcircuits as sc
+module = importlib.import_module("symcircuits.term_export")
+module.BLOCK, module.CHECKPOINT = 100, float(sys.argv[3])
+def step(what, done, total):
+    if done >= int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+scores = sc.scores(sc.transformer((3, 3, 2), positions="standard", biases=["b_V", "b_K"]), "L2H1")
+sc.export_terms(scores, sys.argv[1], resume=True, progress=step)
+"""
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("checkpoint", ["-1", "1000"], ids=["noted", "not noted"])
+def test_a_process_is_killed(tmp_path: Path, form: str, checkpoint: str) -> None:
+    needs(form)
+    expansion, file = scores(), tmp_path / f"a.{form}"
+    command = [sys.executable, "-c", KILLED, str(file), "1200", checkpoint]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    kept = json.loads((tmp_path / f"a.{form}.part.json").read_text())
+    assert kept["rows"] == (1100 if checkpoint == "-1" else 0)
+    assert (tmp_path / f"a.{form}.part").stat().st_size > kept["size"]
+    sc.export_terms(expansion, file, resume=True)
+    sc.export_terms(expansion, tmp_path / f"whole.{form}")
+    assert read(file) == read(tmp_path / f"whole.{form}")
+    assert form in ("arrow", "parquet") or file.read_bytes() == (tmp_path / f"whole.{form}").read_bytes()
+
+
+def test_killed_when_all_is_written_but_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.csv"
+    with monkeypatch.context() as patch:
+        patch.setattr(Part, "finish", lambda self, assemble: (_ for _ in ()).throw(Stop()))
+        with pytest.raises(Stop):
+            sc.export_terms(scores(), file)
+    assert not file.exists()
+    assert sc.export_terms(scores(), file, resume=True).rows == scores().count
+    assert len(read(file)) == scores().count
+
+
+def left(folder: Path) -> Path:
+    """An interrupted export of 1,000 rows."""
+    file = folder / "a.csv"
+    assert not sc.export_terms(scores(), file, max_terms=1000).complete
+    return file
+
+
+def test_without_resume_nothing_is_overwritten(tmp_path: Path) -> None:
+    file = left(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"an interrupted export of .*a.csv is there: take it up with resume, or remove"
+    ):
+        sc.export_terms(scores(), file)
+
+
+CORRUPT: dict[str, Any] = {
+    "rows": lambda note: note | {"rows": 900},
+    "bytes": lambda note: note | {"size": note["size"] - 10},
+    "another check": lambda note: note | {"check": "0" * 64},
+    "no check": lambda note: {k: v for k, v in note.items() if k != "check"},
+    "no numbers": lambda note: note | {"crc": "x"},
+    "a list": lambda note: [note],
+}
+
+
+@pytest.mark.parametrize("corrupt", CORRUPT.values(), ids=CORRUPT)
+def test_a_corrupted_note_is_refused(tmp_path: Path, corrupt: Any) -> None:
+    file = left(tmp_path)
+    beside, part = tmp_path / "a.csv.part.json", tmp_path / "a.csv.part"
+    before = part.read_bytes()
+    beside.write_text(json.dumps(corrupt(json.loads(beside.read_text()))))
+    changed = beside.read_text()
+    with pytest.raises(
+        ValueError, match=r"a.csv.part.json cannot be believed: .* remove it and the part to begin anew"
+    ):
+        sc.export_terms(scores(), file, resume=True)
+    assert (part.read_bytes(), beside.read_text()) == (before, changed)
+
+
+def test_a_note_cut_off_is_refused(tmp_path: Path) -> None:
+    file = left(tmp_path)
+    beside = tmp_path / "a.csv.part.json"
+    beside.write_text(beside.read_text()[:40])
+    with pytest.raises(ValueError, match="it is not what an export writes"):
+        sc.export_terms(scores(), file, resume=True)
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut"])
+def test_a_damaged_part_is_refused(tmp_path: Path, damage: str) -> None:
+    file, part = left(tmp_path), tmp_path / "a.csv.part"
+    content = part.read_bytes()
+    part.write_bytes(content[:500] + b"X" + content[501:] if damage == "changed" else content[:-1])
+    note = (tmp_path / "a.csv.part.json").read_text()
+    with pytest.raises(ValueError, match=r"a.csv.part is damaged"):
+        sc.export_terms(scores(), file, resume=True)
+    assert (tmp_path / "a.csv.part.json").read_text() == note
+
+
+def test_what_stands_behind_the_whole_rows_is_cut_off(tmp_path: Path) -> None:
+    file = left(tmp_path)
+    with (tmp_path / "a.csv.part").open("ab") as part:
+        part.write(b'5000,2,QK,"half a li')
+    sc.export_terms(scores(), file, resume=True)
+    assert [r["number"] for r in read(file)] == list(range(scores().count))
+
+
+@pytest.mark.parametrize("gone", ["a.csv.part", "a.csv.part.json"])
+def test_half_of_an_interrupted_export_is_refused(tmp_path: Path, gone: str) -> None:
+    file = left(tmp_path)
+    (tmp_path / gone).unlink()
+    with pytest.raises(ValueError, match="gone"):
+        sc.export_terms(scores(), file, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda e, file: sc.export_terms(e.order(1, 2), file, resume=True), "conditions is"),
+        (lambda e, file: sc.export_terms(e.written("paper"), file, resume=True), "notation: name is 'row' there"),
+        (lambda e, file: sc.export_terms(e, file, ["label"], resume=True), "columns is"),
+        (lambda e, file: sc.export_terms(e, file, stop=1200, resume=True), "stop is 2256 there and 1200 here"),
+        (
+            lambda e, file: sc.export_terms(sc.scores(sc.attention_only((3, 3, 2)), "L2H1"), file, resume=True),
+            "architecture: positions is 'standard' there and None here",
+        ),
+    ],
+)
+def test_another_export_is_not_taken_up(tmp_path: Path, change: Any, words: str) -> None:
+    file = left(tmp_path)
+    with pytest.raises(ValueError, match=f"is of another export, and is not taken up: {words}"):
+        change(scores(), file)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+
+    def meddle(what: str, done: int, total: int) -> None:
+        with pytest.raises(OSError, match=r"another process is writing .*a.csv.part"):
+            sc.export_terms(scores(), file, resume=True)
+
+    assert sc.export_terms(scores(), file, progress=meddle).complete
+    assert len(read(file)) == scores().count
+
+
+# ------------------------------------------------------------------------------------------------- budgets
+def test_max_terms_holds(tmp_path: Path) -> None:
+    file, n = tmp_path / "a.csv", scores().count
+    found = sc.export_terms(scores(), file, max_terms=250)
+    assert (found.rows, found.total, found.stopped, found.complete) == (250, n, "max_terms (250)", False)
+    assert found.text().startswith(f"max_terms (250) reached: 250 of {n:,} terms are whole in {file}.part")
+    assert sc.export_terms(scores(), file, max_terms=250, resume=True).rows == 500
+    assert sc.export_terms(scores(), file, max_terms=0, resume=True).rows == 500
+    assert sc.export_terms(scores(), file, max_terms=n, resume=True).complete
+    assert [r["number"] for r in read(file)] == list(range(n))
+
+
+def test_timeout_holds(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    deep = sc.logits(sc.attention_only((12,) * 12)).order(3, 4)
+    found = sc.export_terms(deep, file, timeout=0.5)
+    assert found.stopped == "timeout (0.5 s)"
+    assert 0 < found.rows < deep.count
+    started = time.monotonic()
+    again = sc.export_terms(deep, file, timeout=0, resume=True)
+    assert again.rows == found.rows
+    assert time.monotonic() - started < 20
+
+
+def test_timeout_while_a_parquet_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("parquet")
+    file = tmp_path / "a.parquet"
+    monkeypatch.setattr(export_module._Budget, "late", property(lambda self: "timeout (1 s)" if self.finishing else ""))
+    monkeypatch.setattr(export_module._Budget, "finishing", False, raising=False)
+
+    def step(what: str, done: int, total: int) -> None:
+        if what == "making the file":
+            monkeypatch.setattr(export_module._Budget, "finishing", True)
+
+    found = sc.export_terms(scores(), file, progress=step)
+    assert (found.stopped, found.rows) == ("timeout (1 s)", scores().count)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.parquet.part", "a.parquet.part.json"]
+    monkeypatch.setattr(export_module._Budget, "finishing", False)
+    assert sc.export_terms(scores(), file, resume=True).complete
+    assert len(read(file)) == scores().count
+
+
+MEASURED = """
+import resource, sys
+import symcircuits as sc
+from symcircuits import bulk, term_export, term_rows, zoo
+import numpy
+if sys.argv[1].endswith("parquet"):
+    import pyarrow.parquet
+    pyarrow.array(["a"])  # imports pandas where that is there
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for expansion in (sc.scores(sc.attention_only((12,) * 12), "L11H0"), sc.scores(sc.attention_only((12,) * 4), "L3H0")):
+    term_export.export_terms(expansion, sys.argv[1], start=10**6, stop=10**6 + 150000, max_memory=int(sys.argv[2]))
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_memory_holds(tmp_path: Path, form: str) -> None:
+    needs(form)
+    budget = 80_000_000
+    command = [sys.executable, "-c", MEASURED, str(tmp_path / f"a.{form}"), str(budget)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < budget
+
+
+# ------------------------------------------------------------------------------ refused before the work starts
+DEEP = sc.logits(sc.attention_only((12,) * 12))
+
+
+@pytest.mark.parametrize(
+    ("expansion", "name", "options", "fault", "words"),
+    [
+        (DEEP, "a.csv", {}, OverflowError, "23,298,085,122,481 terms are too many to write"),
+        (DEEP.order(5, 6), "a.csv", {}, OSError, r"cannot write .*a.csv: about [\d.]+ [GT]B are needed, and .* free"),
+        (DEEP, "a.txt", {}, ValueError, "a.txt: the ending says the format; write .csv, .jsonl, .arrow, .parquet"),
+        (DEEP, "no/a.csv", {}, OSError, "the folder .*no does not exist"),
+        (DEEP, "a.csv", {"columns": ["name"]}, ValueError, "there is no column 'name'; the columns are number, order"),
+        (DEEP, "a.csv", {"columns": ["text", "text"]}, ValueError, "the column text is asked for twice"),
+        (DEEP, "a.csv", {"columns": []}, ValueError, "a table needs columns"),
+        (DEEP, "a.csv", {"max_terms": -1}, ValueError, "max_terms must be a whole number, 0 or more, not -1"),
+        (DEEP, "a.csv", {"timeout": -1}, ValueError, "timeout must be seconds"),
+        (DEEP, "a.csv", {"timeout": float("nan")}, ValueError, "timeout must be seconds"),
+        (DEEP, "a.csv", {"start": -1}, ValueError, "start must be a whole number"),
+        (
+            DEEP.order(1), "a.csv", {"max_memory": 10**6}, ValueError,
+            "max_memory 1.0 MB is not enough: this export takes at least",
+        ),
+        ("logits", "a.csv", {}, TypeError, "what is exported is an Expansion"),
+    ],
+)  # fmt: skip
+def test_refused(tmp_path: Path, expansion: Any, name: str, options: Any, fault: type[Exception], words: str) -> None:
+    with pytest.raises(fault, match=words):
+        sc.export_terms(expansion, tmp_path / name, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_terms_with_a_limit_are_not_refused(tmp_path: Path) -> None:
+    assert sc.export_terms(DEEP, tmp_path / "a.csv", max_terms=300).rows == 300
+
+
+def test_room_for_what_is_still_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.csv"
+    free = shutil._ntuple_diskusage(10**9, 10**9, 1_100_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: free)
+    with pytest.raises(OSError, match=r"about \d+\.\d kB are needed, and 1.1 MB are free, of which 1.0 MB are"):
+        sc.export_terms(scores(), file)
+    assert list(tmp_path.iterdir()) == []
+    assert sc.export_terms(scores(), file, stop=100).complete
+
+
+def test_folders_and_devices_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(OSError, match="it is a folder"):
+        sc.export_terms(scores(), tmp_path / "a.csv")
+    (tmp_path / "b.csv").symlink_to("/dev/null")
+    with pytest.raises(OSError, match="no ordinary file"):
+        sc.export_terms(scores(), tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        ValueError, match=r"takes pyarrow, which is not installed \(pip install 'symcircuits\[arrow\]'\)"
+    ):
+        sc.export_terms(scores(), tmp_path / f"a.{form}")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------- faults of disks
+def test_a_full_disk_is_said_and_what_is_whole_is_kept(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a disk that fills up."""
+    file = tmp_path / "a.csv"
+    program = f"""
+import resource, importlib
+import symcircuits as sc
+importlib.import_module("symcircuits.term_export").BLOCK = 100
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+scores = sc.scores(sc.transformer((3, 3, 2), positions="standard", biases=["b_V", "b_K"]), "L2H1")
+sc.export_terms(scores, {str(file)!r})
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(f"OSError: cannot write {file}.part: File too large; ")
+    assert said.endswith("rows are whole: make room, then the same again with resume goes on")
+    kept = json.loads((tmp_path / "a.csv.part.json").read_text())
+    assert kept["rows"] > 0
+    assert (tmp_path / "a.csv.part").stat().st_size == kept["size"] < 100_000
+    assert sc.export_terms(scores(), file, resume=True).complete
+    assert [r["number"] for r in read(file)] == list(range(scores().count))
+
+
+def test_no_space_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(file: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match=r"cannot write .*a.csv.part: No space left on device"):
+        sc.export_terms(scores(), tmp_path / "a.csv")
+
+
+def test_permissions_and_links_are_kept(tmp_path: Path) -> None:
+    real = tmp_path / "real.csv"
+    real.write_text("old")
+    real.chmod(0o640)
+    (tmp_path / "link.csv").symlink_to(real)
+    sc.export_terms(scores(), tmp_path / "link.csv", ["label"])
+    assert (tmp_path / "link.csv").is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert len(read(real)) == scores().count
+
+
+# ------------------------------------------------------------------------------------------- the command line
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "a.csv")
+    asked = ["terms", "--heads", "3,3,2", "--target", "scores:L2H0", "--through", "L1H0,L1H2", "--composition", "K,QK"]
+    asked += ["--order", "1,2,3", "--from-source", "embed", "--notation", "paper", "--symbol", "A=Omega", "-o", file]
+    assert main([*asked, "--columns", "number,text"]) == 0
+    said = capsys.readouterr()
+    expansion = sc.scores(sc.attention_only((3, 3, 2)), "L2H0").through(["L1H0", "L1H2"]).order(1, 2, 3)
+    expansion = expansion.where(["K", "QK"]).from_source("embed").written("paper", {"A": "Omega"})
+    assert said.out.startswith(f"wrote {file}: {expansion.count} terms, ")
+    assert [r["text"] for r in read(Path(file))] == [t.text for t in expansion]
+
+
+def test_the_command_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["terms", str(model_path()), "--target", "scores:L1H0", "-o", str(tmp_path / "a.jsonl"), "--json"]
+    assert main([*asked, "--max-terms", "7"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert said["schema"] == "symcircuits.export/1"
+    assert (said["complete"], said["rows"], said["total"], said["stopped"]) == (False, 7, 25, "max_terms (7)")
+    assert main(asked) == 2
+    assert "take it up with resume" in capsys.readouterr().err
+    assert main([*asked, "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)["complete"] is True
+    assert len(read(tmp_path / "a.jsonl")) == 25
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "give either --heads or a MODEL"),
+        (["--heads", "3", "MODEL"], "give either --heads or a MODEL"),
+        (["MODEL", "--biases"], "--biases goes with --heads"),
+        (["--heads", "12,12,12,12,12,12,12,12,12,12,12,12"], "terms are too many to write"),
+        (["--heads", "3", "--max-memory", "0"], "--max-memory is a number of megabytes, not 0"),
+        (["--heads", "3", "--max-memory", "1"], "is not enough: this export takes at least"),
+        (["--heads", "3", "--through", "L1H0"], "there is no head L1H0"),
+        (["--heads", "3", "--composition", "Q"], "'Q' is no composition type of logits"),
+        (["--heads", "3", "--order", "x"], "--order 'x': 'x' is not a whole number"),
+    ],
+)
+def test_the_command_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    given = [str(model_path()) if o == "MODEL" else o for o in options]
+    assert main(["terms", *given, "-o", str(tmp_path / "a.csv")]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("symcircuits terms: error: ")
+    assert words in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_terms_are_a_file_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["terms", "--heads", "3", "--order", "5", "-o", str(tmp_path / "a.csv")]) == 0
+    assert "0 terms meet these conditions" in capsys.readouterr().err
+    assert (tmp_path / "a.csv").read_text() == "number,order,composition,label,text\n"
+
+
+def test_control_c_leaves_what_can_be_taken_up(tmp_path: Path) -> None:
+    file, part = tmp_path / "a.csv", tmp_path / "a.csv.part"
+    asked = [sys.executable, "-m", "symcircuits", "terms", "--heads", "12,12,12,12", "--target", "scores:L3H0"]
+    asked += ["--columns", "number", "-o", str(file)]
+    process = subprocess.Popen(asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while (not part.exists() or part.stat().st_size < 10_000) and time.monotonic() < until:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "of 4,826,809 terms are whole; the same again with resume goes on\ninterrupted\n" in said
+    assert not file.exists()
+    subprocess.run([*asked, "--resume"], cwd=ROOT, check=True, capture_output=True, timeout=300)
+    with file.open() as lines:
+        assert next(lines) == "number\n"
+        numbers = 0
+        for numbers, line in enumerate(lines, 1):
+            assert int(line) == numbers - 1
+    assert numbers == 4_826_809
+
+
+def test_sizes_are_said() -> None:
+    assert [readable_size(n) for n in (0, 999, 1000, 10**13, 10**22)] == [
+        "0 bytes", "999 bytes", "1.0 kB", "10.0 TB", "10,000.0 EB",
+    ]  # fmt: skip
+    assert Exported(Path("a"), 1, 1, 1).text() == "wrote a: 1 term, 1 bytes"
