@@ -26,6 +26,8 @@ __all__ = ["Exported", "export_terms"]
 MOST = 10**13  # rows
 MEMORY: Final = 160 << 20  # bytes beyond the interpreter and what it imports
 FIXED: Final = 48 << 20  # of these, tables and strings of paths
+BUFFER: Final = 3 << 20  # bytes of a block's rows; fresh pages for larger ones cost more than making them
+KEPT: Final = 24 << 20
 FEWEST = 64  # terms of a block
 CHECKPOINT = 1.0  # seconds between two notes of what is whole
 SAMPLED = 17  # terms by which the size of a file is estimated
@@ -235,4 +237,7 @@ def _block_size(max_memory: int | None, width: float) -> int:
         raise ValueError(
             f"max_memory {readable_size(budget)} is not enough: this export takes at least {readable_size(least)}"
         )
-    return min(size, BLOCK)
+    bytearray(
+        KEPT
+    )  # never touched and freed at once: from now on the allocator of glibc keeps so much for the next block
+    return min(size, BLOCK, max(int(BUFFER / max(width, 1)), FEWEST))
