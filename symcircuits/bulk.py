@@ -7,18 +7,18 @@ printed is what ``Term.label``, ``Term.text`` and ``Term.latex()`` print; tests 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from symcircuits.algebra import Factor, fuse, transpose
+from symcircuits.algebra import Factor, fuse, scalar_order, transpose
 from symcircuits.architecture import Head
 from symcircuits.expansion import Expansion
 from symcircuits.notation import SIGNS, Notation, of_tokens
-from symcircuits.programs import Program, Readout, Source, rotation
+from symcircuits.path_codes import Side, Split
+from symcircuits.programs import Readout, rotation
 
-__all__ = ["Side", "Split", "joined", "labels", "printed"]
+__all__ = ["joined", "labels", "printed"]
 
-SEGMENT = 1 << 12  # strings of consecutive layers that are listed
 FEW_KEYS = 8  # terms of one query path from which on it pays to join them
 REMEMBERED = 1 << 14  # paths of a side whose strings are kept
 
@@ -60,175 +60,22 @@ def _made(readout: Readout, names: tuple[str, ...], notation: Notation | None, s
     return kind(sides, word)
 
 
-# ----------------------------------------------------------------------------------------- paths as codes
-class Split(NamedTuple):
-    """A source taken apart: what stands before and behind it there, and what is read from all paths behind heads."""
-
-    source: Source
-    left: tuple[Factor, ...]
-    core: tuple[Factor, ...]
-    right: tuple[Factor, ...]
-    outer_left: tuple[Factor, ...]
-    outer_right: tuple[Factor, ...]
-
-
-def _split(program: Program, source: Source) -> Split:
-    entry = next(i for i, layer in enumerate(program) if source in layer.sources)
-    left, right, outer_left, outer_right = source.left, source.right, tuple[Factor, ...](), tuple[Factor, ...]()
-    after = program[entry + 1 :]
-    if not any(b.head is not None for layer in after for b in layer.branches):
-        right, outer_right = (), right  # nothing comes between
-    for i, layer in enumerate(after):
-        for b in layer.branches:
-            if b.head is None:
-                outer_left, outer_right = b.left + outer_left, outer_right + b.right
-                if any(c.head is not None for later in after[i:] for c in later.branches):
-                    raise ValueError("a readout before a layer of heads cannot be printed in blocks")
-    return Split(source, left, source.core, right, outer_left, outer_right)
-
-
-class Side:
-    """The paths of one side as codes: of the source (with the head inside which it enters), and of layers."""
-
-    def __init__(self, program: Program, names: tuple[str, ...]) -> None:
-        self.program = program
-        self.splits = [_split(program, s) for layer in program for s in layer.sources]
-        self.branches = {b.head: b for layer in program for b in layer.branches if b.head is not None}
-        heads = list(self.branches)
-        self.numbers: list[list[int]] = [[] for _ in range(1 + max((h.layer for h in heads), default=-1))]
-        for h in heads:
-            self.numbers[h.layer].append(h.number)
-        self.inside = any(s.source.head is not None for s in self.splits)
-        self._alone, self._within = self._look_up(names)
-        self.segments = self._segments()
-
-    def _look_up(self, names: tuple[str, ...]) -> tuple[Any, dict[tuple[int, Head], int]]:
-        """The place in ``splits`` of sources by number (-1: it depends on the head), and by number and head."""
-        import numpy as np
-
-        place = {name: i for i, name in enumerate(names)}
-        alone, within = np.full(len(names), -1, np.int64), dict[tuple[int, Head], int]()
-        for i, s in enumerate(self.splits):
-            if s.source.head is None:
-                alone[place[s.source.name]] = i
-            else:
-                within[place[s.source.name], s.source.head] = i
-        return alone, within
-
-    def _segments(self) -> list[range]:
-        """Layers in runs, earliest first, whose strings can be listed."""
-        found: list[range] = []
-        size = SEGMENT + 1
-        for layer, numbers in enumerate(self.numbers):
-            size *= len(numbers) + 1
-            if size > SEGMENT:
-                found.append(range(layer, layer))
-                size = len(numbers) + 1
-            found[-1] = range(found[-1].start, layer + 1)
-        return found
-
-    def columns(self, heads: Any, sources: Any, all_heads: bool) -> tuple[Any, list[Any]]:
-        """The place in ``splits`` of each path, and its heads by layer, without that in which a source enters."""
-        import numpy as np
-
-        start = self._alone[sources]
-        inside = np.flatnonzero(start < 0)
-        if not inside.size:
-            return start, list(heads.T)
-        first = (heads[inside] >= 0).argmax(1)
-        number = heads[inside, first]
-        wide = 1 + max(map(max, filter(None, self.numbers)))
-        key = (sources[inside].astype(np.int64) * len(self.numbers) + first) * wide + number
-        keys, back = np.unique(key, return_inverse=True)
-        known = [
-            self._within[k // wide // len(self.numbers), Head(k // wide % len(self.numbers), k % wide)]
-            for k in map(int, keys)
-        ]
-        start[inside] = np.array(known)[back]
-        if all_heads:
-            return start, list(heads.T)
-        trimmed = np.array(heads)
-        trimmed[inside, first] = -1
-        return start, list(trimmed.T)
-
-    def codes(self, heads: Any, sources: Any, all_heads: bool) -> list[Any]:
-        """The place in ``splits`` and the code in each segment of paths; without the head that a source enters in."""
-        import numpy as np
-
-        start, columns = self.columns(heads, sources, all_heads)
-        found = [start]
-        for segment in self.segments:
-            code = np.zeros(len(start), np.int64)
-            for layer in reversed(segment):
-                code *= len(self.numbers[layer]) + 1
-                code += columns[layer]
-                code += 1
-            found.append(code)
-        return found
-
-    def joined(self, codes: list[Any]) -> Any:
-        """One number for each path; None where int64 does not suffice."""
-        sizes = [len(self.splits), *(self._size(s) for s in self.segments)]
-        total = codes[0].copy()
-        whole = sizes[0]
-        for code, size in zip(codes[1:], sizes[1:], strict=True):
-            total += code * whole
-            whole *= size
-            if whole >= 1 << 50:
-                return None
-        return total
-
-    def _size(self, segment: range) -> int:
-        size = 1
-        for layer in segment:
-            size *= len(self.numbers[layer]) + 1
-        return size
-
-    def strand(
-        self, core: Callable[[Split], str], before: Callable[[Head], str], after: Callable[[Head], str]
-    ) -> _Strand:
-        """A part of what is printed of each path: strings of its source, of its heads before and behind that."""
-        parts = []
-        for segment in self.segments:
-            left, right = [""], [""]
-            for layer in segment:
-                heads = [Head(layer, n) for n in self.numbers[layer]]
-                a, b = ["", *map(before, heads)], ["", *map(after, heads)]
-                left = [x + old for x in a for old in left]
-                right = [old + y for y in b for old in right]
-            parts.append((left, right))
-        return _Strand([core(s) for s in self.splits], parts)
-
-
-class _Strand(NamedTuple):
-    """Strings by the code of the source, and by the code of each segment before and behind."""
-
-    core: list[str]
-    parts: list[tuple[list[str], list[str]]]
-
-    def strings(self, codes: Sequence[list[int]]) -> list[str]:
-        """The strings of paths."""
-        core = self.core
-        found = [core[c] for c in codes[0]]
-        for (left, right), code in zip(self.parts, codes[1:], strict=True):
-            if not any(left):
-                found = [s + right[c] for s, c in zip(found, code, strict=True)]
-            elif not any(right):
-                found = [left[c] + s for s, c in zip(found, code, strict=True)]
-            else:
-                found = [left[c] + s + right[c] for s, c in zip(found, code, strict=True)]
-        return found
-
-
 # ---------------------------------------------------------------------------------------------- strings
 class _Words:
     """Strings of factors in a notation."""
 
     def __init__(self, readout: Readout, notation: Notation, style: str) -> None:
         self.signs, self.notation = SIGNS[style], notation
-        self.front = self.signs.scale(readout.scale, notation) + self.signs.times if readout.scale else ""
+        self.scale = (readout.scale,) if readout.scale else ()
+        self.varies = bool(readout.architecture.multipliers)  # what stands in front differs from term to term
+        self.front = "" if self.varies else self.scalars(self.scale)
         head = readout.head
         self.turned = rotation(readout.architecture, head) if head is not None else ()
+
+    def scalars(self, scales: tuple[str, ...]) -> str:
+        """Scalars in front of something."""
+        found = sorted(scales, key=scalar_order)
+        return "".join(self.signs.scale(s, self.notation) + self.signs.times for s in found)
 
     def product(self, factors: Iterable[Factor]) -> str:
         """A product."""
@@ -249,6 +96,46 @@ class _Words:
         return text.removesuffix(self.signs.joint) or self.signs.identity
 
 
+class _Fronts:
+    """The scalars in front of terms whose sources and heads carry multipliers, those of both sides together."""
+
+    def __init__(self, sides: list[Side], words: _Words) -> None:
+        import numpy as np
+
+        self.sides, self.words = sides, words
+        self.kinds: list[tuple[str, ...]] = [()]
+        self.tables = []
+        for side in sides:
+            layers = []
+            for layer, numbers in enumerate(side.numbers):
+                scales = [(), *(side.branches[Head(layer, n)].scales for n in numbers)]
+                self.kinds += [s for s in dict.fromkeys(scales) if s not in self.kinds]
+                layers.append(np.array([self.kinds.index(s) for s in scales]))
+            self.tables.append(layers)
+
+    def of(self, block: Any) -> list[str]:
+        """Of each term of a block; those with the same sources and multipliers are made once."""
+        import numpy as np
+
+        columns = []
+        for side, tables, heads, sources in zip(self.sides, self.tables, block.heads, block.sources, strict=True):
+            start, layers = side.columns(heads, sources, False)
+            columns += [start, *(table[c + 1] for table, c in zip(tables, layers, strict=True))]
+        rows, back = np.unique(np.stack(columns, 1), axis=0, return_inverse=True)
+        strings = [self._string(row) for row in rows.tolist()]
+        return [strings[i] for i in back.reshape(-1).tolist()]
+
+    def _string(self, row: list[int]) -> str:
+        scales: tuple[str, ...] = self.words.scale
+        at = 0
+        for side, tables in zip(self.sides, self.tables, strict=True):
+            scales += side.splits[row[at]].scales
+            for kind in row[at + 1 : at + 1 + len(tables)]:
+                scales += self.kinds[kind]
+            at += 1 + len(tables)
+        return self.words.scalars(scales)
+
+
 class _Printer:
     """Prints blocks; ``_one`` and ``_weave`` are what the printers differ in."""
 
@@ -258,8 +145,10 @@ class _Printer:
     def __init__(self, sides: list[Side], words: _Words | None = None) -> None:
         self.sides = sides
         self.known: list[dict[Any, dict[int, Any]]] = [{} for _ in sides]
+        self.fronts: _Fronts | None = None
         if words is not None:
             self.words = words
+            self.fronts = _Fronts(sides, words) if words.varies else None
         self.prepare()
 
     def prepare(self) -> None:
@@ -267,6 +156,12 @@ class _Printer:
 
     def print(self, block: Any) -> list[str]:
         """The strings of a block, term by term."""
+        bodies = self._bodies(block)
+        if self.fronts is None:
+            return bodies
+        return [front + body for front, body in zip(self.fronts.of(block), bodies, strict=True)]
+
+    def _bodies(self, block: Any) -> list[str]:
         codes = self._codes(block)
         if len(codes) == 1:
             return self.strings(0, [c.tolist() for c in codes[0]])
@@ -277,7 +172,7 @@ class _Printer:
         """The strings of a block with something between them; those of one query path are put together in one go."""
         import numpy as np
 
-        if self.concatenates and len(self.sides) == 2:
+        if self.concatenates and len(self.sides) == 2 and self.fronts is None:
             query, key = self._codes(block)
             kinds = self.kinds(key[0])
             query.append(kinds)

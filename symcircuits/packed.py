@@ -3,7 +3,8 @@
 A letter is a matrix symbol, transposed or not, and has a number from 1 on; a word is the number that its letters make
 in base 2^bits, in as many 64-bit limbs as it takes. So the product of two sums is a shift and a bitwise or for each
 pair of words, and like terms are equal integers. Nothing here knows what the result should be: the recursion is walked
-as it is, left and right letters are put on, and everything is added up. Source: own derivation.
+as it is, left and right letters are put on, and everything is added up. Scalars (score scales, multipliers) are no
+letters: they follow from the letters of a word. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, final
 
 from symcircuits.algebra import Factor, fuse, transpose
 from symcircuits.architecture import Head
-from symcircuits.bulk import Side, Split
+from symcircuits.path_codes import Side, Split
 from symcircuits.programs import Branch, Readout, Source, rotation
 from symcircuits.term_blocks import TermBlock
 from symcircuits.walk import walk

@@ -197,7 +197,7 @@ class Part:
         if size > free - _SPARE:
             raise OSError(
                 f"cannot write {self.path}: about {readable_size(size)} are needed, and {readable_size(free)} are "
-                f"free, of which {readable_size(_SPARE)} are left"
+                f"free, of which {readable_size(_SPARE)} must stay free"
             )
 
     # ----------------------------------------------------------------------------------------------- the end

@@ -20,6 +20,7 @@ __all__ = ["COLUMNS", "DEFAULT", "FORMATS", "Column", "Rows", "columns_of", "row
 
 COLUMNS: Final = ("number", "order", "orders", "composition", "sources", "heads", "label", "text", "latex")
 DEFAULT: Final = ("number", "order", "composition", "label", "text")
+PRINTED: Final = ("label", "text", "latex")
 FORMATS: Final = ("csv", "jsonl", "arrow", "parquet")
 
 
@@ -57,7 +58,7 @@ def _columns(expansion: Expansion, name: str) -> Iterator[Column]:
         yield Column(name, "integer", lambda b: b.order, 2 * expansion.architecture.n_layers)
     elif name == "composition":
         yield Column(name, "word", lambda b: list(map(COMPOSITIONS.__getitem__, b.composition.tolist())))
-    elif name in ("label", "text", "latex"):
+    elif name in PRINTED:
         method = {"label": "labels", "text": "texts", "latex": "latex"}[name]
         yield Column(name, "string", lambda b: getattr(b, method)())
     else:
@@ -70,7 +71,7 @@ def _of_side(expansion: Expansion, name: str, i: int, side: str) -> Iterator[Col
         yield Column(f"{side}order", "integer", lambda b: b.orders[i], expansion.architecture.n_layers)
     elif name == "sources":
         names = [s.name for s in expansion.sources]
-        yield Column(f"{side}source", "word", lambda b: list(map(names.__getitem__, b.sources[i].tolist())))
+        yield Column(f"{side}source", "string", lambda b: list(map(names.__getitem__, b.sources[i].tolist())))
     else:
         for layer, n in enumerate(expansion.architecture.heads):
             if any(h.layer == layer for heads in expansion.sides[i].layer_heads for h in heads[:1]):
@@ -129,7 +130,7 @@ class _Csv:
         return (",".join(c.name for c in self.columns) + "\n").encode()
 
     def rows(self, block: TermBlock) -> bytes:
-        if len(self.columns) == 1 and self.columns[0].kind == "string":
+        if len(self.columns) == 1 and self.columns[0].name in PRINTED:
             return b'"' + block.joined(self.columns[0].name, b'"\n"', _doubled) + b'"\n'
         fields = [self._fields(c, c.values(block)) for c in self.columns]
         lines = fields[0] if len(fields) == 1 else map(",".join, zip(*fields, strict=True))
@@ -156,7 +157,7 @@ class _JsonLines(_Csv):
         return b""
 
     def rows(self, block: TermBlock) -> bytes:
-        if len(self.columns) == 1 and self.columns[0].kind == "string":
+        if len(self.columns) == 1 and self.columns[0].name in PRINTED:
             name = self.columns[0].name
             opens, closes = f'{{"{name}": "'.encode(), b'"}\n'
             return opens + block.joined(name, closes + opens, _escaped) + closes

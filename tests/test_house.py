@@ -42,6 +42,7 @@ LAYERS = (
     "terms",
     "expansion",
     "path_tables",
+    "path_codes",
     "bulk",
     "term_blocks",
     "packed",  # words as integers, multiplied out

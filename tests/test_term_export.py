@@ -422,7 +422,7 @@ def test_room_for_what_is_still_to_come(tmp_path: Path, monkeypatch: pytest.Monk
     file = tmp_path / "a.csv"
     free = shutil._ntuple_diskusage(10**9, 10**9, 1_100_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: free)
-    with pytest.raises(OSError, match=r"about \d+\.\d kB are needed, and 1.1 MB are free, of which 1.0 MB are"):
+    with pytest.raises(OSError, match=r"about \d+\.\d kB are needed, and 1.1 MB are free, of which 1.0 MB must"):
         sc.export_terms(scores(), file)
     assert list(tmp_path.iterdir()) == []
     assert sc.export_terms(scores(), file, stop=100).complete
