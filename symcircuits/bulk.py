@@ -7,17 +7,17 @@ printed is what ``Term.label``, ``Term.text`` and ``Term.latex()`` print; tests 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from symcircuits.algebra import Factor, fuse, scalar_order, transpose
-from symcircuits.architecture import Head
+from symcircuits.algebra import Factor, transpose
 from symcircuits.expansion import Expansion
-from symcircuits.notation import SIGNS, Notation, of_tokens
+from symcircuits.notation import Notation, of_tokens
 from symcircuits.path_codes import Side, Split
-from symcircuits.programs import Readout, rotation
+from symcircuits.programs import Readout
+from symcircuits.wording import Fronts, Wording
 
-__all__ = ["joined", "labels", "printed"]
+__all__ = ["joined", "labels", "pieces", "printed"]
 
 FEW_KEYS = 8  # terms of one query path from which on it pays to join them
 REMEMBERED = 1 << 14  # paths of a side whose strings are kept
@@ -41,6 +41,11 @@ def joined(block: Any, notation: Notation | None, style: str, between: bytes, es
     return _printer(block.expansion, notation, style).joined(block, between, escape)
 
 
+def pieces(block: Any, notation: Notation | None, style: str, escape: Callable[[str], str]) -> list[list[bytes]]:
+    """What :func:`printed` gives (without notation: :func:`labels`), in UTF-8, or the lists of its two halves."""
+    return _printer(block.expansion, notation, style).pieces(block, escape)
+
+
 def _printer(expansion: Expansion, notation: Notation | None, style: str) -> _Printer:
     found = expansion.printers.get((notation, style))
     if found is None:
@@ -54,86 +59,10 @@ def _made(readout: Readout, names: tuple[str, ...], notation: Notation | None, s
     sides = [Side(program, names) for program in readout.sides]
     if notation is None:
         return _Labels(sides)
-    word = _Words(readout, notation, style)
+    word = Wording(readout, notation, style)
     one = len(sides) == 1
     kind = (_OneForm if one else _TwoForms) if notation.tensors else (_OneWord if one else _TwoWords)
     return kind(sides, word)
-
-
-# ---------------------------------------------------------------------------------------------- strings
-class _Words:
-    """Strings of factors in a notation."""
-
-    def __init__(self, readout: Readout, notation: Notation, style: str) -> None:
-        self.signs, self.notation = SIGNS[style], notation
-        self.scale = (readout.scale,) if readout.scale else ()
-        self.varies = bool(readout.architecture.multipliers)  # what stands in front differs from term to term
-        self.front = "" if self.varies else self.scalars(self.scale)
-        head = readout.head
-        self.turned = rotation(readout.architecture, head) if head is not None else ()
-
-    def scalars(self, scales: tuple[str, ...]) -> str:
-        """Scalars in front of something."""
-        found = sorted(scales, key=scalar_order)
-        return "".join(self.signs.scale(s, self.notation) + self.signs.times for s in found)
-
-    def product(self, factors: Iterable[Factor]) -> str:
-        """A product."""
-        return self.signs.joint.join(self.signs.factor(f, self.notation) for f in fuse(factors))
-
-    def first(self, factors: Iterable[Factor]) -> str:
-        """A product with something to come."""
-        text = self.product(factors)
-        return text + self.signs.joint if text else ""
-
-    def last(self, factors: Iterable[Factor]) -> str:
-        """A product behind something."""
-        text = self.product(factors)
-        return self.signs.joint + text if text else ""
-
-    def slot(self, text: str) -> str:
-        """A product to which nothing came; the identity where it is empty."""
-        return text.removesuffix(self.signs.joint) or self.signs.identity
-
-
-class _Fronts:
-    """The scalars in front of terms whose sources and heads carry multipliers, those of both sides together."""
-
-    def __init__(self, sides: list[Side], words: _Words) -> None:
-        import numpy as np
-
-        self.sides, self.words = sides, words
-        self.kinds: list[tuple[str, ...]] = [()]
-        self.tables = []
-        for side in sides:
-            layers = []
-            for layer, numbers in enumerate(side.numbers):
-                scales = [(), *(side.branches[Head(layer, n)].scales for n in numbers)]
-                self.kinds += [s for s in dict.fromkeys(scales) if s not in self.kinds]
-                layers.append(np.array([self.kinds.index(s) for s in scales]))
-            self.tables.append(layers)
-
-    def of(self, block: Any) -> list[str]:
-        """Of each term of a block; those with the same sources and multipliers are made once."""
-        import numpy as np
-
-        columns = []
-        for side, tables, heads, sources in zip(self.sides, self.tables, block.heads, block.sources, strict=True):
-            start, layers = side.columns(heads, sources, False)
-            columns += [start, *(table[c + 1] for table, c in zip(tables, layers, strict=True))]
-        rows, back = np.unique(np.stack(columns, 1), axis=0, return_inverse=True)
-        strings = [self._string(row) for row in rows.tolist()]
-        return [strings[i] for i in back.reshape(-1).tolist()]
-
-    def _string(self, row: list[int]) -> str:
-        scales: tuple[str, ...] = self.words.scale
-        at = 0
-        for side, tables in zip(self.sides, self.tables, strict=True):
-            scales += side.splits[row[at]].scales
-            for kind in row[at + 1 : at + 1 + len(tables)]:
-                scales += self.kinds[kind]
-            at += 1 + len(tables)
-        return self.words.scalars(scales)
 
 
 class _Printer:
@@ -142,13 +71,13 @@ class _Printer:
     all_heads = False
     concatenates = True  # what is printed is that of the query path, then that of the key path
 
-    def __init__(self, sides: list[Side], words: _Words | None = None) -> None:
+    def __init__(self, sides: list[Side], words: Wording | None = None) -> None:
         self.sides = sides
         self.known: list[dict[Any, dict[int, Any]]] = [{} for _ in sides]
-        self.fronts: _Fronts | None = None
+        self.fronts: Fronts | None = None
         if words is not None:
             self.words = words
-            self.fronts = _Fronts(sides, words) if words.varies else None
+            self.fronts = Fronts(sides, words) if words.varies else None
         self.prepare()
 
     def prepare(self) -> None:
@@ -186,6 +115,17 @@ class _Printer:
                     s + (between + s).join(keys[a:b]) for s, a, b in zip(strings, starts.tolist(), ends, strict=True)
                 ])  # fmt: skip
         return between.join([escape(s).encode() for s in self.print(block)])
+
+    def pieces(self, block: Any, escape: Callable[[str], str]) -> list[list[bytes]]:
+        """The strings of a block; where they are those of a query path and those of a key path, these two."""
+        if not self.concatenates or len(self.sides) == 1 or self.fronts is not None:
+            return [[escape(s).encode() for s in self.print(block)]]
+        query, key = self._codes(block)
+        kinds = self.kinds(key[0])
+        return [
+            self._remembered(0, [*query, kinds], kinds, lambda s: escape(s).encode(), escape),
+            self._remembered(1, key, 0, lambda s: escape(s).encode(), escape),
+        ]
 
     def _codes(self, block: Any) -> list[list[Any]]:
         return [

@@ -109,6 +109,12 @@ class TermBlock:
 
         return joined(self, None if what == "label" else self.expansion.notation, what, between, escape)
 
+    def pieces(self, what: str, escape: Callable[[str], str] = str) -> list[list[bytes]]:
+        """As :meth:`joined`, but term by term: one list, or two whose items make the strings, one after the other."""
+        from symcircuits.bulk import pieces
+
+        return pieces(self, None if what == "label" else self.expansion.notation, what, escape)
+
     def _notation(self, notation: str | Notation | None) -> Notation:
         return self.expansion.notation if notation is None else readout_notation(self.expansion.readout, notation)
 

@@ -7,7 +7,7 @@ those of its stream format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -122,6 +122,7 @@ def _escaped(text: str) -> str:
 
 class _Csv:
     is_the_file = True
+    end = b"\n"
 
     def __init__(self, columns: list[Column]) -> None:
         self.columns = columns
@@ -129,21 +130,22 @@ class _Csv:
     def header(self) -> bytes:
         return (",".join(c.name for c in self.columns) + "\n").encode()
 
+    def opens(self, i: int) -> bytes:
+        """What stands before a field."""
+        return (b"," if i else b"") + (b'"' if self.columns[i].kind == "string" else b"")
+
+    def closes(self, i: int) -> bytes:
+        """What stands behind it."""
+        return b'"' if self.columns[i].kind == "string" else b""
+
     def rows(self, block: TermBlock) -> bytes:
         if len(self.columns) == 1 and self.columns[0].name in PRINTED:
-            return b'"' + block.joined(self.columns[0].name, b'"\n"', _doubled) + b'"\n'
-        fields = [self._fields(c, c.values(block)) for c in self.columns]
-        lines = fields[0] if len(fields) == 1 else map(",".join, zip(*fields, strict=True))
-        return ("\n".join(lines) + "\n").encode()
-
-    def _fields(self, column: Column, values: Any) -> Iterable[str]:
-        if column.kind == "integer":
-            return map(str, values.tolist())
-        if column.kind == "word":
-            return list(values)
-        if any('"' in s for s in values):
-            values = map(_doubled, values)
-        return [f'"{s}"' for s in values]
+            first, last = self.opens(0), self.closes(0) + self.end
+            return first + block.joined(self.columns[0].name, last + first, _ESCAPES[type(self)]) + last
+        parts: list[list[bytes] | bytes] = []
+        for i, column in enumerate(self.columns):
+            parts += [self.opens(i), *_pieces(column, block, _ESCAPES[type(self)]), self.closes(i)]
+        return _woven([*parts, self.end], len(block))
 
     def width(self, block: TermBlock) -> float:
         return len(self.rows(block)) / len(block)
@@ -153,23 +155,50 @@ class _Csv:
 
 
 class _JsonLines(_Csv):
+    end = b"}\n"
+
     def header(self) -> bytes:
         return b""
 
-    def rows(self, block: TermBlock) -> bytes:
-        if len(self.columns) == 1 and self.columns[0].name in PRINTED:
-            name = self.columns[0].name
-            opens, closes = f'{{"{name}": "'.encode(), b'"}\n'
-            return opens + block.joined(name, closes + opens, _escaped) + closes
-        fields = [self._fields(c, c.values(block)) for c in self.columns]
-        return "".join(f"{{{', '.join(row)}}}\n" for row in zip(*fields, strict=True)).encode()
+    def opens(self, i: int) -> bytes:
+        quote = "" if self.columns[i].kind == "integer" else '"'
+        return f'{", " if i else "{"}"{self.columns[i].name}": {quote}'.encode()
 
-    def _fields(self, column: Column, values: Any) -> Iterable[str]:
-        from json.encoder import encode_basestring
+    def closes(self, i: int) -> bytes:
+        return b"" if self.columns[i].kind == "integer" else b'"'
 
-        if column.kind == "integer":
-            return [f'"{column.name}": {n}' for n in values.tolist()]
-        return [f'"{column.name}": {s}' for s in map(encode_basestring, values)]
+
+_ESCAPES: Final[dict[type, Callable[[str], str]]] = {_Csv: _doubled, _JsonLines: _escaped}
+_SMALL = 1000  # integers below which are looked up
+
+
+def _pieces(column: Column, block: TermBlock, escape: Callable[[str], str]) -> list[list[bytes]]:
+    """The fields of a column, or two lists of which they consist."""
+    if column.name in PRINTED:
+        return block.pieces(column.name, escape)
+    values = column.values(block)
+    if column.kind != "integer":
+        known = {s: escape(s).encode() for s in set(values)}
+    elif column.largest < _SMALL:
+        values = values.tolist()
+        known = {n: b"%d" % n for n in set(values)}
+    else:
+        return ["\n".join(map(str, values.tolist())).encode().split(b"\n")]
+    return [list(map(known.__getitem__, values))]
+
+
+def _woven(parts: list[list[bytes] | bytes], n: int) -> bytes:
+    """Row by row, of each list its item, and what is the same in every row."""
+    columns: list[list[bytes] | bytes] = []
+    for part in parts:
+        if isinstance(part, bytes) and columns and isinstance(columns[-1], bytes):
+            columns[-1] += part
+        elif part:
+            columns.append(part)
+    rows = [b""] * (n * len(columns))
+    for i, column in enumerate(columns):
+        rows[i :: len(columns)] = [column] * n if isinstance(column, bytes) else column
+    return b"".join(rows)
 
 
 class _Arrow:

@@ -43,6 +43,7 @@ LAYERS = (
     "expansion",
     "path_tables",
     "path_codes",
+    "wording",
     "bulk",
     "term_blocks",
     "packed",  # words as integers, multiplied out

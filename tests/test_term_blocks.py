@@ -2,6 +2,9 @@
 
 import importlib
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from symcircuits.expansion import Expansion
 from symcircuits.path_tables import smallest_type
 from symcircuits.term_blocks import COMPOSITIONS, TermBlock
 
+ROOT = Path(__file__).parent.parent
 blocks_module = importlib.import_module("symcircuits.term_blocks")
 tables_module = importlib.import_module("symcircuits.path_tables")
 bulk_module = importlib.import_module("symcircuits.bulk")
@@ -217,3 +221,26 @@ def test_the_oracle_counts_the_same() -> None:
     arch = transformer((3, 3, 3), positions="standard", biases=True, norm="LN", mlps=True)
     for target in ("logits", "scores:L2H1"):
         assert sum(map(len, sc.blocks(sc.expand(arch, target)))) == term_count(arch, target)
+
+
+MEASURED = """
+import resource
+import numpy
+import symcircuits as sc
+from symcircuits import bulk, term_blocks
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+twelve = sc.attention_only((12,) * 12)
+for e in (
+    sc.logits(twelve), sc.logits(twelve).through("L3H4").through("L9H0"), sc.scores(twelve, "L11H0"),
+    sc.scores(twelve, "L11H0").through("L5H5", "query").order(7, 9).from_source("embed"),
+):
+    start = e.count // 3
+    assert sc.census(e, start, start + 300_000).count == 300_000
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+def test_memory_does_not_depend_on_the_number_of_terms() -> None:
+    done = subprocess.run([sys.executable, "-c", MEASURED], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 200e6
