@@ -150,11 +150,11 @@ class _Printer:
         key = joined * self.count + kinds
         known = self.known[side].setdefault(name, {})
         if len(known) > REMEMBERED:
-            known.clear()
+            known = self.known[side][name] = {}  # another one: the old may be in use by another thread
         keys = key.tolist()
-        new = set(keys) - known.keys()
+        new = [k for k in set(keys) if k not in known]
         if new:
-            wanted = np.fromiter(new, np.int64)
+            wanted = np.array(new)
             order = np.argsort(key, kind="stable")
             rows = order[np.searchsorted(key, wanted, sorter=order)]
             strings = self.strings(side, [c[rows].tolist() for c in codes])

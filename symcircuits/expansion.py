@@ -57,6 +57,9 @@ class Expansion:
         self.printers: dict[Any, Any] = {}  # what is remembered to print its terms in bulk
         self._features = [c for c in clauses if c.kind in ("through", "from_source")]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"printers": {}}  # made again where it is unpacked
+
     @property
     def architecture(self) -> Architecture:
         """The architecture that is expanded."""

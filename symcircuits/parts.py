@@ -35,8 +35,9 @@ class State(NamedTuple):
 class Part:
     """The part of a file: opened anew or taken up, added to, noted, and in the end given the file's name."""
 
-    def __init__(self, path: Path, what: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, what: Mapping[str, Any], total: int) -> None:
         self.path, self.target = path, Path(os.path.realpath(path))
+        self.total = total  # rows
         self.what = json.loads(json.dumps(what))  # as it is read again
         self.part = self.target.with_name(self.target.name + ".part")
         self.beside = self.target.with_name(self.target.name + ".part.json")
@@ -47,6 +48,7 @@ class Part:
     @contextmanager
     def opened(self, resume: bool, header: bytes) -> Iterator[State]:
         """Open the part: a new one, or (``resume``) the one that is there. Whatever happens, what is whole is noted."""
+        self._tidy()
         if not resume and (self.beside.exists() or self.part.exists()):
             raise ValueError(
                 f"an interrupted export of {self.path} is there: take it up with resume, or remove "
@@ -70,6 +72,14 @@ class Part:
             raise
         finally:
             self._close()
+
+    def _tidy(self) -> None:
+        """Remove a note that outlived its part: one that says all is whole, of a part that has got the file's name."""
+        if self.beside.exists() and self.target.exists() and not self.part.exists():
+            with suppress(ValueError):
+                state = self._kept()
+                if state is not None and state.rows == self.total:
+                    self.beside.unlink()
 
     def _open(self) -> State | None:
         """Open the part for this process alone; what is whole in it, None where there is nothing."""

@@ -71,6 +71,8 @@ class TermBlock:
 
     def __getitem__(self, i: int) -> Term:
         """Term ``i`` of the block."""
+        if not hasattr(i, "__index__"):
+            raise TypeError(f"the terms of a block are numbered by whole numbers, not {i!r}")
         paths = []
         for side in range(len(self.heads)):
             heads = tuple(Head(layer, int(n)) for layer, n in enumerate(self.heads[side][i]) if n >= 0)
@@ -226,7 +228,7 @@ def whole(name: str, value: Any, least: int) -> int:
 def _blocks(expansion: Expansion, size: int, start: int, stop: int) -> Iterator[TermBlock]:
     if start >= stop:
         return
-    maker = _Maker(expansion, size)
+    maker = _Maker(expansion, min(size, stop - start))
     wide = min(size, stop - start)
     canvas, at = maker.canvas(wide), 0
     for piece in maker.pieces(start):

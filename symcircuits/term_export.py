@@ -106,7 +106,7 @@ def export_terms(
     form = _format(path)
     what = _described(expansion, form, tuple(columns), start, start + total)
     rows = rows_of(form, columns_of(expansion, tuple(columns)), json.dumps(what))
-    part = Part(Path(path), what)
+    part = Part(Path(path), what, total)
     try:
         with part.opened(resume, rows.header()) as state:
             planned = min(limit, total - state.rows)

@@ -2,8 +2,10 @@
 
 import importlib
 import itertools
+import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +179,37 @@ def test_wrong_numbers_are_refused(options: dict[str, object], sentence: str) ->
 def test_what_is_no_expansion_is_refused() -> None:
     with pytest.raises(TypeError, match="blocks are made of an Expansion"):
         sc.blocks(sc.attention_only((2,)))  # type: ignore[arg-type]
+
+
+def test_a_block_of_any_size_holds_what_there_is() -> None:
+    expansion = sc.scores(sc.attention_only((2, 2)), "L1H0")
+    (block,) = sc.blocks(expansion, 10**15)
+    assert list(block) == list(expansion)
+    assert block[-1] == expansion[-1]
+    with pytest.raises(IndexError):
+        block[9]
+    with pytest.raises(TypeError, match="numbered by whole numbers, not slice"):
+        block[1:3]  # type: ignore[index]
+
+
+def test_what_is_remembered_is_not_shipped() -> None:
+    expansion = sc.scores(sc.attention_only((3, 3)), "L1H0")
+    small = len(pickle.dumps(expansion))
+    texts = next(sc.blocks(expansion)).texts()
+    assert expansion.printers
+    assert len(pickle.dumps(expansion)) < small + 5000
+    again = pickle.loads(pickle.dumps(expansion))
+    assert next(sc.blocks(again)).texts() == texts
+
+
+def test_blocks_are_printed_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_module, "REMEMBERED", 20)
+    expansion = sc.scores(sc.attention_only((4, 4, 4)), "L2H0")
+    texts = [t.text for t in expansion]
+    for _ in range(5):
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda b: b.texts(), sc.blocks(expansion, 37)))
+        assert [t for part in found for t in part] == texts
 
 
 def test_arrays_are_read_only() -> None:

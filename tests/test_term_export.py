@@ -212,6 +212,25 @@ def test_killed_when_all_is_written_but_the_name(tmp_path: Path, monkeypatch: py
     assert len(read(file)) == scores().count
 
 
+def test_killed_between_the_name_and_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has its name, and the note that all is whole is still there: it is not in the way."""
+    file, note = tmp_path / "a.csv", tmp_path / "a.csv.part.json"
+    finish = Part.finish
+
+    def kept(self: Part, assemble: Any) -> None:
+        content = note.read_bytes()
+        finish(self, assemble)
+        note.write_bytes(content)
+
+    for resume in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(Part, "finish", kept)
+            sc.export_terms(scores(), file)
+        assert note.exists()
+        assert sc.export_terms(scores(), file, resume=resume).complete
+        assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
 def left(folder: Path) -> Path:
     """An interrupted export of 1,000 rows."""
     file = folder / "a.csv"
