@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, overload
 
 from symcircuits.architecture import Architecture, Head
@@ -13,7 +13,7 @@ from symcircuits.notation import ROW, Notation, amount
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Readout, Source, readout
 from symcircuits.terms import Term, composition_of, readout_notation
-from symcircuits.walk import Mark
+from symcircuits.walk import Joints, Mark
 
 __all__ = ["Expansion", "Term", "composition_of", "expand", "logits", "scores", "stream"]
 
@@ -25,13 +25,14 @@ MAX_LISTED = 10_000_000
 class Clause:
     """One condition of a selection; a term is in the selection when it meets all of them."""
 
-    kind: str  # "order", "composition", "through" or "from_source"
+    kind: str  # "order", "composition", "through", "sequence" (its values are pairs of heads) or "from_source"
     values: frozenset[Any]
     side: str = "either"
 
     def __str__(self) -> str:
         side = "" if self.side == "either" else f" on the {self.side} side"
-        return f"{self.kind} {' or '.join(sorted(map(str, self.values))) or 'none'}{side}"
+        names = (" -> ".join(map(str, v)) if self.kind == "sequence" else str(v) for v in self.values)
+        return f"{self.kind} {' or '.join(sorted(names)) or 'none'}{side}"
 
     def on(self, side: int) -> bool:
         """Whether it looks at that side."""
@@ -55,7 +56,9 @@ class Expansion:
     def __init__(self, target: Readout, clauses: tuple[Clause, ...] = (), notation: Notation = ROW) -> None:
         self.readout, self.clauses, self.notation = target, clauses, notation
         self.printers: dict[Any, Any] = {}  # what is remembered to print its terms in bulk
-        self._features = [c for c in clauses if c.kind in ("through", "from_source")]
+        self._features = [c for c in clauses if c.kind in ("through", "sequence", "from_source")]
+        paired = any(c.kind == "sequence" for c in self._features)
+        self._joints = Joints(len(self._features) if paired else 0)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"printers": {}}  # made again where it is unpacked
@@ -82,11 +85,14 @@ class Expansion:
         for i, clause in enumerate(self._features):
             if clause.on(side):
                 for value in clause.values:
-                    if isinstance(value, Head):
+                    if clause.kind == "sequence":
+                        for head, bit in zip(value, self._joints.pair(i), strict=True):
+                            heads[head] = heads.get(head, 0) | bit
+                    elif isinstance(value, Head):
                         heads[value] = heads.get(value, 0) | 1 << i
                     else:
                         names[value] = names.get(value, 0) | 1 << i
-        return Paths(self.readout.sides[side], heads, names)
+        return Paths(self.readout.sides[side], heads, names, self._joints)
 
     def accepts(self, marks: tuple[Mark, ...]) -> bool:
         """Whether terms with these marks (one a side) are in the selection."""
@@ -250,6 +256,28 @@ class Expansion:
         """The terms that go through a head (of several: through any); for scores on a side, or either."""
         heads = frozenset(self.architecture.some_heads(head))
         return self._with(Clause("through", heads, self._check_side(side)))
+
+    def through_sequence(self, *heads: str | tuple[int, int], side: str = "either") -> Expansion:
+        """The terms in which each of these heads reads directly what the one before it wrote.
+
+        ``through("L0H1").through("L2H0")`` leaves any heads between the two, ``through_sequence("L0H1", "L2H0")`` none:
+        these are the terms with the virtual weight ``W_O^{f T} W_V^{h T}``. Raises ValueError on fewer than two heads,
+        on heads that do not stand in rising layers, and on a head that is not there.
+
+        >>> from symcircuits.architecture import attention_only
+        >>> e = logits(attention_only((3, 3, 3)))
+        >>> e.through("L0H1").through("L2H0").count, e.through_sequence("L0H1", "L2H0").count
+        (4, 1)
+        """
+        found = [self.architecture.head(h) for h in heads]
+        if len(found) < 2 or any(a.layer >= b.layer for a, b in pairwise(found)):
+            said = ", ".join(map(str, found)) or "none"
+            raise ValueError(f"a sequence is two or more heads, each in a later layer than the one before, not {said}")
+        side = self._check_side(side)
+        if len(found) > 2 and side == "either" and self.readout.bilinear:
+            raise ValueError('a sequence of more than two heads needs its side: side="query" or side="key"')
+        clauses = tuple(Clause("sequence", frozenset({pair}), side) for pair in pairwise(found))
+        return Expansion(self.readout, (*self.clauses, *clauses), self.notation)
 
     def from_source(self, source: str | Iterable[str], side: str = "either") -> Expansion:
         """The terms that start from a source: ``"embed"``, ``"b_V[L0H1]"``, or a whole kind, ``"b_V"``."""

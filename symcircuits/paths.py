@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from symcircuits.algebra import Factor
 from symcircuits.architecture import SOURCE_ORDER, Head
 from symcircuits.programs import Branch, Program, Source
-from symcircuits.walk import Counts, Mark, Marked, walk_marked
+from symcircuits.walk import SIDE_BY_SIDE, Counts, Joints, Mark, Marked, walk_marked
 
 __all__ = ["Path", "Paths", "path_branches", "path_factors", "path_scales"]
 
@@ -43,8 +43,10 @@ class Path(NamedTuple):
 class Paths:
     """All paths of a program, each with its mark (order, and the bits of its heads and source)."""
 
-    def __init__(self, program: Program, heads: Mapping[Head, int], sources: Mapping[str, int]) -> None:
-        self.program, self.head_bits, self.name_bits = program, heads, sources
+    def __init__(
+        self, program: Program, heads: Mapping[Head, int], sources: Mapping[str, int], joints: Joints = SIDE_BY_SIDE
+    ) -> None:
+        self.program, self.head_bits, self.name_bits, self.joints = program, heads, sources, joints
         self.layer_heads = [tuple(b.head for b in layer.branches if b.head is not None) for layer in program]
         self.passable = [layer.skip or any(b.head is None for b in layer.branches) for layer in program]
         for layer in program:
@@ -62,19 +64,19 @@ class Paths:
 
     def algebra(self, base: object) -> Marked:
         """The algebra of values of another algebra, split by mark."""
-        return Marked(base, self.head_bits, self.source_bits)
+        return Marked(base, self.head_bits, self.source_bits, self.joints)
 
     @cached_property
     def counts(self) -> dict[Mark, int]:
         """Number of paths of each mark."""
-        return walk_marked(self.program, Marked(Counts(), self.head_bits, self.source_bits))
+        return walk_marked(self.program, self.algebra(Counts()))
 
     def mark(self, path: Path) -> Mark:
         """The mark of a path."""
         bits = self.source_bits(path.source)
         for head in path.heads:
-            bits |= self.head_bits.get(head, 0)
-        return Mark(len(path.heads), bits)
+            bits = self.joints.grown(bits, self.head_bits.get(head, 0))
+        return Mark(len(path.heads), self.joints.met(bits, 0))
 
     # ------------------------------------------------------------------------------- what may come first
     @cached_property
@@ -126,7 +128,8 @@ class Paths:
                 for r, counts in after.items():
                     target = here.setdefault(r + 1, {})
                     for b, c in counts.items():
-                        target[b | bits] = target.get(b | bits, 0) + n * c
+                        joined = self.joints.led(bits, b)
+                        target[joined] = target.get(joined, 0) + n * c
             tails.append(here)
         return tails[::-1]
 
@@ -137,7 +140,7 @@ class Paths:
     def _mass(self, order: int, bits: int, starts: BitCounts, layer: int, left: int, weights: Weights) -> int:
         """Weight of all paths that go on from here: ``left`` more heads in the layers from ``layer`` on."""
         return sum(
-            n * m * weights.get(Mark(order, bits | b | c), 0)
+            n * m * weights.get(Mark(order, self.joints.met(bits, b) | c), 0)
             for b, n in self._tails[layer].get(left, {}).items()
             for c, m in starts.items()
         )
@@ -146,14 +149,15 @@ class Paths:
         """The heads that may come next, in order, each with the weight of the paths behind it."""
         bits = 0
         for h in heads:
-            bits |= self.head_bits.get(h, 0)
+            bits = self.joints.grown(bits, self.head_bits.get(h, 0))
         layer = self._layer_of[heads[-1]] + 1 if heads else 0
         left = order - len(heads) - 1
         for i in range(layer, len(self.program)):
             if self._tails[i + 1].get(left):
                 for head in self.layer_heads[i]:
                     starts = self._start_bits[heads[0] if heads else head]
-                    mass = self._mass(order, bits | self.head_bits.get(head, 0), starts, i + 1, left, weights)
+                    grown = self.joints.grown(bits, self.head_bits.get(head, 0))
+                    mass = self._mass(order, grown, starts, i + 1, left, weights)
                     if mass:
                         yield head, mass
             if heads and not self.passable[i]:

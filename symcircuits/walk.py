@@ -8,13 +8,14 @@ values split any of these by order and by which chosen heads and sources a path 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, final
 
 from symcircuits.algebra import Factor, scalar_argument
 from symcircuits.architecture import Head
 from symcircuits.programs import Branch, Program, Source
 
-__all__ = ["Algebra", "Counts", "Mark", "Marked", "Matrices", "walk"]
+__all__ = ["SIDE_BY_SIDE", "Algebra", "Counts", "Joints", "Mark", "Marked", "Matrices", "walk"]
 
 V = TypeVar("V")
 
@@ -78,23 +79,75 @@ class Mark(NamedTuple):
     bits: int
 
 
+@dataclass(frozen=True, slots=True)
+class Joints:
+    """How the bits of pieces of a path join, where it matters which head follows directly on which.
+
+    ``width`` (0: bits are joined by "or" alone) is the number of features. Bits ``0 .. width - 1`` are what a piece
+    has; bit ``width + i`` says that its last head is the first of pair i, bit ``2 width + i`` that its first head is
+    the second of pair i. Where such ends meet, the whole has bit i.
+
+    >>> ends, starts = Joints(1).pair(0)
+    >>> Joints(1).met(Joints(1).grown(0, ends), starts), Joints(1).met(Joints(1).grown(0, starts), ends)
+    (1, 0)
+    """
+
+    width: int = 0
+
+    def pair(self, i: int) -> tuple[int, int]:
+        """The bits of the two heads of pair i."""
+        return 1 << self.width + i, 1 << 2 * self.width + i
+
+    def grown(self, bits: int, head: int) -> int:
+        """A path with these bits (from its source on) goes through a head."""
+        if not self.width:
+            return bits | head
+        return self.met(bits, head) | head & self._low << self.width
+
+    def led(self, head: int, tail: int) -> int:
+        """A head stands before the tail of a path."""
+        if not self.width:
+            return head | tail
+        return self.met(head, tail) | head & self._low << 2 * self.width
+
+    def met(self, bits: int, tail: int) -> int:
+        """What a path has that is made of these two pieces."""
+        if not self.width:
+            return bits | tail
+        return (bits | tail | (bits >> self.width & tail >> 2 * self.width)) & self._low
+
+    @property
+    def _low(self) -> int:
+        return (1 << self.width) - 1
+
+
+SIDE_BY_SIDE: Final = Joints()  # no feature looks at which head follows on which
+
+
 @final
 class Marked:
     """Values split by :class:`Mark`: a formal sum ``sum_mark value_mark``, over any other algebra.
 
-    ``heads`` and ``source_bits`` say which bits a path gets from the heads it goes through and from its source.
+    ``heads`` and ``source_bits`` say which bits a path gets from the heads it goes through and from its source,
+    ``joints`` how bits are joined.
     """
 
-    __slots__ = ("base", "heads", "source_bits")
+    __slots__ = ("base", "heads", "joints", "source_bits")
 
-    def __init__(self, base: Any, heads: Mapping[Head, int], source_bits: Callable[[Source], int]) -> None:
-        self.base, self.heads, self.source_bits = base, heads, source_bits
+    def __init__(
+        self,
+        base: Any,
+        heads: Mapping[Head, int],
+        source_bits: Callable[[Source], int],
+        joints: Joints = SIDE_BY_SIDE,
+    ) -> None:
+        self.base, self.heads, self.source_bits, self.joints = base, heads, source_bits, joints
 
     def source(self, source: Source) -> dict[Mark, Any]:
         """The source's value under its mark."""
         bits, order = self.source_bits(source), 0
         if source.head is not None:
-            bits, order = bits | self.heads.get(source.head, 0), 1
+            bits, order = self.joints.grown(bits, self.heads.get(source.head, 0)), 1
         return {Mark(order, bits): self.base.source(source)}
 
     def branch(self, branch: Branch, value: dict[Mark, Any]) -> dict[Mark, Any]:
@@ -102,7 +155,7 @@ class Marked:
         step, bits = (0, 0) if branch.head is None else (1, self.heads.get(branch.head, 0))
         parts: dict[Mark, list[Any]] = {}
         for mark, part in value.items():
-            key = Mark(mark.order + step, mark.bits | bits)
+            key = mark if branch.head is None else Mark(mark.order + step, self.joints.grown(mark.bits, bits))
             parts.setdefault(key, []).append(part)
         # Parts that come to share a mark are added before the branch: it is linear, and this is cheaper.
         return {mark: self.base.branch(branch, self._sum(same)) for mark, same in parts.items()}
@@ -113,6 +166,15 @@ class Marked:
         for value in values:
             for mark, part in value.items():
                 parts.setdefault(mark, []).append(part)
+        return {mark: self._sum(same) for mark, same in parts.items()}
+
+    def whole(self, value: dict[Mark, Any]) -> dict[Mark, Any]:
+        """The parts by what whole paths have: how they end no longer matters."""
+        if not self.joints.width:
+            return value
+        parts: dict[Mark, list[Any]] = {}
+        for mark, part in value.items():
+            parts.setdefault(Mark(mark.order, self.joints.met(mark.bits, 0)), []).append(part)
         return {mark: self._sum(same) for mark, same in parts.items()}
 
     def _sum(self, values: list[Any]) -> Any:
@@ -192,6 +254,6 @@ _EMPTY: Final[dict[Mark, Any]] = {}
 
 
 def walk_marked(program: Program, algebra: Marked, value: dict[Mark, Any] | None = None) -> dict[Mark, Any]:
-    """:func:`walk` in a marked algebra; the empty sum is the empty dict."""
+    """:func:`walk` in a marked algebra, by the marks of whole paths; the empty sum is the empty dict."""
     found = walk(program, algebra, value)
-    return _EMPTY if found is None else found
+    return _EMPTY if found is None else algebra.whole(found)

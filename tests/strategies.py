@@ -326,6 +326,16 @@ def by_head(head: HeadPair, side: str) -> Selection:
     )
 
 
+def by_sequence(first: HeadPair, second: HeadPair, side: str) -> Selection:
+    """Heads that stand next to each other in a path, in this order."""
+    names = [f"L{layer}H{i}" for layer, i in (first, second)]
+    return Selection(
+        f"through_sequence({names}, {side})",
+        lambda e: e.through_sequence(*names, side=side),
+        lambda row: any((first, second) in itertools.pairwise(r.heads) for r in _looked_at(row, side)),
+    )
+
+
 def by_source(wanted: tuple[str, ...], side: str) -> Selection:
     chosen = wanted[0] if len(wanted) == 1 else wanted
 
@@ -359,6 +369,9 @@ def selections(arch: Architecture, target: str) -> SearchStrategy[Selection]:
     heads = [(layer, i) for layer, count in enumerate(arch.heads) for i in range(count)]
     if heads:
         choices.append(st.builds(by_head, st.sampled_from(heads), side))
+    pairs = [(a, b) for a in heads for b in heads if a[0] < b[0]]
+    if pairs:
+        choices.append(st.sampled_from(pairs).flatmap(lambda p: side.map(lambda s: by_sequence(*p, s))))
     names = sorted({r.source for row in oracle(arch, target) for r in row.routes})
     names += sorted({n.partition("[")[0] for n in names} - set(names))
     choices.append(st.builds(by_source, st.lists(st.sampled_from(names), min_size=1, max_size=2).map(tuple), side))

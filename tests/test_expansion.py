@@ -32,6 +32,7 @@ from symcircuits.evaluation import evaluate
 from symcircuits.expansion import MAX_LISTED, Expansion, Term, composition_of, expand, logits, scores, stream
 from symcircuits.model import random_model
 from symcircuits.paths import Path
+from symcircuits.polynomials import unfrozen
 
 TWELVE = attention_only((12,) * 12)
 PATHS_OF_TWELVE = 23_298_085_122_481  # 13^12
@@ -589,3 +590,39 @@ def test_a_term_is_the_same_in_every_notation() -> None:
     with pytest.raises(ValueError, match="W_OV cannot be printed as 'P': so is P"):
         term.written("row", {"W_OV": "P"})
     assert logits(attention_only((1,)))[1].written("row", {"W_OV": "P"}).text == "A[L0H0] @ X0 @ P[L0H0].T @ W_U.T"
+
+
+# ------------------------------------------------------------------------------------------ heads in sequence
+def test_a_sequence_is_of_neighbours_only() -> None:
+    e = logits(attention_only((2, 2, 2)))
+    near, far = e.through_sequence("L0H0", "L2H1"), e.through("L0H0").through("L2H1")
+    assert [t.label for t in near] == ["embed -> L0H0 -> L2H1"]
+    assert far.count == 3
+    whole = e.through_sequence("L0H0", "L1H1", (2, 0))
+    assert [t.label for t in whole] == ["embed -> L0H0 -> L1H1 -> L2H0"]
+    assert str(whole.clauses[0]) == "sequence L0H0 -> L1H1"
+    assert "sequence L0H0 -> L1H1, sequence L1H1 -> L2H0" in repr(whole)
+
+
+def test_a_sequence_of_three_on_a_side_of_scores() -> None:
+    e = scores(attention_only((2, 2, 2, 1)), "L3H0")
+    found = e.through_sequence("L0H0", "L1H1", "L2H0", side="key")
+    assert found.count == 27
+    assert all(t.heads[1] == (Head(0, 0), Head(1, 1), Head(2, 0)) for t in found)
+
+
+@pytest.mark.parametrize("heads", [[], ["L0H0"], ["L1H0", "L0H0"], ["L0H0", "L0H1"], ["L0H0", "L0H0"]])
+def test_no_sequence_is_refused(heads: list[str]) -> None:
+    with pytest.raises(ValueError, match="two or more heads, each in a later layer"):
+        logits(attention_only((2, 2))).through_sequence(*heads)
+
+
+def test_a_long_sequence_on_either_side_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs its side"):
+        scores(attention_only((1, 1, 1, 1)), "L3H0").through_sequence("L0H0", "L1H0", "L2H0")
+
+
+def test_a_sequence_with_nothing_held_fixed_is_refused() -> None:
+    e = logits(attention_only((1, 1), softmax=False))
+    with pytest.raises(ValueError, match="sequence"):
+        unfrozen(e.through_sequence("L0H0", "L1H0"))

@@ -208,4 +208,6 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
         raise ValueError(
             f"with {arch.attachments[0]} attached, terms are those of expand: patterns and MLPs stay fixed"
         )
+    if any(c.kind == "sequence" for c in expansion.clauses):
+        raise ValueError("terms with nothing held fixed cannot be selected by a sequence of heads; use through(...)")
     return Unfrozen(expansion)
