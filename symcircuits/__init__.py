@@ -53,6 +53,8 @@ _HOME = {
     "remove_heads": "interventions",
     "remove_scores": "interventions",
     "unfrozen": "polynomials",
+    "largest": "ranking",
+    "squares": "square_sums",
 }
 __all__ = ["__version__", *_HOME]
 

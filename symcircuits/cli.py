@@ -1,4 +1,4 @@
-"""The command line: ``symcircuits derive | verify | count | terms | check | explain | book | demo``.
+"""The command line: ``symcircuits derive | verify | count | terms | check | explain | largest | book | demo``.
 
 Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool, 3 a budget ended the work. Results on
 standard output, progress and notes on standard error. Everything heavy is imported by the command that needs it.
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from symcircuits import commands as does
+from symcircuits import ranked_command
 from symcircuits.attaching import add_options
 
 __all__ = ["main"]
@@ -26,6 +27,7 @@ _HELP = {
     "verify": "check expansions against SymPy, over a prime field, and on a softmax model",
     "check": "check a formula: is it right, and if not, which mistake is it",
     "explain": "take a model apart on tokens: closure, largest terms, totals, remainder",
+    "largest": "find the largest terms of a model on tokens, and prove that no other is larger",
     "book": "write all derivations as one document, and its PDF where pdflatex is there",
     "demo": "derive the two-layer results, verify them, explain the model that comes along",
 }
@@ -380,6 +382,12 @@ def _add_explain(commands: Any) -> None:
     _json_option(parser)
 
 
+def _add_largest(commands: Any) -> None:
+    parser = _command(commands, "largest", ranked_command.largest, ranked_command.EXAMPLES)
+    _tokens_option(parser)
+    ranked_command.add_options(parser)
+
+
 def _add_book(commands: Any) -> None:
     parser = _command(
         commands, "book", does.book,
@@ -425,6 +433,7 @@ _ADD: dict[str, Callable[[Any], None]] = {
     "terms": _add_terms,
     "check": _add_check,
     "explain": _add_explain,
+    "largest": _add_largest,
     "book": _add_book,
     "demo": _add_demo,
 }

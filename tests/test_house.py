@@ -71,6 +71,13 @@ LAYERS = (
     "score_parts",
     "interventions",
     "sizes",
+    "backward",  # partial paths from the readout back, and bounds on what is behind them
+    "bounds",
+    "search",
+    "asked",
+    "square_sums",
+    "pairs",
+    "ranking",
     "exact",
     "verification",
     "derivation",
@@ -92,12 +99,13 @@ LAYERS = (
     "many",  # what explain --prompts does
     "commands",
     "term_command",
+    "ranked_command",
     "cli",
     "__main__",
 )
 
 # Objects that show themselves (latex(), text(), json(), in a notebook) import their renderer when asked to.
-SHOWN_BY_RENDER = {"expansion", "derivation", "verification", "explanation", "averages", "recorded"}
+SHOWN_BY_RENDER = {"ranking", "expansion", "derivation", "verification", "explanation", "averages", "recorded"}
 
 # What a module may not import although it stands lower: a witness must not see the answer.
 FORBIDDEN = {

@@ -1,0 +1,348 @@
+"""Partial paths, grown from the readout back: what they read of the stream, and bounds on all terms behind them.
+
+A partial path is a suffix of heads. All that is before it enters linearly: the term of a path is ``L X R``, with X
+what the source and the earlier heads wrote, ``L [rows, n]`` the product of the patterns (and norms) of the suffix,
+and ``R [d_model, width]`` that of its weights and of what is asked for. So a partial path is the pair (L, R), for one
+logit a row and a column. Bounds on ``|L X R|`` for all X at once (Frobenius norm; |number| for one logit), for X that
+ends in head f, with ``Y [n, d_head]`` its values before the pattern ``A_f``, ``R_f = O_f R`` and ``O_f = W_O^T``:
+
+1. *Pairwise.* ``beta_f[t] >= |Y[t]|`` for every path into f, with
+   ``beta_f[t] = max(sources |S[t] V_f|, max_g D[t] (|A_g| beta_g)[t] ||O_g V_f||_2)``; then ``|L A_f Y R_f| <= | |L|
+   |A_f| beta_f | ||R_f||_2``. Proof, by induction over layers: ``|(A_g Y)[t] O_g V_f| <= sum_s |A_g[t,s]| |Y[s]|
+   ||O_g V_f||``. Rows of patterns are positive and add up to 1, so that no pattern enlarges a bound.
+2. *Second moments.* ``K_f = sum over paths of vec(A_f Y) vec(A_f Y)^T``, exactly, layer by layer; then
+   ``|L A_f Y R_f|^2 <= sum over paths of |L A_f Y R_f|^2 = <L^T L (x) R_f R_f^T, K_f>``.
+
+The smaller of the two is used. Rounding: every product of computed numbers is off by at most ``gamma_k |a| |b|``, with
+``gamma_k = k u / (1 - k u)`` and k the length of the sum; errors of L and R are carried along with them as numbers
+(``off_rows``, ``off_cols``), sums of positive numbers are enlarged by a factor, and spectral norms are bounded from
+above by ``tr(G^(2^k))^(1/2^k)``, G a Gram matrix. All is computed in float64, whatever the run's type.
+Source: own derivation; Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.algebra import Factor
+from symcircuits.architecture import Head
+from symcircuits.factors import RunFactors
+from symcircuits.model import Run
+from symcircuits.paths import Paths
+from symcircuits.programs import Branch, Source
+from symcircuits.rings import Floats
+from symcircuits.structured import Centring, Diagonal
+from symcircuits.walk import Mark, Matrices
+
+__all__ = ["Functional", "Network", "gamma", "spectral"]
+
+Array = npt.NDArray[Any]
+_UNIT: Final = 2.0**-53
+_BATCHED = ("A", "D", "mlp", "t", "X0")
+_SQUARINGS = 7
+
+
+def gamma(k: float) -> float:
+    """``k u / (1 - k u)``: what k roundings in a row can do to a number, relatively."""
+    return float(k * _UNIT / (1 - k * _UNIT))
+
+
+def spectral(matrices: Array) -> Array:
+    """An upper bound on the spectral norms of matrices ``[..., a, b]``, within a few percent, rounding included.
+
+    ``||G||_2 <= tr(G^m)^(1/m)`` for ``G = M^T M`` positive semidefinite, by squaring G again and again.
+
+    >>> bool(np.allclose(spectral(np.diag([3.0, 1.0, 0.0])), 3.0, rtol=0.02))
+    True
+    """
+    if matrices.shape[-1] > matrices.shape[-2]:
+        matrices = matrices.swapaxes(-1, -2)
+    gram = matrices.swapaxes(-1, -2) @ matrices
+    found, power = np.ones(gram.shape[:-2]), 1.0
+    for step in range(_SQUARINGS):
+        trace = np.trace(gram, axis1=-2, axis2=-1)
+        found *= np.maximum(trace, 0.0) ** power
+        gram = gram / np.where(trace > 0, trace, 1.0)[..., None, None]
+        if step + 1 < _SQUARINGS:
+            gram, power = gram @ gram, power / 2
+    return np.sqrt(found) * (1 + 8 * gamma(matrices.shape[-2] + 2 * matrices.shape[-1] * _SQUARINGS))
+
+
+class _Wide(Mapping[str, Any]):
+    """A run's arrays in float64, for some rows of the batch."""
+
+    def __init__(self, run: Run, row: int | None) -> None:
+        self.run, self.row, self.factors, self.made = run, row, RunFactors(run), dict[str, Any]()
+        self.batched = np.ndim(run.tokens) == 2
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.made:
+            self.made[name] = self._make(name)
+        return self.made[name]
+
+    def _make(self, name: str) -> Any:
+        found = self.factors[name]
+        if isinstance(found, Centring):
+            return found
+        rows = slice(None) if self.row is None else slice(self.row, self.row + 1)
+        chosen = self.batched and name.partition("_")[0] in _BATCHED
+        if isinstance(found, Diagonal):
+            entries = found.entries.astype(np.float64)
+            return Diagonal(entries[rows] if chosen and entries.ndim == 2 else entries)
+        found = np.asarray(found, dtype=np.float64)
+        return found[rows] if chosen else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.factors)
+
+    def __len__(self) -> int:
+        return len(self.factors)
+
+
+@dataclass(frozen=True, slots=True)
+class Functional:
+    """What a suffix reads of the stream: ``X -> rows X cols``, with bounds on the errors of both.
+
+    ``rows [batch, r, n]``, off by at most ``off_rows`` in every row's sum of absolute values; ``cols [d, m]``, off by
+    at most ``off_cols`` in Frobenius norm. ``mark``: order (no larger than matters) and bits of the suffix;
+    ``limit``: the heads that may come before it are the first so many; ``layer``: the first layer of the suffix.
+    """
+
+    rows: Array
+    cols: Array
+    off_rows: float
+    off_cols: float
+    mark: Mark
+    limit: int
+    layer: int
+    heads: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> float:
+        """The square root of the number of rows."""
+        return float(np.sqrt(self.rows.shape[0] * self.rows.shape[1]))
+
+    @property
+    def row_sum(self) -> float:
+        """The largest sum of absolute values of a row, at most."""
+        return _row_sum(self.rows) + self.off_rows
+
+    @property
+    def size(self) -> float:
+        """The Frobenius norm of the columns, at most."""
+        return float(np.linalg.norm(self.cols)) * (1 + gamma(self.cols.size)) + self.off_cols
+
+
+class Network:
+    """A program on a run as arrays: heads in order, what they read and write, sources, and where each stands.
+
+    ``tokens``: the positions that can reach what is asked for; all arrays are of these alone. ``cap``: orders from
+    there on count as this one.
+    """
+
+    def __init__(self, paths: Paths, run: Run, row: int | None, tokens: Array, cap: int) -> None:
+        self.paths, self.tokens, self.cap, self.joints = paths, tokens, cap, paths.joints
+        wide = _Wide(run, row)
+        self.batch = (run.tokens.shape[0] if row is None else 1) if np.ndim(run.tokens) == 2 else 1
+        self.matrices = Matrices(wide, Floats(np.float64), {"embed": wide["X0"]})
+        self.layers = [layer for layer in paths.program if not any(b.head is None for b in layer.branches)]
+        self.readouts = paths.program[len(self.layers) :]
+        if any(b.head is not None for layer in self.readouts for b in layer.branches):
+            raise NotImplementedError("readouts stand at the end of a program only")
+        if any(not layer.skip for layer in self.layers[1:]):
+            raise NotImplementedError("a layer without skip connection stands at the start of a program only")
+        self.d_model = run.model.d_model
+        self.heads: list[Head] = []
+        self.layer_of: list[int] = []
+        self.small = False
+        self.first: list[int] = []  # by layer: how many heads are before it
+        self.sources: list[tuple[int, Source, Array, float]] = []  # layer, source, value [batch, n, d], error
+        self.inside: dict[int, list[tuple[Source, Array, float]]] = {}
+        parts: list[Any] = []
+        for i, layer in enumerate(self.layers):
+            self.first.append(len(self.heads))
+            numbers = {}
+            for branch in layer.branches:
+                assert branch.head is not None
+                numbers[branch.head] = len(self.heads)
+                self.heads.append(branch.head)
+                self.layer_of.append(i)
+                parts.append(self._head(branch))
+            for source in layer.sources:
+                if source.head is None:
+                    self.sources.append((i, source, *self.value(source.factors, source)))
+                else:
+                    value = self.value(source.core + source.right[:-1])
+                    self.inside.setdefault(numbers[source.head], []).append((source, *value))
+        self.first.append(len(self.heads))
+        self._stack(parts)
+
+    def _head(self, branch: Branch) -> tuple[Array, Array | None, Array, float, Array]:
+        """A head's pattern, the scales of its norm, ``V`` with its error, and ``O``."""
+        pattern = self._tokens_of(self.matrices.factor(branch.left[0]))
+        scales: Array | None = None
+        for f in branch.left[1:]:
+            entries = self.matrices.factor(f).entries[..., self.tokens]
+            scales = entries if scales is None else scales * entries
+        reads, off = self._chain(branch.right[:-1])
+        return pattern, scales, reads, off, self.matrices.factor(branch.right[-1])
+
+    def _tokens_of(self, pattern: Array) -> Array:
+        chosen = pattern[..., self.tokens, :][..., self.tokens]
+        return np.broadcast_to(chosen, (self.batch, *chosen.shape[-2:]))
+
+    def _chain(self, factors: tuple[Factor, ...]) -> tuple[Array, float]:
+        """A product of factors, and a bound on its error in Frobenius norm."""
+        value = np.asarray(self.matrices.chain(factors))
+        return value, self._off(factors)
+
+    def _off(self, factors: tuple[Factor, ...]) -> float:
+        if len(factors) < 2 or (len(factors) == 2 and factors[0].symbol.glyph == "ones"):
+            return 0.0
+        sizes = [_size(self.matrices.factor(f)) for f in factors]
+        return gamma(sum(k for _, k in sizes)) * float(np.prod([size for size, _ in sizes]))
+
+    def value(self, factors: tuple[Factor, ...], source: Source | None = None) -> tuple[Array, float]:
+        """What a source writes, ``[batch, n, width]``, at the tokens that count, and its error."""
+        if source is not None and source.name in self.matrices.known:
+            value, off = self.matrices.known[source.name], 0.0
+        else:
+            value, off = self._chain(factors)
+        value = value[..., self.tokens, :]
+        return np.broadcast_to(value, (self.batch, *value.shape[-2:])), off
+
+    def _stack(self, parts: list[Any]) -> None:
+        """All heads in one array of each kind, the narrower ones filled with zeros."""
+        n, count = len(self.tokens), len(parts)
+        self.d_head = max((p[4].shape[0] for p in parts), default=1)
+        self.patterns = np.zeros((count, self.batch, n, n))
+        self.scales = np.ones((count, self.batch, n))
+        self.reads = np.zeros((count, self.d_model, self.d_head))
+        self.writes = np.zeros((count, self.d_head, self.d_model))
+        self.off_reads = np.zeros(count)
+        for i, (pattern, scales, reads, off, writes) in enumerate(parts):
+            self.patterns[i], self.reads[i, :, : reads.shape[1]] = pattern, reads
+            self.writes[i, : writes.shape[0]], self.off_reads[i] = writes, off
+            if scales is not None:
+                self.scales[i] = scales
+        for number, found in self.inside.items():
+            padded = [(s, np.pad(v, ((0, 0), (0, 0), (0, self.d_head - v.shape[-1]))), off) for s, v, off in found]
+            self.inside[number] = padded
+        grow = 1 + gamma(self.d_model * self.d_head)
+        self.reads_norm, self.writes_norm = (np.linalg.norm(a, axis=(1, 2)) * grow for a in (self.reads, self.writes))
+        self.reads_size, self.writes_size = spectral(self.reads), spectral(self.writes)
+        self.pattern_sums = np.abs(self.patterns).sum(-1).max((1, 2), initial=0.0) * (1 + gamma(n))
+        self.head_bits = [self.paths.head_bits.get(h, 0) for h in self.heads]
+
+    # ------------------------------------------------------------------------------------------- marks
+    def fold(self, order: int, bits: int) -> Mark:
+        """A mark, with the order no larger than matters."""
+        return Mark(min(order, self.cap), bits)
+
+    # -------------------------------------------------------------------------------------- functionals
+    def read(
+        self, rows: Array, chosen: list[int] | None, cols: Array | None, small: bool
+    ) -> tuple[Functional, list[tuple[Source, Array]]]:
+        """What ``X -> rows X[:, chosen] cols`` of the last layer's output is of the stream.
+
+        And the terms of the sources on the way. ``chosen`` None: all columns; ``cols`` None: the identity. ``small``:
+        only Frobenius norms are asked for, so that columns may be made fewer (orthogonal maps keep lengths).
+        """
+        self.small = small
+        off_rows = off_cols = 0.0
+        met = []
+        for layer in reversed(self.readouts):
+            for source in layer.sources:
+                value = self.value(source.factors, source)[0]
+                value = value if chosen is None else value[..., chosen]
+                met.append((source, rows @ (value if cols is None else value @ cols)))
+            for branch in layer.branches:
+                for f in branch.left:
+                    entries = self.matrices.factor(f).entries[..., self.tokens]
+                    most = float(np.abs(entries).max(initial=0.0))
+                    off_rows = most * (off_rows + _UNIT * (_row_sum(rows) + off_rows))
+                    rows = rows * entries[..., None, :]
+                for f in reversed(branch.right):
+                    matrix = self.matrices.factor(f)
+                    matrix = matrix if chosen is None else matrix[:, chosen]
+                    if cols is None:
+                        cols = matrix
+                    else:
+                        off_cols = self._off_product(matrix, cols, off_cols)
+                        cols = np.asarray(matrix @ cols)
+                    chosen = None
+                cols, more = _fewer(np.asarray(cols)) if small else (np.asarray(cols), 0.0)
+                off_cols += more
+        cols = np.eye(self.d_model) if cols is None else cols
+        rows = np.broadcast_to(rows, (self.batch, *rows.shape[-2:]))
+        found = Functional(rows, cols, off_rows, off_cols, Mark(0, 0), len(self.heads), len(self.layers))
+        return found, met
+
+    def _off_product(self, matrix: Any, cols: Array, off: float) -> float:
+        """The error of a factor of the readout times columns, in Frobenius norm."""
+        size, k = _size(matrix)
+        return size * off + gamma(k) * size * (float(np.linalg.norm(cols)) + off)
+
+    def through(self, found: Functional, f: int) -> tuple[Functional, Functional]:
+        """What a suffix reads through one more head: of the head's values before its pattern, and of the stream."""
+        pattern, n = self.patterns[f], len(self.tokens)
+        rows, total = found.rows @ pattern, float(self.pattern_sums[f])
+        off_rows = total * (found.off_rows + gamma(n) * found.row_sum)
+        cols = self.writes[f] @ found.cols
+        off_cols = self._off_written(f, found)
+        mark = self.fold(found.mark.order + 1, self.joints.led(self.head_bits[f], found.mark.bits))
+        limit, layer = self.first[self.layer_of[f]], self.layer_of[f]
+        heads = (f, *found.heads)
+        if self.small:
+            cols, more = _fewer(cols)
+            off_cols += more
+        inner = Functional(rows, cols, off_rows, off_cols, mark, limit, layer, heads)
+        most = float(np.abs(self.scales[f]).max(initial=0.0))
+        outer_rows = rows * self.scales[f][:, None, :]
+        outer_off = most * (off_rows + _UNIT * inner.row_sum)
+        read, size = self.reads[f], inner.size
+        off = (float(self.reads_size[f]) + self.off_reads[f]) * off_cols
+        off += (gamma(self.d_head) * float(self.reads_norm[f]) + self.off_reads[f]) * size
+        return inner, Functional(outer_rows, read @ cols, outer_off, float(off), mark, limit, layer, heads)
+
+    def _off_written(self, f: Any, found: Functional) -> Any:
+        """The error of ``O_f R``, for one head or for several."""
+        return self.writes_size[f] * found.off_cols + gamma(self.d_model) * self.writes_norm[f] * found.size
+
+    def apply(self, found: Functional, values: Array) -> Array:
+        """``rows X cols`` for X of several sources ``[sources, batch, n, width]``: ``[sources, batch, r, m]``."""
+        return np.asarray(found.rows @ (values @ found.cols))
+
+    def off_applied(self, found: Functional, most: Any, off: Any) -> Any:
+        """A bound on the error of that, in Frobenius norm; ``most``: the largest norm of a row of X."""
+        row_sum, size = found.row_sum, found.size
+        k = gamma(len(self.tokens) + found.cols.shape[0])
+        return found.count * (
+            (k * row_sum * size + found.off_rows * size + row_sum * found.off_cols) * most + row_sum * size * off
+        )
+
+
+def _size(matrix: Any) -> tuple[float, int]:
+    """A bound on the spectral norm of the absolute values of a factor, and how many roundings it brings."""
+    if isinstance(matrix, Centring):
+        return 2.0, 2 * matrix.d + 4
+    if isinstance(matrix, Diagonal):
+        return float(np.abs(matrix.entries).max(initial=0.0)), 1
+    return float(np.linalg.norm(matrix)) * (1 + gamma(matrix.size)), 2 * max(matrix.shape[-2:])
+
+
+def _row_sum(rows: Array) -> float:
+    return float(np.abs(rows).sum(-1).max(initial=0.0)) * (1 + gamma(rows.shape[-1]))
+
+
+def _fewer(cols: Array) -> tuple[Array, float]:
+    """Columns ``[d, min(d, m)]`` with the same Gram matrix of rows, and the error that this makes."""
+    if cols.shape[1] <= cols.shape[0]:
+        return cols, 0.0
+    small: Array = np.swapaxes(np.linalg.qr(cols.T, mode="r"), 0, 1)
+    return small, gamma(16 * cols.shape[0] * cols.shape[1]) * float(np.linalg.norm(cols))

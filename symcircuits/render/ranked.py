@@ -1,0 +1,105 @@
+"""The largest terms and their certificate, in words and as a table, and as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.notation import amount
+from symcircuits.render.tables import number, paragraph, table
+
+if TYPE_CHECKING:
+    from symcircuits.ranking import Largest
+
+__all__ = ["certificate", "largest_json", "largest_text"]
+
+_LITTLE = 0.1  # a share of the sum of squares below which the largest terms say little
+
+
+def certificate(found: Largest) -> list[str]:
+    """What is proved, in sentences."""
+    shown, count = len(found.terms), found.expansion.count
+    work = f"{amount(found.expansions, 'partial path')} expanded, {amount(found.looked, 'term')} computed"
+    if found.exact and shown == count:
+        said = [f"proved: these are all {amount(count, 'term')}", work]
+    elif found.exact:
+        said = [
+            f"proved: these are the {shown:,} largest; no other of the {count:,} terms is larger than "
+            f"{number(found.bound)} (rounding can change {number(found.rounding)})",
+            f"{work}, {found.excluded:,} excluded by bounds",
+        ]
+    else:
+        said = [
+            f"not proved for all: the search ended after {found.reached}. The first {found.certain:,} of the {shown:,} "
+            f"are the largest; no term that is not listed is larger than {number(found.bound)} (rounding can change "
+            f"{number(found.rounding)})",
+            f"{work}, {found.excluded:,} excluded by bounds, {found.open:,} left open",
+        ]
+    return [*said, _sums(found), *_share(found)]
+
+
+def _sums(found: Largest) -> str:
+    total, listed, rest = (number(x) for x in (found.total, found.listed, found.remainder))
+    if found.asked.signed:
+        return f"sums: all terms {total}, listed {listed}, the others {rest}"
+    return f"norms of sums: all terms {total}, listed {listed}, the others {rest}"
+
+
+def _share(found: Largest) -> list[str]:
+    share = found.share
+    if share is None:
+        return []
+    about = "" if found.squares.exact else f", which is estimated, as {found.squares.value:.3g} +- "
+    about += "" if found.squares.exact else f"{found.squares.error:.2g}"
+    said = f"the listed terms hold {100 * share:.3g}% of the sum of the squares of all{about}"
+    if share < _LITTLE and found.terms:
+        said += ": almost nothing. The weight is spread over very many terms, and the largest do not explain the whole"
+    return [said]
+
+
+def largest_text(found: Largest, width: int = 100) -> str:
+    """The certificate in words, and the terms as a table."""
+    head = f"The largest terms of {found.expansion.target}, by {found.asked}"
+    lines = [paragraph(head, width), *(paragraph(f"- {line}", width, "  ") for line in certificate(found))]
+    name = "value" if found.asked.signed else "norm"
+    rows = [
+        [str(i + 1), number(t.size if t.value is None else t.value), t.term.composition, t.term.label]
+        for i, t in enumerate(found.terms)
+    ]
+    parts = ["\n".join(lines)]
+    if rows:
+        parts.append(table(rows, ["", name, "type", "path"], width, right=[0, 1]))
+    return "\n\n".join(parts)
+
+
+def largest_json(found: Largest) -> dict[str, Any]:
+    """The same as plain data; the schema is in README."""
+    asked = {name: getattr(found.asked, name) for name in ("by", "row", "position", "key", "token", "against")}
+    return {
+        "schema": "symcircuits.largest/1",
+        "architecture": str(found.expansion.architecture),
+        "of": found.expansion.target,
+        "selection": [str(c) for c in found.expansion.clauses],
+        "count": found.expansion.count,
+        "asked": asked,
+        "exact": found.exact,
+        "certain": found.certain,
+        "reached": found.reached or None,
+        "bound": found.bound if found.bound != float("inf") else None,
+        "rounding": found.rounding,
+        "expansions": found.expansions,
+        "looked_at": found.looked,
+        "excluded": found.excluded,
+        "open": found.open,
+        "total": found.total,
+        "listed": found.listed,
+        "remainder": found.remainder,
+        "squares": {"value": found.squares.value, "error": found.squares.error, "exact": found.squares.exact},
+        "share": found.share,
+        "terms": [
+            {
+                "label": t.term.label, "order": t.term.order, "composition": t.term.composition, "size": t.size,
+                "value": t.value, "text": t.term.text,
+            }
+            for t in found.terms
+        ],
+    }  # fmt: skip

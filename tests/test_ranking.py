@@ -1,0 +1,382 @@
+"""The largest terms against brute force: sizes, certificates, sums, squares, budgets; and bounds that must hold."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import cases, selections
+
+import symcircuits as sc
+from symcircuits.asked import KINDS, ask, trees
+from symcircuits.backward import gamma, spectral
+from symcircuits.bounds import Bounds
+from symcircuits.cli import main
+from symcircuits.expansion import Expansion
+from symcircuits.model import Run
+from symcircuits.ranking import Largest
+from symcircuits.search import Tree
+from symcircuits.zoo import path
+
+TOKENS: list[Any] = [[1, 2, 3, 4], [0], [[1, 2, 0], [3, 3, 4]]]
+
+
+@st.composite
+def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, dict[str, Any]]:
+    """An expansion, perhaps a selection of it, a run, and what is asked for."""
+    arch, target = draw(cases(max_terms=max_terms))
+    scale = draw(st.sampled_from([0.5, 1, 2]))
+    model = sc.random_model(arch, d_vocab=5, d_model=6, d_head=2, seed=draw(st.integers(0, 99)), weight_scale=scale)
+    tokens = draw(st.sampled_from(TOKENS))
+    run = model.run(tokens, draw(st.sampled_from([None, None, "float32"])))
+    e = sc.expand(arch, target)
+    for s in draw(st.lists(selections(arch, target), max_size=2)):
+        e = s.select(e)
+    asked = {
+        "by": draw(st.sampled_from(KINDS[target.partition(":")[0]])),
+        "row": draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0,
+        "position": draw(st.integers(0, np.shape(tokens)[-1] - 1)),
+    }
+    return e, run, asked
+
+
+def sizes(found: Largest, run: Run) -> list[float]:
+    """The size (with sign, where there is one) of every term, by brute force."""
+    asked = found.asked
+    out = []
+    for value in sc.evaluate(found.expansion, run):
+        wide = np.asarray(value, np.float64)
+        if asked.by == "norm":
+            out.append(float(np.linalg.norm(wide)))
+            continue
+        if asked.by == "masked norm":
+            head = found.expansion.readout.head
+            assert head is not None
+            out.append(float(np.linalg.norm(np.where(run.masks[f"L{head.layer}"], wide, 0))))
+            continue
+        wide = wide if asked.row is None else wide[asked.row]
+        row = wide[asked.position]
+        column = asked.key if asked.by == "score entry" else asked.token
+        out.append(float(row[column] - (row[asked.against] if asked.against is not None else 0)))
+    return out
+
+
+def held_to_brute_force(found: Largest, run: Run, k: int) -> None:
+    """Everything that an answer says is what the list of all terms says."""
+    values = sizes(found, run)
+    most = max(map(abs, values), default=0.0)
+    tolerance = (1e-10 if run.dtype == np.float64 else 1e-4) * most
+    best = sorted(map(abs, values), reverse=True)[:k]
+    assert found.exact
+    assert found.certain == len(found.terms) == len(best)
+    assert np.allclose([t.size for t in found.terms], best, rtol=0, atol=tolerance)
+    for one in found.terms:
+        value = values[found.expansion.index(one.term)]
+        assert abs((one.size if one.value is None else one.value) - value) <= tolerance
+    listed = {t.term.label for t in found.terms}
+    assert len(listed) == len(found.terms)
+    others = [abs(v) for t, v in zip(found.expansion, values, strict=True) if t.label not in listed]
+    assert max(others, default=0.0) <= found.bound + found.rounding + tolerance
+    assert found.looked + found.excluded == found.expansion.count
+    assert found.open == 0
+    total = sum(v * v for v in values)
+    allowed = 8 * found.squares.error + 100 * tolerance * most + 1e-9 * total
+    assert abs(found.squares.value - total) <= allowed
+    if found.asked.signed:
+        assert abs(found.total - sum(values)) <= 100 * tolerance
+        assert abs(found.listed + found.remainder - found.total) <= 100 * tolerance
+
+
+@settings(max_examples=120)
+@given(searches(), st.integers(0, 12), st.sampled_from([None, None, False]))
+def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool | None) -> None:
+    e, run, asked = case
+    held_to_brute_force(sc.largest(e, run, k, moments=moments, **asked), run, k)
+
+
+def model_and_run(heads: tuple[int, ...] = (3, 3, 3), scale: float = 1.0, **features: Any) -> Run:
+    arch = sc.transformer(heads, **features)
+    return sc.random_model(arch, d_model=10, d_head=3, seed=5, weight_scale=scale).run([1, 2, 3, 4, 5])
+
+
+# ----------------------------------------------------------------------------------------- bounds hold
+def behind(tree: Tree, found: Any, f: int) -> list[float]:
+    """The sizes of all terms behind a suffix and a head, by expanding everything."""
+    outer, ended = tree.expand(found, f)
+    _, _, counts = tree.children(outer)
+    return [one.size for one in ended] + [x for g in range(outer.limit) if counts[g] for x in behind(tree, outer, g)]
+
+
+def check_bounds(tree: Tree, found: Any) -> int:
+    """Every bound of every partial path against what is behind it; the number of bounds that were looked at."""
+    pairwise, cols, counts = tree.children(found)
+    looked = 0
+    for f in range(found.limit):
+        if not counts[f]:
+            continue
+        terms = behind(tree, found, f)
+        assert len(terms) == counts[f]
+        assert max(terms) <= pairwise[f]
+        marks = tree.bounds.met(tree.wanted, found.mark)[0]
+        if tree.bounds.moments is not None:
+            mass, root = tree.bounds.mass(found, f, cols[f], marks)
+            total = sum(x * x for x in terms)
+            assert abs(mass - total) <= 1e-9 * total
+            assert root >= np.sqrt(total)
+        looked += 1 + check_bounds(tree, tree.expand(found, f)[0])
+    return looked
+
+
+@settings(max_examples=60)
+@given(searches(60))
+def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
+    e, run, asked = case
+    choice = ask(e, run, asked["by"], asked["row"], asked["position"], None, None, None)
+    for tree in trees(choice, e, run):
+        check_bounds(tree, tree.start()[0])
+
+
+@pytest.mark.parametrize("by", ["norm", "logit difference"])
+@pytest.mark.parametrize("which", ["largest", "moments", "pairwise"])
+def test_a_bound_made_too_small_is_seen(monkeypatch: pytest.MonkeyPatch, by: str, which: str) -> None:
+    run = model_and_run()
+    e = sc.logits(run.model.architecture)
+    tree = trees(ask(e, run, by, 0, -1, None, None, None), e, run)[0]
+    assert check_bounds(tree, tree.start()[0]) == 7 * 3 + 9 * 3 - 9 + 3 * 8  # every chain of one to three heads
+    if which == "pairwise":
+        whole: Callable[..., Any] = Bounds.pairwise
+        monkeypatch.setattr(Bounds, "pairwise", lambda *a: (0.3 * whole(*a)[0], whole(*a)[1]))
+    else:
+        made = getattr(tree.bounds, which)
+        for array in made.values():
+            array *= 0.3
+        tree.bounds._met.clear()
+    with pytest.raises(AssertionError):
+        check_bounds(tree, tree.start()[0])
+
+
+@pytest.mark.parametrize("target", ["logits", "scores:L2H1"])
+def test_a_search_with_bounds_too_small_differs_from_brute_force(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    run = model_and_run(scale=1.5)
+    e = sc.expand(run.model.architecture, target)
+    held_to_brute_force(sc.largest(e, run, 20), run, 20)
+    whole: Callable[..., Any] = Tree.children
+    monkeypatch.setattr(Tree, "children", lambda *a: (0.05 * whole(*a)[0], *whole(*a)[1:]))
+    with pytest.raises(AssertionError):
+        held_to_brute_force(sc.largest(e, run, 20, moments=False), run, 20)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 1000))
+def test_spectral_norms_are_bounded_from_above_and_closely(a: int, b: int, seed: int) -> None:
+    matrices = np.random.default_rng(seed).standard_normal((4, a, b)) * 10.0 ** np.arange(-3, 5, 2)[:, None, None]
+    exact = np.linalg.norm(matrices, 2, axis=(1, 2))
+    assert (spectral(matrices) >= exact).all()
+    assert (spectral(matrices) <= 1.02 * exact).all()
+    assert (spectral(np.zeros((2, a, b))) == 0).all()
+
+
+def test_rounding_grows_with_the_number_of_roundings() -> None:
+    assert gamma(0) == 0
+    assert gamma(1) > 1.1e-16
+    assert gamma(100) > 100 * gamma(1)
+
+
+def test_values_are_right_to_the_rounding_that_is_said() -> None:
+    """Against arithmetic with more digits: the error that a search states is no smaller than the real one."""
+    arch = sc.attention_only((2, 2, 2, 2), norm="LN", biases=True)
+    run = sc.random_model(arch, d_model=24, d_head=6, seed=3, weight_scale=2.0).run([1, 2, 3, 4, 5, 6])
+    e = sc.logits(arch)
+    found = sc.largest(e, run, 30, by="logit")
+    exact = {name: np.asarray(run.arrays[name], np.longdouble) for name in run.arrays if name not in ("t", "C")}
+    exact["C"] = np.eye(24, dtype=np.longdouble) - np.longdouble(1) / 24
+    exact |= {n: np.diag(exact[n]) for n in exact if n.startswith("gain_")}
+    for one in found.terms:
+        value: Any = None
+        for f in one.term.word.fused:
+            names = list(f.symbol.parts) if f.symbol.parts and f.symbol.argument not in exact else []
+            parts = [exact[p.symbol.argument].T if p.transposed else exact[p.symbol.argument] for p in names]
+            matrix = parts[0] @ parts[1] if parts else exact[f.symbol.argument]
+            matrix = matrix[:, None] if matrix.ndim == 1 else matrix
+            matrix = matrix.T if f.transposed else matrix
+            value = matrix if value is None else value @ matrix
+        assert one.value is not None
+        assert abs(float(value[-1, found.asked.token] - np.longdouble(one.value))) <= found.rounding
+    assert 0 < found.rounding < 1e-9 * found.terms[0].size
+
+
+# ------------------------------------------------------------------------------------------- a real model
+def test_the_model_that_comes_along() -> None:
+    model = sc.load(path())
+    run = model.run([0, 7, 19, 3, 11, 26, 7, 19, 3, 11])
+    e = sc.logits(model.architecture)
+    for by in KINDS["logits"]:
+        held_to_brute_force(sc.largest(e, run, 5, by=by), run, 5)
+    for by in KINDS["scores"]:
+        held_to_brute_force(sc.largest(sc.scores(model.architecture, "L1H0"), run, 7, by=by), run, 7)
+
+
+@pytest.mark.parametrize("features", [{}, {"norm": "LN", "biases": True}, {"positions": "rotary"}])
+def test_thousands_of_terms(features: dict[str, Any]) -> None:
+    run = model_and_run((5, 5, 5, 5), **features)
+    e = sc.logits(run.model.architecture)
+    held_to_brute_force(sc.largest(e, run, 100, by="logit difference"), run, 100)
+    s = sc.scores(run.model.architecture, "L2H3")
+    held_to_brute_force(sc.largest(s, run, 50, by="score entry"), run, 50)
+
+
+# ----------------------------------------------------------------------------------------------- budgets
+@pytest.mark.parametrize(
+    "budget", [{"max_expansions": 3}, {"max_expansions": 0}, {"max_seconds": 0}, {"max_memory": 1}]
+)
+@pytest.mark.parametrize("target", ["logits", "scores:L3H0"])
+def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any], target: str) -> None:
+    run = model_and_run((4, 4, 4, 4), scale=2.0)
+    e = sc.expand(run.model.architecture, target)
+    found = sc.largest(e, run, 10, **budget)
+    assert not found.exact
+    assert found.reached
+    values = sorted((abs(v) for v in sizes(found, run)), reverse=True)
+    assert found.looked + found.excluded + found.open == e.count
+    assert found.open > 0
+    assert [t.size for t in found.terms[: found.certain]] == pytest.approx(values[: found.certain])
+    listed = {t.term.label for t in found.terms}
+    others = [abs(v) for t, v in zip(e, sizes(found, run), strict=True) if t.label not in listed]
+    assert max(others) <= found.bound
+    least = found.terms[-1].size if len(found.terms) == 10 else -1.0
+    assert sum(v > least for v in others) <= found.open + found.looked
+    assert f"the search ended after {found.reached}" in " ".join(found.text().split())
+
+
+def test_more_expansions_prove_more() -> None:
+    run = model_and_run((6, 6, 6), scale=1.5)
+    e = sc.logits(run.model.architecture)
+    answers = [sc.largest(e, run, 30, max_expansions=n) for n in (1, 5, 20, 60, 400)]
+    assert [a.certain for a in answers] == sorted(a.certain for a in answers)
+    assert [a.bound for a in answers] == sorted((a.bound for a in answers), reverse=True)
+    assert answers[-1].exact
+    assert not answers[0].exact
+
+
+def test_many_equal_terms_and_terms_that_are_zero() -> None:
+    """Heads that write nothing: all terms through them are 0, and as many as are asked for are given."""
+    arch = sc.attention_only((2, 2))
+    model = sc.random_model(arch, seed=2)
+    weights = {n: np.zeros_like(w) if n.startswith("W_O") else w for n, w in model.weights.items()}
+    run = sc.Model(arch, weights, model.score_scale).run([1, 2, 3])
+    found = sc.largest(sc.logits(arch), run, 4, by="logit")
+    assert [t.size > 0 for t in found.terms] == [True, False, False, False]
+    assert found.exact
+    held_to_brute_force(found, run, 4)
+
+
+def test_an_empty_selection_has_nothing_to_list() -> None:
+    run = model_and_run()
+    e = sc.logits(run.model.architecture).order(1).order(2)
+    found = sc.largest(e, run, 4)
+    assert (found.terms, found.exact, found.share, found.excluded) == ((), True, None, 0)
+    assert "all 0 terms" in found.text()
+
+
+# ------------------------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"by": "size"}, "measured by"),
+        ({"by": "score entry"}, "measured by"),
+        ({"k": -1}, "k must be a whole number"),
+        ({"k": 1.5}, "k must be a whole number"),
+        ({"max_expansions": -1}, "max_expansions"),
+        ({"max_seconds": -1}, "max_seconds"),
+        ({"max_seconds": float("nan")}, "max_seconds"),
+        ({"max_memory": "much"}, "max_memory"),
+        ({"by": "logit", "token": 99}, "token 99 does not exist"),
+        ({"by": "logit", "against": 1}, "against says nothing"),
+        ({"by": "norm", "token": 1}, "token says nothing"),
+        ({"by": "logit", "key": 1}, "key says nothing"),
+        ({"by": "logit difference", "token": 3, "against": 3}, "is 0; choose two"),
+        ({"by": "logit", "position": 5}, "position 5 does not exist"),
+        ({"by": "logit", "row": 1}, "row 1 does not exist"),
+    ],
+)
+def test_what_does_not_exist_is_refused(asked: dict[str, Any], said: str) -> None:
+    run = model_and_run()
+    with pytest.raises(ValueError, match=said):
+        sc.largest(sc.logits(run.model.architecture), run, **asked)
+
+
+def test_a_key_that_is_masked_and_another_model_are_refused() -> None:
+    run = model_and_run()
+    with pytest.raises(ValueError, match="query 1 does not see key 3"):
+        sc.largest(sc.scores(run.model.architecture, "L1H0"), run, by="score entry", position=1, key=3)
+    with pytest.raises(ValueError, match="this expansion is of"):
+        sc.largest(sc.logits(sc.attention_only((2,))), run)
+    with pytest.raises(TypeError, match="a run"):
+        sc.largest(sc.logits(run.model.architecture), run.model)  # type: ignore[arg-type]
+
+
+def test_one_output_token_has_no_difference() -> None:
+    run = sc.random_model(sc.attention_only((1,)), d_vocab_out=1).run([1, 2])
+    with pytest.raises(ValueError, match="one output token"):
+        sc.largest(sc.logits(run.model.architecture), run, by="logit difference")
+
+
+# --------------------------------------------------------------------------------------- words and command
+def test_the_certificate_says_that_a_random_model_has_no_large_terms() -> None:
+    run = model_and_run((8, 8, 8, 8), scale=2.0)
+    found = sc.largest(sc.logits(run.model.architecture), run, 3, by="logit difference")
+    said = " ".join(found.text().split())
+    assert found.share is not None
+    assert found.share < 0.1
+    assert "almost nothing. The weight is spread over very many terms" in said
+    assert "proved: these are the 3 largest; no other of the 6,561 terms is larger than" in said
+    for width in (60, 100):
+        assert max(map(len, found.text(width).split("\n"))) <= width
+
+
+def test_estimated_squares_are_said_to_be_estimated() -> None:
+    run = model_and_run((3, 3))
+    found = sc.largest(sc.logits(run.model.architecture), run, 3, moments=False)
+    assert re.search(r"which is estimated, as \S+ \+- \S+", " ".join(found.text().split()))
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["largest", *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = ["--tokens", "0,7,19,3,11,26,7,19,3,11"]
+    code, out, _ = command(capsys, str(path()), *tokens, "--by", "logit difference", "--count", "3")
+    assert code == 0
+    assert "- proved: these are the 3 largest; no other of the 16 terms" in out
+    code, out, _ = command(
+        capsys, str(path()), *tokens, "--target", "scores:L1H0", "--by", "score entry", "--position", "9", "--key", "6",
+        "--sequence", "L0H2,L1H0", "--json",
+    )  # fmt: skip
+    assert (code, '"count": 0' in out) == (0, True)
+    code, out, _ = command(
+        capsys, str(path()), *tokens, "--through", "L0H2", "--order", "2", "--source", "embed", "--max-expansions", "0"
+    )
+    assert code == 1
+    assert "the search ended after 0 expansions" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give --tokens"),
+        (["--tokens", "1", "--order", "x"], "--order 'x'"),
+        (["--tokens", "1", "--max-memory", "-1"], "--max-memory"),
+        (["--tokens", "1", "--sequence", "L0H0"], "two or more heads"),
+        (["--tokens", "1", "--through", "L9H0"], "L9H0"),
+        (["--tokens", "1", "--count", "-2"], "k must be"),
+    ],
+)
+def test_the_command_refuses(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    code, out, err = command(capsys, str(path()), *words)
+    assert (code, out) == (2, "")
+    assert said in err
