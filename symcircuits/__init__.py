@@ -55,6 +55,7 @@ _HOME = {
     "unfrozen": "polynomials",
     "largest": "ranking",
     "squares": "square_sums",
+    "sample": "sampling",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -78,6 +78,7 @@ LAYERS = (
     "square_sums",
     "pairs",
     "ranking",
+    "sampling",
     "exact",
     "verification",
     "derivation",

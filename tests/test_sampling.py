@@ -1,0 +1,130 @@
+"""Samples of terms: chances, estimates against exact sums, and what is wrong must be seen."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_ranking import model_and_run, searches, sizes
+
+import symcircuits as sc
+from symcircuits.sampling import Sample, _Drawn
+
+
+def exact_sum(found: Sample, run: Any) -> float:
+    return sum(map(abs, sizes(found, run)))  # type: ignore[arg-type]
+
+
+def held_to_chances(found: Sample, run: Any) -> None:
+    """Every term is drawn with the chance that is said, and has the size that it has."""
+    values = np.abs(sizes(found, run))  # type: ignore[arg-type]
+    most = values.max(initial=0.0)
+    for term, size in zip(found.terms, found.sizes, strict=True):
+        assert abs(size - values[found.expansion.index(term)]) <= 1e-10 * most
+    chance = {found.expansion.index(t): c for t, c in zip(found.terms, found.chances, strict=True)}
+    assert len({(found.expansion.index(t), c) for t, c in zip(found.terms, found.chances, strict=True)}) == len(chance)
+    missing = [i for i in range(found.count) if i not in chance]
+    total = sum(chance.values())
+    assert total <= 1 + 1e-9
+    if not missing:
+        assert abs(total - 1) < 1e-9
+    often = np.bincount([found.expansion.index(t) for t in found.terms], minlength=found.count)
+    for i, p in chance.items():
+        n = len(found.terms)
+        assert abs(often[i] - n * p) <= 6 * np.sqrt(n * p * (1 - p)) + 6
+
+
+@settings(max_examples=40)
+@given(searches(40), st.sampled_from(["uniform", "bound"]), st.integers(0, 99))
+def test_chances_are_those_of_the_draws(case: Any, weights: str, seed: int) -> None:
+    e, run, asked = case
+    if run.dtype == np.float32:
+        return
+    found = sc.sample(e, run, 300, seed=seed, weights=weights, **asked)
+    assert len(found.terms) == (300 if e.count else 0)
+    if e.count:
+        held_to_chances(found, run)
+    assert exact_sum(found, run) <= found.bound
+    if weights == "uniform" and e.target[:6] != "scores":
+        assert np.allclose(found.chances, 1 / max(e.count, 1))
+
+
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("logits", "logit difference", {}),
+    ("logits", "norm", {"norm": "RMS"}),
+    ("scores:L2H1", "score entry", {"biases": True}),
+    ("scores:L1H0", "masked norm", {"positions": "rotary"}),
+]
+
+
+@pytest.mark.parametrize(("target", "by", "features"), CASES)
+@pytest.mark.parametrize("weights", ["uniform", "bound"])
+def test_the_estimate_is_unbiased_and_its_error_is_its_error(
+    target: str, by: str, features: dict[str, Any], weights: str
+) -> None:
+    run = model_and_run((3, 3, 3), **features)
+    e = sc.expand(run.model.architecture, target)
+    found = [sc.sample(e, run, 200, seed=seed, weights=weights, by=by) for seed in range(30)]
+    exact = exact_sum(found[0], run)
+    estimates, errors = np.array([f.estimate for f in found]), np.array([f.error for f in found])
+    spread = estimates.std(ddof=1)
+    assert abs(estimates.mean() - exact) <= 4 * spread / np.sqrt(30)
+    assert 0.6 <= spread / np.sqrt((errors**2).mean()) <= 1.6
+    assert np.mean(np.abs(estimates - exact) <= 2 * errors) >= 0.75
+
+
+def test_weights_by_bounds_need_fewer_draws() -> None:
+    run = model_and_run((5, 5, 5, 5), scale=0.7)
+    e = sc.logits(run.model.architecture)
+    errors = {w: sc.sample(e, run, 500, weights=w, by="logit").error for w in ("uniform", "bound")}
+    assert errors["bound"] < errors["uniform"] / 2
+
+
+def test_a_chance_that_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = model_and_run((2, 2))
+    e = sc.logits(run.model.architecture)
+    held_to_chances(sc.sample(e, run, 500), run)
+    draw = _Drawn.draw
+
+    def wrong(self: _Drawn) -> Any:
+        term, size, chance = draw(self)
+        return term, size, 0.9 * chance
+
+    monkeypatch.setattr(_Drawn, "draw", wrong)
+    with pytest.raises(AssertionError):
+        held_to_chances(sc.sample(e, run, 500), run)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    run = model_and_run()
+    e = sc.logits(run.model.architecture)
+    one, two, other = (sc.sample(e, run, 20, seed=s) for s in (3, 3, 4))
+    assert one.terms == two.terms != other.terms
+    assert repr(one).startswith(
+        "<Sample of 20 of 64 terms of logits, by norm over all positions and outputs: the sum of"
+    )
+
+
+def test_nothing_to_draw() -> None:
+    run = model_and_run()
+    e = sc.logits(run.model.architecture)
+    empty = sc.sample(e.order(1).order(2), run, 5)
+    assert (empty.terms, empty.estimate, empty.error) == ((), 0.0, 0.0)
+    assert sc.sample(e, run, 1).error == float("inf")
+    assert sc.sample(e, run, 0).terms == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"k": -1}, "k must be"),
+        ({"seed": 0.5}, "seed must be"),
+        ({"weights": "size"}, "weights is"),
+        ({"by": "x"}, "by"),
+    ],
+)
+def test_bad_choices_are_refused(asked: dict[str, Any], said: str) -> None:
+    run = model_and_run()
+    with pytest.raises(ValueError, match=said):
+        sc.sample(sc.logits(run.model.architecture), run, **asked)
