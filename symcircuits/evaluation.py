@@ -26,6 +26,7 @@ from symcircuits.polynomials.values import UnfrozenValues
 from symcircuits.programs import first_layer
 from symcircuits.rings import Floats
 from symcircuits.rounding import rounding_scale
+from symcircuits.sums import PairwiseSum, by_source
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices, walk_marked
 
@@ -167,6 +168,21 @@ class Values:
         sums = self._sums(composition_of)
         return {c: sums[c] for c in self.expansion.counts_by_composition()}
 
+    def by_orders(self) -> dict[tuple[int, ...], Array]:
+        """The sum of the terms of each number of heads on each side: by (query, key) for scores, by (order,) else."""
+        return dict(sorted(self._sums(tuple).items()))
+
+    def by_source(self) -> dict[Any, Array]:
+        """The sum of the terms from each source, by its name; of scores by the names of (query, key).
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2, 2), biases=["b_V"]), seed=1).run([1, 2, 3])
+        >>> sums = evaluate(sc.logits(run.model.architecture), run).by_source()
+        >>> list(sums), bool(abs(sum(sums.values()) - run.logits).max() < 1e-12)
+        (['embed', 'b_V[L0H0]', 'b_V[L0H1]', 'b_V[L1H0]', 'b_V[L1H1]'], True)
+        """
+        return by_source(self)
+
     def _sums(self, key: Any) -> dict[Any, Array]:
         sums: dict[Any, PairwiseSum] = {}
         for orders, value in self.classes():
@@ -238,35 +254,6 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run) -> Values | UnfrozenValu
 
 
 # ---------------------------------------------------------------------------------------------- closure
-class PairwiseSum:
-    """A running sum of arrays, added in pairs like a binary tree, so that rounding grows with log2 only."""
-
-    def __init__(self) -> None:
-        self._levels: list[Array | None] = []
-        self.count = 0
-
-    def add(self, array: Array) -> None:
-        """Take up one more array."""
-        self.count += 1
-        level = 0
-        while level < len(self._levels) and self._levels[level] is not None:
-            array = self._levels[level] + array
-            self._levels[level] = None
-            level += 1
-        if level == len(self._levels):
-            self._levels.append(None)
-        self._levels[level] = array
-
-    @property
-    def value(self) -> Array:
-        """The sum so far."""
-        left = [a for a in self._levels if a is not None]
-        total = left[0]
-        for a in left[1:]:
-            total = a + total
-        return total
-
-
 @dataclass(frozen=True, slots=True)
 class Closure:
     """|sum of terms - model| against the bound that rounding allows, at the entry with the largest ratio.

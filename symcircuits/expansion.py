@@ -290,6 +290,12 @@ class Expansion:
             names |= found
         return self._with(Clause("from_source", frozenset(names), self._check_side(side)))
 
+    def _marked_by_source(self, name: str, side: int) -> tuple[Expansion, int]:
+        """The selection from a source on a side, and the bit that its marks have more than those of this one."""
+        where = SIDES[side] if self.readout.bilinear else "either"
+        found = self._with(Clause("from_source", frozenset({name}), where))
+        return found, 1 << len(found._features) - 1
+
     def _check_side(self, side: str) -> str:
         if side not in ("either", *(SIDES if self.readout.bilinear else ())):
             known = '"query", "key" or "either"' if self.readout.bilinear else '"either": only scores have sides'

@@ -155,14 +155,22 @@ def test_sums_by_the_walk_are_sums_of_terms(drawn: tuple[Expansion, Run], data: 
     size = size_of(list(everything.values()))
     by_order: dict[int, list[Array]] = {}
     by_composition: dict[str, list[Array]] = {}
+    by_orders: dict[tuple[int, ...], list[Array]] = {}
+    by_source: dict[Any, list[Array]] = {}
     for term, value in zip(chosen, listed, strict=True):
         assert_close(value, everything[term.label], size, run.dtype)
+        by_orders.setdefault(term.orders, []).append(value)
+        by_source.setdefault(term.sources if len(term.sources) == 2 else term.sources[0], []).append(value)
         by_order.setdefault(term.order, []).append(value)
         by_composition.setdefault(term.composition, []).append(value)
     zero = np.zeros_like(reference(expansion.target, run))
     assert values.total().dtype == run.dtype
     assert_close(values.total(), sum(listed, zero), size, run.dtype)
-    for found, wanted in ((values.by_order(), by_order), (values.by_composition(), by_composition)):
+    sums: list[tuple[dict[Any, Array], dict[Any, list[Array]]]] = [
+        (values.by_order(), by_order), (values.by_composition(), by_composition),
+        (values.by_orders(), by_orders), (values.by_source(), by_source),
+    ]  # fmt: skip
+    for found, wanted in sums:
         assert found.keys() == wanted.keys()
         for key, value in found.items():
             assert_close(value, sum(wanted[key], zero), size, run.dtype)
@@ -263,6 +271,23 @@ def test_the_walk_closes_at_twelve_layers_of_twelve_heads(target: str) -> None:
     assert list(by_order) == list(range(13))
     assert_close(sum(by_order.values()), reference(target, run), 20.0)
     assert_close(values.total(), reference(target, run), 20.0)
+
+
+def test_sums_through_neighbours_at_twelve_layers() -> None:
+    """Of 13^12 terms: what goes from one head straight into another, by removing all that leads around it."""
+    arch = sc.attention_only((12,) * 12)
+    model = random_model(arch, seed=1)
+    run = model.run([1, 2, 3, 4, 5])
+    e = sc.logits(arch).through_sequence("L2H3", "L5H0")
+    assert e.count == 13**2 * 13**6
+    stream = run.streams[2]
+    arrays = run.arrays
+    for head in ("L2H3", "L5H0"):
+        stream = arrays[f"A_{head}"] @ stream @ arrays[f"W_OV_{head}"].T
+    for layer in range(6, 12):
+        heads = [f"L{layer}H{i}" for i in range(12)]
+        stream = stream + sum(arrays[f"A_{h}"] @ stream @ arrays[f"W_OV_{h}"].T for h in heads)
+    assert_close(evaluate(e, run).total(), stream @ arrays["W_U"].T, 20.0)
 
 
 def test_the_walk_closes_for_the_last_scores_of_twelve_layers() -> None:

@@ -61,6 +61,7 @@ LAYERS = (
     "tree",
     "rounding",
     "factors",
+    "sums",
     "polynomials",  # nothing held fixed: models without softmax, bilinear MLPs
     "evaluation",
     "compact",
