@@ -1,0 +1,103 @@
+"""Sums of squares of all terms against enumeration: exact by second moments, estimated by random signs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_ranking import model_and_run, searches, sizes
+
+import symcircuits as sc
+from symcircuits import square_sums
+from symcircuits.asked import ask, trees
+from symcircuits.bounds import Bounds
+from symcircuits.square_sums import squares_of
+
+
+def by_enumeration(found: Any, run: Any) -> float:
+    return sum(v * v for v in sizes(found, run))
+
+
+@settings(max_examples=60)
+@given(searches(80), st.sampled_from([2**30, 0]))
+def test_the_sum_of_squares_is_that_of_the_list(case: Any, max_memory: int) -> None:
+    e, run, asked = case
+    found = sc.squares(e, run, max_memory=max_memory, samples=400, **asked)
+    exact = by_enumeration(sc.largest(e, run, 0, **asked), run)
+    digits = 1e-10 if run.dtype == np.float64 else 1e-4
+    if max_memory == 0 and any(side.program[0].sources and side.layer_heads for side in e.sides):
+        assert abs(found.value - exact) <= 7 * found.error + digits * exact
+    if found.exact:
+        assert found.error == 0
+        assert abs(found.value - exact) <= digits * exact
+
+
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("logits", "norm", {}),
+    ("logits", "logit difference", {"norm": "LN", "biases": True}),
+    ("scores:L3H1", "score entry", {"positions": "rotary"}),
+    ("scores:L3H1", "norm", {}),
+    ("stream", "norm", {"positions": "standard"}),
+]
+
+
+@pytest.mark.parametrize(("target", "by", "features"), CASES)
+def test_thousands_of_squares_to_the_last_digits(target: str, by: str, features: dict[str, Any]) -> None:
+    run = model_and_run((5, 5, 5, 5), **features)
+    e = sc.expand(run.model.architecture, target)
+    found = sc.squares(e, run, by=by)
+    assert found.exact
+    exact = by_enumeration(sc.largest(e, run, 0, by=by), run)
+    assert abs(found.value - exact) <= 1e-13 * exact
+    assert str(found) == f"{found.value:.6g}"
+
+
+@pytest.mark.parametrize(("target", "by", "features"), [*CASES, ("scores:L2H1", "masked norm", {})])
+def test_the_estimate_is_unbiased_and_its_error_is_its_error(target: str, by: str, features: dict[str, Any]) -> None:
+    run = model_and_run((3, 3, 3, 2), **features)
+    e = sc.expand(run.model.architecture, target)
+    exact = by_enumeration(sc.largest(e, run, 0, by=by), run)
+    asked = ask(e, run, by, 0, -1, None, None, None)
+    plain = trees(asked, e, run, moments=False)
+    found = [squares_of(asked, e, run, plain, 300, seed) for seed in range(25)]
+    assert not any(f.exact for f in found)
+    values, errors = np.array([f.value for f in found]), np.array([f.error for f in found])
+    spread = values.std(ddof=1)
+    assert abs(values.mean() - exact) <= 4 * spread / 5
+    assert 0.5 <= spread / np.sqrt((errors**2).mean()) <= 1.8
+    assert str(found[0]).endswith("(estimated)")
+
+
+def test_second_moments_that_are_wrong_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what the patterns do to them."""
+    run = model_and_run((3, 3))
+    e = sc.logits(run.model.architecture)
+    exact = by_enumeration(sc.largest(e, run, 0), run)
+    assert abs(sc.squares(e, run).value - exact) <= 1e-13 * exact
+    monkeypatch.setattr(Bounds, "_mix", lambda self, h, mark: None)
+    assert abs(sc.squares(e, run).value - exact) > 1e-3 * exact
+
+
+def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sign for all heads of a layer: their terms are no longer kept apart."""
+    run = model_and_run((4, 4))
+    e = sc.logits(run.model.architecture)
+    exact = by_enumeration(sc.largest(e, run, 0), run)
+    asked = ask(e, run, "norm", 0, -1, None, None, None)
+    plain = trees(asked, e, run, moments=False)
+    right = squares_of(asked, e, run, plain, 4000)
+    assert abs(right.value - exact) <= 4 * right.error
+    sign = square_sums._Signed._sign
+    shared = lambda self, of, value: sign(self, getattr(of, "layer", of), value)  # noqa: E731
+    monkeypatch.setattr(square_sums._Signed, "_sign", shared)
+    wrong = squares_of(asked, e, run, plain, 4000)
+    assert abs(wrong.value - exact) > 8 * wrong.error
+
+
+def test_an_estimate_needs_samples() -> None:
+    run = model_and_run((2,))
+    with pytest.raises(ValueError, match="two or more samples"):
+        sc.squares(sc.logits(run.model.architecture), run, samples=1, max_memory=0)
+    with pytest.raises(ValueError, match="measured by"):
+        sc.squares(sc.logits(run.model.architecture), run, by="score entry")
