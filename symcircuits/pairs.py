@@ -146,6 +146,22 @@ class Pairs:
             self.off = max(self.off, off)
             (heapq.heappush if len(self._heap) < self.keep else heapq.heappushpop)(self._heap, entry)
 
+    def open(self) -> int:
+        """How many pairs have not been looked at and may be larger than those that are asked for."""
+        least, ruled_out, joined = self._least, 0, 0
+        for first in (0, 1):
+            this, other = self.sides[first], self.sides[1 - first]
+            partners: dict[Mark, int] = {}
+            for mark, size in zip(this.marks, this.sizes, strict=True):
+                if mark not in partners:
+                    ways = sum(n for m, n in other.paths.counts.items() if self._accepts(mark, m, first))
+                    partners[mark] = ways - sum(self._accepts(mark, m, first) for m in other.marks)
+                joined += partners[mark]
+                ruled_out += partners[mark] * (_times(size, other.bound) <= least)
+        if _times(self.sides[0].bound, self.sides[1].bound) <= least:
+            ruled_out += self.expansion.count - self.looked - joined
+        return self.expansion.count - self.looked - ruled_out
+
     def _accepts(self, one: Mark, other: Mark, first: int) -> bool:
         pair = (one, other) if first == 0 else (other, one)
         if pair not in self._accepted:

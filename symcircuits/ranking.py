@@ -22,6 +22,7 @@ from symcircuits.square_sums import Squares, squares_of
 __all__ = ["LargeTerm", "Largest", "largest"]
 
 Array = npt.NDArray[Any]
+_SIGNED = 32  # signed sums for the share of the listed terms, where it is estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Largest:
     def share(self) -> float | None:
         """What the listed terms hold of the sum of squares of all; None where all are 0."""
         held = sum(t.size**2 for t in self.terms)
-        return held / self.squares.value if self.squares.value > 0 else None
+        return held / self.squares.value if 0 < self.squares.value < float("inf") else None
 
     def text(self, width: int = 100) -> str:
         """The certificate in words, and the terms as a table."""
@@ -148,7 +149,7 @@ def largest(
     return Largest(
         expansion, asked, terms, exact, certain, "" if exact else budget.reached, max(unseen, unlisted), off,
         budget.expansions, looked, expansion.count - looked - open_, open_, *sums,
-        squares_of(asked, expansion, run, found), time.monotonic() - start,
+        squares_of(asked, expansion, run, found, _SIGNED), time.monotonic() - start,
     )  # fmt: skip
 
 
@@ -193,7 +194,7 @@ def _two_sides(
     # Pairs that were met and are not listed are no larger than the least that is.
     least = terms[-1].size if terms else 0.0
     unlisted = least + pairs.off if pairs.looked > len(terms) else 0.0
-    return terms, pairs.unseen, unlisted, pairs.off, pairs.looked, expansion.count - pairs.looked
+    return terms, pairs.unseen, unlisted, pairs.off, pairs.looked, pairs.open()
 
 
 def _sums(

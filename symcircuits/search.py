@@ -28,8 +28,9 @@ __all__ = ["Budget", "Found", "Search", "Tree"]
 
 Array = npt.NDArray[Any]
 Wanted = Callable[[Mark], bool]
+_EXTREME = 1e70
 _ENTRY_BYTES = 250  # of an open partial path: its place in the heap
-_MOMENT_WORK = 10**11  # multiplications up to which second moments are made: some ten seconds
+_MOMENT_WORK = 5 * 10**10  # multiplications up to which second moments are made: some five seconds
 
 
 @dataclass(slots=True)
@@ -82,11 +83,23 @@ class Tree:
         self.wanted, self.key = wanted, 0
         fits = _moments_fit(self.net, max_memory)
         self.bounds = Bounds(self.net, possible, fits if moments is None else moments and fits)
-        self.root, self.met = self.net.read(rows[..., tokens], chosen, cols, small)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
+            self.root, self.met = self.net.read(rows[..., tokens], chosen, cols, small)
         self.values = np.array([value for _, _, value, _ in self.net.sources])
         self.most = np.linalg.norm(self.values, axis=-1).max((1, 2), initial=0.0) * (1 + 1e-12)
+        self._check_range()
         self.bytes = sum(a.nbytes for a in (self.net.patterns, self.net.reads, self.net.writes, self.values))
         self.bytes += sum(a.nbytes for a in (self.bounds.moments or {}).values())
+
+    def _check_range(self) -> None:
+        """Squares of sizes must be numbers: ValueError where they would overflow or vanish."""
+        for what, array in (("what is read of the stream", self.root.cols), ("a source of the stream", self.values)):
+            largest = float(np.abs(array).max(initial=0.0))
+            if largest and not 1 / _EXTREME < largest < _EXTREME:
+                raise ValueError(
+                    f"{what} has numbers of size {largest:.0e}, whose squares leave the range of float64, so that "
+                    "sizes cannot be compared; scale the weights"
+                )
 
     @property
     def count(self) -> int:
@@ -141,7 +154,7 @@ class Tree:
         """For each head that may come before a suffix: a bound on every term, its columns, and the number of terms."""
         _, counts, largest, _ = self.bounds.met(self.wanted, found.mark, self.key)
         bound, cols = self.bounds.pairwise(found, largest)
-        return bound, cols, counts
+        return np.where(np.isnan(bound), np.inf, bound), cols, counts
 
     def refined(self, found: Functional, f: int, bound: float) -> float:
         """The smaller of a bound and the one by second moments, where these are known."""

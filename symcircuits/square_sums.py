@@ -21,7 +21,7 @@ __all__ = ["Squares", "squares", "squares_of"]
 
 Array = npt.NDArray[Any]
 SAMPLES = 64
-_BLOCK_BYTES = 2**24
+_BLOCK_BYTES = 2**21  # of a stream for several choices of signs: small, so that it stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,18 @@ class _Signed:
         return value if source.head is None else self._sign(source.head, value)
 
     def branch(self, branch: Branch, value: Array) -> Array:
-        return self._sign(branch.head, np.asarray(self.base.branch(branch, value)))
+        if branch.head is None:
+            return np.asarray(self.base.branch(branch, value))
+        value = np.asarray(self.base.chain(branch.right[:-1], value))
+        for f in reversed(branch.left):
+            value = self.base.factor(f) @ value
+        return np.asarray(self.base.chain(branch.right[-1:], self._sign(branch.head, value)))  # where it is narrow
 
     def add(self, values: Sequence[Array]) -> Array:
-        return np.asarray(sum(values[1:], values[0]))
+        total = values[0]
+        for value in values[1:]:
+            total = total + value
+        return total
 
     def readout(self, source: Source, value: Array) -> Array:
         """The term of a source that the readout adds."""

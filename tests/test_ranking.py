@@ -317,6 +317,16 @@ def test_a_key_that_is_masked_and_another_model_are_refused() -> None:
         sc.largest(sc.logits(run.model.architecture), run.model)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("factor", [1e100, 1e200, 1e-200])
+def test_numbers_whose_squares_are_none_are_refused(factor: float) -> None:
+    arch = sc.attention_only((2, 2))
+    model = sc.random_model(arch)
+    weights = {n: w * factor if n == "W_U" else w for n, w in model.weights.items()}
+    run = sc.Model(arch, weights, model.score_scale).run([1, 2, 3])
+    with pytest.raises(ValueError, match="leave the range of float64"):
+        sc.largest(sc.logits(arch), run)
+
+
 def test_one_output_token_has_no_difference() -> None:
     run = sc.random_model(sc.attention_only((1,)), d_vocab_out=1).run([1, 2])
     with pytest.raises(ValueError, match="one output token"):
