@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.evaluation import reference
 from symcircuits.expansion import Expansion
 from symcircuits.model import Run
 from symcircuits.search import Tree
@@ -20,6 +21,7 @@ Array = npt.NDArray[Any]
 KINDS = {
     "logits": ("norm", "logit", "logit difference"),
     "stream": ("norm",),
+    "readout": ("norm", "direction", "direction difference"),
     "scores": ("norm", "masked norm", "score entry"),
 }
 
@@ -42,6 +44,9 @@ class Asked:
             "masked norm": "norm over the entries that the mask leaves",
             "logit": f"part in the logit of token {self.token} at position {self.position}{row}",
             "logit difference": f"part in logit[{self.token}] - logit[{self.against}] at position {self.position}{row}",
+            "direction": f"part in what direction {self.token} reads at position {self.position}{row}",
+            "direction difference": f"part in what directions {self.token} - {self.against} read at position "
+            f"{self.position}{row}",
             "score entry": f"part in the score of query {self.position} and key {self.key}{row}",
         }[self.by]
 
@@ -56,22 +61,24 @@ def ask(
     key: int | None,
 ) -> Asked:  # fmt: skip
     """What is asked for, completed and checked; ValueError on what does not exist."""
-    kind = expansion.target.partition(":")[0]
+    kind, _, name = expansion.target.partition(":")
     if by not in KINDS[kind]:
         known = ", ".join(f'"{k}"' for k in KINDS[kind])
         raise ValueError(f"terms of {expansion.target} are measured by {known}, not {by!r}")
-    foreign = {"token": token, "against": against} if "logit" not in by else {"key": key}
-    foreign |= {"against": against} if by == "logit" else {"key": key} if "norm" in by else {}
-    for name, value in foreign.items():
+    foreign: dict[str, Any] = {} if by == "score entry" else {"key": key}
+    foreign |= {} if "logit" in by or "direction" in by else {"token": token}
+    foreign |= {} if "difference" in by else {"against": against}
+    for word, value in foreign.items():
         if value is not None:
-            raise ValueError(f"{name} says nothing where terms are measured by {by!r}; leave it out")
+            raise ValueError(f"{word} says nothing where terms are measured by {by!r}; leave it out")
     batched = np.ndim(run.tokens) == 2
     if "norm" in by:
         return Asked(by)
-    if kind == "logits":
-        if by == "logit difference" and against is None:
-            token, against = _second(run, row, position, token)
-        target = read_target(run, row, position, token, against)
+    if kind in ("logits", "readout"):
+        readout = name if kind == "readout" else ""
+        if "difference" in by and against is None:
+            token, against = _second(run, row, position, token, readout)
+        target = read_target(run, row, position, token, against, readout)
         return Asked(by, target.row if batched else None, target.position, None, target.token, target.against)
     n = run.tokens.shape[-1]
     at = place("row", row, run.tokens.shape[0]) if batched else None
@@ -85,16 +92,16 @@ def ask(
     return Asked(by, at, query, seen)
 
 
-def _second(run: Run, row: int, position: int, token: int | None) -> tuple[int, int]:
-    """A token (the first choice, if none is given) and the largest other."""
-    target = read_target(run, row, position, token, None)
+def _second(run: Run, row: int, position: int, token: int | None, readout: str) -> tuple[int, int]:
+    """A token (the first choice, if none is given) and the largest other; of a readout the same of directions."""
+    target = read_target(run, row, position, token, None, readout)
     assert target.token is not None
-    assert run.logits is not None
-    logits = np.array(run.logits[target.row, target.position] if run.logits.ndim == 3 else run.logits[target.position])
-    if len(logits) < 2:
-        raise ValueError("there is one output token only, so there is no difference of two logits")
-    logits[target.token] = -np.inf
-    return target.token, int(np.argmax(logits))
+    values = np.array(run.readouts[readout] if readout else reference("logits", run), np.float64)
+    values = values[target.row, target.position] if values.ndim == 3 else values[target.position]
+    if len(values) < 2:
+        raise ValueError(f"there is one {'direction' if readout else 'output token'} only, so there is no difference")
+    values[target.token] = -np.inf
+    return target.token, int(np.argmax(values))
 
 
 # -------------------------------------------------------------------------------------------------- trees

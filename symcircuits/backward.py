@@ -43,7 +43,6 @@ __all__ = ["Functional", "Network", "gamma", "spectral"]
 
 Array = npt.NDArray[Any]
 _UNIT: Final = 2.0**-53
-_BATCHED = ("A", "D", "mlp", "t", "X0")
 _SQUARINGS = 7
 
 
@@ -89,13 +88,12 @@ class _Wide(Mapping[str, Any]):
         found = self.factors[name]
         if isinstance(found, Centring):
             return found
-        rows = slice(None) if self.row is None else slice(self.row, self.row + 1)
-        chosen = self.batched and name.partition("_")[0] in _BATCHED
+        rows = slice(None) if self.row is None or not self.batched else slice(self.row, self.row + 1)
         if isinstance(found, Diagonal):
             entries = found.entries.astype(np.float64)
-            return Diagonal(entries[rows] if chosen and entries.ndim == 2 else entries)
+            return Diagonal(entries[rows] if entries.ndim == 2 else entries)
         found = np.asarray(found, dtype=np.float64)
-        return found[rows] if chosen else found
+        return found[rows] if found.ndim == 3 and not name.startswith("R_") else found  # rotations are by position
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.factors)

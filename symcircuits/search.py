@@ -204,9 +204,10 @@ def _reaching(paths: Paths, run: Run, row: int | None, rows: Array) -> Array:
 def _moments_fit(net: Network, max_memory: int) -> bool:
     """Whether second moments of all heads are worth their memory and time."""
     heads, n, d = len(net.heads), len(net.tokens), net.d_head
-    one, marks = net.batch * (n * d) ** 2, (net.cap + 1) * 2 ** min(3 * bool(net.paths.head_bits), 3)
-    work = sum(net.first[i] for i in net.layer_of) * one * d * 2
-    return heads * one * 8 * marks <= max_memory / 2 and work * (net.cap + 1) <= _MOMENT_WORK
+    one = net.batch * (n * d) ** 2
+    marks = len({net.fold(*m) for m in net.paths.counts}) * (3 if net.joints.width else 1)
+    work = sum(net.first[i] for i in net.layer_of) * one * d * 2 * (net.cap + 1)
+    return heads * one * 8 * marks <= max_memory / 2 and work <= _MOMENT_WORK
 
 
 class Search:

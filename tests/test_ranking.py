@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases, selections
+from test_attachments import attached, ran, targets
 
 import symcircuits as sc
 from symcircuits.asked import KINDS, ask, trees
@@ -95,6 +96,15 @@ def held_to_brute_force(found: Largest, run: Run, k: int) -> None:
 def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool | None) -> None:
     e, run, asked = case
     held_to_brute_force(sc.largest(e, run, k, moments=moments, **asked), run, k)
+
+
+@settings(max_examples=40)
+@given(st.data(), attached())
+def test_sources_and_readouts_of_ones_own(data: st.DataObject, arch: Any) -> None:
+    run = ran(arch)
+    e = sc.expand(arch, data.draw(st.sampled_from(targets(arch))))
+    by = data.draw(st.sampled_from(KINDS[e.target.partition(":")[0]][:2]))
+    held_to_brute_force(sc.largest(e, run, 10, by=by), run, 10)
 
 
 def model_and_run(heads: tuple[int, ...] = (3, 3, 3), scale: float = 1.0, **features: Any) -> Run:
@@ -250,6 +260,20 @@ def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any]
     assert f"the search ended after {found.reached}" in " ".join(found.text().split())
 
 
+@pytest.mark.parametrize("max_memory", [2**20, 2**18, 2**16, 2**14])
+def test_second_moments_stay_within_the_memory(max_memory: int) -> None:
+    run = model_and_run((3, 3, 3, 3))
+    e = sc.logits(run.model.architecture)
+    asked = ask(e, run, "norm", 0, -1, None, None, None)
+    made = []
+    for chosen in (e, e.order(1, 2, 3), e.order(2).through("L1H0"), e.through_sequence("L0H0", "L1H1").where("V")):
+        held = trees(asked, chosen, run, max_memory)[0].bounds.moments
+        made.append(held is not None)
+        assert sum(a.nbytes for a in (held or {}).values()) <= max_memory
+    assert all(made) or max_memory < 2**20
+    assert any(made) == (max_memory > 2**14)
+
+
 def test_more_expansions_prove_more() -> None:
     run = model_and_run((6, 6, 6), scale=1.5)
     e = sc.logits(run.model.architecture)
@@ -352,6 +376,19 @@ def test_estimated_squares_are_said_to_be_estimated() -> None:
     assert re.search(r"which is estimated, as \S+ \+- \S+", " ".join(found.text().split()))
 
 
+def test_the_command_with_a_readout(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    model = sc.load(path())
+    probe = tmp_path / "probe.npy"
+    np.save(probe, model.weights["W_U"][[26, 3]])
+    words = ["--tokens", "0,7,19,3,11,26,7,19,3,11", "--readout", str(probe), "--by", "direction difference"]
+    code, out, _ = command(capsys, str(path()), *words, "--token", "0", "--count", "2")
+    assert code == 0
+    assert "largest terms of readout:probe, by part in what directions 0 - 1 read at position 9" in " ".join(
+        out.split()
+    )
+    assert "embed -> L1H2" in out
+
+
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = main(["largest", *words])
     out, err = capsys.readouterr()
@@ -369,7 +406,17 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     )  # fmt: skip
     assert (code, '"count": 0' in out) == (0, True)
     code, out, _ = command(
-        capsys, str(path()), *tokens, "--through", "L0H2", "--order", "2", "--source", "embed", "--max-expansions", "0"
+        capsys,
+        str(path()),
+        *tokens,
+        "--through",
+        "L0H2",
+        "--order",
+        "2",
+        "--from-source",
+        "embed",
+        "--max-expansions",
+        "0",
     )
     assert code == 1
     assert "the search ended after 0 expansions" in out
