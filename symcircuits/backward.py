@@ -69,7 +69,9 @@ def spectral(matrices: Array) -> Array:
         gram = gram / np.where(trace > 0, trace, 1.0)[..., None, None]
         if step + 1 < _SQUARINGS:
             gram, power = gram @ gram, power / 2
-    return np.sqrt(found) * (1 + 8 * gamma(matrices.shape[-2] + 2 * matrices.shape[-1] * _SQUARINGS))
+    long, short = matrices.shape[-2:]
+    # Rounding moves G by at most gamma_long short ||G||, and each square of it by gamma_short short ||G||^2.
+    return np.sqrt(found) * (1 + 4 * gamma(short * (long + 4 * short) + 8 * _SQUARINGS))
 
 
 class _Wide(Mapping[str, Any]):
@@ -245,20 +247,24 @@ class Network:
     # -------------------------------------------------------------------------------------- functionals
     def read(
         self, rows: Array, chosen: list[int] | None, cols: Array | None, small: bool
-    ) -> tuple[Functional, list[tuple[Source, Array]]]:
+    ) -> tuple[Functional, list[tuple[Source, Array, float]]]:
         """What ``X -> rows X[:, chosen] cols`` of the last layer's output is of the stream.
 
-        And the terms of the sources on the way. ``chosen`` None: all columns; ``cols`` None: the identity. ``small``:
-        only Frobenius norms are asked for, so that columns may be made fewer (orthogonal maps keep lengths).
+        And the terms of the sources on the way, with bounds on their errors. ``chosen`` None: all columns; ``cols``
+        None: the identity. ``small``: only Frobenius norms are asked for, so that columns may be made fewer
+        (orthogonal maps keep lengths).
         """
         self.small = small
         off_rows = off_cols = 0.0
         met = []
         for layer in reversed(self.readouts):
             for source in layer.sources:
-                value = self.value(source.factors, source)[0]
+                value, off = self.value(source.factors, source)
                 value = value if chosen is None else value[..., chosen]
-                met.append((source, rows @ (value if cols is None else value @ cols)))
+                norms = float(np.linalg.norm(rows)), 1.0 if cols is None else float(np.linalg.norm(cols)) + off_cols
+                off = norms[0] * norms[1] * (off + gamma(8 + 2 * sum(value.shape[-2:])) * float(np.linalg.norm(value)))
+                off += float(np.linalg.norm(value)) * (norms[0] * off_cols + norms[1] * off_rows * rows.shape[-2])
+                met.append((source, rows @ (value if cols is None else value @ cols), off))
             for branch in layer.branches:
                 for f in branch.left:
                     entries = self.matrices.factor(f).entries[..., self.tokens]

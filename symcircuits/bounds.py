@@ -95,7 +95,7 @@ class Bounds:
                 continue
             self._new(mark)
             touched.add(mark)
-            norms = np.linalg.norm(value, axis=-1) * (1 + gamma(net.d_head)) + off
+            norms = np.linalg.norm(value, axis=-1) * (1 + gamma(net.d_head + 8)) + off
             self.counts[mark][h] += 1
             self.largest[mark][h] = np.maximum(self.largest[mark][h], norms)
             self.sums[mark][h] += norms

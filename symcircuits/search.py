@@ -104,7 +104,7 @@ class Tree:
     @property
     def count(self) -> int:
         """How many paths there are."""
-        ended = sum(self._wants(source, self.root) for source, _ in self.met)
+        ended = sum(self._wants(source, self.root) for source, _, _ in self.met)
         ended += sum(self._wants(s[1], self.root) for s in self.net.sources)
         return ended + sum(self.bounds.met(self.wanted, self.root.mark, self.key)[1])
 
@@ -115,10 +115,9 @@ class Tree:
     def start(self) -> tuple[Functional, list[Found]]:
         """The empty suffix, and the paths through no head."""
         found = []
-        for source, value in self.met:
+        for source, value, off in self.met:
             if self._wants(source, self.root):
-                size = float(np.linalg.norm(value))
-                found.append(Found(size, value, size * 1e-12, self.path(self.root, source)))
+                found.append(Found(float(np.linalg.norm(value)), value, off, self.path(self.root, source)))
         return self.root, found + self._ended(self.root)
 
     def expand(self, found: Functional, f: int) -> tuple[Functional, list[Found]]:
@@ -170,7 +169,7 @@ class Tree:
         for mark, value in walk_marked(tuple(net.layers), net.paths.algebra(net.matrices)).items():
             if self.wanted(net.fold(*mark)):
                 total = total + net.apply(self.root, value[..., net.tokens, :])
-        for source, value in self.met:
+        for source, value, _ in self.met:
             if self._wants(source, self.root):
                 total = total + value
         return np.asarray(total)

@@ -180,7 +180,7 @@ def _signed_sums(tree: Tree, rng: np.random.Generator, count: int) -> dict[Mark,
     for mark, value in walk_marked(tuple(net.layers), net.paths.algebra(algebra)).items():
         folded = net.fold(*mark)
         sums[folded] = sums.get(folded, 0) + net.apply(tree.root, value[..., net.tokens, :])
-    for source, value in tree.met:
+    for source, value, _ in tree.met:
         mark = Mark(0, net.paths.source_bits(source))
         sums[mark] = sums.get(mark, 0) + algebra.readout(source, value)
     return sums

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import architectures, cases, group, oracle, routes, term_count
 
@@ -311,3 +311,19 @@ def test_rows_are_turned_one_by_one() -> None:
     algebra = Matrices({"R_L0H1": turns}, Whole())
     assert np.array_equal(algebra.turned(Head(0, 1), rows), np.stack([rows[i] @ turns[i] for i in range(3)]))
     assert algebra.turned(Head(0, 0), rows) is rows
+
+
+@given(st.data(), st.integers(0, 99))
+def test_sums_through_neighbours_are_exact(data: st.DataObject, seed: int) -> None:
+    """In whole numbers: the walk's sum over paths in which one head stands directly before another."""
+    arch = data.draw(architectures(max_layers=4, max_heads=3, max_terms=150, features=False))
+    heads = arch.all_heads
+    pairs = [(a, b) for a in heads for b in heads if a.layer < b.layer]
+    assume(pairs)
+    first, second = data.draw(st.sampled_from(pairs))
+    e = expand(arch, "stream").through_sequence(str(first), str(second))
+    matrices = Matrices(random_matrices(arch, seed), Whole())
+    sums = walk_marked(e.readout.sides[0], e.sides[0].algebra(matrices))
+    total = sum((v for m, v in sums.items() if e.accepts((m,))), np.zeros((3, 3), dtype=object))
+    listed = sum((matrices.chain(t.word.factors) for t in e), np.zeros((3, 3), dtype=object))
+    assert (total == listed).all()
