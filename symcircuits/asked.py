@@ -61,6 +61,8 @@ def ask(
     key: int | None,
 ) -> Asked:  # fmt: skip
     """What is asked for, completed and checked; ValueError on what does not exist."""
+    if not isinstance(expansion, Expansion):
+        raise TypeError(f"an expansion such as logits(arch) is needed there, patterns held fixed, not {expansion!r}")
     kind, _, name = expansion.target.partition(":")
     if by not in KINDS[kind]:
         known = ", ".join(f'"{k}"' for k in KINDS[kind])

@@ -53,6 +53,7 @@ def add_options(parser: Any) -> None:
 def largest(options: argparse.Namespace) -> int:
     """Run the command: 0 where the answer is proved, 1 where a budget ended the search before."""
     from symcircuits.expansion import expand
+    from symcircuits.progress import Progress
     from symcircuits.ranking import largest
 
     if options.tokens is None and options.reference is None:
@@ -77,11 +78,12 @@ def largest(options: argparse.Namespace) -> int:
         expansion = expansion.through_sequence(*(h.strip() for h in heads.split(",")))
     for source in options.from_source:
         expansion = expansion.from_source(source)
-    found = largest(
-        expansion, model.run(tokens, options.dtype), options.count, by=options.by, row=options.row,
-        position=options.position, token=options.token, against=options.against, key=options.key,
-        max_expansions=options.max_expansions, max_seconds=options.max_seconds,
-        max_memory=int(options.max_memory * 2**20),
-    )  # fmt: skip
+    with Progress() as progress:
+        found = largest(
+            expansion, model.run(tokens, options.dtype), options.count, by=options.by, row=options.row,
+            position=options.position, token=options.token, against=options.against, key=options.key,
+            max_expansions=options.max_expansions, max_seconds=options.max_seconds,
+            max_memory=int(options.max_memory * 2**20), progress=progress.note,
+        )  # fmt: skip
     does._print_found(found, compared, options.json)
     return 0 if found.exact else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,7 @@ def largest(
     max_seconds: float | None = None,
     max_memory: int = 2**30,
     moments: bool | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Largest:
     """The k largest terms of an expansion on a run, and a proof that no other is larger; nothing is listed but these.
 
@@ -120,7 +121,8 @@ def largest(
     see ``moments``). Bounds are enlarged by what rounding can do (see :mod:`symcircuits.backward`), and values are
     computed in float64. Score terms are pairs of paths, and ``|<u, v>| <= |u| |v|`` (see :mod:`symcircuits.pairs`).
     ``max_expansions``, ``max_seconds``, ``max_memory`` (bytes) end the search; the answer then says what is proved.
-    Raises ValueError on a choice that does not exist. Source: own derivation.
+    ``progress`` is told, now and then, how far it is. Raises ValueError on a choice that does not exist. Source: own
+    derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((4, 4, 4)), seed=1).run([1, 2, 3])
@@ -136,7 +138,7 @@ def largest(
     _check(k, max_expansions, max_seconds, max_memory)
     start = time.monotonic()
     asked = ask(expansion, run, by, row, position, token, against, key)
-    budget = Budget(max_expansions, max_seconds, max_memory)
+    budget = Budget(max_expansions, max_seconds, max_memory, told=progress)
     found = trees(asked, expansion, run, max_memory, moments)
     searched = _one_side if len(found) == 1 else _two_sides
     terms, unseen, unlisted, off, looked, still = searched(found, asked, run, expansion, budget, k)

@@ -30,6 +30,7 @@ Array = npt.NDArray[Any]
 Wanted = Callable[[Mark], bool]
 _EXTREME = 1e70
 _ENTRY_BYTES = 250  # of an open partial path: its place in the heap
+_ALWAYS = 192  # numbers in a head's values up to which second moments are made however many heads there are
 _MOMENT_WORK = 5 * 10**10  # multiplications up to which second moments are made: some five seconds
 
 
@@ -44,9 +45,12 @@ class Budget:
     expansions: int = 0
     bytes: int = 0
     reached: str = ""
+    told: Callable[[str], None] | None = None
 
     def over(self) -> bool:
-        """Whether a limit is met."""
+        """Whether a limit is met; says now and then how far the search is."""
+        if self.told is not None and not self.expansions % 50:
+            self.told(f"largest terms: {self.expansions:,} partial paths expanded")
         if self.max_expansions is not None and self.expansions >= self.max_expansions:
             self.reached = f"{self.max_expansions:,} expansions"
         elif self.max_seconds is not None and time.monotonic() - self.start >= self.max_seconds:
@@ -206,7 +210,7 @@ def _moments_fit(net: Network, max_memory: int) -> bool:
     one = net.batch * (n * d) ** 2
     marks = len({net.fold(*m) for m in net.paths.counts}) * (3 if net.joints.width else 1)
     work = sum(net.first[i] for i in net.layer_of) * one * d * 2 * (net.cap + 1)
-    return heads * one * 8 * marks <= max_memory / 2 and work <= _MOMENT_WORK
+    return heads * one * 8 * marks <= max_memory / 2 and (n * d <= _ALWAYS or work <= _MOMENT_WORK)
 
 
 class Search:

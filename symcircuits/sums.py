@@ -53,7 +53,7 @@ def by_source(values: Any) -> dict[Any, Array]:
         for marks in product(*(side[name] for side, name in zip(sides, names, strict=True))):
             if expansion.accepts(marks):
                 parts = [side[name][mark] for side, name, mark in zip(sides, names, marks, strict=True)]
-                value = parts[0] if len(parts) == 1 else values._met(*parts)
+                value = parts[0] if len(parts) == 1 else values.met(*parts)
                 total = sums.setdefault(names[0] if len(names) == 1 else names, PairwiseSum())
                 total.add(np.broadcast_to(value, values._batch + value.shape[-2:]))
     return {key: total.value for key, total in sums.items()}

@@ -274,6 +274,14 @@ def test_second_moments_stay_within_the_memory(max_memory: int) -> None:
     assert any(made) == (max_memory > 2**14)
 
 
+def test_progress_is_told() -> None:
+    run = model_and_run((4, 4, 4))
+    told: list[str] = []
+    found = sc.largest(sc.logits(run.model.architecture), run, 120, progress=told.append)
+    assert told[0] == "largest terms: 0 partial paths expanded"
+    assert f"largest terms: {found.expansions // 50 * 50} partial paths expanded" in told
+
+
 def test_more_expansions_prove_more() -> None:
     run = model_and_run((6, 6, 6), scale=1.5)
     e = sc.logits(run.model.architecture)
@@ -349,6 +357,14 @@ def test_numbers_whose_squares_are_none_are_refused(factor: float) -> None:
     run = sc.Model(arch, weights, model.score_scale).run([1, 2, 3])
     with pytest.raises(ValueError, match="leave the range of float64"):
         sc.largest(sc.logits(arch), run)
+
+
+def test_terms_with_nothing_held_fixed_are_not_searched() -> None:
+    arch = sc.attention_only((1,), softmax=False)
+    run = sc.random_model(arch).run([1, 2])
+    for ask_for in (sc.largest, sc.squares, sc.sample):
+        with pytest.raises(TypeError, match="patterns held fixed"):
+            ask_for(sc.unfrozen(sc.logits(arch)), run)  # type: ignore[operator]
 
 
 def test_one_output_token_has_no_difference() -> None:
