@@ -29,7 +29,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.algebra import Factor
+from symcircuits.algebra import Factor, scalar_argument
 from symcircuits.architecture import Head
 from symcircuits.factors import RunFactors
 from symcircuits.model import Run
@@ -175,9 +175,9 @@ class Network:
                 parts.append(self._head(branch))
             for source in layer.sources:
                 if source.head is None:
-                    self.sources.append((i, source, *self.value(source.factors, source)))
+                    self.sources.append((i, source, *self.value(source)))
                 else:
-                    value = self.value(source.core + source.right[:-1])
+                    value = self.value(source, source.core + source.right[:-1])
                     self.inside.setdefault(numbers[source.head], []).append((source, *value))
         self.first.append(len(self.heads))
         self._stack(parts)
@@ -189,7 +189,7 @@ class Network:
         for f in branch.left[1:]:
             entries = self.matrices.factor(f).entries[..., self.tokens]
             scales = entries if scales is None else scales * entries
-        reads, off = self._chain(branch.right[:-1])
+        reads, off = self._scaled(branch.scales, *self._chain(branch.right[:-1]))
         return pattern, scales, reads, off, self.matrices.factor(branch.right[-1])
 
     def _tokens_of(self, pattern: Array) -> Array:
@@ -207,12 +207,24 @@ class Network:
         sizes = [_size(self.matrices.factor(f)) for f in factors]
         return gamma(sum(k for _, k in sizes)) * float(np.prod([size for size, _ in sizes]))
 
-    def value(self, factors: tuple[Factor, ...], source: Source | None = None) -> tuple[Array, float]:
-        """What a source writes, ``[batch, n, width]``, at the tokens that count, and its error."""
-        if source is not None and source.name in self.matrices.known:
+    def _scaled(self, scales: tuple[str, ...], value: Array, off: float) -> tuple[Array, float]:
+        """What carries multipliers, and its error."""
+        if not scales:
+            return value, off
+        most = float(np.prod([abs(float(self.matrices.matrices[scalar_argument(name)])) for name in scales]))
+        size = float(np.linalg.norm(value))
+        return np.asarray(self.matrices.scaled(scales, value)), most * (off + gamma(2 * len(scales)) * (size + off))
+
+    def value(self, source: Source, factors: tuple[Factor, ...] | None = None) -> tuple[Array, float]:
+        """What a source writes, ``[batch, n, width]``, at the tokens that count, and its error.
+
+        ``factors``: those that are multiplied, where it enters inside a head.
+        """
+        if factors is None and source.name in self.matrices.known:
             value, off = self.matrices.known[source.name], 0.0
         else:
-            value, off = self._chain(factors)
+            value, off = self._chain(source.factors if factors is None else factors)
+        value, off = self._scaled(source.scales, value, off)
         value = value[..., self.tokens, :]
         return np.broadcast_to(value, (self.batch, *value.shape[-2:])), off
 
@@ -259,7 +271,7 @@ class Network:
         met = []
         for layer in reversed(self.readouts):
             for source in layer.sources:
-                value, off = self.value(source.factors, source)
+                value, off = self.value(source)
                 value = value if chosen is None else value[..., chosen]
                 norms = float(np.linalg.norm(rows)), 1.0 if cols is None else float(np.linalg.norm(cols)) + off_cols
                 off = norms[0] * norms[1] * (off + gamma(8 + 2 * sum(value.shape[-2:])) * float(np.linalg.norm(value)))
@@ -280,6 +292,7 @@ class Network:
                         off_cols = self._off_product(matrix, cols, off_cols)
                         cols = np.asarray(matrix @ cols)
                     chosen = None
+                cols, off_cols = self._scaled(branch.scales, np.asarray(cols), off_cols)
                 cols, more = _fewer(np.asarray(cols)) if small else (np.asarray(cols), 0.0)
                 off_cols += more
         cols = np.eye(self.d_model) if cols is None else cols

@@ -139,9 +139,20 @@ def largest(
     start = time.monotonic()
     asked = ask(expansion, run, by, row, position, token, against, key)
     budget = Budget(max_expansions, max_seconds, max_memory, told=progress)
+    with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, and bounds all the same
+        return _largest(asked, expansion, run, budget, k, moments, start)
+
+
+def _largest(
+    asked: Asked, expansion: Expansion, run: Run, budget: Budget, k: int, moments: bool | None, start: float
+) -> Largest:
+    """Search, and what is proved by it."""
+    max_memory = budget.max_memory
     found = trees(asked, expansion, run, max_memory, moments)
     searched = _one_side if len(found) == 1 else _two_sides
     terms, unseen, unlisted, off, looked, still = searched(found, asked, run, expansion, budget, k)
+    if not all(t.size < float("inf") for t in terms):
+        raise ValueError("there are terms so large that their norms leave the range of float64; scale the weights")
     least = terms[-1].size if len(terms) == min(k, expansion.count) and terms else -1.0
     least = float("inf") if not min(k, expansion.count) else least
     exact = unseen <= least + 2 * off or looked == expansion.count

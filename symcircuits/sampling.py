@@ -100,7 +100,8 @@ def sample(
     if weights not in WEIGHTS:
         raise ValueError(f'weights is "uniform" or "bound", not {weights!r}')
     asked = ask(expansion, run, by, row, position, token, against, key)
-    found = trees(asked, expansion, run, moments=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = trees(asked, expansion, run, moments=False)
     drawn = _Drawn(asked, expansion, run, found, weights == "bound", np.random.default_rng(seed))
     number = k if expansion.count else 0
     terms, sizes, chances = [], np.zeros(number), np.ones(number)

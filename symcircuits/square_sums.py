@@ -73,7 +73,8 @@ def squares(
     """
     evaluate(expansion, run)  # refuses what does not go together
     asked = ask(expansion, run, by, row, position, token, against, key)
-    return squares_of(asked, expansion, run, trees(asked, expansion, run, max_memory), samples, seed)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is seen in the sum
+        return squares_of(asked, expansion, run, trees(asked, expansion, run, max_memory), samples, seed)
 
 
 def squares_of(
@@ -141,6 +142,7 @@ class _Signed:
         value = np.asarray(self.base.chain(branch.right[:-1], value))
         for f in reversed(branch.left):
             value = self.base.factor(f) @ value
+        value = self.base.scaled(branch.scales, value)
         return np.asarray(self.base.chain(branch.right[-1:], self._sign(branch.head, value)))  # where it is narrow
 
     def add(self, values: Sequence[Array]) -> Array:

@@ -1,7 +1,9 @@
 """The largest terms against brute force: sizes, certificates, sums, squares, budgets; and bounds that must hold."""
 
+import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from symcircuits.expansion import Expansion
 from symcircuits.model import Run
 from symcircuits.ranking import Largest
 from symcircuits.search import Tree
+from symcircuits.square_sums import Squares
 from symcircuits.zoo import path
 
 TOKENS: list[Any] = [[1, 2, 3, 4], [0], [[1, 2, 0], [3, 3, 4]]]
@@ -347,6 +350,27 @@ def test_a_key_that_is_masked_and_another_model_are_refused() -> None:
         sc.largest(sc.logits(sc.attention_only((2,))), run)
     with pytest.raises(TypeError, match="a run"):
         sc.largest(sc.logits(run.model.architecture), run.model)  # type: ignore[arg-type]
+
+
+def test_terms_of_very_different_sizes() -> None:
+    """Without softmax terms may be 10^90 times as large as others: no warning, and the same as brute force."""
+    arch = sc.attention_only((1,) * 4, scale=False, causal=False, unembed=False, softmax=False)
+    run, huge = (
+        sc.random_model(arch, d_vocab=5, d_model=6, d_head=2, seed=8, weight_scale=w).run([1, 2, 3, 4]) for w in (2, 12)
+    )
+    found = sc.largest(sc.stream(arch), run, 3)
+    assert [t.size for t in found.terms] == pytest.approx(sorted(sizes(found, run), reverse=True)[:3])
+    assert found.exact
+    with pytest.raises(ValueError, match="leave the range of float64"):
+        sc.largest(sc.stream(arch), huge, 3)
+
+
+def test_squares_that_are_no_number_are_said_to_be_none() -> None:
+    run = model_and_run()
+    found = replace(sc.largest(sc.logits(run.model.architecture), run, 3), squares=Squares(np.inf, 0.0, True, ""))
+    assert found.share is None
+    assert "the sum of the squares of all terms leaves the range of float64" in " ".join(found.text().split())
+    assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
 
 
 @pytest.mark.parametrize("factor", [1e100, 1e200, 1e-200])

@@ -46,6 +46,8 @@ def _sums(found: Largest) -> str:
 
 def _share(found: Largest) -> list[str]:
     share = found.share
+    if not found.squares.value < float("inf"):
+        return ["the sum of the squares of all terms leaves the range of float64"]
     if share is None:
         return []
     about = "" if found.squares.exact else f", which is estimated, as {found.squares.value:.3g} +- "
@@ -71,6 +73,11 @@ def largest_text(found: Largest, width: int = 100) -> str:
     return "\n\n".join(parts)
 
 
+def _finite(number: float) -> float | None:
+    """A number, or None where JSON has none for it."""
+    return number if abs(number) < float("inf") else None
+
+
 def largest_json(found: Largest) -> dict[str, Any]:
     """The same as plain data; the schema is in README."""
     asked = {name: getattr(found.asked, name) for name in ("by", "row", "position", "key", "token", "against")}
@@ -84,7 +91,7 @@ def largest_json(found: Largest) -> dict[str, Any]:
         "exact": found.exact,
         "certain": found.certain,
         "reached": found.reached or None,
-        "bound": found.bound if found.bound != float("inf") else None,
+        "bound": _finite(found.bound),
         "rounding": found.rounding,
         "expansions": found.expansions,
         "looked_at": found.looked,
@@ -93,7 +100,9 @@ def largest_json(found: Largest) -> dict[str, Any]:
         "total": found.total,
         "listed": found.listed,
         "remainder": found.remainder,
-        "squares": {"value": found.squares.value, "error": found.squares.error, "exact": found.squares.exact},
+        "squares": {
+            "value": _finite(found.squares.value), "error": _finite(found.squares.error), "exact": found.squares.exact,
+        },
         "share": found.share,
         "terms": [
             {
