@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ import numpy.typing as npt
 from symcircuits.algebra import Factor, scalar_argument
 from symcircuits.architecture import Head
 from symcircuits.factors import RunFactors
+from symcircuits.magnitudes import UNIT, fewer_columns, gamma, largest_row_sum, size_and_roundings, spectral
 from symcircuits.model import Run
 from symcircuits.paths import Paths
 from symcircuits.programs import Branch, Source
@@ -39,39 +40,9 @@ from symcircuits.rings import Floats
 from symcircuits.structured import Centring, Diagonal
 from symcircuits.walk import Mark, Matrices
 
-__all__ = ["Functional", "Network", "gamma", "spectral"]
+__all__ = ["Functional", "Network"]
 
 Array = npt.NDArray[Any]
-_UNIT: Final = 2.0**-53
-_SQUARINGS = 7
-
-
-def gamma(k: float) -> float:
-    """``k u / (1 - k u)``: what k roundings in a row can do to a number, relatively."""
-    return float(k * _UNIT / (1 - k * _UNIT))
-
-
-def spectral(matrices: Array) -> Array:
-    """An upper bound on the spectral norms of matrices ``[..., a, b]``, within a few percent, rounding included.
-
-    ``||G||_2 <= tr(G^m)^(1/m)`` for ``G = M^T M`` positive semidefinite, by squaring G again and again.
-
-    >>> bool(np.allclose(spectral(np.diag([3.0, 1.0, 0.0])), 3.0, rtol=0.02))
-    True
-    """
-    if matrices.shape[-1] > matrices.shape[-2]:
-        matrices = matrices.swapaxes(-1, -2)
-    gram = matrices.swapaxes(-1, -2) @ matrices
-    found, power = np.ones(gram.shape[:-2]), 1.0
-    for step in range(_SQUARINGS):
-        trace = np.trace(gram, axis1=-2, axis2=-1)
-        found *= np.maximum(trace, 0.0) ** power
-        gram = gram / np.where(trace > 0, trace, 1.0)[..., None, None]
-        if step + 1 < _SQUARINGS:
-            gram, power = gram @ gram, power / 2
-    long, short = matrices.shape[-2:]
-    # Rounding moves G by at most gamma_long short ||G||, and each square of it by gamma_short short ||G||^2.
-    return np.sqrt(found) * (1 + 4 * gamma(short * (long + 4 * short) + 8 * _SQUARINGS))
 
 
 class _Wide(Mapping[str, Any]):
@@ -130,7 +101,7 @@ class Functional:
     @property
     def row_sum(self) -> float:
         """The largest sum of absolute values of a row, at most."""
-        return _row_sum(self.rows) + self.off_rows
+        return largest_row_sum(self.rows) + self.off_rows
 
     @property
     def size(self) -> float:
@@ -204,7 +175,7 @@ class Network:
     def _off(self, factors: tuple[Factor, ...]) -> float:
         if len(factors) < 2 or (len(factors) == 2 and factors[0].symbol.glyph == "ones"):
             return 0.0
-        sizes = [_size(self.matrices.factor(f)) for f in factors]
+        sizes = [size_and_roundings(self.matrices.factor(f)) for f in factors]
         return gamma(sum(k for _, k in sizes)) * float(np.prod([size for size, _ in sizes]))
 
     def _scaled(self, scales: tuple[str, ...], value: Array, off: float) -> tuple[Array, float]:
@@ -256,6 +227,31 @@ class Network:
         """A mark, with the order no larger than matters."""
         return Mark(min(order, self.cap), bits)
 
+    def sums(self, base: Any) -> dict[Mark, Any]:
+        """The walk over the stream's layers in an algebra, by folded marks of whole paths: no order is kept in vain."""
+        value: dict[Mark, Any] = {}
+        for layer in self.layers:
+            found = {mark: [part] for mark, part in value.items()}
+            for branch in layer.branches:
+                assert branch.head is not None
+                entering: dict[Mark, list[Any]] = {}
+                for mark, part in value.items():
+                    entering.setdefault(self._after(mark, branch.head), []).append(part)
+                for mark, parts in entering.items():
+                    found.setdefault(mark, []).append(base.branch(branch, base.add(parts)))
+            for source in layer.sources:
+                mark = Mark(0, self.paths.source_bits(source))
+                mark = mark if source.head is None else self._after(mark, source.head)
+                found.setdefault(mark, []).append(base.source(source))
+            value = {mark: base.add(parts) for mark, parts in found.items()}
+        whole: dict[Mark, list[Any]] = {}
+        for mark, part in value.items():
+            whole.setdefault(Mark(mark.order, self.joints.met(mark.bits, 0)), []).append(part)
+        return {mark: base.add(parts) for mark, parts in whole.items()}
+
+    def _after(self, mark: Mark, head: Head) -> Mark:
+        return self.fold(mark.order + 1, self.joints.grown(mark.bits, self.paths.head_bits.get(head, 0)))
+
     # -------------------------------------------------------------------------------------- functionals
     def read(
         self, rows: Array, chosen: list[int] | None, cols: Array | None, small: bool
@@ -281,7 +277,7 @@ class Network:
                 for f in branch.left:
                     entries = self.matrices.factor(f).entries[..., self.tokens]
                     most = float(np.abs(entries).max(initial=0.0))
-                    off_rows = most * (off_rows + _UNIT * (_row_sum(rows) + off_rows))
+                    off_rows = most * (off_rows + UNIT * (largest_row_sum(rows) + off_rows))
                     rows = rows * entries[..., None, :]
                 for f in reversed(branch.right):
                     matrix = self.matrices.factor(f)
@@ -293,7 +289,7 @@ class Network:
                         cols = np.asarray(matrix @ cols)
                     chosen = None
                 cols, off_cols = self._scaled(branch.scales, np.asarray(cols), off_cols)
-                cols, more = _fewer(np.asarray(cols)) if small else (np.asarray(cols), 0.0)
+                cols, more = fewer_columns(np.asarray(cols)) if small else (np.asarray(cols), 0.0)
                 off_cols += more
         cols = np.eye(self.d_model) if cols is None else cols
         rows = np.broadcast_to(rows, (self.batch, *rows.shape[-2:]))
@@ -302,7 +298,7 @@ class Network:
 
     def _off_product(self, matrix: Any, cols: Array, off: float) -> float:
         """The error of a factor of the readout times columns, in Frobenius norm."""
-        size, k = _size(matrix)
+        size, k = size_and_roundings(matrix)
         return size * off + gamma(k) * size * (float(np.linalg.norm(cols)) + off)
 
     def through(self, found: Functional, f: int) -> tuple[Functional, Functional]:
@@ -316,12 +312,12 @@ class Network:
         limit, layer = self.first[self.layer_of[f]], self.layer_of[f]
         heads = (f, *found.heads)
         if self.small:
-            cols, more = _fewer(cols)
+            cols, more = fewer_columns(cols)
             off_cols += more
         inner = Functional(rows, cols, off_rows, off_cols, mark, limit, layer, heads)
         most = float(np.abs(self.scales[f]).max(initial=0.0))
         outer_rows = rows * self.scales[f][:, None, :]
-        outer_off = most * (off_rows + _UNIT * inner.row_sum)
+        outer_off = most * (off_rows + UNIT * inner.row_sum)
         read, size = self.reads[f], inner.size
         off = (float(self.reads_size[f]) + self.off_reads[f]) * off_cols
         off += (gamma(self.d_head) * float(self.reads_norm[f]) + self.off_reads[f]) * size
@@ -342,24 +338,3 @@ class Network:
         return found.count * (
             (k * row_sum * size + found.off_rows * size + row_sum * found.off_cols) * most + row_sum * size * off
         )
-
-
-def _size(matrix: Any) -> tuple[float, int]:
-    """A bound on the spectral norm of the absolute values of a factor, and how many roundings it brings."""
-    if isinstance(matrix, Centring):
-        return 2.0, 2 * matrix.d + 4
-    if isinstance(matrix, Diagonal):
-        return float(np.abs(matrix.entries).max(initial=0.0)), 1
-    return float(np.linalg.norm(matrix)) * (1 + gamma(matrix.size)), 2 * max(matrix.shape[-2:])
-
-
-def _row_sum(rows: Array) -> float:
-    return float(np.abs(rows).sum(-1).max(initial=0.0)) * (1 + gamma(rows.shape[-1]))
-
-
-def _fewer(cols: Array) -> tuple[Array, float]:
-    """Columns ``[d, min(d, m)]`` with the same Gram matrix of rows, and the error that this makes."""
-    if cols.shape[1] <= cols.shape[0]:
-        return cols, 0.0
-    small: Array = np.swapaxes(np.linalg.qr(cols.T, mode="r"), 0, 1)
-    return small, gamma(16 * cols.shape[0] * cols.shape[1]) * float(np.linalg.norm(cols))

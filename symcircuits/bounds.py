@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.backward import Functional, Network, gamma, spectral
+from symcircuits.backward import Functional, Network
+from symcircuits.magnitudes import gamma, spectral
 from symcircuits.walk import Mark
 
 __all__ = ["Bounds"]
@@ -40,9 +41,11 @@ class Bounds:
         for layer in range(len(net.layers)):
             before, until = net.first[layer], net.first[layer + 1]
             if until > before:
-                links = net.writes[:before] @ net.reads[before:until, None]
+                readers = net.reads[before:until].transpose(1, 0, 2).reshape(net.d_model, -1)
+                links = net.writes[:before].reshape(-1, net.d_model) @ readers  # one product for all pairs of heads
+                links = links.reshape(before, net.d_head, until - before, net.d_head)
                 for h in range(before, until):
-                    self._enter(h, layer, before, links[h - before])
+                    self._enter(h, layer, before, np.ascontiguousarray(links[:, :, h - before]))
 
     def _grown(self, mark: Mark, h: int) -> Mark:
         return self.network.fold(mark.order + 1, self.network.joints.grown(mark.bits, self.network.head_bits[h]))

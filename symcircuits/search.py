@@ -11,6 +11,7 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -22,7 +23,7 @@ from symcircuits.bounds import Bounds
 from symcircuits.model import Run
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Source
-from symcircuits.walk import Mark, walk_marked
+from symcircuits.walk import Mark
 
 __all__ = ["Budget", "Found", "Search", "Tree"]
 
@@ -85,15 +86,24 @@ class Tree:
         tokens = _reaching(paths, run, row, rows)
         self.net = Network(paths, run, row, tokens, cap)
         self.wanted, self.key = wanted, 0
-        fits = _moments_fit(self.net, max_memory)
-        self.bounds = Bounds(self.net, possible, fits if moments is None else moments and fits)
+        self.has_moments = moments is not False and _moments_fit(self.net, max_memory)
+        self._possible = possible
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
             self.root, self.met = self.net.read(rows[..., tokens], chosen, cols, small)
         self.values = np.array([value for _, _, value, _ in self.net.sources])
         self.most = np.linalg.norm(self.values, axis=-1).max((1, 2), initial=0.0) * (1 + 1e-12)
         self._check_range()
-        self.bytes = sum(a.nbytes for a in (self.net.patterns, self.net.reads, self.net.writes, self.values))
-        self.bytes += sum(a.nbytes for a in (self.bounds.moments or {}).values())
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The bounds on what is behind a head; made when a search asks for them."""
+        return Bounds(self.net, self._possible, self.has_moments)
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the arrays."""
+        found = sum(a.nbytes for a in (self.net.patterns, self.net.reads, self.net.writes, self.values))
+        return found + sum(a.nbytes for a in (self.bounds.moments or {}).values())
 
     def _check_range(self) -> None:
         """Squares of sizes must be numbers: ValueError where they would overflow or vanish."""
@@ -170,8 +180,8 @@ class Tree:
     def total(self) -> Array:
         """The sum of all wanted paths, by the walk: ``[batch, r, m]``."""
         net, total = self.net, np.zeros(())
-        for mark, value in walk_marked(tuple(net.layers), net.paths.algebra(net.matrices)).items():
-            if self.wanted(net.fold(*mark)):
+        for mark, value in net.sums(net.matrices).items():
+            if self.wanted(mark):
                 total = total + net.apply(self.root, value[..., net.tokens, :])
         for source, value, _ in self.met:
             if self._wants(source, self.root):
@@ -180,7 +190,7 @@ class Tree:
 
     def squares(self) -> float | None:
         """The sum of the squares of the sizes of all wanted paths, by second moments; None where they are too many."""
-        if self.bounds.moments is None:
+        if not self.has_moments:
             return None
         root, ended = self.start()
         marks = self.bounds.met(self.wanted, root.mark, self.key)[0]

@@ -15,7 +15,7 @@ from symcircuits.expansion import Expansion
 from symcircuits.model import Run
 from symcircuits.programs import Branch, Source
 from symcircuits.search import Tree
-from symcircuits.walk import Mark, Matrices, walk_marked
+from symcircuits.walk import Mark, Matrices
 
 __all__ = ["Squares", "squares", "squares_of"]
 
@@ -94,7 +94,7 @@ def _exact(asked: Asked, expansion: Expansion, found: tuple[Tree, ...]) -> float
     if len(found) == 1:
         return found[0].squares()
     turned = f"R_{expansion.readout.head}" in found[0].net.matrices.matrices and asked.by == "norm"
-    if asked.by == "masked norm" or turned or any(f.bounds.moments is None for f in found):
+    if asked.by == "masked norm" or turned or not all(f.has_moments for f in found):
         return None
     sides = [_outer_sums(tree) for tree in found]
     return sum(
@@ -178,10 +178,7 @@ def _signed_squares(
 def _signed_sums(tree: Tree, rng: np.random.Generator, count: int) -> dict[Mark, Array]:
     """By mark the signed sum of what is read, ``[count, batch, r, m]``."""
     net, algebra = tree.net, _Signed(tree.net.matrices, rng, count)
-    sums: dict[Mark, Array] = {}
-    for mark, value in walk_marked(tuple(net.layers), net.paths.algebra(algebra)).items():
-        folded = net.fold(*mark)
-        sums[folded] = sums.get(folded, 0) + net.apply(tree.root, value[..., net.tokens, :])
+    sums = {m: net.apply(tree.root, v[..., net.tokens, :]) for m, v in net.sums(algebra).items()}
     for source, value, _ in tree.met:
         mark = Mark(0, net.paths.source_bits(source))
         sums[mark] = sums.get(mark, 0) + algebra.readout(source, value)

@@ -72,6 +72,7 @@ LAYERS = (
     "score_parts",
     "interventions",
     "sizes",
+    "magnitudes",  # norms and rounding, for the bounds
     "backward",  # partial paths from the readout back, and bounds on what is behind them
     "bounds",
     "search",
