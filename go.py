@@ -24,7 +24,7 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 # command: extras it needs, the folder it runs in (None: where the user stands), arguments for Python
 COMMANDS = {
     "demo": ([], None, [["-m", "symcircuits", "demo"]]),
-    "test": (["test"], ROOT, [["-m", "pytest"]]),
+    "test": (["test"], ROOT, [["-m", "pytest", "-n", "auto", "--dist", "loadfile"]]),
     "mutate": (["test", "mutation"], ROOT, [[os.path.join("tests", "mutation", "mutate.py")]]),
     "lint": (["lint"], ROOT, [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
 }

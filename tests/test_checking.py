@@ -108,7 +108,7 @@ def test_a_left_hand_side_claims_the_whole() -> None:
 
 def test_any_size_is_numbered_by_arithmetic() -> None:
     expansion = scores(DEEP, "L11H3")
-    start = time.perf_counter()
+    start = time.process_time()
     verdict = check(expansion[10**23].text, DEEP)
     assert verdict.right
     assert verdict.terms[0].number == 10**23
@@ -117,7 +117,7 @@ def test_any_size_is_numbered_by_arithmetic() -> None:
     assert partial.missing.count == 13**22 - 2
     assert len(list(partial.missing)) == 20
     json.dumps(partial.json())
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_unscaled_scores_are_right_and_said_so() -> None:
@@ -489,11 +489,11 @@ def test_large_sums_are_checked_in_time() -> None:
     arch = attention_only((8, 8, 8))
     expansion: Expansion = scores(arch, "L2H0")
     text = " + ".join(t.text for t in expansion)
-    start = time.perf_counter()
+    start = time.process_time()
     assert check(text, arch)
     wrong = check(text.replace("W_OV[L0H1].T", "W_OV[L0H1]"), arch)
     assert wrong.mistake == "transpose"
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 60
 
 
 def test_bad_arguments_are_refused() -> None:

@@ -309,7 +309,7 @@ MILLION = 1_000_000
     ids=lambda v: v[:12] if v else "read",
 )
 def test_huge_input_is_refused_or_read_quickly(written: str, says: str | None) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     if says is None:
         assert len(read(written, ARCH).words) == 1
     else:
@@ -317,7 +317,7 @@ def test_huge_input_is_refused_or_read_quickly(written: str, says: str | None) -
             read(written, ARCH)
         assert says in str(caught.value)
         assert len(str(caught.value)) < 600
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 PIECES = [
