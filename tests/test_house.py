@@ -23,6 +23,7 @@ PACKAGE = ROOT / "symcircuits"
 LAYERS = (
     "algebra",
     "spelling",
+    "arrayfile",  # headers of .npy files, checked
     "notation",
     "rings",
     "structured",
