@@ -127,7 +127,7 @@ def _fitted(line: str) -> str:
 # ----------------------------------------------------------------------------------------------- commands
 def count(options: argparse.Namespace) -> int:
     from symcircuits.expansion import expand
-    from symcircuits.polynomials import unfrozen
+    from symcircuits.polynomials import still_held, unfrozen
 
     architecture = _read_architecture(options)
     expansion = expand(architecture, _default_target(architecture, options.target))
@@ -137,7 +137,7 @@ def count(options: argparse.Namespace) -> int:
         _print_json({
             "schema": "symcircuits.count/1", "architecture": str(architecture), "target": expansion.target,
             "count": expansion.count, "by_order": by_order, "by_composition": by_composition,
-            **({} if whole is None else {"unfrozen": whole if whole < 10**300 else many(whole)}),
+            **({} if whole is None else _unfrozen_json(whole)),
         })  # fmt: skip
         return 0
     print(_fitted(f"{expansion.target} of {architecture}: {amount(expansion.count, 'term')}"))
@@ -146,8 +146,13 @@ def count(options: argparse.Namespace) -> int:
         for key, n in counts.items():
             print(f"  {kind} {key!s:<5} {n:>{size},}")
     if whole is not None:
-        print(_fitted(f"with nothing held fixed but norms (unfrozen): {amount(whole, 'term')}"))
+        print(_fitted(f"with {still_held(architecture)} (unfrozen): {amount(whole, 'term')}"))
     return 0
+
+
+def _unfrozen_json(whole: int) -> dict[str, Any]:
+    """The number of terms with nothing held fixed, exact where a reader of JSON can take it; else about how many."""
+    return {"unfrozen": whole} if whole < 10**300 else {"unfrozen": None, "unfrozen_about": many(whole)}
 
 
 def derive(options: argparse.Namespace) -> int:

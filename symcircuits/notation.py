@@ -376,10 +376,13 @@ def amount(n: int, thing: str) -> str:
 
 
 def many(n: int) -> str:
-    """A whole number for people: with commas, and beyond 60 digits its power of ten.
+    """A whole number for people: with commas, and beyond 60 digits about how large it is.
 
     >>> many(13**12), many(13**200)
-    ('23,298,085,122,481', '10^222')
+    ('23,298,085,122,481', 'about 6.2e222')
     """
-    digits = int(n.bit_length() * math.log10(2))  # str() of a number of thousands of digits is refused
-    return f"{n:,}" if digits < 60 else f"10^{digits}"
+    if n < 10**60:
+        return f"{n:,}"
+    shift = max(n.bit_length() - 64, 0)  # str() of a number of thousands of digits is refused
+    power, rest = divmod(math.log10(n >> shift) + shift * math.log10(2), 1)
+    return f"about {10**rest:.1f}e{int(power)}"

@@ -19,7 +19,20 @@ from symcircuits.polynomials.terms import UnfrozenTerm, check_unfrozen
 from symcircuits.terms import composition_of
 from symcircuits.walk import Mark
 
-__all__ = ["Unfrozen", "UnfrozenTerm", "check_unfrozen", "unfrozen"]
+__all__ = ["Unfrozen", "UnfrozenTerm", "check_unfrozen", "still_held", "unfrozen"]
+
+
+def still_held(architecture: Architecture) -> str:
+    """What is held fixed where patterns and MLPs are multiplied out: ``nothing held fixed but MLPs and norms``.
+
+    >>> import symcircuits as sc
+    >>> still_held(sc.attention_only((1,), norm="LN", softmax=False))
+    'nothing held fixed but norms'
+    """
+    held = ["patterns"] if architecture.softmax else []
+    held += ["MLPs"] if architecture.mlps and not architecture.bilinear else []
+    held += ["norms"] if architecture.norm or architecture.qk_norm else []
+    return "nothing held fixed" + (f" but {' and '.join(held)}" if held else "")
 
 
 class Unfrozen:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.closing import parts_named, worst_closure
 from symcircuits.notation import amount, many
+from symcircuits.polynomials import still_held
 from symcircuits.render.compared import closures_json
 from symcircuits.render.conventions import own_symbols
 from symcircuits.render.prose import plain
@@ -206,14 +207,12 @@ def _totals(found: Explanation, width: int) -> str:
 
 def degrees_title(found: Explanation) -> str:
     """``Nothing held fixed but norms: 222 terms, patterns and MLPs multiplied out, by degree``."""
-    parts = found.totals["degree"].values()
     arch = found.model.architecture
     opened = ["patterns"] * (not arch.softmax) + ["MLPs"] * arch.bilinear
-    held = [] if opened[1:] or not arch.mlps else ["MLPs"] if opened == ["patterns"] else []
-    held = (["patterns"] if arch.softmax else held) + (["norms"] if arch.norm or arch.qk_norm else [])
-    number_of = amount(sum(v["count"] for v in parts), "term")
-    fixed = f"Nothing held fixed but {' and '.join(held)}" if held else "Nothing held fixed"
-    return f"{fixed}: {number_of}, {' and '.join(opened)} multiplied out, by degree (number of sources in a term)"
+    terms = amount(sum(v["count"] for v in found.totals["degree"].values()), "term")
+    held = still_held(arch)
+    what = f"{' and '.join(opened)} multiplied out, by degree (number of sources in a term)"
+    return f"{held[:1].upper()}{held[1:]}: {terms}, {what}"
 
 
 def _degrees(found: Explanation, width: int) -> str:
