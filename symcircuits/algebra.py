@@ -109,11 +109,16 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One side of a matrix: a space, vector or reader, and the point of the stream where that matters."""
+    """One side of a matrix: a space, vector or reader, and the point of the stream where that matters.
+
+    ``mlp``: at that point a reader reads what the MLP between it and the point before reads, after the heads; a vector
+    is written by that MLP, or after it.
+    """
 
     space: Space
     reader: bool = False
     point: int | None = None
+    mlp: bool = False
 
     def __str__(self) -> str:
         where = "" if self.point is None else (" that reads at" if self.reader else " written at")
@@ -239,6 +244,8 @@ def contraction_fault(left: Index, right: Index) -> str:
             f"what reads at point {reader.point} of the stream cannot read what is written at point "
             f"{vector.point} (are the layers in reverse, or of one layer?)"
         )
+    if vector.mlp and reader.mlp and vector.point is not None and vector.point == reader.point:
+        return f"what the MLP before point {reader.point} of the stream reads is not yet what it writes there"
     return ""
 
 

@@ -125,8 +125,8 @@ _MODEL = Space("model")
 _ONE = Space("one")
 
 
-def _model(point: int, reader: bool = False) -> Index:
-    return Index(_MODEL, reader, point)
+def _model(point: int, mlp: bool = False) -> Index:
+    return Index(_MODEL, False, point, mlp)
 
 
 def _bias(glyph: str, label: str, row: Index, context: Space = _CONTEXT) -> tuple[Factor, ...]:
@@ -175,7 +175,7 @@ def norm(arch: Architecture, label: str, point: int) -> Norm:
     """
     if not arch.norm:
         return Norm("")
-    context = Space("normed_context", label)
+    context, mlp = Space("normed_context", label), _within(arch, label)
     names = (["C"] if arch.norm == "LN" else []) + (["gain"] if label in arch.gains else [])
     normed = Space("normed_model" if names else "scaled_model", label)
     right: list[Factor] = []
@@ -183,13 +183,18 @@ def norm(arch: Architecture, label: str, point: int) -> Norm:
     for glyph in names:
         last = glyph == names[-1]
         leads = normed if last else Space("centred_model", label)
-        sides = Index(leads, False, point), Index(read, True, point)
+        sides = Index(leads, False, point), Index(read, True, point, mlp)
         right.append(Symbol(glyph, label if glyph == "gain" else "", *sides, branch=label if last else "").T)
         read = leads
-    rows = Index(context, False, point), Index(_CONTEXT, True, point)
+    rows = Index(context, False, point), Index(_CONTEXT, True, point, mlp)
     left = Factor(Symbol("D", label, *rows, branch=label if right else ""))
     bias = _bias("b_N", label, Index(normed), context) if f"b_N[{label}]" in arch.biases else ()
     return Norm(label, (left,), tuple(right), context, normed, bias)
+
+
+def _within(arch: Architecture, label: str) -> bool:
+    """Whether what is read with that label is read after the heads of a layer and before its MLP has written."""
+    return label[:1] == "M" and not arch.parallel
 
 
 def pattern(head: Head, read: Space = _CONTEXT) -> Symbol:
@@ -252,12 +257,12 @@ def mask(head: Head) -> Symbol:
 
 def mlp_out(layer: int) -> Symbol:
     """``W_out`` of a layer's MLP, ``[d_model, d_mlp]``."""
-    return Symbol("W_out", f"L{layer}", _model(layer + 1), Index(Space("mlp", f"L{layer}"), True))
+    return Symbol("W_out", f"L{layer}", _model(layer + 1, mlp=True), Index(Space("mlp", f"L{layer}"), True))
 
 
 def mlp_bias(layer: int) -> tuple[Factor, ...]:
     """``1 b_out^T`` of a layer's MLP."""
-    return _bias("b_out", f"L{layer}", _model(layer + 1))
+    return _bias("b_out", f"L{layer}", _model(layer + 1, mlp=True))
 
 
 # --------------------------------------------------------------------------------------------- programs
@@ -284,14 +289,14 @@ def stream_program(arch: Architecture, n_layers: int) -> Program:
 
 def _own(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:
     """The sources of one's own of that kind, as they are written at a point of the stream."""
-    sides = Index(_CONTEXT, False, point), _model(point)
+    sides = Index(_CONTEXT, False, point, mlp=True), _model(point, mlp=True)
     return [Source(p.name, (Factor(Symbol(p.name, "", *sides, own="part")),)) for p in arch.parts_of(of, layer)]
 
 
 def _split(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:
     """The sources into which the stream, or what an MLP writes, is split, and the rest of it."""
     label = f"{'M' if of == 'mlp' else 'L'}{layer}"
-    rest = Symbol("rest", label, Index(_CONTEXT, False, point), _model(point))
+    rest = Symbol("rest", label, Index(_CONTEXT, False, point, mlp=True), _model(point, mlp=True))
     return [*_own(arch, of, layer, point), Source(rest.text, (Factor(rest),))]
 
 
@@ -311,7 +316,8 @@ def mlp_readout(arch: Architecture, layer: int) -> Readout:
     sides = []
     for kind in ("in", "gate"):
         hidden = Index(Space("mlp", f"L{layer}"))
-        w, more = Symbol(f"W_{kind}", f"L{layer}", hidden, Index(read.model, True, point)), tuple[Source, ...]()
+        col = Index(read.model, True, point, _within(arch, f"M{layer}"))
+        w, more = Symbol(f"W_{kind}", f"L{layer}", hidden, col), tuple[Source, ...]()
         if f"b_{kind}[L{layer}]" in arch.biases:
             more = (Source(f"b_{kind}[L{layer}]", _bias(f"b_{kind}", f"L{layer}", hidden, read.context)),)
         sides.append((*program, _reading(read, w, more)))
@@ -354,7 +360,8 @@ def _block(arch: Architecture, layer: int, whole: bool = True) -> Layer:
     if whole and arch.parts_of("mlp", layer):
         sources += _split(arch, "mlp", layer, layer + 1)
     elif whole and layer in arch.mlps:
-        output = Symbol("mlp", f"L{layer}", Index(_CONTEXT, False, layer + 1), _model(layer + 1))
+        sides = Index(_CONTEXT, False, layer + 1, mlp=True), _model(layer + 1, mlp=True)
+        output = Symbol("mlp", f"L{layer}", *sides)
         sources.append(Source(output.text, (Factor(output),), scales=_there(arch, f"r[M{layer}]")))
     sources += _own(arch, "added", layer + 1, layer + 1) if whole else []
     return Layer(tuple(branches), tuple(sources))
@@ -394,7 +401,8 @@ def _read_by(arch: Architecture, reading: Reading) -> Readout:
         program, point = _before_mlp(arch, reading.layer)
     read = norm(arch, reading.norm, point) if reading.norm else Norm("")
     row = Index(Space("readout", reading.name))
-    probe = Symbol(reading.name, "", row, Index(read.model, True, point), own="read")
+    mlp = reading.at == "mlp" and _within(arch, f"M{reading.layer}")
+    probe = Symbol(reading.name, "", row, Index(read.model, True, point, mlp), own="read")
     return Readout(arch, f"readout:{reading.name}", ((*program, _reading(read, probe, ())),))
 
 

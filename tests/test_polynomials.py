@@ -371,6 +371,41 @@ def test_types_refuse_what_is_no_part_of_a_pattern() -> None:
         check_unfrozen(_changed(mlp, lambda a, b: (b, a)), ARCH)
 
 
+def test_types_look_into_what_is_inside_of_an_mlp() -> None:
+    arch = sc.transformer((1,), softmax=False, mlps=True, bilinear=True)
+    frozen = sc.stream(arch).through("L0H0")[0].word  # A[L0H0] is one letter there
+    mlp = next(t.word for t in unfrozen(sc.stream(arch)) if t.label == "mlp[L0]{embed * embed}")
+    with pytest.raises(IllTyped, match=r"A\[L0H0\] stands in a term in which it is to be multiplied out"):
+        check_unfrozen(_changed(mlp, lambda a, b: (Word((*frozen.factors, a.factors[-1])), b)), arch)
+
+
+@pytest.mark.parametrize("features", [{}, {"norm": "LN"}, {"norm": "RMS", "gains": False}, {"parallel": True}])
+def test_types_refuse_an_mlp_that_reads_what_it_writes(features: dict[str, Any]) -> None:
+    """What an MLP reads is there before it writes, though both are at the point after its layer."""
+    arch = sc.transformer((0, 0), mlps=True, bilinear=True, biases=["b_out"], **features)
+    terms = {t.label: t.word for t in unfrozen(sc.stream(arch))}
+    for layer in (0, 1):
+        word = terms[f"mlp[L{layer}]{{embed * embed}}"]
+        inside = word.factors[0].symbol.entrywise[0].factors
+        at = next(i for i, f in enumerate(inside) if f.symbol.glyph == "t")
+        before, after = inside[:at], inside[at + 2 :]  # the source is t @ W_E.T
+        for own in (word, terms[f"mlp[L{layer}]"]):
+            with pytest.raises(IllTyped, match="cannot be multiplied"):
+                Word((*before, *own.factors, *after))
+        if layer:
+            Word((*before, *terms["mlp[L0]"].factors, *after))  # that of the layer before is there
+
+
+def test_the_bias_of_each_mlp_is_its_own() -> None:
+    arch = sc.transformer((0, 0), mlps=True, bilinear=True, biases=["b_out"])
+    expansion = sc.stream(arch)
+    texts = {t.label: t.text for t in unfrozen(expansion)}
+    assert (texts["mlp[L0]"], texts["mlp[L1]"]) == ("ones @ b_out[L0].T", "ones @ b_out[L1].T")
+    assert texts["mlp[L1]{mlp[L0] * embed}"].startswith("((ones @ b_out[L0].T @ W_in[L1].T) * (X0 @ W_gate[L1].T))")
+    run = sc.random_model(arch, seed=1).run([1, 2, 3])
+    assert check_nothing_frozen([expansion], run, 0, 1000).passed
+
+
 # ----------------------------------------------------------------------------------- rows that refuse
 def _rows(terms: Any) -> list[bool | None]:
     arch = sc.transformer((1, 1), softmax=False, mlps=[1], bilinear=True)
@@ -428,6 +463,17 @@ def test_a_walk_that_forgets_the_mask_is_refused(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(values._Joints, "masked", lambda self, head, scores: scores)
     assert _rows(iter)[1] is False
+
+
+def test_a_walk_over_the_field_that_is_another_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk on the real model is right here, and the listed terms are."""
+    from symcircuits.verification import nothing_frozen
+
+    right = nothing_frozen.sums_by_degree
+    monkeypatch.setattr(
+        nothing_frozen, "sums_by_degree", lambda *given: {d: v for d, v in right(*given).items() if d > 1}
+    )  # fmt: skip
+    assert _rows(iter) == [True, False]
 
 
 def test_verify_says_what_was_multiplied_out() -> None:
