@@ -189,7 +189,8 @@ class Matcher:
         between = [i for i in range(1, len(letters)) if letters[i].glyph == "R"]
         if not self.turned and not between:
             return letters
-        if [letters[i] for i in between] not in ([*self.turned], [f.T for f in self.turned]):
+        turned = [f.T for f in self.turned] if between and is_reader(letters[between[0] - 1], "K") else [*self.turned]
+        if [letters[i] for i in between] != turned:
             return ()
         near = (letters[i + j] for i in between for j in (-1, 1) if i + 1 < len(letters))
         return tuple(f for f in letters if f.glyph != "R") if all(is_reader(f, "QK") for f in near) else ()

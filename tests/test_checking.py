@@ -431,6 +431,14 @@ def test_one_wrong_word_in_a_sum_is_found(case: tuple[Architecture, str], data: 
                                        front + " @ ".join(f.text for f in Spelling(arch).fuse(letters))]  # fmt: skip
 
 
+def test_a_rotation_the_other_way_round_is_wrong() -> None:
+    """``R.T`` turns by i - j: it stands in a transposed score alone."""
+    arch = attention_only((1,), "rotary", biases=["b_Q", "b_K"], scale=False)
+    for term in expand(arch, "scores:L0H0"):
+        assert check(term.text, arch).right
+        assert not check(term.text.replace("R[L0H0]", "R[L0H0].T"), arch).right
+
+
 # ---------------------------------------------------------------------------------------------- the verdict
 def test_the_verdict_as_text_and_json() -> None:
     verdict = check("A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T", PLAIN)
