@@ -379,7 +379,7 @@ def many(n: int) -> str:
     """A whole number for people: with commas, and beyond 60 digits about how large it is.
 
     >>> many(13**12), many(13**200)
-    ('23,298,085,122,481', 'about 6.2e222')
+    ('23,298,085,122,481', 'about 6.1e222')
     """
     if n < 10**60:
         return f"{n:,}"
