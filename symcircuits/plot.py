@@ -49,6 +49,7 @@ def contributions(found: Explanation, difference: bool = False, axes: Axes | Non
 
     Raises ValueError for a model without unembedding, and for ``difference`` where no second token was chosen.
     """
+    _check(found)
     bars = contribution_bars(found, difference)
     at = axes if axes is not None else _figure(6.4, 0.25 * len(bars.labels) + 1.2).add_subplot()
     places = range(len(bars.labels))
@@ -64,21 +65,25 @@ def contributions(found: Explanation, difference: bool = False, axes: Axes | Non
 
 def pattern(found: Explanation, head: str, axes: Axes | None = None) -> Figure:
     """The attention pattern of a head, tokens on both axes."""
+    _check(found)
     return heat_map(pattern_map(found, _head(found, head)), axes)
 
 
 def scores(found: Explanation, head: str, centre: bool = True) -> Figure:
     """A head's scores and their parts by composition type; ``centre``: each row minus its mean over allowed keys."""
+    _check(found)
     return heat_maps(score_maps(found, score_parts(found.run, head), centre))
 
 
 def sources(found: Explanation, head: str, most: int = 6) -> Figure:
     """A head's centred scores by kind of source of query and key, the largest first."""
+    _check(found)
     return heat_maps(source_maps(found, score_parts(found.run, head), most))
 
 
 def patterns_without(found: Explanation, head: str) -> Figure:
     """A head's pattern, and what it becomes when each composition type is removed from its scores."""
+    _check(found)
     label = _head(found, head)
     types = [c for c, n in found.scores[label].counts.items() if n]
     removed = [removed_map(found, remove_scores(found.run, label, c)) for c in types]
@@ -87,12 +92,22 @@ def patterns_without(found: Explanation, head: str) -> Figure:
 
 def term(found: Explanation, which: SizedTerm, difference: bool = False, axes: Axes | None = None) -> Figure:
     """Where a shown term comes from: its part at each position (row) that starts at each position (column)."""
+    _check(found)
+    if not isinstance(which, SizedTerm):
+        raise TypeError(f"which is one of the terms shown, e.g. found.terms[0], not {which!r}")
     return heat_map(term_map(found, which.term, difference), axes)
 
 
 def origins(found: Explanation, difference: bool = False, axes: Axes | None = None) -> Figure:
     """For the chosen logit (or difference): the part of each shown term that starts at each position."""
+    _check(found)
     return heat_map(origin_map(found, found.terms, difference), axes)
+
+
+def _check(found: Any) -> None:
+    """TypeError where something else than what ``explain`` gives is to be drawn."""
+    if not isinstance(found, Explanation):
+        raise TypeError(f"the figures draw what explain(model, tokens) gives, not {type(found).__name__}")
 
 
 # ------------------------------------------------------------------------------------------------- drawing

@@ -118,7 +118,7 @@ def read_target(run: Run, row: int, position: int, token: int | None, against: i
 
 
 def _read_readout(run: Run, name: str, row: int, position: int, direction: int | None, against: int | None) -> Target:
-    """The chosen direction of a readout (that of the largest value), or the difference of two."""
+    """The chosen direction of a readout (that of the largest absolute value), or the difference of two."""
     shape, values = np.shape(run.tokens), run.readouts[name]
     row = place("row", row, shape[0] if len(shape) == 2 else 1)
     position = place("position", position, shape[-1])

@@ -246,3 +246,17 @@ def test_without_matplotlib_it_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=root, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     assert done.stdout.startswith('figures need matplotlib, which is not installed: pip install "symcircuits[plot]"')
+
+
+def test_figures_say_what_they_draw() -> None:
+    pytest.importorskip("matplotlib")
+    from symcircuits import plot
+
+    found = sc.explain(sc.random_model(sc.attention_only((1, 1)), seed=1), [1, 2])
+    draws: list[Any] = [plot.contributions, plot.origins]
+    draws += [lambda f, draw=draw: draw(f, "L0H0") for draw in (plot.pattern, plot.scores, plot.patterns_without)]
+    for draw in draws:
+        with pytest.raises(TypeError, match="the figures draw what explain"):
+            draw(found.run)
+    with pytest.raises(TypeError, match=r"which is one of the terms shown, e\.g\. found\.terms\[0\], not 'x'"):
+        plot.term(found, "x")  # type: ignore[arg-type]
