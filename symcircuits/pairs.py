@@ -118,6 +118,7 @@ class Pairs:
         query, key = self.sides
         while not (query.done and key.done) and self.unseen > self._least:
             first = 0 if _times(query.bound, key.most) >= _times(key.bound, query.most) else 1
+            first = 1 if query.found and not key.found else first  # one of each, before any is known to be large
             first = 1 - first if self.sides[first].done else first
             if self.sides[first].take():
                 self._meet(first)

@@ -282,6 +282,17 @@ def test_second_moments_stay_within_the_memory(max_memory: int) -> None:
     assert any(made) == (max_memory > 2**14)
 
 
+def test_both_sides_of_scores_are_taken_from() -> None:
+    """Of 13^20 pairs some are found and some are certain after a few hundred partial paths."""
+    run = sc.random_model(sc.attention_only((12,) * 11), d_model=24, d_head=4, seed=1, weight_scale=0.5).run(
+        [1, 2, 3, 4]
+    )
+    found = sc.largest(sc.scores(run.model.architecture, "L10H3"), run, 20, by="score entry", max_expansions=400)
+    assert len(found.terms) == 20
+    assert found.certain > 0
+    assert {bool(t.term.heads[0]) for t in found.terms} == {bool(t.term.heads[1]) for t in found.terms} == {False, True}
+
+
 def test_progress_is_told() -> None:
     run = model_and_run((4, 4, 4))
     told: list[str] = []
