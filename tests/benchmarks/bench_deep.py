@@ -154,6 +154,16 @@ def against_brute_force(rounds: int, heads: tuple[int, ...], scale: float) -> No
     say(what, seconds["ours"], seconds["brute"], seconds["ours"] / seconds["brute"], memory, note + " covered, equal")
 
 
+def random_large(scale: float) -> None:
+    """A random model whose weight is spread: the largest terms are proved, and say little."""
+    run = random_model(TWELVE, d_vocab=40, d_model=96, d_head=8, weight_scale=scale, seed=1).run(list(range(16)))
+    expansion = sc.logits(TWELVE)
+    seconds, found = cpu(lambda: sc.largest(expansion, run, 10, by="logit difference", position=-2, max_seconds=60))
+    said = "proved" if found.exact else f"{found.certain} proved"
+    note = f"{said}; {found.expansions:,} expansions, {100 * (found.share or 0):.3g}% covered"
+    say(f"largest 10, random 12 x 12, scale {scale}", seconds, None, None, 0, note)
+
+
 def trained(rounds: int, folder: Path) -> None:
     """The trained model: 13^12 paths from each of two sources."""
     model = sc.load(folder)
@@ -171,6 +181,13 @@ def trained(rounds: int, folder: Path) -> None:
         note = f"forward passes; {found.expansions:,} expansions{limit_note}, {100 * (found.share or 0):.4g}% covered"
         what = f"largest {k:,} of {expansion.count:,}"
         say(what, seconds["ours"], forward, seconds["ours"] / forward, peak(work) if k <= 100 else 0, note)
+    pairs = sc.scores(model.architecture, f"L{model.architecture.n_layers - 1}H5")
+    seconds, given = medians(rounds, {"ours": lambda: sc.largest(pairs, run, 20, by="score entry", position=-2)})
+    found = given["ours"]
+    assert found.exact
+    note = f"forward passes; {found.expansions:,} expansions, {100 * (found.share or 0):.4g}% covered"
+    what = f"largest 20 of {pairs.count:.1e} score terms"
+    say(what, seconds["ours"], forward, seconds["ours"] / forward, 0, note)
     seconds, given = medians(
         rounds, {"squares": lambda: sc.squares(expansion, run, by="logit difference", position=-2)}
     )
@@ -196,6 +213,8 @@ def main() -> None:
         if not asked.small:
             against_brute_force(1, (8,) * 6, 0.5)
             against_brute_force(1, (8,) * 6, 1.0)
+        for scale in (1.0, 1.5, 2.5):
+            random_large(scale)
         if asked.model is not None:
             trained(asked.rounds, asked.model)
 
