@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from symcircuits.algebra import Word, transpose
 from symcircuits.architecture import Head
@@ -15,7 +15,7 @@ from symcircuits.programs import Readout, rotation
 if TYPE_CHECKING:
     from symcircuits.export import TermFunction
 
-__all__ = ["Term", "composition_of", "readout_notation"]
+__all__ = ["PrintedTerm", "Term", "composition_of", "readout_notation"]
 
 
 def composition_of(orders: tuple[int, ...]) -> str:
@@ -43,8 +43,84 @@ def readout_notation(
     return chosen.fitting(glyphs_of(factors) | {"scale"} | multipliers)
 
 
+class PrintedTerm:
+    """What every term can do with its word: be printed, written otherwise, handed on to SymPy and NumPy."""
+
+    __slots__ = ()
+    readout: Readout
+    notation: Notation
+
+    @property
+    def word(self) -> Word:
+        """The term as a checked product of matrix symbols."""
+        raise NotImplementedError
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """Number of heads of each path."""
+        raise NotImplementedError
+
+    @property
+    def order(self) -> int:
+        """Number of heads, of both sides together."""
+        return sum(self.orders)
+
+    @property
+    def composition(self) -> str:
+        """``none`` or ``V`` for logits and stream; ``none``, ``Q``, ``K`` or ``QK`` for scores."""
+        return composition_of(self.orders)
+
+    @property
+    def text(self) -> str:
+        """Text notation, e.g. ``A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T``."""
+        return word_text(self.word, self.notation)
+
+    def latex(self) -> str:
+        """The term as LaTeX (math mode, no delimiters)."""
+        return word_latex(self.word, self.notation)
+
+    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Self:
+        """The same term, printed in another notation, with other names for symbols; ValueError as in ``Notation``.
+
+        >>> from symcircuits.architecture import attention_only
+        >>> from symcircuits.expansion import logits
+        >>> term = logits(attention_only((1, 1)))[3]
+        >>> print(term.written("paper").text)
+        (A[L1H0] @ A[L0H0] (x) W_U @ W_OV[L1H0] @ W_OV[L0H0] @ W_E) t
+        >>> print(term.written("transformerlens", {"A": "P"}).text)
+        P[L1H0] @ P[L0H0] @ X0 @ OV[L0H0] @ OV[L1H0] @ W_U
+        """
+        return replace(self, notation=readout_notation(self.readout, notation, symbols))  # type: ignore[type-var]
+
+    @property
+    def expr(self) -> Any:
+        """The term as a SymPy matrix expression: ``MatrixSymbol``s with symbolic sizes."""
+        return self.matrix_expr()
+
+    def matrix_expr(self, **sizes: Any) -> Any:
+        """The term as a SymPy matrix expression with given sizes: ``n_context``, ``d_model``, ...
+
+        >>> from symcircuits.architecture import attention_only
+        >>> from symcircuits.expansion import logits
+        >>> logits(attention_only((1,)))[1].matrix_expr(n_context=7, d_vocab_out=11).shape
+        (7, 11)
+        """
+        from symcircuits.export import word_expr
+
+        return word_expr(self.word, sizes or None)
+
+    def lambdify(self) -> TermFunction:
+        """The term as a NumPy function of named arrays (``.arguments`` lists them), right on batches too."""
+        from symcircuits.export import lambdify_word
+
+        return lambdify_word(self.word)
+
+    def _repr_latex_(self) -> str:
+        return f"$\\displaystyle {self.latex()}$"
+
+
 @dataclass(frozen=True, slots=True)
-class Term:
+class Term(PrintedTerm):
     """One term of an expansion: a path to the logits or stream, or a pair of paths (query, key) to a score.
 
     ``notation`` is that of ``text`` and ``latex()``; terms that differ in it alone are equal.
@@ -66,16 +142,6 @@ class Term:
     def orders(self) -> tuple[int, ...]:
         """Number of heads of each path: ``(order,)``, or ``(query, key)``."""
         return tuple(p.order for p in self.paths)
-
-    @property
-    def order(self) -> int:
-        """Number of heads, of both sides together."""
-        return sum(self.orders)
-
-    @property
-    def composition(self) -> str:
-        """``none`` or ``V`` for logits and stream; ``none``, ``Q``, ``K`` or ``QK`` for scores."""
-        return composition_of(self.orders)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -119,54 +185,6 @@ class Term:
         head = self.readout.head
         turned = rotation(self.readout.architecture, head) if head is not None else ()
         return Word((*sides[0], *turned, *transpose(sides[1])), scales)
-
-    @property
-    def text(self) -> str:
-        """Text notation, e.g. ``A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T``."""
-        return word_text(self.word, self.notation)
-
-    def latex(self) -> str:
-        """The term as LaTeX (math mode, no delimiters)."""
-        return word_latex(self.word, self.notation)
-
-    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Term:
-        """The same term, printed in another notation, with other names for symbols; ValueError as in ``Notation``.
-
-        >>> from symcircuits.architecture import attention_only
-        >>> from symcircuits.expansion import logits
-        >>> term = logits(attention_only((1, 1)))[3]
-        >>> print(term.written("paper").text)
-        (A[L1H0] @ A[L0H0] (x) W_U @ W_OV[L1H0] @ W_OV[L0H0] @ W_E) t
-        >>> print(term.written("transformerlens", {"A": "P"}).text)
-        P[L1H0] @ P[L0H0] @ X0 @ OV[L0H0] @ OV[L1H0] @ W_U
-        """
-        return replace(self, notation=readout_notation(self.readout, notation, symbols))
-
-    @property
-    def expr(self) -> Any:
-        """The term as a SymPy matrix expression: ``MatrixSymbol``s with symbolic sizes."""
-        return self.matrix_expr()
-
-    def matrix_expr(self, **sizes: Any) -> Any:
-        """The term as a SymPy matrix expression with given sizes: ``n_context``, ``d_model``, ...
-
-        >>> from symcircuits.architecture import attention_only
-        >>> from symcircuits.expansion import logits
-        >>> logits(attention_only((1,)))[1].matrix_expr(n_context=7, d_vocab_out=11).shape
-        (7, 11)
-        """
-        from symcircuits.export import word_expr
-
-        return word_expr(self.word, sizes or None)
-
-    def lambdify(self) -> TermFunction:
-        """The term as a NumPy function of named arrays (``.arguments`` lists them), right on batches too."""
-        from symcircuits.export import lambdify_word
-
-        return lambdify_word(self.word)
-
-    def _repr_latex_(self) -> str:
-        return f"$\\displaystyle {self.latex()}$"
 
     def __repr__(self) -> str:
         text = self.text

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from symcircuits.algebra import Factor, IllTyped, Symbol, Word, check_finished, score_sides, transpose
 from symcircuits.architecture import Architecture
-from symcircuits.notation import ROW, Notation, word_latex, word_text
+from symcircuits.notation import ROW, Notation
 from symcircuits.paths import path_factors, path_scales
 from symcircuits.polynomials.choices import Pair, Tree, choices_of
 from symcircuits.programs import Program, Readout, Source, mask, mlp_bias, mlp_out, readout, rotation
-from symcircuits.terms import composition_of, readout_notation
-
-if TYPE_CHECKING:
-    from symcircuits.export import TermFunction
+from symcircuits.terms import PrintedTerm
 
 __all__ = ["UnfrozenTerm", "check_unfrozen", "opened"]
 
 
 @dataclass(frozen=True, slots=True)
-class UnfrozenTerm:
+class UnfrozenTerm(PrintedTerm):
     """One term: a path, or a pair of paths, with every pattern and bilinear MLP on it chosen to the end.
 
     ``trees``: one a side. ``notation`` is that of ``text`` and ``latex()``; terms that differ in it alone are equal.
@@ -44,19 +41,9 @@ class UnfrozenTerm:
         return tuple(tree.path.order for tree in self.trees)
 
     @property
-    def order(self) -> int:
-        """Number of heads, of both sides together."""
-        return sum(self.orders)
-
-    @property
     def degree(self) -> int:
         """Number of sources: how often, as a polynomial, it holds what enters the stream."""
         return sum(tree.degree for tree in self.trees)
-
-    @property
-    def composition(self) -> str:
-        """The composition type of its path: ``none`` or ``V``; of scores ``none``, ``Q``, ``K`` or ``QK``."""
-        return composition_of(self.orders)
 
     @property
     def label(self) -> str:
@@ -78,35 +65,6 @@ class UnfrozenTerm:
     def word(self) -> Word:
         """The term as a checked product of matrix symbols, some of them entrywise products of words."""
         return _word(self.readout, self.trees)
-
-    @property
-    def text(self) -> str:
-        """Text notation; ``*`` between matrices is the entrywise product."""
-        return word_text(self.word, self.notation)
-
-    def latex(self) -> str:
-        """The term as LaTeX (math mode, no delimiters)."""
-        return word_latex(self.word, self.notation)
-
-    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> UnfrozenTerm:
-        """The same term, printed in another notation, with other names for symbols; ValueError as in ``Notation``."""
-        return replace(self, notation=readout_notation(self.readout, notation, symbols))
-
-    @property
-    def expr(self) -> Any:
-        """The term as a SymPy matrix expression, with ``HadamardProduct`` for entrywise products."""
-        from symcircuits.export import word_expr
-
-        return word_expr(self.word)
-
-    def lambdify(self) -> TermFunction:
-        """The term as a NumPy function of named arrays: no pattern is among them, but ``mask_L0``."""
-        from symcircuits.export import lambdify_word
-
-        return lambdify_word(self.word)
-
-    def _repr_latex_(self) -> str:
-        return f"$\\displaystyle {self.latex()}$"
 
     def __repr__(self) -> str:
         text = self.text
