@@ -112,6 +112,18 @@ def test_blocks_are_printed_as_terms_are(data: DataObject, notation: str, symbol
     assert latex == [t.latex() for t in expansion]
 
 
+@pytest.mark.parametrize("few", [1, 4, 64])
+@pytest.mark.parametrize("size", [1, 3, 10, 1000])
+def test_every_beginning(monkeypatch: pytest.MonkeyPatch, few: int, size: int) -> None:
+    """From every term on, however blocks cut the keys of a query; query paths with other marks go with other keys."""
+    monkeypatch.setattr(blocks_module, "FEW", few)
+    whole = sc.scores(sc.transformer((2, 2), "standard", ["b_V"]), "L1H0")
+    for expansion in (whole, whole.through("L0H1"), whole.through("L0H1").from_source("pos").order(1, 2)):
+        terms = list(expansion)
+        for start in range(len(terms)):
+            assert [t for b in sc.blocks(expansion, size, start) for t in b] == terms[start:]
+
+
 def test_another_notation_may_be_asked_for() -> None:
     expansion = sc.scores(sc.attention_only((2, 1)), "L1H0")
     block = next(sc.blocks(expansion))
