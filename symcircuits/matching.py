@@ -190,9 +190,9 @@ class Matcher:
         if not self.turned and not between:
             return letters
         turned = [f.T for f in self.turned] if between and is_reader(letters[between[0] - 1], "K") else [*self.turned]
-        if [letters[i] for i in between] != turned:
+        if [letters[i] for i in between] != turned or between[-1:] == [len(letters) - 1]:
             return ()
-        near = (letters[i + j] for i in between for j in (-1, 1) if i + 1 < len(letters))
+        near = (letters[i + j] for i in between for j in (-1, 1))
         return tuple(f for f in letters if f.glyph != "R") if all(is_reader(f, "QK") for f in near) else ()
 
     def _path(self, side: int, letters: Letters) -> Path | None:

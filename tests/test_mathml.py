@@ -37,11 +37,11 @@ def text_of(math: ET.Element) -> str:
     """A formula as text notation."""
     row = math[0][0]
     symbols = [read(e) for e in (row if row.tag == "mrow" else [row]) if e.tag != "mspace"]
-    scales = [s for s in symbols if s.startswith("s[")]
+    scales = [s for s in symbols if s.startswith(("s[", "r[")) or s in ("m_E", "m_U")]
     product = " @ ".join(
         s.replace("1.T", "ones.T") if s == "1.T" else "ones" if s == "1" else s for s in symbols[len(scales) :]
     )
-    return "".join(f"scale{s[1:]} * " for s in scales) + product
+    return "".join(f"{'scale' + s[1:] if s[0] == 's' else s} * " for s in scales) + product
 
 
 @given(cases(max_terms=120), st.data())
