@@ -338,8 +338,8 @@ def test_slips_with_norms_and_rotations(arch: Architecture, right: str, part: st
 
 
 def test_a_rotation_that_stands_last_turns_nothing() -> None:
-    arch = sc.attention_only((1,), "rotary", scale=False)
-    right = sc.scores(arch, "L0H0")[0].text
+    arch = transformer((1,), "rotary", scale=False)
+    right = expand(arch, "scores:L0H0")[0].text
     assert check(right, arch).right
     for wrong in (f"{right.replace('R[L0H0] @ ', '')} @ R[L0H0]", "X0 @ W_QK[L0H0] @ X0.T @ R[L0H0]"):
         verdict = check(wrong, arch, "scores:L0H0")
