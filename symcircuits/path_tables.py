@@ -115,7 +115,7 @@ class PathTables:
             tails = self.paths.tails(state.layer, state.left)
             found = sum(
                 n for b, n in tails.items() for s in state.starts
-                if Mark(state.order, state.bits | b | s) in self.wanted
+                if Mark(state.order, self.paths.joints.met(state.bits, b) | s) in self.wanted
             )  # fmt: skip
             if len(self._counted) > 100_000:
                 self._counted.clear()
@@ -128,7 +128,7 @@ class PathTables:
             numbers: list[int] = []
             behind: State | None = None
             for head in self.paths.layer_heads[i]:
-                bits = state.bits | self.paths.head_bits.get(head, 0)
+                bits = self.paths.joints.grown(state.bits, self.paths.head_bits.get(head, 0))
                 if behind is not None and bits != behind.bits:
                     yield i, numbers, behind
                     numbers = []
@@ -171,10 +171,11 @@ class PathTables:
     def _made(self, state: State) -> Table:
         table = self._empty(self._low[state.layer], self._rows(state))
         if not state.left:
-            places = [p for p, s in enumerate(state.starts) if Mark(state.order, state.bits | s) in self.wanted]
+            bits = self.paths.joints.met(state.bits, 0)
+            places = [p for p, s in enumerate(state.starts) if Mark(state.order, bits | s) in self.wanted]
             table.sources[:] = places
             if table.bits is not None:
-                table.bits[:] = [state.bits | state.starts[p] for p in places]
+                table.bits[:] = [bits | state.starts[p] for p in places]
             return table
         at = 0
         for layer, numbers, behind in self._groups(state):
@@ -240,7 +241,7 @@ class PathTables:
                     numbers.append(head.number)
 
     def _begins(self, head: Head) -> tuple[int, tuple[Source, ...]]:
-        return self.paths.head_bits.get(head, 0), self.paths.sources_of((head,))
+        return self.paths.joints.grown(0, self.paths.head_bits.get(head, 0)), self.paths.sources_of((head,))
 
     def _emit(self, state: State, prefix: tuple[tuple[int, int], ...], names: Any, skip: _Skip) -> Iterator[Chunk]:
         """All endings of a state behind a beginning: at once where they are few, else head by head."""

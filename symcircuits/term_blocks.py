@@ -22,6 +22,7 @@ BLOCK = 1 << 16
 MAX_KEYS = 1 << 16  # key paths that are held at once; more are streamed for each query path
 MAX_KEY_SETS = 8  # different selections of key paths that are held
 FEW = 64
+MAX_CLAUSES = 62  # conditions of a selection: a bit each of an int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,6 +214,8 @@ def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | 
     """
     if not isinstance(expansion, Expansion):
         raise TypeError(f"blocks are made of an Expansion (see logits, scores, stream), not of {expansion!r}")
+    if len(expansion.clauses) > MAX_CLAUSES:
+        raise ValueError(f"blocks take at most {MAX_CLAUSES} conditions; this expansion has {len(expansion.clauses)}")
     size = whole("size", size, 1)
     start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
     return _blocks(expansion, size, start, min(stop, expansion.count))

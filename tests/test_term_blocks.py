@@ -157,6 +157,25 @@ def test_unusual_shapes(heads: tuple[int, ...]) -> None:
     assert block.heads[0].dtype == smallest_type(max(heads) - 1)
 
 
+def test_sequences_of_heads() -> None:
+    for expansion in (
+        sc.logits(sc.attention_only((2, 2, 2))).through_sequence("L0H1", "L2H0"),
+        sc.scores(sc.attention_only((2, 2, 2, 1)), "L3H0").through_sequence("L0H1", "L2H0").through("L1H1"),
+    ):
+        assert expansion.count
+        for start in range(expansion.count):
+            assert [t for b in sc.blocks(expansion, 5, start) for t in b] == list(expansion)[start:]
+
+
+def test_more_conditions_than_there_are_bits_are_refused() -> None:
+    expansion = sc.logits(sc.attention_only((2, 2)))
+    for _ in range(62):
+        expansion = expansion.through("L0H1")
+    assert [t for b in sc.blocks(expansion) for t in b] == list(expansion)
+    with pytest.raises(ValueError, match="blocks take at most 62 conditions; this expansion has 63"):
+        sc.blocks(expansion.through("L0H1"))
+
+
 def test_a_selection_that_is_one_in_billions_is_found_at_once() -> None:
     expansion = sc.logits(sc.attention_only((12,) * 12))
     for layer in range(11):
