@@ -182,7 +182,11 @@ def _totals(found: Explanation) -> Markup:
     sums = [table(title, header, rows, range(1, len(header)))]
     if "degree" in found.totals:
         rows = [
-            row([f"degree\N{NO-BREAK SPACE}{k}", many(v["count"]), *(number(v[x]) for x in names)], range(1, 2 + len(names)), head=0)
+            row(
+                [f"degree\N{NO-BREAK SPACE}{k}", many(v["count"]), *(number(v[x]) for x in names)],
+                range(1, 2 + len(names)),
+                head=0,
+            )
             for k, v in found.totals["degree"].items()
         ]
         sums.append(table(degrees_title(found), header, rows, range(1, len(header))))
