@@ -1,5 +1,6 @@
 """verify: it holds for what is right, and every mistake is refused by the checks that can see it."""
 
+import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -788,7 +789,7 @@ def exchanged(of_branches: bool = False, of_sources: bool = False, names: bool =
 
 def says(name: str, wrong: Callable[[Any], Any], of: type = Term) -> Callable[[pytest.MonkeyPatch], None]:
     """A property whose value is wrong."""
-    right = vars(of)[name]
+    right = inspect.getattr_static(of, name)  # where it stands in a base too
     value = getattr(right, "fget", None) or getattr(right, "func", right)
 
     def put(monkeypatch: pytest.MonkeyPatch) -> None:
