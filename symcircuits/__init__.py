@@ -56,6 +56,7 @@ _HOME = {
     "largest": "ranking",
     "squares": "square_sums",
     "sample": "sampling",
+    "term_sizes": "measured",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, final
 
 import numpy as np
 
-from symcircuits.by_head import through_each_head
-from symcircuits.closing import layer_closures, worst_closure
-from symcircuits.compact import compact
-from symcircuits.evaluation import Closure, Values, closure, evaluate
+from symcircuits.evaluation import Closure
 from symcircuits.expansion import Expansion, expand
-from symcircuits.explanation import assumptions
 from symcircuits.labels import Labels
-from symcircuits.margins import frobenius, head_scores
-from symcircuits.model import Model, Run
+from symcircuits.loaders import load
+from symcircuits.model import Model
+from symcircuits.model_file import ModelFile
+from symcircuits.prompt_sums import Choice, Far, Key, Look, Seen, Task, look_at
 from symcircuits.prompts import BadPrompt, Prompt, Prompts
-from symcircuits.sizes import Target, by_degree, place, read_target, sized
+from symcircuits.sizes import place
 from symcircuits.spread import Running, Spread
 from symcircuits.tokenizing import encoder, vocabulary_labels
+from symcircuits.workers import Crew, pinned
 
 __all__ = ["Averages", "Failed", "Part", "Worst", "explain_many"]
 
 Told = Callable[[str, int, int], None] | None
 _NAMED = 20  # faults that are kept to be shown; the others are counted
+EACH = 4  # prompts that a worker is sent together
 _KINDS = ("order", "composition", "degree", "head")  # degree: of models that are polynomials
-_CHOICES = ("its own", "the same for all", "first choice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class Averages:
 
 
 def explain_many(
-    model: Model,
+    model: Model | str | os.PathLike[str],
     prompts: Any,
     *,
     position: int = -1,
@@ -154,6 +155,7 @@ def explain_many(
     skip_bad: bool = False,
     dtype: Any = None,
     progress: Told = None,
+    workers: Any = None,
 ) -> Averages:
     """Average what :func:`~symcircuits.explanation.explain` finds over many prompts, one at a time.
 
@@ -164,6 +166,12 @@ def explain_many(
     through it), and norms and shares of each head's scores by composition type; all by the walk, with no term listed.
     The memory in use does not grow with the number of prompts. Each prompt stands alone, at its own length.
 
+    ``workers``: a number of threads, an executor (anything with ``submit``, as of Dask or loky), or a function that
+    makes one (see :class:`~symcircuits.workers.Crew`); prompts are split among them, and what they find is added in
+    the order of the prompts, so that the result is the same, bit for bit, for any number of workers that compute alike.
+    BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of the weights, so
+    ``model`` is then that path. What a worker that died was doing is done again, three times at most.
+
     A prompt that cannot be read is refused by its number, of a file or sequence before the first is run; with
     ``skip_bad`` it is left out and named. One whose closure fails is in no average: it is named, and ``ok`` is False.
     Raises ValueError on bad choices, and where no prompt is there.
@@ -173,25 +181,62 @@ def explain_many(
     >>> found = sc.explain_many(model, [[1, 2, 3], [4, 5], {"tokens": [6, 7], "target": 8}])
     >>> found.ok, found.prompts, found.totals["order"][2].count, found.scores["L1H0"]["K"].spreads["norm"].count
     (True, 3, 4, 3)
+    >>> sc.explain_many(model, [[1, 2, 3], [4, 5], {"tokens": [6, 7], "target": 8}], workers=2).json() == found.json()
+    True
     """
-    if not isinstance(model, Model):
-        raise TypeError(f"explain_many takes a model (see load and from_arrays), not {type(model).__name__}")
-    token, against = _read_choice(model, token, against)
-    if dtype is not None and np.dtype(dtype) not in (np.dtype(np.float64), np.dtype(np.float32)):
-        raise ValueError(f"the forward pass is computed in float64 or float32, not {dtype}")
-    read = Prompts(model, prompts, position, None if tokenizer is None else encoder(tokenizer, model))
-    tally = _Tally(model, _Choice(position, token, against), dtype, skip_bad)
-    known = _check_all(read, skip_bad, progress) if read.again else 0
-    for number, reader in read.entries():
-        tally.take(read, number, reader)
-        if progress:
-            progress("prompts", tally.seen, max(known, tally.seen))
+    with Crew(workers) as crew, pinned():
+        known = _known(model, crew)
+        given = model if isinstance(model, Model) else load(model)
+        token, against = _read_choice(given, token, against)
+        if dtype is not None and np.dtype(dtype) not in (np.dtype(np.float64), np.dtype(np.float32)):
+            raise ValueError(f"the forward pass is computed in float64 or float32, not {dtype}")
+        choice, kind = Choice(position, token, against), None if dtype is None else np.dtype(dtype).name
+        read = Prompts(given, prompts, position, None if tokenizer is None else encoder(tokenizer, given))
+        tally = _Tally(given, choice, read, skip_bad)
+        count = _check_all(read, skip_bad, progress) if read.again else 0
+        by = Look(given, choice, kind) if known is None else Far(known, choice, kind)
+        each = 1 if workers is None else EACH
+        for found in crew.results(look_at, _tasks(read, by, skip_bad, each)):
+            for one in found:
+                tally.take(one)
+                if progress:
+                    progress("prompts", tally.seen, max(count, tally.seen))
     if not tally.seen:
         raise ValueError(f"{read.path}: there are no prompts in this file" if read.path else "there are no prompts")
     if tally.skipped and not tally.prompts and not tally.unclosed:
         first = tally.skipped[0]
         raise read.bad(first.prompt, f"{first.why}; all {tally.n_skipped} prompts are bad")
-    return tally.found(str(read.path) if read.path else "", vocabulary_labels(labels, model, tokenizer))
+    return tally.found(str(read.path) if read.path else "", vocabulary_labels(labels, given, tokenizer))
+
+
+def _known(model: Any, crew: Crew) -> ModelFile | None:
+    """The file that workers elsewhere read; None where the work is done here."""
+    if not isinstance(model, (Model, str, os.PathLike)):
+        raise TypeError(f"explain_many takes a model (see load and from_arrays), not {type(model).__name__}")
+    if crew.here:
+        return None
+    if isinstance(model, Model):
+        raise ValueError(
+            "workers in other processes read a model from its file, and are sent no arrays: give the path of its "
+            "folder in place of the model"
+        )
+    return ModelFile.at(model)
+
+
+def _tasks(read: Prompts, by: Look | Far, skip_bad: bool, each: int) -> Iterator[tuple[str, Task]]:
+    """Prompts, some together, as work; one that is bad keeps its place."""
+    entries = read.entries()
+    while some := tuple(_read(reader, number, skip_bad) for number, reader in islice(entries, each)):
+        yield f"prompts {some[0].number} to {some[-1].number}", (by, some)
+
+
+def _read(reader: Callable[[int], Prompt], number: int, skip_bad: bool) -> Prompt | Seen:
+    try:
+        return reader(number)
+    except BadPrompt as fault:
+        if not skip_bad:
+            raise
+        return Seen(number, 0, fault.what)
 
 
 def _read_choice(model: Model, token: int | None, against: int | None) -> tuple[int | None, int | None]:
@@ -222,121 +267,47 @@ def _check_all(read: Prompts, skip_bad: bool, progress: Told) -> int:
 
 
 # --------------------------------------------------------------------------------------------- running sums
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """The chosen logit of prompts that do not say their own."""
-
-    position: int
-    token: int | None
-    against: int | None
-
-    def of(self, prompt: Prompt) -> tuple[int, int | None, int | None, str]:
-        """Position, token, token against, and who chose it."""
-        position = self.position if prompt.position is None else prompt.position
-        if prompt.target is not None:
-            return position, prompt.target, prompt.against, _CHOICES[0]
-        return position, self.token, self.against, _CHOICES[1 if self.token is not None else 2]
-
-
-_Key = tuple[Any, ...]
-_Row = tuple[_Key, int, dict[str, float | None]]  # of one prompt: which sum, how many terms, its quantities
-
-
 @final
 class _Tally:
     """Running sums over prompts; a prompt is taken up whole or not at all."""
 
-    def __init__(self, model: Model, choice: _Choice, dtype: Any, skip_bad: bool) -> None:
-        self.model, self.choice, self.dtype, self.skip_bad = model, choice, dtype, skip_bad
-        architecture = model.architecture
-        self.expansion = expand(architecture, "logits" if architecture.unembed else "stream")
-        self.heads = {str(h): expand(architecture, f"scores:{h}") for h in architecture.all_heads}
-        self.sums: dict[_Key, dict[str, Running]] = {}
-        self.counts: dict[_Key, int] = {}
+    def __init__(self, model: Model, choice: Choice, read: Prompts, skip_bad: bool) -> None:
+        self.model, self.choice, self.read, self.skip_bad = model, choice, read, skip_bad
+        self.expansion = expand(model.architecture, "logits" if model.architecture.unembed else "stream")
+        self.sums: dict[Key, dict[str, Running]] = {}
+        self.counts: dict[Key, int] = {}
         self.chosen: dict[str, int] = {}
         self.worst: dict[str, Worst] = {}
         self.unclosed: list[Failed] = []
         self.skipped: list[Failed] = []
         self.seen = self.prompts = self.n_unclosed = self.n_skipped = 0
         self.assumed: tuple[str, ...] = ()
-        self.triangle: Any = None
 
-    def take(self, read: Prompts, number: int, reader: Callable[[int], Prompt]) -> None:
-        """Run one prompt and add what it gives."""
+    def take(self, one: Seen) -> None:
+        """Add what one prompt gives."""
         self.seen += 1
-        try:
-            prompt = reader(number)
-            try:
-                run = self.model.run(prompt.tokens, self.dtype)
-            except ValueError as fault:
-                raise read.bad(number, str(fault)) from None
-        except BadPrompt as fault:
+        if one.fault:
             if not self.skip_bad:
-                raise
+                raise self.read.bad(one.number, one.fault)
             self.n_skipped += 1
-            self.skipped += [Failed(number, fault.what)] if self.n_skipped <= _NAMED else []
+            self.skipped += [Failed(one.number, one.fault)] if self.n_skipped <= _NAMED else []
             return
-        self._add(prompt, run)
-
-    def _add(self, prompt: Prompt, run: Run) -> None:
-        position, token, against, who = self.choice.of(prompt)
-        target = read_target(run, 0, position, token, against)
-        closures = {self.expansion.target: closure(self.expansion, run, listed=0)}
-        rows: list[_Row] = list(self._scores(run, closures))
-        if (layers := worst_closure(layer_closures(run))) is not None:
-            closures["layers"] = layers
-        self.assumed = self.assumed or assumptions(self.model, run)
-        self._remember(prompt.number, closures)
-        failed = [c for c in closures.values() if not c.passed]
-        if failed:
+        closures = one.closures or {}
+        self.assumed = self.assumed or one.assumed
+        self._remember(one.number, closures)
+        if one.rows is None:
+            failed = [c for c in closures.values() if not c.passed]
             self.n_unclosed += 1
             what = "; ".join(f"{c.target}: error {c.error:.2g} beyond the bound {c.bound:.2g}" for c in failed[:3])
-            self.unclosed += [Failed(prompt.number, what)] if self.n_unclosed <= _NAMED else []
+            self.unclosed += [Failed(one.number, what)] if self.n_unclosed <= _NAMED else []
             return
-        rows += self._logits(run, target)
         self.prompts += 1
-        self.chosen[who] = self.chosen.get(who, 0) + 1
-        rows.append((("length",), 0, {"length": float(len(prompt.tokens))}))
-        for key, count, numbers in rows:
+        self.chosen[one.who] = self.chosen.get(one.who, 0) + 1
+        for key, count, numbers in one.rows:
             self.counts[key] = count
             sums = self.sums.setdefault(key, {})
             for name, x in numbers.items():
                 sums.setdefault(name, Running()).add(x)
-
-    def _logits(self, run: Run, target: Target) -> Iterable[_Row]:
-        """Sums of logit terms; their sizes without the vocabulary, where it is larger than the stream."""
-        values = evaluate(self.expansion, run)
-        small = compact(values, target.tokens, self.triangle)
-        if small is not None:
-            self.triangle, values = small.triangle, Values(self.expansion, run, small.matrices)
-
-        def size(value: Any) -> dict[str, float | None]:
-            if small is None:
-                return _sizes(sized(value, target))
-            same, entries = small.read(value)
-            contribution, difference = target.of(entries)
-            return _sizes({"norm": frobenius(same), "contribution": contribution, "difference": difference})
-
-        yield ("all",), self.expansion.count, size(values.total())
-        orders, compositions = self.expansion.counts_by_order(), self.expansion.counts_by_composition()
-        yield from ((("order", k), orders[k], size(v)) for k, v in values.by_order().items())
-        yield from ((("composition", k), compositions[k], size(v)) for k, v in values.by_composition().items())
-        for degree, sums in by_degree(self.expansion, run, target).items():
-            yield ("degree", degree), sums["count"], _sizes(sums)
-        for head, value in through_each_head(values):
-            known = self.counts.get(("head", str(head)))  # a number of terms is the same for every prompt
-            count = self.expansion.through(head).count if known is None else known
-            yield ("head", str(head)), count, size(value)
-
-    def _scores(self, run: Run, closures: dict[str, Closure]) -> Iterable[_Row]:
-        for head, expansion in self.heads.items():
-            found = head_scores(run, expansion, listed=0)
-            closures[f"scores:{head}"] = found.closure
-            for c in (c for c, n in found.counts.items() if n):
-                yield ("scores", head, c), found.counts[c], {
-                    "centred_share": found.centred_shares[c], "share": found.shares[c], "norm": found.norms[c],
-                    "centred_norm": found.centred_norms[c],
-                }  # fmt: skip
 
     def _remember(self, number: int, closures: Mapping[str, Closure]) -> None:
         for name, one in closures.items():
@@ -363,11 +334,6 @@ class _Tally:
             self.assumed, self.prompts, length["length"].spread if length else Spread(), parts.get(("all",), empty),
             by, scores, self.worst, tuple(self.unclosed), tuple(self.skipped), self.n_unclosed, self.n_skipped, labels,
         )  # fmt: skip
-
-
-def _sizes(size: Mapping[str, Any]) -> dict[str, float | None]:
-    """Norm and contributions, without what is not there."""
-    return {name: x for name, x in size.items() if name != "count" and x is not None}
 
 
 def _badness(worst: Worst) -> tuple[bool, float]:

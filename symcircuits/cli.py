@@ -350,7 +350,8 @@ def _add_explain(commands: Any) -> None:
         "  symcircuits explain MODEL --tokens 1,2,3 --logit-difference 7,4 --labels vocabulary.txt --html report.html\n"
         "  symcircuits explain MODEL --tokens 1,2,3 --readout probe.npy --source 'feature 12=feature.npy@1'\n"
         "  symcircuits explain MODEL --text 'The cat' --tokenizer tokenizer.json\n"
-        "  symcircuits explain MODEL --prompts prompts.jsonl --json",
+        "  symcircuits explain MODEL --prompts prompts.jsonl --json\n"
+        "  symcircuits explain MODEL --prompts prompts.jsonl --workers 4",
     )  # fmt: skip
     parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
     _tokens_option(parser)
@@ -424,6 +425,12 @@ def _prompts_options(parser: Any) -> None:
         help='average over prompts: a line of ids, a JSON list of them, or {"tokens": [3, 1], "target": 4} each',
     )  # fmt: skip
     parser.add_argument("--skip-bad", action="store_true", help="leave out (and name) lines of --prompts that are bad")
+    _workers_options(parser)
+
+
+def _workers_options(parser: Any) -> None:
+    parser.add_argument("--workers", type=int, metavar="N", help="split the work over N processes of this machine")
+    parser.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="split the work over a Dask cluster")
 
 
 _ADD: dict[str, Callable[[Any], None]] = {

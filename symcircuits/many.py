@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-__all__ = ["averaged", "encoded", "named", "refuse_with_prompts"]
+__all__ = ["averaged", "encoded", "named", "refuse_with_prompts", "workers"]
 
 _ONE = {
     "--tokens": "tokens", "--text": "text", "--reference": "reference", "--html": "html", "--head": "head",
@@ -26,11 +27,25 @@ def averaged(options: argparse.Namespace, model: Any, token: int | None, against
         raise ValueError(f"--top must be 0 or more, not {options.top}")
     labels, tokenizer = named(options, model)
     given = "/dev/stdin" if options.prompts == "-" else options.prompts
-    with Progress() as progress:
+    with workers(options) as crew, Progress() as progress:
         return explain_many(
-            model, given, position=options.position, token=token, against=against, labels=labels,
-            tokenizer=tokenizer, skip_bad=options.skip_bad, dtype=options.dtype, progress=progress.step,
+            model if crew is None else options.model, given, position=options.position, token=token, against=against,
+            labels=labels, tokenizer=tokenizer, skip_bad=options.skip_bad, dtype=options.dtype,
+            progress=progress.step, workers=crew,
         )  # fmt: skip
+
+
+def workers(options: argparse.Namespace) -> AbstractContextManager[Any]:
+    """Who works: processes of this machine, a Dask cluster, or (None) nobody but this process."""
+    from symcircuits.workers import dask, processes
+
+    if options.scheduler is not None:
+        if options.workers is not None:
+            raise ValueError("give either --workers N or --scheduler ADDRESS")
+        return dask(options.scheduler)
+    if options.workers is not None and options.workers < 1:
+        raise ValueError(f"--workers must be 1 or more, not {options.workers}")
+    return nullcontext(None if options.workers is None else processes(options.workers))
 
 
 def refuse_with_prompts(options: argparse.Namespace) -> None:
@@ -38,6 +53,8 @@ def refuse_with_prompts(options: argparse.Namespace) -> None:
     if options.prompts is None:
         if options.skip_bad:
             raise ValueError("--skip-bad is about the lines of --prompts FILE")
+        if options.workers is not None or options.scheduler is not None:
+            raise ValueError("--workers and --scheduler split prompts; they go with --prompts FILE")
         return
     for option, name in _ONE.items():
         if getattr(options, name):

@@ -8,8 +8,9 @@ chain of heads are one axis of Z, ``[..., n_context, sources, d_head]`` (token f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,15 @@ class HeadTree:
             values = self._direct(sources, keep) if not heads else self._through(stack, heads, sources, keep)
             yield [found[i] for i in keep], values
 
+    def of(self, paths: Iterable[Path]) -> Iterator[Array]:
+        """The values of some paths, ``[..., n_context, width]``; in the order of the expansion they share the most."""
+        stack: list[_Node] = []
+        for heads, group in groupby(paths, key=lambda p: p.heads):
+            sources = self.paths.sources_of(heads)
+            places = {s: i for i, s in enumerate(sources)}
+            keep = [places[p.source] for p in group]
+            yield from self._direct(sources, keep) if not heads else self._through(stack, heads, sources, keep)
+
     def _direct(self, sources: tuple[Source, ...], keep: list[int]) -> Array:
         values = []
         for i in keep:
@@ -96,7 +106,7 @@ class HeadTree:
         for head in heads[shared:]:
             stack.append(self._step(stack[-1], self._branches[head]) if stack else self._start(head, sources))
         top = stack[-1]
-        z = top.z if len(keep) == top.z.shape[-2] else top.z[..., keep, :]
+        z = top.z if keep == list(range(top.z.shape[-2])) else top.z[..., keep, :]
         return self._scaled(np.moveaxis(self._read(top.branch, z), -2, 0))
 
     def _start(self, head: Head, sources: tuple[Source, ...]) -> _Node:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strategies import architectures
 
 import symcircuits as sc
-from symcircuits import averages
+from symcircuits import prompt_sums
 from symcircuits.averages import Averages, Part
 from symcircuits.explanation import Explanation
 from symcircuits.model import Model
@@ -266,13 +266,13 @@ def test_no_prompts_at_all(tmp_path: Path, empty: str | None) -> None:
 
 # ------------------------------------------------------------------------------------------------ closure
 def test_a_prompt_whose_closure_fails_is_in_no_average(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = averages.closure
+    real = prompt_sums.closure
 
     def failing(expansion: Any, run: Any, listed: int = 0) -> Any:
         found = real(expansion, run, listed)
         return replace(found, error=1.0, passed=False) if len(run.tokens) == 2 else found
 
-    monkeypatch.setattr(averages, "closure", failing)
+    monkeypatch.setattr(prompt_sums, "closure", failing)
     found = sc.explain_many(SMALL, [[1, 2, 3], [4, 5], [6]])
     monkeypatch.undo()
     assert (found.ok, found.prompts, found.n_unclosed) == (False, 2, 1)
@@ -289,19 +289,19 @@ def test_a_prompt_whose_closure_fails_is_in_no_average(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("part", ["scores:L1H1", "layer:1"])
 def test_closures_of_heads_and_layers_count_too(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     if part.startswith("layer"):
-        real_layers = averages.layer_closures
+        real_layers = prompt_sums.layer_closures
         monkeypatch.setattr(
-            averages, "layer_closures",
+            prompt_sums, "layer_closures",
             lambda run: tuple(replace(c, passed=False, error=2.0) if c.target == part else c for c in real_layers(run)),
         )  # fmt: skip
     else:
-        real_scores = averages.head_scores
+        real_scores = prompt_sums.head_scores
 
         def failing(run: Any, expansion: Any, listed: int) -> Any:
             found = real_scores(run, expansion, listed=listed)
             return replace(found, closure=replace(found.closure, passed=expansion.target != part))
 
-        monkeypatch.setattr(averages, "head_scores", failing)
+        monkeypatch.setattr(prompt_sums, "head_scores", failing)
     found = sc.explain_many(SMALL, [[1, 2, 3]])
     assert (found.ok, found.prompts) == (False, 0)
     assert part in found.unclosed[0].why

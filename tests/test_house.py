@@ -33,6 +33,7 @@ LAYERS = (
     "labels",  # names of tokens, and how any text is made safe to show
     "progress",
     "attachments",  # readouts and sources of one's own, described
+    "workers",  # work in pieces, in order, by any executor
     "spread",  # mean and deviation of numbers that come one at a time
     "architecture",
     "programs",
@@ -86,10 +87,13 @@ LAYERS = (
     "verification",
     "derivation",
     "loaders",
+    "model_file",  # a model by path and digest
+    "measured",  # the size of every term
     "recorded",
     "tokenizing",
     "prompts",
     "explanation",
+    "prompt_sums",  # what one prompt gives to averages
     "averages",
     "figures",
     "plot",

@@ -8,7 +8,7 @@ import pytest
 from test_cli import Cli, cli, refused
 
 import symcircuits as sc
-from symcircuits import averages
+from symcircuits import prompt_sums
 from symcircuits.zoo import path as zoo_path
 
 __all__ = ["cli"]  # a fixture
@@ -88,8 +88,8 @@ def test_skip_bad_goes_with_prompts(cli: Cli) -> None:
 def test_a_closure_that_fails_is_exit_code_1(cli: Cli, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    real = averages.closure
-    monkeypatch.setattr(averages, "closure", lambda *a, **k: replace(real(*a, **k), passed=False))
+    real = prompt_sums.closure
+    monkeypatch.setattr(prompt_sums, "closure", lambda *a, **k: replace(real(*a, **k), passed=False))
     for more in ([], ["--json"]):
         ran = cli("explain", MODEL, "--prompts", lines, *more)
         assert ran.code == 1
@@ -97,7 +97,7 @@ def test_a_closure_that_fails_is_exit_code_1(cli: Cli, lines: str, monkeypatch: 
 
 
 def test_an_interruption_prints_no_half(cli: Cli, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, seen = averages.closure, list[int]()
+    real, seen = prompt_sums.closure, list[int]()
 
     def interrupted(*a: Any, **k: Any) -> Any:
         seen.append(1)
@@ -105,6 +105,6 @@ def test_an_interruption_prints_no_half(cli: Cli, lines: str, monkeypatch: pytes
             raise KeyboardInterrupt
         return real(*a, **k)
 
-    monkeypatch.setattr(averages, "closure", interrupted)
+    monkeypatch.setattr(prompt_sums, "closure", interrupted)
     ran = cli("explain", MODEL, "--prompts", lines)
     assert (ran.code, ran.out, ran.err) == (130, "", "interrupted\n")

@@ -1,0 +1,301 @@
+"""The size of every term of an expansion, range by range, by any workers: the largest, and sums by order and type."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.asked import Asked, ask
+from symcircuits.compact import Compact, compact
+from symcircuits.evaluation import Values, evaluate
+from symcircuits.expansion import Expansion, Term
+from symcircuits.loaders import load
+from symcircuits.margins import frobenius
+from symcircuits.model import Model, Run
+from symcircuits.model_file import ModelFile
+from symcircuits.notation import amount
+from symcircuits.term_blocks import COMPOSITIONS, TermBlock, blocks, whole
+from symcircuits.workers import Crew, pairwise, pin, pinned
+
+__all__ = ["Sum", "TermSizes", "term_sizes"]
+
+Array = npt.NDArray[Any]
+EACH = 1 << 12  # terms of a range, at most
+FEWEST = 1 << 6
+HELD = 1 << 26  # bytes of the key vectors of a range
+MOST = 10**13  # terms
+_SCORES = 1 << 23  # bytes of score terms at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Of ``count`` terms: the sum of their sizes (signed, where they have a sign) and of the absolute values.
+
+    >>> Sum(1, 2.0, 2.0) + Sum(1, -3.0, 3.0)
+    Sum(count=2, total=-1.0, absolute=5.0)
+    """
+
+    count: int
+    total: float
+    absolute: float
+
+    def __add__(self, other: Sum) -> Sum:
+        return Sum(self.count + other.count, self.total + other.total, self.absolute + other.absolute)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a range gives: its largest, by number, and its sums by orders of each side and composition type."""
+
+    top: tuple[tuple[int, float], ...]
+    sums: Mapping[tuple[tuple[int, ...], str], Sum]
+
+
+@dataclass(frozen=True, slots=True)
+class TermSizes:
+    """What :func:`term_sizes` found. ``largest``: (number, size), by absolute size; ties in the order of the terms.
+
+    ``asked`` says what a size is; ``start`` and ``stop`` which terms were looked at.
+    """
+
+    expansion: Expansion
+    asked: Asked
+    start: int
+    stop: int
+    largest: tuple[tuple[int, float], ...]
+    sums: Mapping[tuple[tuple[int, ...], str], Sum]
+
+    @property
+    def terms(self) -> list[tuple[Term, float]]:
+        """The largest, as terms."""
+        return [(self.expansion[number], size) for number, size in self.largest]
+
+    def by_order(self) -> dict[int, Sum]:
+        """Sums by order (both sides together)."""
+        return self._by(lambda key: sum(key[0]))
+
+    def by_composition(self) -> dict[str, Sum]:
+        """Sums by composition type."""
+        found = self._by(lambda key: key[1])
+        return {c: found[c] for c in COMPOSITIONS if c in found}
+
+    @property
+    def total(self) -> Sum:
+        """The sum over all."""
+        return sum(self.sums.values(), Sum(0, 0.0, 0.0))
+
+    def _by(self, key: Callable[[Any], Any]) -> dict[Any, Sum]:
+        found: dict[Any, Sum] = {}
+        for orders, one in self.sums.items():
+            found[key(orders)] = found.get(key(orders), Sum(0, 0.0, 0.0)) + one
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Far:
+    """From what a worker in another process makes values; it keeps what it made."""
+
+    model: ModelFile
+    tokens: tuple[Any, ...]
+    dtype: str | None
+    expansion: Expansion
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Near:
+    values: Values
+    asked: Asked
+    small: Compact | None
+
+    @classmethod
+    def of(cls, values: Values, asked: Asked) -> _Near:
+        """With the unembedding made small where that pays, once for all ranges."""
+        return cls(values, asked, compact(values, _chosen(asked)))
+
+
+_Task = tuple[_Near | _Far, int, int, int]
+
+
+def term_sizes(
+    model: Model | str | os.PathLike[str],
+    tokens: Any,
+    expansion: Expansion,
+    *,
+    by: str = "norm",
+    top: int = 20,
+    start: int = 0,
+    stop: int | None = None,
+    row: int = 0,
+    position: int = -1,
+    token: int | None = None,
+    against: int | None = None,
+    key: int | None = None,
+    dtype: Any = None,
+    workers: Any = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> TermSizes:
+    """The size of each of the terms ``start`` to ``stop``, computed one by one: the ``top`` largest, and sums.
+
+    ``by``, ``row``, ``position``, ``token``, ``against`` and ``key`` as for :func:`~symcircuits.ranking.largest`, which
+    proves which are largest without a look at all. ``workers`` (and a path in place of the model) as for
+    :func:`~symcircuits.averages.explain_many`: each is given ranges of term numbers, and no arrays. The ranges depend
+    on the work alone and their sums are added in pairs in one order, so that the result is the same, bit for bit, for
+    any number of workers that compute alike. Raises ValueError on what does not exist, OverflowError that names the
+    term where a size is no finite number, and where the terms are 10^13 or more. Source: own construction.
+
+    >>> import symcircuits as sc
+    >>> model = sc.random_model(sc.attention_only((2, 2)), d_vocab=9, seed=1)
+    >>> found = sc.term_sizes(model, [1, 2, 3], sc.logits(model.architecture), by="logit", top=1, workers=2)
+    >>> found.total.count, bool(abs(found.total.total - model.run([1, 2, 3]).logits[-1].max()) < 1e-12)
+    (9, True)
+    >>> found.largest == sc.term_sizes(model, [1, 2, 3], sc.logits(model.architecture), by="logit", top=1).largest
+    True
+    """
+    if not isinstance(expansion, Expansion):
+        raise TypeError(f"what is measured is an Expansion (see logits, scores, stream), not {expansion!r}")
+    top, start = whole("top", top, 0), whole("start", start, 0)
+    end = expansion.count if stop is None else min(whole("stop", stop, 0), expansion.count)
+    total = max(end - start, 0)
+    if total >= MOST:
+        raise OverflowError(f"{amount(total, 'term')} are too many to look at one by one: see largest, or choose some")
+    with Crew(workers) as crew, pinned():
+        if not crew.here and isinstance(model, Model):
+            raise ValueError("workers in other processes read a model from its file: give the path of its folder")
+        run = (model if isinstance(model, Model) else load(model)).run(tokens, dtype)
+        values = evaluate(expansion, run)
+        asked = ask(expansion, run, by, row, position, token, against, key)
+        source: _Near | _Far = _Near.of(values, asked)
+        if not crew.here:
+            known, kind = ModelFile.at(model), None if dtype is None else np.dtype(dtype).name  # type: ignore[arg-type]
+            source = _Far(known, _plain(run.tokens.tolist()), kind, expansion, asked)
+        parts = crew.results(_measured, _tasks(source, start, start + total, _width(run, expansion), top))
+        whole_part = pairwise(_told(parts, progress, total), partial(_joined, top))
+    found = whole_part or _Part((), {})
+    return TermSizes(expansion, asked, start, start + total, found.top, found.sums)
+
+
+def _plain(tokens: Any) -> Any:
+    return tuple(map(_plain, tokens)) if isinstance(tokens, list) else tokens
+
+
+def _width(run: Run, expansion: Expansion) -> int:
+    """Terms of a range: of scores so many that their key vectors fit; the same whoever works."""
+    head = expansion.readout.head
+    if head is None:
+        return EACH
+    each = run.tokens.size * run.arrays[f"W_Q_{head}"].shape[0] * run.dtype.itemsize
+    return max(FEWEST, min(EACH, HELD // max(int(each), 1)))
+
+
+def _tasks(source: _Near | _Far, start: int, stop: int, width: int, top: int) -> Iterator[tuple[str, _Task]]:
+    for at in range(start, stop, width):
+        end = min(at + width, stop)
+        yield f"terms {at:,} to {end - 1:,}", (source, at, end, top)
+
+
+def _told(parts: Iterator[_Part], progress: Any, total: int) -> Iterator[_Part]:
+    done = 0
+    for part in parts:
+        done += sum(s.count for s in part.sums.values())
+        if progress:
+            progress("terms", done, total)
+        yield part
+
+
+def _joined(top: int, a: _Part, b: _Part) -> _Part:
+    largest = sorted((*a.top, *b.top), key=lambda one: (-abs(one[1]), one[0]))[:top]
+    keys = sorted({*a.sums, *b.sums})
+    none = Sum(0, 0.0, 0.0)
+    return _Part(tuple(largest), {k: a.sums.get(k, none) + b.sums.get(k, none) for k in keys})
+
+
+# ------------------------------------------------------------------------------------------------ by a worker
+@lru_cache(maxsize=2)
+def _near(far: _Far) -> _Near:
+    run = far.model.model().run(far.tokens, far.dtype)
+    return _Near.of(evaluate(far.expansion, run), far.asked)
+
+
+def _measured(task: _Task) -> _Part:
+    """What the terms of a range give."""
+    source, start, stop, top = task
+    if isinstance(source, _Far):
+        pin()
+        source = _near(source)
+    sizes = np.empty(stop - start)
+    block = next(blocks(source.values.expansion, stop - start, start, stop))
+    with np.errstate(all="ignore"):  # what is not finite is found below
+        for i, size in enumerate(_sizes(source, block)):
+            sizes[i] = size
+    _check_finite(sizes, block)
+    orders = np.stack(block.orders, 1).tolist()
+    kinds = [COMPOSITIONS[c] for c in block.composition.tolist()]
+    groups: dict[tuple[tuple[int, ...], str], list[float]] = {}
+    for order, kind, size in zip(orders, kinds, sizes.tolist(), strict=True):
+        groups.setdefault((tuple(order), kind), []).append(size)
+    sums = {k: Sum(len(x), math.fsum(x), math.fsum(map(abs, x))) for k, x in sorted(groups.items())}
+    best = np.argsort(-np.abs(sizes), kind="stable")[:top].tolist()
+    return _Part(tuple((start + i, float(sizes[i])) for i in best), sums)
+
+
+def _check_finite(sizes: Array, block: TermBlock) -> None:
+    bad = np.flatnonzero(~np.isfinite(sizes))
+    if bad.size:
+        first = int(bad[0])
+        raise OverflowError(
+            f"term {block.start + first:,} ({block[first].label}) has the size {sizes[first]}: its value left the "
+            f"numbers that this type can hold (and so did {amount(int(bad.size) - 1, 'more term')} of "
+            f"{len(block):,}); compute in float64, or scale the weights"
+        )
+
+
+def _sizes(source: _Near, block: TermBlock) -> Iterator[float]:
+    paths = [term.paths for term in block]
+    values, asked = source.values, source.asked
+    if len(block.heads) == 1:
+        tokens, small = _chosen(asked), source.small
+        for value in values._tree(0, small.matrices if small else {}).of([p[0] for p in paths]):
+            same, entries = small.read(value) if small else (value, value[..., tokens])
+            yield frobenius(same) if asked.by == "norm" else _entry(asked, entries)
+        return
+    keys = list(dict.fromkeys(p[1] for p in paths))
+    vectors = dict(zip(keys, map(values._turned, values._tree(1).of(keys)), strict=True))
+    queries = list(dict.fromkeys(p[0] for p in paths))
+    turned = dict(zip(queries, map(values._turned, values._tree(0).of(queries)), strict=True))
+    for query, group in groupby(paths, key=lambda p: p[0]):
+        yield from _scores(source, turned[query] * values.scale, [vectors[p[1]] for p in group])
+
+
+def _scores(source: _Near, query: Array, keys: Sequence[Array]) -> Iterator[float]:
+    """Sizes of the score terms of one query path."""
+    asked, run = source.asked, source.values.run
+    if asked.by == "score entry":
+        at = () if asked.row is None else (asked.row,)
+        for k in keys:
+            yield float(query[(*at, asked.position)] @ k[(*at, asked.key)])
+        return
+    head = source.values.expansion.readout.head
+    mask = run.masks[f"L{head.layer}"] if asked.by == "masked norm" and head is not None else None
+    each = max(1, _SCORES // max(query.nbytes // query.shape[-1] * query.shape[-2], 1))
+    for i in range(0, len(keys), each):
+        for value in query @ np.stack(keys[i : i + each]).swapaxes(-1, -2):
+            yield frobenius(value if mask is None else np.where(mask, value, 0))
+
+
+def _chosen(asked: Asked) -> list[int]:
+    return [t for t in (asked.token, asked.against) if t is not None]
+
+
+def _entry(asked: Asked, entries: Array) -> float:
+    """A logit, or the difference of two, of the chosen row and position."""
+    chosen = entries[asked.position] if asked.row is None else entries[asked.row, asked.position]
+    return float(chosen[0] if asked.against is None else chosen[0] - chosen[1])

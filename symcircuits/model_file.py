@@ -1,0 +1,82 @@
+"""A model by the path and the digest of its files: what is sent to workers in place of its arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+
+from symcircuits.loaders import load
+from symcircuits.model import Model
+
+__all__ = ["ModelFile", "code"]
+
+_READ = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".index.json")
+_LOCK = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """Where a model lies, and the SHA-256 of what its files hold and of the code of symcircuits that is to read it.
+
+    >>> ModelFile.at("no/such/model")
+    Traceback (most recent call last):
+    ValueError: no/such/model: there is no such file or folder
+    """
+
+    path: str
+    digest: str
+    code: str
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> ModelFile:
+        """Of the files that are there now."""
+        place = Path(path)
+        if not place.exists():
+            raise ValueError(f"{place}: there is no such file or folder")
+        return cls(str(place.resolve()), _digest(place), code())
+
+    def model(self) -> Model:
+        """The model, read once in each process; OSError where its files are others than they were, or cannot be read.
+
+        Raises OSError where this is another version of symcircuits.
+        """
+        if self.code != code():
+            raise OSError("a worker has another version of symcircuits than who sent the work; install the same")
+        with _LOCK:
+            return _read(self.path, self.digest)
+
+
+@lru_cache(maxsize=1)
+def code() -> str:
+    """SHA-256 of the names and contents of this package's modules: what a version number may not tell apart."""
+    folder, total = Path(__file__).parent, hashlib.sha256()
+    for file in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).parts):
+        total.update(f"{file.relative_to(folder).as_posix()}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return total.hexdigest()
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, digest: str) -> Model:
+    place = Path(path)
+    if not place.exists():
+        raise OSError(f"{place}: a worker does not find this model; it must lie at the same place for every worker")
+    if _digest(place) != digest:
+        raise OSError(f"{place}: these weights are not those that the work began with (the file has changed)")
+    return load(place)
+
+
+def _digest(place: Path) -> str:
+    """SHA-256 of the names and contents of the weights, and of the config beside them."""
+    folder = place if place.is_dir() else place.parent
+    found = sorted(p for p in folder.iterdir() if p.name.endswith(_READ)) if place.is_dir() else [place]
+    total = hashlib.sha256()
+    for file in [*found, folder / "config.json"]:
+        if file.is_file():
+            with file.open("rb") as content:
+                each = hashlib.file_digest(content, "sha256").hexdigest()
+            total.update(f"{file.name}\0{each}\n".encode("utf-8", "surrogateescape"))
+    return total.hexdigest()

@@ -1,0 +1,231 @@
+"""Work in pieces, by workers: results in the order of the tasks, what died done again, the same for any number.
+
+Tasks are small (paths, digests, numbers, ranges), never arrays. What the pieces are is fixed before anyone works, and
+results are taken in order, so that nothing depends on how many workers there are. Source: own construction.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import lru_cache, partial
+from multiprocessing import get_context, parent_process
+from typing import Any, TypeVar, final
+
+__all__ = ["Crew", "WorkerDied", "dask", "pairwise", "pin", "pinned", "processes"]
+
+T = TypeVar("T")
+TRIES = 3  # of a task alone, after it or one beside it took a worker with it
+AHEAD = 4  # tasks sent for each worker that is known, beyond those that are done
+UNKNOWN = 16  # workers that an executor is taken to have that does not say
+CONNECT = 10  # seconds until a scheduler must have answered
+_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS")
+
+
+class WorkerDied(OSError):
+    """A task whose worker died each time it was tried, by name."""
+
+
+def pinned() -> AbstractContextManager[Any]:
+    """BLAS on one thread while it lasts, in this process, by threadpoolctl; without that nothing happens."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return nullcontext()
+    return threadpool_limits(1, "blas")  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1)
+def pin() -> None:
+    """BLAS on one thread in this process from now on, by threadpoolctl if it is there: for processes that only work."""
+    pinned()
+
+
+def processes(n: int) -> Callable[[], Executor]:
+    """Makes a pool of ``n`` processes of this machine: BLAS on one thread each; they end when this process ends."""
+    return partial(ProcessPoolExecutor, n, mp_context=get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    """In a process of its own: one thread of BLAS, Ctrl-C is the parent's affair, and no life without the parent."""
+    for name in _THREADS:
+        os.environ[name] = "1"  # read when NumPy is imported, which is later
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def dask(address: str) -> Iterator[Executor]:
+    """The workers of a Dask cluster by the address of its scheduler; OSError where it does not answer."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError("--scheduler needs Dask: pip install 'symcircuits[distributed]'") from None
+    try:
+        client = Client(address, timeout=CONNECT, set_as_default=False)
+    except (OSError, ValueError, TimeoutError, TypeError, RuntimeError) as fault:
+        said = str(fault).strip().splitlines()
+        raise OSError(f"no Dask scheduler answers at {address}: {said[0] if said else type(fault).__name__}") from None
+    try:
+        if not client.scheduler_info().get("workers"):
+            raise OSError(f"the Dask scheduler at {address} has no workers")
+        yield client.get_executor(pure=False)
+    finally:
+        client.close(timeout=CONNECT)
+
+
+def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
+    """The sum of parts, neighbours first: its order is fixed by their number alone. None where there are none.
+
+    >>> pairwise("abc", lambda x, y: f"({x}+{y})")
+    '((a+b)+c)'
+    """
+    held: list[tuple[int, T]] = []  # sums of 2^level parts; the levels fall
+    for part in parts:
+        level = 0
+        while held and held[-1][0] == level:
+            part, level = add(held.pop()[1], part), level + 1
+        held.append((level, part))
+    total = held.pop()[1] if held else None
+    while held and total is not None:
+        total = add(held.pop()[1], total)
+    return total
+
+
+@final
+class Crew:
+    """Who works: None (this thread), a number of threads, an executor, or a function that makes one.
+
+    An executor is anything with ``submit``, such as those of :mod:`concurrent.futures`, loky and Dask; it is not shut
+    down. One that is made here is, and is made anew where its processes died.
+
+    >>> with Crew(2) as crew:
+    ...     list(crew.results(abs, [("one", -1), ("two", -2), ("three", 3)]))
+    [1, 2, 3]
+    """
+
+    def __init__(self, given: Any = None) -> None:
+        if isinstance(given, bool) or (isinstance(given, int) and given < 1):
+            raise ValueError(f"workers is a number of threads, 1 or more, not {given!r}")
+        self._make: Callable[[], Executor] | None = None
+        if isinstance(given, int):
+            self._make = partial(ThreadPoolExecutor, given)
+        elif callable(given):
+            self._make = given
+        elif given is not None and not callable(getattr(given, "submit", None)):
+            raise TypeError(
+                "workers is a number, an executor (something with submit) or a function that makes one, not "
+                f"{type(given).__name__}"
+            )
+        self._executor: Any = self._make() if self._make else given
+        self._sent: deque[tuple[str, Any, Any]] = deque()  # tasks under way, in order
+        if self._executor is not None and not callable(getattr(self._executor, "submit", None)):
+            raise TypeError(f"what makes an executor made one without submit: {type(self._executor).__name__}")
+
+    @property
+    def here(self) -> bool:
+        """Whether all work is done in this process, so that objects need not be sent."""
+        return self._executor is None or isinstance(self._executor, ThreadPoolExecutor)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        for sent in self._sent:  # what is left where something went wrong
+            if sent[2] is not None:
+                sent[2].cancel()
+        self._sent.clear()
+        if self._make:
+            self._end(kind is not None)
+
+    def _end(self, now: bool) -> None:
+        """Shut down what was made here; at once, whatever it does, where something went wrong."""
+        running = list((getattr(self._executor, "_processes", None) or {}).values()) if now else []
+        with suppress(OSError, RuntimeError):
+            self._executor.shutdown(wait=not now)
+        for process in running:
+            process.kill()
+        for process in running:
+            process.join(5)
+
+    def results(self, work: Callable[[Any], T], tasks: Iterable[tuple[str, Any]]) -> Iterator[T]:
+        """What ``work`` gives for each task (its name, for errors, and what is sent), in the order of the tasks."""
+        if self._executor is None:
+            yield from (work(task) for _, task in tasks)
+            return
+        most = AHEAD * int(getattr(self._executor, "_max_workers", None) or UNKNOWN)
+        for name, task in tasks:
+            self._sent.append((name, task, self._submit(work, task, name)))
+            if len(self._sent) >= most:
+                yield self._result(work, *self._sent.popleft())
+        while self._sent:
+            yield self._result(work, *self._sent.popleft())
+
+    def _submit(self, work: Callable[[Any], Any], task: Any, name: str) -> Any:
+        try:
+            return self._executor.submit(work, task)
+        except BrokenExecutor:
+            return None
+        except RuntimeError as fault:
+            raise OSError(f"{name}: the executor takes no work ({fault})") from fault
+
+    def _result(self, work: Callable[[Any], T], name: str, task: Any, future: Any) -> T:
+        """The result; of a task that died with its worker, or beside one that did, by itself in further tries."""
+        died: BaseException | None = None
+        for _ in range(1 + TRIES):
+            try:
+                if future is not None:
+                    found: T = future.result()
+                    return found
+            except Exception as fault:
+                if not _worker_died(fault):
+                    raise _told(fault, name) from fault
+                died = fault
+            self._renew(name)
+            future = self._submit(work, task, name)
+        raise WorkerDied(f"{name}: its worker died {TRIES} times when nothing else was under way ({died})") from died
+
+    def _renew(self, name: str) -> None:
+        """A new pool in place of one that is broken; one that mends itself is left as it is."""
+        if not _is_broken(self._executor):
+            return
+        if self._make is None:
+            raise WorkerDied(
+                f"{name}: a worker died and took its pool with it; give a function that makes the pool, such as "
+                "functools.partial(ProcessPoolExecutor, 2), and such work is done again"
+            )
+        self._end(True)
+        self._executor = self._make()
+
+
+def _is_broken(executor: Any) -> bool:
+    flags = getattr(executor, "_flags", None)  # loky
+    return bool(getattr(executor, "_broken", False) or getattr(flags, "broken", False))
+
+
+def _worker_died(fault: BaseException) -> bool:
+    return isinstance(fault, (BrokenExecutor, CancelledError)) or type(fault).__name__ in (
+        "KilledWorker", "FutureCancelledError",
+    )  # fmt: skip
+
+
+def _told(fault: Exception, name: str) -> Exception:
+    """The error for people: a worker that lacks what it needs is said to."""
+    cause: BaseException | None = fault
+    while cause is not None:
+        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] == "symcircuits":
+            return OSError(f"{name}: a worker has no symcircuits, or another version of it ({cause})")
+        cause = cause.__cause__ or cause.__context__
+    return fault

@@ -1,0 +1,152 @@
+"""Sizes of every term, range by range: held to single evaluation, and the same bits whoever works."""
+
+from dataclasses import replace
+from pathlib import Path as File
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import architectures
+
+import symcircuits as sc
+from symcircuits import exact, measured
+from symcircuits.programs import readout
+from symcircuits.workers import Crew, pairwise, processes
+
+MODEL = File(__file__).parent / "data" / "tl_3layer_s11"
+TOKENS = [3, 1, 4, 1]
+
+
+def targets(architecture: Any) -> list[str]:
+    heads = architecture.all_heads
+    return ["logits" if architecture.unembed else "stream", *([f"scores:{heads[-1]}"] if heads else [])]
+
+
+@settings(max_examples=25, deadline=None)
+@given(architectures(max_layers=3, max_heads=2, max_terms=60), st.integers(0, 9), st.booleans(), st.data())
+def test_every_size_is_that_of_the_term_by_itself(
+    architecture: Any, seed: int, rows: bool, data: st.DataObject
+) -> None:
+    model = sc.random_model(architecture, seed=seed)
+    run = model.run([[0, 1, 2], [2, 1, 0]] if rows else [0, 1, 2])
+    e = sc.expand(architecture, data.draw(st.sampled_from(targets(architecture))))
+    values, kind = sc.evaluate(e, run), e.target.partition(":")[0]
+    by = data.draw(
+        st.sampled_from({"logits": ["norm", "logit"], "stream": ["norm"]}.get(kind, ["norm", "score entry"]))
+    )
+    found = sc.term_sizes(model, run.tokens, e, by=by, top=len(e))
+    asked, expected = found.asked, {}
+    for i, value in enumerate(values):
+        one = value if asked.row is None or by == "norm" else value[asked.row]
+        entry = (asked.position, asked.token if by == "logit" else asked.key)
+        expected[i] = float(np.linalg.norm(one)) if by == "norm" else float(one[entry])
+    scale = max(map(abs, expected.values()))
+    assert {i for i, _ in found.largest} == set(expected)
+    assert all(abs(size - expected[i]) <= 1e-12 * scale for i, size in found.largest)
+    absolute = [abs(size) for _, size in found.largest]
+    assert absolute == sorted(absolute, reverse=True)
+    assert {o: s.count for o, s in found.by_order().items()} == e.counts_by_order()
+    assert {c: s.count for c, s in found.by_composition().items()} == {
+        c: n for c, n in e.counts_by_composition().items() if n
+    }
+    assert abs(found.total.total - sum(expected.values())) <= 1e-12 * scale * len(e)
+
+
+CASES = [("logits", {"by": "logit difference"}), ("logits", {}), ("scores:L2H1", {"by": "score entry"}),
+         ("scores:L2H0", {"by": "masked norm"})]  # fmt: skip
+
+
+def plain(found: Any) -> Any:
+    return found.largest, dict(found.sums), found.asked
+
+
+@pytest.mark.parametrize(("target", "how"), CASES)
+def test_any_number_of_workers_gives_the_same_bits(
+    target: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "_width", lambda run, e: 7)  # many ranges; workers are sent them
+    model = sc.load(MODEL)
+    e = sc.expand(model.architecture, target)
+    alone = plain(sc.term_sizes(MODEL, TOKENS, e, top=9, **how))
+    for workers in (1, 2, 5):
+        assert plain(sc.term_sizes(model, TOKENS, e, top=9, workers=workers, **how)) == alone
+    assert plain(sc.term_sizes(MODEL, TOKENS, e, top=9, workers=processes(2), **how)) == alone
+    if how.get("by") != "masked norm":
+        proved = sc.largest(e, model.run(TOKENS), 9, **how)
+        assert [t for t, _ in sc.term_sizes(model, TOKENS, e, top=9, **how).terms] == [one.term for one in proved.terms]
+
+
+def test_ranges_put_together_are_all() -> None:
+    model = sc.load(MODEL)
+    e = sc.logits(model.architecture).order(2)
+    whole = sc.term_sizes(model, TOKENS, e, top=len(e))
+    halves = [sc.term_sizes(model, TOKENS, e, top=len(e), start=a, stop=b) for a, b in ((0, 11), (11, None))]
+    assert sorted(n for h in halves for n, _ in h.largest) == list(range(len(e)))
+    sizes = dict(whole.largest)
+    assert all(abs(x - sizes[n]) <= 1e-13 * abs(sizes[n]) for h in halves for n, x in h.largest)
+    none = sc.term_sizes(model, TOKENS, e, start=5, stop=5)
+    assert (none.largest, none.total.count, none.by_order()) == ((), 0, {})
+
+
+# --------------------------------------------------------------------------------------------------- exactly
+def _sum_of_range(task: tuple[Any, int, int, int]) -> tuple[int, Any]:
+    e, k, start, stop = task
+    at = exact.instance(e.architecture, k, seed=3)
+    total = at.ring.zeros((k, k))
+    for value in exact.word_values((e[i].word for i in range(start, stop)), at):
+        for one in value.reshape(-1, k, k):
+            total = at.ring.add(total, one)
+    return stop - start, total
+
+
+@pytest.mark.parametrize("width", [1, 4, 27])
+def test_sums_over_a_prime_field_depend_on_nothing(width: int) -> None:
+    architecture = sc.attention_only((2, 2, 2))
+    e, k = sc.logits(architecture), 4
+    tasks = [(f"terms {i}", (e, k, i, min(i + width, len(e)))) for i in range(0, len(e), width)]
+    at = exact.instance(architecture, k, seed=3)
+    for workers in (None, 2, 5, processes(2)):
+        with Crew(workers) as crew:
+            found = pairwise(crew.results(_sum_of_range, tasks), lambda a, b: (a[0] + b[0], at.ring.add(a[1], b[1])))
+        assert found is not None
+        assert found[0] == 27
+        assert np.array_equal(found[1], exact.walked(readout(architecture, "logits"), at))
+
+
+# ---------------------------------------------------------------------------------------------------- refused
+def test_a_term_that_is_no_number_is_named() -> None:
+    model = sc.random_model(sc.attention_only((2, 2)), d_vocab=9, seed=1)
+    weights = {n: np.array(w) for n, w in model.weights.items()}
+    for name in ("W_Q", "W_K", "W_V"):
+        weights[f"{name}_L0H1"] = weights[f"{name}_L0H0"]
+    weights["W_O_L0H0"] *= 1e25  # two heads that cancel: the stream is small, and terms through one of them are not
+    weights["W_O_L0H1"] = -weights["W_O_L0H0"]
+    weights["W_O_L1H0"] *= 1e20
+    big, e = replace(model, weights=weights), sc.logits(model.architecture)
+    said = r"^term 5 \(embed -> L0H0 -> L1H0\) has the size (nan|inf): .* \(and so did 1 more term of 9\)"
+    for workers in (None, 2):
+        with pytest.raises(OverflowError, match=said):
+            sc.term_sizes(big, [1, 2], e, dtype="float32", workers=workers)
+    assert sc.term_sizes(big, [1, 2], e, dtype="float64").total.count == 9
+
+
+def test_what_cannot_be_is_refused() -> None:
+    model = sc.load(MODEL)
+    e = sc.logits(model.architecture)
+    for wrong, kind, what in (
+        ({"by": "loudness"}, ValueError, "not 'loudness'"),
+        ({"top": -1}, ValueError, "top must be a whole number"),
+        ({"start": 0.5}, ValueError, "start must be a whole number"),
+        ({"token": 3}, ValueError, "token says nothing"),
+        ({"workers": 0}, ValueError, "1 or more"),
+        ({"workers": processes(1)}, ValueError, "give the path of its folder"),
+    ):
+        with pytest.raises(kind, match=what):
+            sc.term_sizes(model, TOKENS, e, **wrong)
+    with pytest.raises(TypeError, match="an Expansion"):
+        sc.term_sizes(model, TOKENS, list(e))  # type: ignore[arg-type]
+    deep = sc.logits(sc.attention_only((12,) * 12))
+    with pytest.raises(OverflowError, match="too many to look at one by one"):
+        sc.term_sizes(model, TOKENS, deep)

@@ -1,0 +1,385 @@
+"""Work split over threads, processes and a Dask cluster: the same to the last bit, and whoever dies is replaced."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Cli, cli
+
+import symcircuits as sc
+from symcircuits import model_file, workers
+from symcircuits.model_file import ModelFile
+from symcircuits.workers import Crew, WorkerDied, pairwise, processes
+
+__all__ = ["cli"]  # a fixture
+ROOT = Path(__file__).parent.parent
+MODEL = ROOT / "tests" / "data" / "tl_3layer_s11"
+PROMPTS = [[i % 5, (i * 3) % 7, i % 4][: 1 + i % 3] for i in range(24)]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    return sc.explain_many(str(MODEL), PROMPTS).json()
+
+
+# -------------------------------------------------------------------------------------------------- any number
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_any_number_of_threads_gives_the_same_bits(number: int, alone: dict[str, Any]) -> None:
+    assert sc.explain_many(str(MODEL), PROMPTS, workers=number).json() == alone
+    assert sc.explain_many(sc.load(MODEL), PROMPTS, workers=number).json() == alone
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_any_number_of_processes_gives_the_same_bits(number: int, alone: dict[str, Any]) -> None:
+    assert sc.explain_many(MODEL, PROMPTS, workers=processes(number)).json() == alone
+
+
+class Backwards:
+    """An executor of one's own, with nothing but submit: work is done late, the last that was sent first."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+        self.sizes: list[int] = []
+
+    def submit(self, work: Callable[[Any], Any], task: Any) -> Any:
+        import pickle
+
+        sent = pickle.dumps((work, task))
+        self.sizes.append(len(sent))
+        future: Late = Late(self, sent)
+        self.waiting.append(future)
+        return future
+
+
+class Late(Future):  # type: ignore[type-arg]
+    def __init__(self, pool: Backwards, sent: bytes) -> None:
+        super().__init__()
+        self.pool, self.sent = pool, sent
+
+    def result(self, timeout: float | None = None) -> Any:
+        import pickle
+
+        while self.pool.waiting:
+            one = self.pool.waiting.pop()
+            work, task = pickle.loads(one.sent)
+            one.set_result(work(task))
+        return super().result(timeout)
+
+
+def test_anything_with_submit_will_do_and_is_sent_no_arrays(alone: dict[str, Any]) -> None:
+    pool = Backwards()
+    assert sc.explain_many(MODEL, PROMPTS, workers=pool).json() == alone
+    assert len(pool.sizes) == 6
+    assert max(pool.sizes) < 2000 < (MODEL / "model.safetensors").stat().st_size
+
+
+def test_loky_is_an_executor_too(alone: dict[str, Any]) -> None:
+    loky = pytest.importorskip("joblib.externals.loky")
+    pool = partial(loky.get_reusable_executor, 2, env={"PYTHONPATH": str(ROOT)})
+    assert sc.explain_many(MODEL, PROMPTS, workers=pool).json() == alone
+
+
+def test_sums_of_parts_have_one_order() -> None:
+    assert [pairwise([str(i) for i in range(n)], lambda a, b: f"({a}{b})") for n in (1, 2, 5)] == [
+        "0", "(01)", "(((01)(23))4)",
+    ]  # fmt: skip
+
+
+def test_bad_prompts_keep_their_places() -> None:
+    given = [[1, 2], [99], [3], "x", [0]]
+    serial = sc.explain_many(MODEL, given, skip_bad=True)
+    assert [f.prompt for f in serial.skipped] == [2, 4]
+    assert sc.explain_many(MODEL, given, skip_bad=True, workers=2).json() == serial.json()
+    with pytest.raises(ValueError, match="prompt 2: token 99"):
+        sc.explain_many(MODEL, given, workers=2)
+
+
+# ------------------------------------------------------------------------------------------------------ deaths
+def test_a_killed_process_is_replaced_and_its_work_done_again(alone: dict[str, Any]) -> None:
+    made: list[Any] = []
+
+    def make() -> Executor:
+        made.append(ProcessPoolExecutor(2, mp_context=get_context("spawn")))
+        return made[-1]
+
+    def kill(what: str, done: int, total: int) -> None:
+        if what == "prompts" and done == 1:
+            for pid in list(made[0]._processes):
+                os.kill(pid, signal.SIGKILL)
+
+    # more than is sent ahead, so that some is still to be sent
+    assert sc.explain_many(MODEL, PROMPTS * 3, workers=make, progress=kill).json() == (
+        sc.explain_many(MODEL, PROMPTS * 3).json()
+    )
+    assert len(made) == 2
+
+
+def _dies_once(place: str) -> str:
+    try:
+        Path(place).touch(exist_ok=False)
+    except FileExistsError:
+        return place
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+def _dies_at_three(i: int) -> int:
+    if i == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return i
+
+
+def test_a_worker_that_kills_itself_once(tmp_path: Path) -> None:
+    names = [str(tmp_path / str(i)) for i in range(3)]
+    with Crew(processes(2)) as crew:
+        assert list(crew.results(_dies_once, [(n, n) for n in names])) == names
+
+
+def test_what_always_kills_its_worker_is_named_and_no_other() -> None:
+    found: list[int] = []
+    with (
+        Crew(processes(2)) as crew,
+        pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times when nothing else was under way"),
+    ):
+        found.extend(crew.results(_dies_at_three, [(f"number {i}", i) for i in range(6)]))
+    assert found == [0, 1, 2]
+
+
+def test_a_pool_that_is_given_and_breaks_is_said_to_need_a_maker() -> None:
+    said = "number 3: a worker died and took its pool with it; give a function"
+    with (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+        Crew(pool) as crew,
+        pytest.raises(WorkerDied, match=said),
+    ):
+        list(crew.results(_dies_at_three, [("number 3", 3)]))
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(("given", "what"), [(0, "1 or more"), (True, "1 or more"), ("two", "not str"), (2.0, "float")])
+def test_who_cannot_work_is_refused(given: Any, what: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=what):
+        Crew(given)
+
+
+def test_a_model_in_memory_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="give the path of its folder in place of the model"):
+        sc.explain_many(sc.load(MODEL), PROMPTS, workers=Backwards())
+
+
+def test_an_executor_that_is_shut_down_is_said_to_be() -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    with pytest.raises(OSError, match="prompts 1 to 4: the executor takes no work"):
+        sc.explain_many(MODEL, PROMPTS, workers=pool)
+
+
+def test_weights_that_changed_between_are_refused(tmp_path: Path) -> None:
+    place = tmp_path / "model"
+    shutil.copytree(MODEL, place)
+    known = ModelFile.at(place)
+    assert known == ModelFile.at(place)
+    assert known.digest == ModelFile.at(MODEL).digest  # of what is in the files, wherever they lie
+    weights = place / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(OSError, match="these weights are not those that the work began with"):
+        known.model()
+    shutil.rmtree(place)
+    with pytest.raises(OSError, match="it must lie at the same place for every worker"):
+        known.model()
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ModelFile.at(MODEL)
+    assert len(known.code) == 64
+    monkeypatch.setattr(model_file, "code", lambda: "0" * 64)
+    with pytest.raises(OSError, match="a worker has another version of symcircuits"):
+        known.model()
+
+
+def _lacks(_: Any) -> None:
+    raise ModuleNotFoundError("No module named 'symcircuits'", name="symcircuits")
+
+
+def _wrong(_: Any) -> None:
+    raise ValueError("that is wrong")
+
+
+def test_faults_of_the_work_itself_arrive_as_they_are() -> None:
+    for work, kind, what in ((_lacks, OSError, "one: a worker has no symcircuits"), (_wrong, ValueError, "that is")):
+        with Crew(processes(1)) as crew, pytest.raises(kind, match=what):
+            list(crew.results(work, [("one", 1)]))
+
+
+# ------------------------------------------------------------------------------------------------ command line
+def _command(*words: Any) -> list[str]:
+    return [sys.executable, "-m", "symcircuits", *map(str, words)]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    place = tmp_path / "prompts.jsonl"
+    place.write_text("".join(f"{json.dumps(p)}\n" for p in PROMPTS))
+    return place
+
+
+def test_the_command_takes_workers(lines: Path, cli: Cli) -> None:
+    words = ("explain", str(MODEL), "--prompts", str(lines), "--json")
+    serial, split = cli(*words), cli(*words, "--workers", "2")
+    assert (split.code, split.out) == (0, serial.out)
+    for bad, what in (
+        (["--workers", "0"], "--workers must be 1 or more"),
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "give either --workers N or --scheduler"),
+    ):
+        ran = cli(*words, *bad)
+        assert (ran.code, ran.out) == (2, "")
+        assert what in ran.err
+    ran = cli("explain", str(MODEL), "--tokens", "1,2", "--workers", "2")
+    assert ran.code == 2
+    assert "they go with --prompts FILE" in ran.err
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(place.parent.name))
+    return found
+
+
+def _alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_end_leaves_no_orphans(tmp_path: Path, how: signal.Signals, code: int) -> None:
+    many = tmp_path / "many.txt"
+    many.write_text("1 2 3 0 1 2 3 0 1 2\n" * 20_000)
+    command = _command("explain", MODEL, "--prompts", many, "--workers", 2)
+    process = subprocess.Popen(
+        command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    until, children = time.monotonic() + 60, list[int]()
+    while len(children) < 3 and time.monotonic() < until and process.poll() is None:  # two, and what keeps resources
+        time.sleep(0.05)
+        children = _children(process.pid)
+    time.sleep(0.5)
+    os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()
+    out, err = process.communicate(timeout=60)
+    assert len(children) == 3
+    assert (process.returncode, out) == (code, "")
+    if how == signal.SIGINT:
+        assert err.rstrip().endswith("interrupted")
+        assert "Traceback" not in err
+    while _alive(children) and time.monotonic() < until + 30:
+        time.sleep(0.05)
+    assert _alive(children) == []
+
+
+# -------------------------------------------------------------------------------------------------------- Dask
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A scheduler and two workers, as on three machines, on loopback."""
+    pytest.importorskip("distributed", reason="a Dask cluster needs the extra distributed")
+    folder = tmp_path_factory.mktemp("dask")
+    found = folder / "scheduler.json"
+    common = {"cwd": folder, "env": _environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    run = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    started = [subprocess.Popen([*run, "--no-dashboard", "--scheduler-file", str(found)], **common)]  # type: ignore[call-overload]
+    work = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(found), "--nthreads", "1"]
+    try:
+        until = time.monotonic() + 60
+        while not found.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        address = json.loads(found.read_text())["address"]
+        started += [subprocess.Popen([*work, "--no-dashboard", "--host", "127.0.0.1"], **common) for _ in range(2)]  # type: ignore[call-overload]
+        from distributed import Client
+
+        with Client(address, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+        yield address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_dask_cluster_gives_the_same_bits_also_where_a_worker_is_killed(cluster: str, alone: dict[str, Any]) -> None:
+    from distributed import Client
+
+    killed = []
+    with Client(cluster, set_as_default=False) as client:
+
+        def kill(what: str, done: int, total: int) -> None:
+            if what == "prompts" and not killed:
+                killed.append(min(client.run(os.getpid).values()))
+                os.kill(killed[0], signal.SIGKILL)
+
+        with workers.dask(cluster) as pool:
+            assert sc.explain_many(MODEL, PROMPTS, workers=pool).json() == alone
+            e = sc.scores(sc.load(MODEL).architecture, "L2H0")
+            sizes = sc.term_sizes(MODEL, [1, 2, 3], e, workers=pool)
+        assert (sizes.largest, sizes.sums) == ((here := sc.term_sizes(MODEL, [1, 2, 3], e)).largest, here.sums)
+        with workers.dask(cluster) as pool:
+            found = sc.explain_many(MODEL, PROMPTS * 4, workers=pool, progress=kill).json()
+    assert len(killed) == 1
+    assert found == sc.explain_many(MODEL, PROMPTS * 4).json()
+
+
+def test_the_command_takes_a_scheduler(cluster: str, lines: Path, alone: dict[str, Any]) -> None:
+    command = _command("explain", MODEL, "--prompts", lines, "--json", "--scheduler", cluster)
+    ran = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert {**json.loads(ran.stdout), "source": "", "model": 0} == {**alone, "source": "", "model": 0}
+
+
+def test_a_scheduler_that_is_not_there_is_said_so(lines: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    pytest.importorskip("distributed", reason="a Dask cluster needs the extra distributed")
+    monkeypatch.setattr(workers, "CONNECT", 1)
+    for address in ("tcp://127.0.0.1:9", "nonsense://x"):
+        ran = cli("explain", str(MODEL), "--prompts", str(lines), "--scheduler", address)
+        assert (ran.code, ran.out) == (2, "")
+        assert f"no Dask scheduler answers at {address}" in ran.err
+
+
+def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ValueError, match=r"pip install 'symcircuits\[distributed\]'"), workers.dask("tcp://x:1"):
+        pass
+
+
+def test_blas_has_one_thread_while_it_lasts() -> None:
+    control = pytest.importorskip("threadpoolctl", reason="BLAS threads are set by threadpoolctl")
+    np.ones(2) @ np.ones(2)
+    with workers.pinned():
+        assert [pool["num_threads"] for pool in control.threadpool_info() if pool["user_api"] == "blas"] == [1]
