@@ -275,6 +275,7 @@ def _add_terms(commands: Any) -> None:
     parser.add_argument("--max-terms", type=int, metavar="N", help="stop after so many terms")
     parser.add_argument("--max-memory", type=float, metavar="MB", help="megabytes, beyond Python and imports")
     parser.add_argument("--timeout", type=float, metavar="S", help="stop after so many seconds")
+    _workers_options(parser)
     _notation_options(parser)
     _json_option(parser)
 

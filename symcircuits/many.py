@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-__all__ = ["averaged", "encoded", "named", "refuse_with_prompts", "workers"]
+__all__ = ["averaged", "crew", "encoded", "named", "refuse_with_prompts"]
 
 _ONE = {
     "--tokens": "tokens", "--text": "text", "--reference": "reference", "--html": "html", "--head": "head",
@@ -27,15 +27,15 @@ def averaged(options: argparse.Namespace, model: Any, token: int | None, against
         raise ValueError(f"--top must be 0 or more, not {options.top}")
     labels, tokenizer = named(options, model)
     given = "/dev/stdin" if options.prompts == "-" else options.prompts
-    with workers(options) as crew, Progress() as progress:
+    with crew(options) as workers, Progress() as progress:
         return explain_many(
-            model if crew is None else options.model, given, position=options.position, token=token, against=against,
+            model if workers is None else options.model, given, position=options.position, token=token, against=against,
             labels=labels, tokenizer=tokenizer, skip_bad=options.skip_bad, dtype=options.dtype,
-            progress=progress.step, workers=crew,
+            progress=progress.step, workers=workers,
         )  # fmt: skip
 
 
-def workers(options: argparse.Namespace) -> AbstractContextManager[Any]:
+def crew(options: argparse.Namespace) -> AbstractContextManager[Any]:
     """Who works: processes of this machine, a Dask cluster, or (None) nobody but this process."""
     from symcircuits.workers import dask, processes
 

@@ -16,6 +16,7 @@ STOPPED = 3  # the exit code where a budget ended the work
 
 def terms(options: argparse.Namespace) -> int:
     """Write terms to a file."""
+    from symcircuits.many import crew
     from symcircuits.progress import Progress
     from symcircuits.term_export import export_terms
     from symcircuits.term_rows import DEFAULT
@@ -24,12 +25,13 @@ def terms(options: argparse.Namespace) -> int:
         raise ValueError(f"--max-memory is a number of megabytes, not {options.max_memory:g}")
     expansion = _selected(options)
     columns = DEFAULT if options.columns is None else [c.strip() for c in options.columns.split(",")]
-    with Progress() as progress:
+    with crew(options) as workers, Progress() as progress:
         try:
             found = export_terms(
                 expansion, options.output, columns, start=options.start, stop=options.stop, resume=options.resume,
                 max_terms=options.max_terms, timeout=options.timeout, progress=progress.step,
                 max_memory=None if options.max_memory is None else int(options.max_memory * 1e6),
+                workers=workers,
             )  # fmt: skip
         except KeyboardInterrupt as fault:
             progress.__exit__()

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from symcircuits.expansion import Expansion
 from symcircuits.files import check_writable
-from symcircuits.notation import amount, many
+from symcircuits.notation import Notation, amount, many
 from symcircuits.parts import Part, readable_size
 from symcircuits.term_blocks import BLOCK, blocks, whole
 from symcircuits.term_rows import DEFAULT, FORMATS, Rows, columns_of, rows_of
+from symcircuits.workers import Crew
 
 __all__ = ["Exported", "export_terms"]
 
@@ -74,14 +76,18 @@ def export_terms(
     max_memory: int | None = None,
     timeout: float | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    workers: Any = None,
 ) -> Exported:
     """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 
     ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex. ``resume`` takes up
     an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory beyond the interpreter
-    and imports, seconds; where one is reached, what is whole is kept and the result says so. Raises OverflowError from
-    10^13 rows on, OSError where the disk has not enough room or is full, ValueError on anything else that cannot be,
-    all before the work where that can be known. Arrow and Parquet take pyarrow (extra ``arrow``).
+    and imports, seconds; where one is reached, what is whole is kept and the result says so. ``workers`` (see
+    :class:`~symcircuits.workers.Crew`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes them in
+    order: the file is the same, and is taken up by any number of workers. Each then has the memory that is given, and
+    a few blocks for each wait to be written. Raises OverflowError from 10^13 rows on, OSError where the disk has not
+    enough room or is full, ValueError on anything else that cannot be, all before the work where that can be known.
+    Arrow and Parquet take pyarrow (extra ``arrow``).
 
     >>> import tempfile, symcircuits as sc
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -106,6 +112,8 @@ def export_terms(
     form = _format(path)
     what = _described(expansion, form, tuple(columns), start, start + total)
     rows = rows_of(form, columns_of(expansion, tuple(columns)), json.dumps(what))
+    if workers is not None and not rows.is_the_file:
+        raise ValueError(f"workers make the rows of .csv and .jsonl files; a .{form} file is written by one process")
     part = Part(Path(path), what, total)
     try:
         with part.opened(resume, rows.header()) as state:
@@ -120,7 +128,9 @@ def export_terms(
             part.needs(room if rows.is_the_file else 2 * room + state.size)
             size = _block_size(max_memory, width)
             job = _Job(expansion, rows, part, _Budget(started, timeout, planned), progress or _silent, total)
-            stopped = job.write(start, start + state.rows + planned, size) or job.finish()
+            with Crew(workers) as crew:
+                made = job.made(crew, start, start + state.rows + planned, size, (form, tuple(columns)))
+                stopped = job.write(made) or job.finish()
     except KeyboardInterrupt as fault:
         fault.add_note(f"{part.state.rows:,} of {amount(total, 'term')} are whole; the same again with resume goes on")
         raise
@@ -144,6 +154,18 @@ class _Budget:
         return f"timeout ({self.timeout:g} s)" if self.until is not None and time.monotonic() >= self.until else ""
 
 
+def _formatted(task: tuple[Expansion, str, tuple[str, ...], int, int]) -> tuple[bytes, int]:
+    """The bytes of the rows of a range of terms, by a worker."""
+    expansion, form, columns, start, stop = task
+    block = next(blocks(expansion, stop - start, start, stop))
+    return _formatter(expansion, expansion.notation, form, columns).rows(block), len(block)
+
+
+@lru_cache(maxsize=2)
+def _formatter(expansion: Expansion, notation: Notation, form: str, columns: tuple[str, ...]) -> Rows:
+    return rows_of(form, columns_of(expansion, columns), "")
+
+
 class _OutOfTime(Exception):
     pass
 
@@ -157,15 +179,27 @@ class _Job:
         self.expansion, self.rows, self.part = expansion, rows, part
         self.budget, self.progress, self.total = budget, progress, total
 
-    def write(self, start: int, end: int, size: int) -> str:
-        """Write the terms that are not whole yet; the name of the budget that ended it, if one did."""
-        noted = time.monotonic()
+    def made(
+        self, crew: Crew, start: int, end: int, size: int, form: tuple[str, tuple[str, ...]]
+    ) -> Iterator[tuple[bytes, int]]:
+        """The bytes of the terms that are not whole yet, and of how many terms they are; by workers, or here."""
         if self.budget.until is not None:
             size = min(size, BLOCK >> 3)  # so that time is looked at often
-        for block in blocks(self.expansion, size, start + self.part.state.rows, end):
+        at = start + self.part.state.rows
+        if crew.alone:
+            yield from ((self.rows.rows(block), len(block)) for block in blocks(self.expansion, size, at, end))
+            return
+        cuts = ((a, min(a + size, end)) for a in range(at, end, size))
+        tasks = ((f"terms {a:,} to {b - 1:,}", (self.expansion, *form, a, b)) for a, b in cuts)
+        yield from crew.results(_formatted, tasks)
+
+    def write(self, made: Iterator[tuple[bytes, int]]) -> str:
+        """Write what is made; the name of the budget that ended it, if one did."""
+        noted = time.monotonic()
+        for content, count in made:
             if self.budget.late:
                 break
-            self.part.add(self.rows.rows(block), len(block))
+            self.part.add(content, count)
             self.progress("writing terms", self.part.state.rows, self.total)
             if time.monotonic() - noted > CHECKPOINT:
                 self.part.note()

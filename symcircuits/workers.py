@@ -135,6 +135,11 @@ class Crew:
             raise TypeError(f"what makes an executor made one without submit: {type(self._executor).__name__}")
 
     @property
+    def alone(self) -> bool:
+        """Whether nobody but this thread works."""
+        return self._executor is None
+
+    @property
     def here(self) -> bool:
         """Whether all work is done in this process, so that objects need not be sent."""
         return self._executor is None or isinstance(self._executor, ThreadPoolExecutor)

@@ -1,5 +1,6 @@
 """Work split over threads, processes and a Dask cluster: the same to the last bit, and whoever dies is replaced."""
 
+import importlib
 import json
 import os
 import shutil
@@ -165,6 +166,57 @@ def test_a_pool_that_is_given_and_breaks_is_said_to_need_a_maker() -> None:
         pytest.raises(WorkerDied, match=said),
     ):
         list(crew.results(_dies_at_three, [("number 3", 3)]))
+
+
+# ----------------------------------------------------------------------------------------------------- exports
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of 100 terms; workers are sent ranges, so that they need not know."""
+    monkeypatch.setattr(importlib.import_module("symcircuits.term_export"), "BLOCK", 100)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_rows_made_by_workers_are_the_same_file(form: str, tmp_path: Path) -> None:
+    e = sc.scores(sc.attention_only((3, 3, 3)), "L2H0").where("QK").written("transformerlens")
+    columns = ["number", "orders", "label", "text", "latex"]
+    alone = sc.export_terms(e, tmp_path / f"alone.{form}", columns).path.read_bytes()
+    assert alone.count(b"\n") == len(e) + (form == "csv") == 225 + (form == "csv")
+    for i, who in enumerate((1, 5, processes(2), Backwards())):
+        assert sc.export_terms(e, tmp_path / f"{i}.{form}", columns, workers=who).path.read_bytes() == alone
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
+    e, made, place = sc.scores(sc.attention_only((3, 3, 3)), "L2H0"), list[Any](), tmp_path / "terms.csv"
+    alone = sc.export_terms(e, tmp_path / "alone.csv").path.read_bytes()
+    found = sc.export_terms(e, place, max_terms=130, workers=3)
+    assert (found.rows, found.complete) == (130, False)
+
+    def make() -> Executor:
+        made.append(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
+        return made[-1]
+
+    def kill(what: str, done: int, total: int) -> None:
+        if len(made) == 1:
+            for pid in list(made[0]._processes):
+                os.kill(pid, signal.SIGKILL)
+
+    assert sc.export_terms(e, place, resume=True, workers=make, progress=kill).complete
+    assert place.read_bytes() == alone
+    assert len(made) == 2
+
+
+def test_a_parquet_file_is_written_by_one(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with pytest.raises(ValueError, match=r"a \.parquet file is written by one process"):
+        sc.export_terms(sc.logits(sc.attention_only((2,))), tmp_path / "terms.parquet", workers=2)
+
+
+def test_the_export_command_takes_workers(tmp_path: Path, cli: Cli) -> None:
+    for name, more in (("a", []), ("b", ["--workers", "2"])):
+        assert cli("terms", "--heads", "2,2", "-o", str(tmp_path / f"{name}.csv"), *more).code == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
 # ---------------------------------------------------------------------------------------------------- bad input
@@ -361,6 +413,12 @@ def test_the_command_takes_a_scheduler(cluster: str, lines: Path, alone: dict[st
     ran = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert {**json.loads(ran.stdout), "source": "", "model": 0} == {**alone, "source": "", "model": 0}
+
+
+def test_the_export_command_takes_a_scheduler(cluster: str, tmp_path: Path, cli: Cli) -> None:
+    for name, more in (("a", []), ("b", ["--scheduler", cluster])):
+        assert cli("terms", "--heads", "4,4,4", "-o", str(tmp_path / f"{name}.csv"), *more).code == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
 def test_a_scheduler_that_is_not_there_is_said_so(lines: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
