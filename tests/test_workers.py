@@ -188,7 +188,7 @@ def test_rows_made_by_workers_are_the_same_file(form: str, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("small_blocks")
 def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
-    e, made, place = sc.scores(sc.attention_only((3, 3, 3)), "L2H0"), list[Any](), tmp_path / "terms.csv"
+    e, made, place = sc.scores(sc.attention_only((3, 3, 3, 3)), "L3H0"), list[Any](), tmp_path / "terms.csv"
     alone = sc.export_terms(e, tmp_path / "alone.csv").path.read_bytes()
     found = sc.export_terms(e, place, max_terms=130, workers=3)
     assert (found.rows, found.complete) == (130, False)
@@ -389,7 +389,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_dask_cluster_gives_the_same_bits_also_where_a_worker_is_killed(cluster: str, alone: dict[str, Any]) -> None:
     from distributed import Client
 
-    killed = []
+    killed, many = list[int](), PROMPTS * 16  # more than is sent ahead, so that some is sent when one is dead
     with Client(cluster, set_as_default=False) as client:
 
         def kill(what: str, done: int, total: int) -> None:
@@ -403,9 +403,9 @@ def test_a_dask_cluster_gives_the_same_bits_also_where_a_worker_is_killed(cluste
             sizes = sc.term_sizes(MODEL, [1, 2, 3], e, workers=pool)
         assert (sizes.largest, sizes.sums) == ((here := sc.term_sizes(MODEL, [1, 2, 3], e)).largest, here.sums)
         with workers.dask(cluster) as pool:
-            found = sc.explain_many(MODEL, PROMPTS * 4, workers=pool, progress=kill).json()
+            found = sc.explain_many(MODEL, many, workers=pool, progress=kill).json()
     assert len(killed) == 1
-    assert found == sc.explain_many(MODEL, PROMPTS * 4).json()
+    assert found == sc.explain_many(MODEL, many).json()
 
 
 def test_the_command_takes_a_scheduler(cluster: str, lines: Path, alone: dict[str, Any]) -> None:
