@@ -67,7 +67,7 @@ def _end_with(parent: Any) -> None:
 
 
 @contextmanager
-def dask(address: str) -> Iterator[Executor]:
+def dask(address: str) -> Iterator[_Dask]:
     """The workers of a Dask cluster by the address of its scheduler; OSError where it does not answer."""
     try:
         from distributed import Client
@@ -81,9 +81,48 @@ def dask(address: str) -> Iterator[Executor]:
     try:
         if not client.scheduler_info().get("workers"):
             raise OSError(f"the Dask scheduler at {address} has no workers")
-        yield client.get_executor(pure=False)
+        yield _Dask(client, address)
     finally:
-        client.close(timeout=CONNECT)
+        if client.status == "running":
+            client.close(timeout=CONNECT)
+
+
+@final
+class _Dask:
+    """A Dask cluster as an executor that says when its scheduler is gone, rather than wait for it for ever."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self._client, self._address = client, address
+
+    def check(self) -> None:
+        """OSError where the scheduler is gone for good (``connecting``: it may come back)."""
+        if self._client.status not in ("running", "connecting"):
+            raise OSError(f"the Dask scheduler at {self._address} is gone")
+
+    def submit(self, work: Callable[[Any], Any], task: Any) -> _DaskFuture:
+        """Send work; what is the same is done again, for it may be of other weights."""
+        self.check()
+        return _DaskFuture(self, self._client.submit(work, task, pure=False))
+
+
+@final
+class _DaskFuture:
+    def __init__(self, cluster: _Dask, future: Any) -> None:
+        self._cluster, self._future = cluster, future
+
+    def result(self) -> Any:
+        while True:
+            self._cluster.check()
+            try:
+                return self._future.result(timeout=1)
+            except TimeoutError:
+                if self._future.done():
+                    raise  # it is of the work
+
+    def cancel(self) -> None:
+        with suppress(Exception):  # what is gone need not be cancelled
+            self._cluster.check()
+            self._future.cancel()
 
 
 def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:

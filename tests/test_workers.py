@@ -430,6 +430,20 @@ def test_a_scheduler_that_is_not_there_is_said_so(lines: Path, monkeypatch: pyte
         assert f"no Dask scheduler answers at {address}" in ran.err
 
 
+def test_a_scheduler_that_goes_away_is_said_so_and_not_waited_for() -> None:
+    class Gone:
+        status = "running"
+
+        def submit(self, work: Any, task: Any, pure: bool) -> Any:
+            self.status = "closed"
+            return Future[Any]()  # never done
+
+    client = Gone()
+    with pytest.raises(OSError, match="the Dask scheduler at tcp://there:1 is gone"):
+        sc.explain_many(MODEL, PROMPTS, workers=workers._Dask(client, "tcp://there:1"))
+    assert client.status == "closed"
+
+
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ValueError, match=r"pip install 'symcircuits\[distributed\]'"), workers.dask("tcp://x:1"):
