@@ -57,6 +57,10 @@ _HOME = {
     "squares": "square_sums",
     "sample": "sampling",
     "term_sizes": "measured",
+    "norms": "term_norms",
+    "contributions": "term_entries",
+    "entries": "term_entries",
+    "score_values": "score_tiles",
 }
 __all__ = ["__version__", *_HOME]
 

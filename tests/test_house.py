@@ -67,6 +67,10 @@ LAYERS = (
     "polynomials",  # nothing held fixed: models without softmax, bilinear MLPs
     "evaluation",
     "compact",
+    "fans",  # paths that differ in their last head, together
+    "numbered",  # numbers of terms in blocks
+    "term_norms",
+    "score_tiles",
     "closing",
     "by_head",
     "positions",
@@ -79,6 +83,7 @@ LAYERS = (
     "bounds",
     "search",
     "asked",
+    "term_entries",
     "square_sums",
     "pairs",
     "ranking",

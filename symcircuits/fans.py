@@ -1,0 +1,298 @@
+"""Paths that differ in their last head, together: their values in head space, by one product for each pattern.
+
+A fan is a beginning ``h_1 .. h_(k-1)`` and all heads of one layer that may follow it: ``Z_f = A_f (Z C_f)`` with ``C_f
+= W_O^{h T} W_V^{f T}`` for all f at once. The paths of an expansion come in its own order, fan after fan, and only the
+fans of the beginning at hand are held. Source: own derivation, as :mod:`symcircuits.tree`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symcircuits.algebra import Factor
+from symcircuits.architecture import Head
+from symcircuits.paths import Path, Paths, path_branches
+from symcircuits.programs import Source
+from symcircuits.rings import Array
+from symcircuits.walk import Mark, Matrices
+
+__all__ = ["Fan", "Fans", "LayerArrays"]
+
+_START_BYTES = 2**26  # what first heads take up is kept up to this size
+
+
+class LayerArrays(NamedTuple):
+    """All heads of a layer, narrower ones filled with zeros: patterns with what scales the stream, reads, writes."""
+
+    patterns: Array  # [batch, heads, n, n]
+    reads: Array  # [heads, d_model, d_head]
+    writes: Array  # [heads, d_head, d_model]
+
+
+class Fan(NamedTuple):
+    """Paths ``beginning, head, ...``: the layer of the program, places of the heads in it, heads still to come."""
+
+    beginning: tuple[Head, ...]
+    layer: int
+    heads: list[int]
+    left: int
+    z: Array  # [batch, heads, n, sources, d_head]
+
+
+class Fans:
+    """The paths of a program on a run, ``batch`` its batch axes, ``n`` its positions."""
+
+    def __init__(self, paths: Paths, matrices: Matrices, batch: tuple[int, ...], n: int) -> None:
+        self.paths, self.matrices, self.batch, self.n = paths, matrices, batch, n
+        self.rows_of_batch = int(np.prod(batch))
+        self.plain = not any(paths.head_bits.values()) and not any(paths.name_bits.values())
+        self._branches = {b.head: b for layer in paths.program for b in layer.branches if b.head is not None}
+        self.readout: tuple[Factor, ...] = ()
+        rows: list[Factor] = []
+        scales: list[str] = []
+        for layer in paths.program:
+            for branch in layer.branches:
+                if branch.head is None:
+                    self.readout += branch.right
+                    rows += branch.left
+                    scales += branch.scales
+        self._row_factors, self._scales = rows, tuple(scales)
+        self._layers: dict[int, LayerArrays] = {}
+        self._links: dict[tuple[Head, int], Array] = {}
+        self._starts: dict[Head, Array] = {}
+        self._start_bytes = 0
+        self._counts: dict[tuple[int, int], int] = {}
+
+    # ---------------------------------------------------------------------------------------------- arrays
+    @cached_property
+    def d_head(self) -> int:
+        """The width of the widest head."""
+        return max((self.matrices.factor(b.right[-1]).shape[0] for b in self._branches.values()), default=1)
+
+    @cached_property
+    def row_scale(self) -> Array:
+        """What the readout multiplies rows by, ``[batch, n]``: its norms and multipliers."""
+        found = np.ones((), self.dtype)
+        for f in self._row_factors:
+            found = found * self.matrices.factor(f).entries
+        found = np.asarray(self.matrices.scaled(self._scales, found))
+        return np.broadcast_to(found, (*self.batch, self.n)).reshape(self.rows_of_batch, self.n)
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the run's numbers."""
+        return self.matrices.ring.dtype  # type: ignore[attr-defined]
+
+    def flat(self, value: Array) -> Array:
+        """A value ``[..., n, d]`` with one batch axis."""
+        spread = np.broadcast_to(value, self.batch + value.shape[-2:])
+        return spread.reshape(self.rows_of_batch, *value.shape[-2:])
+
+    def layer(self, i: int) -> LayerArrays:
+        """The arrays of layer i of the program."""
+        if i not in self._layers:
+            heads = self.paths.layer_heads[i]
+            writes = [self.matrices.factor(self._branches[h].right[-1]) for h in heads]
+            d, count = writes[0].shape[1], len(heads)
+            found = LayerArrays(
+                np.empty((self.rows_of_batch, count, self.n, self.n), self.dtype),
+                np.zeros((count, d, self.d_head), self.dtype), np.zeros((count, self.d_head, d), self.dtype),
+            )  # fmt: skip
+            for k, (head, out) in enumerate(zip(heads, writes, strict=True)):
+                branch = self._branches[head]
+                pattern = self._pattern(head)
+                for f in branch.left[1:]:
+                    pattern = pattern @ self.matrices.factor(f)
+                found.patterns[:, k] = self.flat(pattern)
+                found.reads[k, :, : out.shape[0]] = np.asarray(self.matrices.chain(branch.right[:-1]))
+                found.writes[k, : out.shape[0]] = out
+            self._layers[i] = found
+        return self._layers[i]
+
+    def _pattern(self, head: Head) -> Any:
+        branch = self._branches[head]
+        return self.matrices.scaled(branch.scales, self.matrices.factor(branch.left[0]))
+
+    def cols(self, head: Head) -> Array:
+        """What is read of a head's values, ``[d_head, width]``."""
+        branch = self._branches[head]
+        found = np.asarray(self.matrices.chain(branch.right[-1:] + self.readout))
+        return np.concatenate([found, np.zeros((self.d_head - len(found), found.shape[1]), found.dtype)])
+
+    def direct(self, source: Source) -> Array:
+        """What is read of a source through no head, ``[batch, n, width]``."""
+        value = self.matrices.source(source)
+        for branch in path_branches(self.paths.program, Path(source)):
+            value = self.matrices.branch(branch, value)
+        return self.flat(np.asarray(value))
+
+    def _start(self, head: Head) -> Array:
+        """All sources of a first head: ``[batch, n, sources, d_head]``."""
+        if head in self._starts:
+            return self._starts[head]
+        branch, rows = self._branches[head], []
+        for s in self.paths.sources_of((head,)):
+            if s.head is None:
+                row = self.matrices.chain(branch.right[:-1], self.matrices.source(s))
+                for f in reversed(branch.left[1:]):
+                    row = self.matrices.factor(f) @ row
+            elif s.left == branch.left[:1] and s.right[-1:] == branch.right[-1:] and s.scales == branch.scales:
+                row = self.matrices.chain(s.core + s.right[:-1])  # it enters after the norm
+            else:
+                raise NotImplementedError(f"source {s.name} does not enter {head} at its pattern")
+            rows.append(np.pad(self.flat(row), ((0, 0), (0, 0), (0, self.d_head - row.shape[-1]))))
+        z = np.stack(rows, axis=2).astype(self.dtype, copy=False)
+        pattern = self.flat(self._pattern(head))
+        z = np.asarray(pattern @ z.reshape(*z.shape[:2], -1)).reshape(z.shape)
+        if self._start_bytes + z.nbytes <= _START_BYTES:
+            self._start_bytes += z.nbytes
+            self._starts[head] = z
+        return z
+
+    def _step(self, before: Head, z: Array, i: int, heads: list[int]) -> Array:
+        """A beginning's values through some heads of a later layer."""
+        arrays = self.layer(i)
+        link = self._links.get((before, i))
+        if link is None:
+            at = next(j for j, found in enumerate(self.paths.layer_heads) if before in found)
+            link = self.layer(at).writes[self.paths.layer_heads[at].index(before)] @ arrays.reads
+            self._links[before, i] = link
+        patterns = arrays.patterns
+        if len(heads) < len(link):
+            link, patterns = link[heads], patterns[:, heads]
+        batch, n, sources, d = z.shape
+        inside = (z.reshape(batch, 1, n * sources, d) @ link).reshape(batch, len(heads), n, sources * d)
+        return np.asarray(patterns @ inside).reshape(batch, len(heads), n, sources, d)
+
+    # ----------------------------------------------------------------------------------------------- paths
+    def count(self, layer: int, left: int) -> int:
+        """The number of ways to go on through ``left`` heads from a layer of the program on."""
+        key = layer, left
+        if key not in self._counts:
+            passable, heads = self.paths.passable, self.paths.layer_heads
+            if not left:
+                self._counts[key] = int(all(passable[layer:]))
+            else:
+                self._counts[key] = sum(len(heads[i]) * self.count(i + 1, left - 1) for i in self.layers(layer))
+        return self._counts[key]
+
+    def layers(self, first: int) -> Iterator[int]:
+        """The layers whose heads may come next, from ``first`` on."""
+        for i in range(first, len(self.paths.program)):
+            yield i
+            if not self.paths.passable[i]:
+                return
+
+    def orders(self, weights: Mapping[Mark, int]) -> list[int]:
+        """The orders of the paths with weight."""
+        return [order for order, _ in self.paths._order_masses(weights)]
+
+    def fans(self, order: int, weights: Mapping[Mark, int], most: int = 0) -> Iterator[Fan]:
+        """The paths of an order (1 or more), in order; in one fan up to ``most``, where no condition looks at them."""
+        yield from self._fans(order, (), None, weights, most)
+
+    def _fans(
+        self, order: int, beginning: tuple[Head, ...], z: Array | None, weights: Mapping[Mark, int], most: int
+    ) -> Iterator[Fan]:
+        left = order - len(beginning) - 1
+        for i, heads in self._next(order, beginning, weights):
+            for places in self._alike(i, heads) if z is None else [heads]:
+                names = [self.paths.layer_heads[i][k] for k in places]
+                if z is None:
+                    behind = np.stack([self._start(h) for h in names], axis=1)
+                else:
+                    behind = self._step(beginning[-1], z, i, places)
+                rows = len(places) * behind.shape[3] * (self.count(i + 1, left) if left else 1)
+                if not left or (self.plain and rows <= most):
+                    yield Fan(beginning, i, places, left, behind)
+                    continue
+                for k, name in enumerate(names):
+                    yield from self._fans(order, (*beginning, name), behind[:, k], weights, most)
+
+    def _next(
+        self, order: int, beginning: tuple[Head, ...], weights: Mapping[Mark, int]
+    ) -> Iterator[tuple[int, list[int]]]:
+        """The layers and places of the heads that may come next, in order."""
+        layers, left = self.paths.layer_heads, order - len(beginning) - 1
+        if not self.plain:
+            found: dict[int, list[int]] = {}
+            for head, _ in self.paths._choices(order, beginning, weights):
+                i = self.paths._layer_of[head]
+                found.setdefault(i, []).append(layers[i].index(head))
+            yield from found.items()
+            return
+        first = self.paths._layer_of[beginning[-1]] + 1 if beginning else 0
+        for i in self.layers(first) if beginning else range(len(layers)):
+            if layers[i] and self.count(i + 1, left):
+                places = [k for k, h in enumerate(layers[i]) if beginning or self.paths.sources_of((h,))]
+                if places:
+                    yield i, places
+
+    def _alike(self, i: int, heads: list[int]) -> Iterator[list[int]]:
+        """First heads side by side that have the same number of sources."""
+        group: list[int] = []
+        for k in heads:
+            names = [self.paths.layer_heads[i][j] for j in (*group[:1], k)]
+            if len({len(self.paths.sources_of((h,))) for h in names}) > 1:
+                yield group
+                group = []
+            group.append(k)
+        yield group
+
+    def kept(self, fan: Fan, weights: Mapping[Mark, int]) -> tuple[list[int] | None, list[Mark]]:
+        """Which of a fan's paths (with no head to come) have weight, None for all, and their marks."""
+        if self.plain:
+            return None, [Mark(len(fan.beginning) + 1, 0)] * (len(fan.heads) * fan.z.shape[3])
+        chains = [(*fan.beginning, self.paths.layer_heads[fan.layer][k]) for k in fan.heads]
+        return self._wanted([Path(s, heads) for heads in chains for s in self.paths.sources_of(heads)], weights)
+
+    def kept_direct(self, weights: Mapping[Mark, int]) -> tuple[list[int] | None, list[Mark]]:
+        """The same of the paths through no head."""
+        return self._wanted([Path(s) for s in self.paths.direct], weights)
+
+    def _wanted(self, paths: list[Path], weights: Mapping[Mark, int]) -> tuple[list[int] | None, list[Mark]]:
+        marks = [self.paths.mark(p) for p in paths]
+        kept = [k for k, mark in enumerate(marks) if weights.get(mark, 0)]
+        return (None, marks) if len(kept) == len(paths) else (kept, [marks[k] for k in kept])
+
+    def blocks(
+        self, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None
+    ) -> Iterator[tuple[Mark, Array]]:
+        """Neighbouring paths of one mark, and what is read of them, ``[paths, batch, n, width]``, in order.
+
+        ``read``: of a head, ``[d_head, width]``, in place of :meth:`cols` (not of the paths through no head).
+        """
+        read, made = read or self.cols, dict[tuple[int, ...], Array]()
+        for order in self.orders(weights):
+            if order == 0:
+                kept, marks = self.kept_direct(weights)
+                for k, mark in zip(range(len(marks)) if kept is None else kept, marks, strict=True):
+                    yield mark, self.direct(self.paths.direct[k])[None]
+                continue
+            for fan in self.fans(order, weights):
+                kept, marks = self.kept(fan, weights)
+                key = (fan.layer, *fan.heads)
+                if key not in made:
+                    made[key] = np.stack([read(self.paths.layer_heads[fan.layer][k]) for k in fan.heads])
+                yield from _by_mark(marks, self._read(fan, made[key], kept))
+
+    def _read(self, fan: Fan, cols: Array, kept: list[int] | None) -> Array:
+        batch, heads, n, sources, d = fan.z.shape
+        found = fan.z.reshape(batch, heads, n * sources, d) @ cols
+        found = found.reshape(batch, heads, n, sources, -1).transpose(1, 3, 0, 2, 4)
+        found = found.reshape(heads * sources, batch, n, -1) * self.row_scale[..., None]
+        return found if kept is None else found[kept]
+
+
+def _by_mark(marks: list[Mark], values: Array) -> Iterator[tuple[Mark, Array]]:
+    at = 0
+    while at < len(marks):
+        end = at + 1
+        while end < len(marks) and marks[end] == marks[at]:
+            end += 1
+        yield marks[at], values[at:end]
+        at = end

@@ -1,0 +1,57 @@
+"""Numbers of terms in blocks, as they stand in the expansion; what is no number is refused by the term's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.expansion import Expansion
+from symcircuits.rings import Array
+
+__all__ = ["BLOCK", "Numbers", "in_blocks"]
+
+BLOCK = 1 << 16  # as in sc.blocks
+
+
+class Numbers(NamedTuple):
+    """``values[i]`` belongs to term ``start + i`` of the expansion; batch axes of the tokens follow."""
+
+    start: int
+    values: Array
+
+
+def in_blocks(
+    expansion: Expansion, what: str, pieces: Iterable[Array], batch: tuple[int, ...], size: int, dtype: npt.DTypeLike
+) -> Iterator[Numbers]:
+    """Pieces ``[terms, batch]`` of any length as blocks of ``size`` terms, the last may be smaller.
+
+    Raises ValueError, which names the term, where a number is not finite.
+    """
+    start = at = 0
+    canvas = None
+    rows = int(np.prod(batch))
+    for piece in pieces:
+        done = 0
+        while done < len(piece):
+            if canvas is None:
+                canvas = np.empty((min(size, expansion.count - start), rows), dtype)
+            n = min(len(piece) - done, len(canvas) - at)
+            canvas[at : at + n] = piece[done : done + n]
+            at, done = at + n, done + n
+            if at == len(canvas):
+                yield Numbers(start, _checked(expansion, what, start, canvas).reshape(at, *batch))
+                start, at, canvas = start + at, 0, None
+
+
+def _checked(expansion: Expansion, what: str, start: int, values: Array) -> Array:
+    good = np.isfinite(values).all(axis=1)
+    if not good.all():
+        number = start + int(np.argmin(good))
+        raise ValueError(
+            f"{what} of term {number} ({expansion[number].label}) is not finite ({values[number - start].tolist()}): "
+            f"numbers leave the range of {values.dtype} on the way; run in float64, or scale the weights"
+        )
+    return values

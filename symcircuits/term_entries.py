@@ -1,0 +1,181 @@
+"""What every path adds to one logit, one difference of logits or one score: two vectors a suffix, one dot a path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symcircuits.evaluation import Values, evaluate
+from symcircuits.expansion import Expansion
+from symcircuits.fans import Fan, Fans
+from symcircuits.model import Run
+from symcircuits.numbered import BLOCK, Numbers, in_blocks
+from symcircuits.rings import Array
+from symcircuits.sizes import place
+from symcircuits.term_blocks import whole
+from symcircuits.term_norms import Held, quiet, side_blocks
+
+__all__ = ["contributions", "entries"]
+
+_MOST = 1 << 14  # paths that are met with a beginning at a time
+_ENDING_BYTES = 2**27  # of endings of paths that are kept
+
+
+def contributions(
+    expansion: Expansion, run: Run, *, token: int, against: int | None = None, position: int = -1, size: int = BLOCK
+) -> Iterator[Numbers]:
+    """What every term of the logits adds to the logit of ``token`` at ``position``, less that to ``against``'s.
+
+    From the readout back each ending ``h_j .. h_k`` of a path is two vectors, ``alpha_(j-1) = alpha_j A_j`` (with the
+    norm's scale) and ``omega_(j-1) = W_V^T W_O^T omega_j``, begun with ``e_i`` and ``w_token - w_against``; with the
+    beginning's ``Z [n_context, d_head]`` the term is ``alpha Z (W_O^T omega)``. Endings are shared by all beginnings.
+    In the order of the expansion, in blocks numbered as those of ``blocks``: ``[terms, ...]`` with the batch axes of
+    the tokens (every row at that position), in the run's type. Of a readout of one's own ``token`` is the number of a
+    direction. Raises ValueError on what does not exist and, by name, on a term that is not finite. Source: own
+    derivation.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> terms = sc.logits(run.model.architecture)
+    >>> [found] = sc.contributions(terms, run, token=0, against=1)
+    >>> bool(np.isclose(found.values.sum(), run.logits[-1, 0] - run.logits[-1, 1])), len(found.values)
+    (True, 9)
+    """
+    values, size = evaluate(expansion, run), whole("size", size, 1)
+    if expansion.readout.bilinear or expansion.target == "stream":
+        raise ValueError(f"contributions are of logits or a readout, not of {expansion.target}; see norms and entries")
+    fans = Fans(expansion.sides[0], values.matrices, values._batch, np.shape(run.tokens)[-1])
+    width = values.matrices.factor(fans.readout[-1]).shape[-1]
+    chosen = [place("token", t, width) for t in ([token] if against is None else [token, against])]
+    asked = _Asked(fans, place("position", position, fans.n), chosen)
+    return in_blocks(
+        expansion, "the contribution", quiet(_paths(asked, expansion)), values._batch, size, np.dtype(run.dtype)
+    )
+
+
+class Endings(NamedTuple):
+    """All chains of so many heads from a layer on, in order, as they act: on positions and on the stream."""
+
+    alpha: Array  # [batch, endings, n]
+    omega: Array  # [endings, d_model]
+
+
+class _Asked:
+    """One entry of the readout of a program, and the endings of paths that lead to it."""
+
+    def __init__(self, fans: Fans, position: int, chosen: list[int]) -> None:
+        self.fans, self.position, self.chosen = fans, position, chosen
+        self._endings: dict[tuple[int, int], Endings] = {}
+        self._bytes = 0
+
+    def of(self, value: Array) -> Array:
+        """The entry of ``[batch, n, width]``: ``[batch]``."""
+        return self._difference(value[:, self.position])
+
+    def _difference(self, value: Array) -> Array:
+        found = value[..., self.chosen[0]]
+        return np.asarray(found if len(self.chosen) == 1 else found - value[..., self.chosen[1]])
+
+    def endings(self, layer: int, left: int) -> Endings:
+        """The endings through ``left`` heads from a layer of the program on."""
+        key = layer, left
+        if key not in self._endings:
+            found = self._made(layer, left) if left else self._none()
+            if self._bytes > _ENDING_BYTES:
+                self._endings.clear()
+                self._bytes = 0
+            self._bytes += found.alpha.nbytes + found.omega.nbytes
+            self._endings[key] = found
+        return self._endings[key]
+
+    def _none(self) -> Endings:
+        fans = self.fans
+        alpha = np.zeros((fans.rows_of_batch, 1, fans.n), fans.dtype)
+        alpha[:, 0, self.position] = fans.row_scale[:, self.position]
+        *before, last = fans.readout
+        omega = self._difference(fans.matrices.factor(last))[:, None]
+        for f in reversed(before):
+            omega = fans.matrices.factor(f) @ omega
+        return Endings(alpha, np.asarray(omega).T)
+
+    def _made(self, layer: int, left: int) -> Endings:
+        fans, alphas, omegas = self.fans, list[Array](), list[Array]()
+        for i in fans.layers(layer):
+            if fans.paths.layer_heads[i] and fans.count(i + 1, left - 1):
+                arrays, behind = fans.layer(i), self.endings(i + 1, left - 1)
+                alpha = behind.alpha[:, None] @ arrays.patterns
+                alphas.append(alpha.reshape(len(alpha), -1, fans.n))
+                omega = behind.omega @ arrays.writes.swapaxes(-1, -2) @ arrays.reads.swapaxes(-1, -2)
+                omegas.append(omega.reshape(-1, omega.shape[-1]))
+        return Endings(np.concatenate(alphas, axis=1), np.concatenate(omegas))
+
+    def met(self, fan: Fan) -> Array:
+        """The entry of all paths of a fan, ``[paths, batch]``, in order."""
+        batch, heads, n, sources, d = fan.z.shape
+        after = self.endings(fan.layer + 1, fan.left)
+        writes = self.fans.layer(fan.layer).writes
+        writes = writes if len(fan.heads) == len(writes) else writes[fan.heads]
+        count = len(after.omega)
+        # The axis of d_head first: then it is summed by adding long rows.
+        z = fan.z.transpose(0, 4, 1, 3, 2).reshape(batch, d * heads * sources, n)
+        found = (z @ after.alpha.swapaxes(-1, -2)).reshape(batch, d, heads, sources, count)
+        omega = (writes.swapaxes(0, 1).reshape(d * heads, -1) @ after.omega.T).reshape(d, heads, 1, count)
+        found *= omega
+        total = np.asarray(found.sum(1))  # [batch, heads, sources, endings]
+        return total.transpose(1, 3, 2, 0).reshape(-1, batch)
+
+
+def _paths(asked: _Asked, expansion: Expansion) -> Iterator[Array]:
+    fans, weights = asked.fans, expansion._weights
+    for order in fans.orders(weights):
+        if order == 0:
+            kept, _ = fans.kept_direct(weights)
+            sources = fans.paths.direct
+            for k in range(len(sources)) if kept is None else kept:
+                yield asked.of(fans.direct(sources[k]))[None]
+            continue
+        for fan in fans.fans(order, weights, max(1, _MOST // fans.rows_of_batch)):
+            found = asked.met(fan)
+            if not fans.plain:
+                kept, _ = fans.kept(fan, weights)
+                found = found if kept is None else found[kept]
+            yield found
+
+
+# ------------------------------------------------------------------------------------------- score entries
+def entries(expansion: Expansion, run: Run, *, position: int, key: int, size: int = BLOCK) -> Iterator[Numbers]:
+    """One entry of every score term, query ``position`` and key ``key``: ``s <q_p, k_r>`` for all pairs of paths.
+
+    One product ``[queries, d_head] [d_head, keys]`` for many query paths; in the order of the expansion, in blocks
+    numbered as those of ``blocks``, ``[terms, ...]`` with the batch axes of the tokens. Scores before the mask.
+    Raises ValueError on what does not exist and, by name, on a term that is not finite. Source: own derivation.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> [found] = sc.entries(sc.scores(run.model.architecture, "L1H0"), run, position=2, key=0)
+    >>> bool(np.isclose(found.values.sum(), run.scores["L1H0"][2, 0])), len(found.values)
+    (True, 9)
+    """
+    values, size = evaluate(expansion, run), whole("size", size, 1)
+    if not expansion.readout.bilinear:
+        raise ValueError(f"entries are of scores, not of {expansion.target}; see contributions")
+    n = np.shape(run.tokens)[-1]
+    pieces = _entries(values, place("position", position, n), place("key", key, n))
+    return in_blocks(expansion, "the score", quiet(pieces), values._batch, size, np.dtype(run.dtype))
+
+
+def _entries(values: Values, position: int, key: int) -> Iterator[Array]:
+    def taken(block: Array) -> tuple[Any, None]:
+        return np.ascontiguousarray(block[:, :, key].transpose(1, 2, 0)), None  # [batch, d_head, keys]
+
+    keys = Held(values, taken)
+    for mark, queries in side_blocks(values, 0, values.expansion._weights):
+        wanted = values.expansion._key_weights(mark)
+        most = keys.most(wanted)
+        for at in range(0, len(queries), most):
+            query = queries[at : at + most, :, position].swapaxes(0, 1)
+            parts = [(query @ k).transpose(1, 2, 0) for k, _ in keys.of(wanted)]
+            found = np.concatenate(parts, axis=1)
+            yield found.reshape(-1, found.shape[-1])

@@ -1,0 +1,267 @@
+"""The Frobenius norms of all terms, none of which is formed: neither the vocabulary nor two positions at a time."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from symcircuits.architecture import Head
+from symcircuits.compact import Compact, compact
+from symcircuits.evaluation import Values, evaluate
+from symcircuits.expansion import Expansion
+from symcircuits.fans import Fans
+from symcircuits.model import Run
+from symcircuits.numbered import BLOCK, Numbers, in_blocks
+from symcircuits.rings import Array
+from symcircuits.term_blocks import whole
+from symcircuits.walk import Mark, Matrices
+
+__all__ = ["Held", "norms", "quiet", "side_blocks"]
+
+T = TypeVar("T")
+_KEY_BYTES = 2**26  # what is made of key paths is held up to this size, else made again for each query path
+_BLOCK_BYTES = 2**22  # of the products of a block of queries with all keys
+_TRIANGLES: WeakKeyDictionary[Run, Array] = WeakKeyDictionary()
+
+
+def norms(expansion: Expansion, run: Run, *, masked: bool = False, size: int = BLOCK) -> Iterator[Numbers]:
+    """The Frobenius norm of every term, in the order of the expansion, in blocks numbered as those of ``blocks``.
+
+    Of logits and of the stream ``|Z R|`` with ``Z [n_context, d_head]`` what a path has in its last head's values and
+    ``R = W_O^T W_U^T = (Q L)^T``: ``|Z R| = |Z L^T|``, so the vocabulary does not enter. Of scores by Gram matrices,
+    ``|Q K^T|^2 = <Q^T Q, K^T K>``, for all pairs of a block of query paths one product; ``masked=True`` counts only the
+    entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. Arrays are float64, ``[terms, ...]`` with
+    the batch axes of the tokens. A norm is off by some ``sqrt(u)`` of ``|Q| |K|`` at most where a term nearly
+    cancels. Raises ValueError on what does not go together, and, by name, on a term that is not finite. Source: own
+    derivation.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> terms = sc.scores(run.model.architecture, "L1H0")
+    >>> [found] = sc.norms(terms, run)
+    >>> listed = [float(np.linalg.norm(value)) for value in sc.evaluate(terms, run)]
+    >>> found.start, bool(np.allclose(found.values, listed))
+    (0, True)
+    """
+    values, size = evaluate(expansion, run), whole("size", size, 1)
+    if masked and not expansion.readout.bilinear:
+        raise ValueError(f"masked=True is about scores; terms of {expansion.target} have no mask")
+    batch = tuple(np.shape(run.tokens)[:-1])
+    pieces = _of_pairs(values, masked) if expansion.readout.bilinear else _of_one_side(values)
+    return in_blocks(expansion, "the norm", quiet(pieces), batch, size, np.float64)
+
+
+def quiet(pieces: Iterator[T]) -> Iterator[T]:
+    """Without warnings: what is not finite is refused by name."""
+    while True:
+        with np.errstate(over="ignore", invalid="ignore"):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+
+
+# ------------------------------------------------------------------------------------------ logits, stream
+def _of_one_side(values: Values) -> Iterator[Array]:
+    run, matrices = values.run, values.matrices
+    small = compact(values, [], _TRIANGLES.get(run)) if values.expansion.target == "logits" else None
+    if small is not None:
+        _TRIANGLES[run] = small.triangle
+        matrices = _instead(matrices, small)
+    fans = Fans(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1])
+    corners: dict[Head, Array] = {}
+
+    def corner(head: Head) -> Array:
+        if head not in corners:
+            cols = fans.cols(head)
+            wide = cols.shape[1] > cols.shape[0]
+            corners[head] = np.asarray(np.linalg.qr(cols.T, mode="r")).T if wide and np.isfinite(cols).all() else cols
+        return corners[head]
+
+    for _, block in fans.blocks(values.expansion._weights, corner):
+        yield _lengths(block)
+
+
+def _instead(matrices: Matrices, small: Compact) -> Matrices:
+    found: Any = ChainMap(dict(small.matrices), matrices.matrices)  # type: ignore[arg-type]
+    return Matrices(found, matrices.ring, matrices.known)
+
+
+def _lengths(block: Array) -> Array:
+    """The Frobenius norms of ``[paths, batch, n, width]`` in float64, whatever the size of the numbers."""
+    flat = block.reshape(*block.shape[:2], -1)
+    wide = flat.astype(np.float64, copy=False)
+    squared = np.einsum("pbi,pbi->pb", wide, wide)
+    if bool(np.all((squared > 1e-200) & (squared < 1e200))):
+        return np.asarray(np.sqrt(squared))
+    most = np.abs(wide).max(-1, initial=0.0, keepdims=True)
+    scaled = wide / np.where(most > 0, most, 1.0)
+    return np.asarray(np.sqrt((scaled**2).sum(-1)) * most[..., 0])
+
+
+# ------------------------------------------------------------------------------------------------- scores
+def side_blocks(values: Values, side: int, weights: Any) -> Iterator[tuple[Mark, Array]]:
+    """Queries (side 0, scaled) or keys (1) of paths of one mark, turned, ``[paths, batch, n_context, d_head]``."""
+    paths = values.expansion.sides[side]
+    fans = Fans(paths, values.matrices, values._batch, np.shape(values.run.tokens)[-1])
+    for mark, block in fans.blocks(weights):
+        turned = values._turned(block)
+        yield mark, turned if side else turned * values.scale
+
+
+def _of_pairs(values: Values, masked: bool) -> Iterator[Array]:
+    expansion, run = values.expansion, values.run
+    head = expansion.readout.head
+    assert head is not None
+    mask = np.asarray(run.masks[f"L{head.layer}"], np.float64) if masked else None
+    if mask is not None and (mask != 0).all():
+        mask = None
+    n = np.shape(run.tokens)[-1]
+    make = _Grams() if mask is None else _MaskedGrams(mask)
+    keys = Held(values, make.key)
+    direct = mask is not None and 2 * n <= run.arrays[f"W_Q_{head}"].shape[0] + 1
+    if direct:
+        make = _Direct(mask)  # type: ignore[assignment]
+        keys = Held(values, make.key)
+    for mark, run_of in groupby(side_blocks(values, 0, expansion._weights), key=lambda found: found[0]):
+        wanted = expansion._key_weights(mark)
+        for queries in gathered((block for _, block in run_of), keys.most(wanted)):
+            yield from _products(make, queries, keys, wanted)
+
+
+def gathered(blocks: Iterator[Array], most: int) -> Iterator[Array]:
+    """Blocks put together, or cut, to at most that many paths."""
+    held: list[Array] = []
+    count = 0
+    for block in blocks:
+        for at in range(0, len(block), most):
+            part = block[at : at + most]
+            if count + len(part) > most:
+                yield np.concatenate(held)
+                held, count = [], 0
+            held.append(part)
+            count += len(part)
+    if held:
+        yield np.concatenate(held)
+
+
+def _products(make: Any, queries: Array, keys: Held, wanted: dict[Mark, int]) -> Iterator[Array]:
+    """The norms of query paths times all key paths that go with them."""
+    query, lengths = make.query(queries)
+    parts = keys.of(wanted)
+    if len(query) == 1:  # keys may be many: not put together
+        for key, key_lengths in parts:
+            yield make.norms(query, key)[0] * lengths * key_lengths
+        return
+    found = [make.norms(query, key) * lengths[:, None] * key_lengths for key, key_lengths in parts]
+    whole = np.concatenate(found, axis=1) if len(found) > 1 else found[0]
+    yield whole.reshape(-1, whole.shape[-1])
+
+
+class Held:
+    """What is made of the key paths, kept where it is small."""
+
+    def __init__(self, values: Values, make: Any, size: int = 256) -> None:
+        self.values, self.make, self.size = values, make, size
+        self._held: dict[frozenset[Mark], list[tuple[Array, Any]]] = {}
+        self._bytes = 0
+
+    def most(self, wanted: dict[Mark, int]) -> int:
+        """How many query paths are multiplied with these at a time."""
+        counts = self.values.expansion.sides[1].counts
+        pairs = sum(counts[m] for m in wanted) * int(np.prod(self.values._batch))
+        return max(1, _BLOCK_BYTES // (8 * max(1, pairs)))
+
+    def of(self, wanted: dict[Mark, int]) -> Iterator[tuple[Array, Any]]:
+        """What is made of each ``size`` of the key paths with these marks, in order."""
+        key = frozenset(wanted)
+        if key in self._held:
+            yield from self._held[key]
+            return
+        held: list[tuple[Array, Any]] | None = []
+        blocks = (block for _, block in side_blocks(self.values, 1, wanted))
+        for block in gathered(blocks, self.size):
+            found = self.make(block)
+            self._bytes += found[0].nbytes
+            held = None if held is None or self._bytes > _KEY_BYTES else [*held, found]
+            yield found
+        if held is not None:
+            self._held[key] = held
+
+
+def _unit(block: Array) -> tuple[Array, Array]:
+    """``[paths, batch, n, d]`` divided by their largest numbers, and these, ``[paths, batch]``; in float64."""
+    wide = block.astype(np.float64, copy=False)
+    most = np.abs(wide).max((-1, -2), initial=0.0)
+    return wide / np.where(most > 0, most, 1.0)[..., None, None], most
+
+
+def _packed(outer: Array, cross: float) -> Array:
+    """The upper triangle of symmetric matrices ``[..., d, d]``; what stands beside the diagonal times ``cross``."""
+    d = outer.shape[-1]
+    rows, cols = np.triu_indices(d)
+    return np.asarray(outer[..., rows, cols] * np.where(rows == cols, 1.0, cross))
+
+
+class _Grams:
+    """``<Q^T Q, K^T K>``, the upper triangles only, what is beside the diagonal counted twice."""
+
+    @staticmethod
+    def _made(block: Array, cross: float) -> tuple[Array, Array]:
+        unit, most = _unit(block)
+        return _packed(unit.swapaxes(-1, -2) @ unit, cross), most
+
+    def query(self, block: Array) -> tuple[Array, Array]:
+        return self._made(block, 2.0)
+
+    def key(self, block: Array) -> tuple[Array, Array]:
+        return self._made(block, 1.0)
+
+    @staticmethod
+    def norms(query: Array, key: Array) -> Array:
+        """``[queries, keys, batch]``."""
+        squared = query.swapaxes(0, 1) @ key.transpose(1, 2, 0)
+        return np.asarray(np.sqrt(np.maximum(squared, 0.0, where=~np.isnan(squared), out=squared))).transpose(1, 2, 0)
+
+
+class _MaskedGrams(_Grams):
+    """``sum_i <q_i^T q_i, sum_j M_ij k_j^T k_j>``: the sums over keys once for each key path."""
+
+    def __init__(self, mask: Array) -> None:
+        self.mask = mask
+
+    @staticmethod
+    def _outer(unit: Array, cross: float) -> Array:
+        return _packed(unit[..., :, None] * unit[..., None, :], cross)
+
+    def query(self, block: Array) -> tuple[Array, Array]:
+        unit, most = _unit(block)
+        found = self._outer(unit, 2.0)
+        return found.reshape(*found.shape[:2], -1), most
+
+    def key(self, block: Array) -> tuple[Array, Array]:
+        unit, most = _unit(block)
+        found = self.mask @ self._outer(unit, 1.0)
+        return found.reshape(*found.shape[:2], -1), most
+
+
+class _Direct:
+    """Each term formed and measured where the mask leaves it: for few positions, where this is less work."""
+
+    def __init__(self, mask: Any) -> None:
+        self.mask = mask
+
+    def query(self, block: Array) -> tuple[Array, Array]:
+        return _unit(block)
+
+    key = query
+
+    def norms(self, query: Array, key: Array) -> Array:
+        """``[queries, keys, batch]``."""
+        terms = query[:, None] @ key.swapaxes(-1, -2) * self.mask
+        return np.asarray(np.sqrt(np.einsum("qkbij,qkbij->qkb", terms, terms)))

@@ -1,0 +1,289 @@
+"""Norms, contributions, score entries and streamed scores of all terms, against `evaluate` term by term."""
+
+import dataclasses
+import tracemalloc
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import symcircuits as sc
+from symcircuits import fans, term_entries, term_norms
+from symcircuits.expansion import Expansion, expand
+from symcircuits.model import Run, random_model
+from tests.strategies import cases, selections
+
+Array = npt.NDArray[Any]
+
+
+@st.composite
+def runs(draw: st.DrawFn, scores: bool | None = None) -> tuple[Expansion, Run]:
+    """Any expansion, selected or not, and a run: every feature, batch axes or not, both types."""
+    arch, target = draw(cases(max_terms=300).filter(lambda c: scores is None or c[1].startswith("scores") == scores))
+    sizes = {k: draw(st.integers(1, 5)) for k in ("d_vocab", "d_model", "d_head", "d_vocab_out")}
+    model = random_model(arch, **sizes, n_context=6, seed=draw(st.integers(0, 99)))
+    n, batch = draw(st.integers(1, 6)), draw(st.sampled_from([(), (1,), (3,)]))
+    tokens = np.random.default_rng(draw(st.integers(0, 99))).integers(0, sizes["d_vocab"], (*batch, n))
+    expansion = expand(arch, target)
+    for chosen in draw(st.lists(selections(arch, target), max_size=2)):
+        expansion = chosen.select(expansion)
+    return expansion, model.run(tokens, draw(st.sampled_from([np.float64, np.float64, np.float32])))
+
+
+def put_together(expansion: Expansion, blocks: Iterable[Any], batch: tuple[int, ...], size: int) -> Array:
+    """The numbers of all terms; blocks are numbered and cut as those of `sc.blocks`, where selections go together."""
+    found = list(blocks)
+    starts = list(range(0, expansion.count, size))
+    assert [b.start for b in found] == starts
+    assert [len(b.values) for b in found] == [min(size, expansion.count - s) for s in starts]
+    return np.concatenate([b.values for b in found]) if found else np.zeros((0, *batch))
+
+
+def assert_alike(found: Array, wanted: Array, run: Run, size: Any) -> None:
+    """Equal but for rounding of numbers of that size."""
+    assert found.shape == wanted.shape
+    eps = float(np.finfo(run.dtype).eps)
+    assert np.all(np.abs(found - wanted) <= 2000 * eps * (1e-3 + np.abs(size)))
+
+
+def listed(expansion: Expansion, run: Run) -> Array:
+    """All terms by `evaluate`, in float64."""
+    shape = sc.evaluate(expansion, run).total().shape
+    values = [np.asarray(v, np.float64) for v in sc.evaluate(expansion, run)]
+    return np.array(values).reshape(len(values), *shape)
+
+
+def largest_of(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))
+
+
+# -------------------------------------------------------------------------------------------------- norms
+@settings(max_examples=80)
+@given(runs(), st.integers(1, 40), st.booleans())
+def test_norms_are_those_of_the_terms(drawn: tuple[Expansion, Run], size: int, masked: bool) -> None:
+    expansion, run = drawn
+    bilinear = expansion.readout.bilinear
+    masked &= bilinear
+    values = listed(expansion, run)
+    if masked:
+        assert expansion.readout.head is not None
+        values = values * run.masks[f"L{expansion.readout.head.layer}"]
+    batch = tuple(run.tokens.shape[:-1])
+    found = put_together(expansion, sc.norms(expansion, run, masked=masked, size=size), batch, size)
+    assert found.dtype == np.float64
+    wanted = np.linalg.norm(values, axis=(-1, -2))
+    tolerance = largest_of(wanted)
+    if bilinear:  # Gram matrices: squares, so that what nearly cancels is known to the root of a unit of |Q| |K| only
+        most = bound_of_pairs(expansion, run)
+        squares = np.abs(found**2 - wanted**2)
+        assert found.shape == wanted.shape
+        assert np.all(squares <= 2000 * float(np.finfo(run.dtype).eps) * (1e-6 + most**2))
+        return
+    assert_alike(found, wanted, run, tolerance + 1)
+
+
+def bound_of_pairs(expansion: Expansion, run: Run) -> float:
+    """The largest |Q| |K|."""
+    values = sc.evaluate(expansion, run)
+    most = 1.0
+    for side, weights in enumerate((expansion._weights, dict.fromkeys(expansion.sides[1].counts, 1))):
+        sizes = [
+            np.linalg.norm(b, axis=(-1, -2)).max(initial=0) for _, b in term_norms.side_blocks(values, side, weights)
+        ]
+        most *= max(sizes, default=0.0)
+    return float(most)
+
+
+def model_of(heads: tuple[int, ...] = (2, 3, 2), **more: Any) -> Run:
+    sizes = {"d_vocab": 30, "d_model": 8, "d_head": 3} | more
+    model = random_model(sc.attention_only(heads, "standard", ["b_V"]), **sizes, seed=2)
+    return model.run(np.arange(9) % 7)
+
+
+def test_masked_norms_both_ways_and_with_keys_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By sums over keys, by single terms where heads are wide, and with nothing held."""
+    for d_head in (2, 40):
+        run = model_of(d_head=d_head)
+        terms = sc.scores(run.model.architecture, "L2H1")
+        wanted = np.linalg.norm(listed(terms, run) * run.masks["L2"], axis=(-1, -2))
+        for held, block in ((2**26, 2**22), (0, 2**22), (0, 1), (2**26, 2**9)):
+            monkeypatch.setattr(term_norms, "_KEY_BYTES", held)
+            monkeypatch.setattr(term_norms, "_BLOCK_BYTES", block)
+            found = np.concatenate([b.values for b in sc.norms(terms, run, masked=True)])
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+            whole = np.concatenate([b.values for b in sc.norms(terms, run)])
+            assert np.all(whole >= wanted)
+            assert whole.sum() > 1.01 * wanted.sum()
+
+
+def test_norms_refuse_a_term_that_is_not_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison above sees one wrong number: a pattern transposed, a triangle without what counts twice."""
+    run = model_of()
+    terms = sc.scores(run.model.architecture, "L2H1")
+    wanted = np.linalg.norm(listed(terms, run), axis=(-1, -2))
+    for module, name, wrong in (
+        (term_norms, "_packed", lambda outer, cross, right=term_norms._packed: right(outer, 1.0)),
+        (fans.Fans, "_step", lambda s, b, z, i, h, right=fans.Fans._step: right(s, b, z[:, ::-1], i, h)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, wrong)
+            found = np.concatenate([b.values for b in sc.norms(terms, run)])
+        assert np.abs(found - wanted).max() > 1e-3 * wanted.max()
+
+
+def test_numbers_of_any_size() -> None:
+    """Squares would leave the range; norms do not."""
+    for scale in (1e-180, 1e180):
+        model = random_model(sc.attention_only((2, 2)), d_vocab=30, d_model=6, d_head=3, seed=2)
+        weights = {**model.weights, "W_U": model.weights["W_U"] * scale}
+        run = dataclasses.replace(model, weights=weights).run([1, 2, 3])
+        terms = sc.logits(model.architecture)
+        plain = model.run([1, 2, 3])
+        [found], [small] = sc.norms(terms, run), sc.norms(terms, plain)
+        np.testing.assert_allclose(found.values / scale, small.values, rtol=1e-10)
+
+
+# ------------------------------------------------------------------------------------------ contributions
+@settings(max_examples=80)
+@given(runs(scores=False).filter(lambda d: d[0].target != "stream"), st.integers(1, 40), st.data())
+def test_contributions_are_entries_of_the_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
+    expansion, run = drawn
+    values = listed(expansion, run)
+    position = data.draw(st.integers(-values.shape[-2], values.shape[-2] - 1))
+    token = data.draw(st.integers(0, values.shape[-1] - 1))
+    against = data.draw(st.none() | st.integers(0, values.shape[-1] - 1))
+    wanted = values[..., position, token] - (0 if against is None else values[..., position, against])
+    blocks = sc.contributions(expansion, run, token=token, against=against, position=position, size=size)
+    found = put_together(expansion, blocks, tuple(run.tokens.shape[:-1]), size)
+    assert_alike(found, wanted, run, largest_of(values))
+
+
+@pytest.mark.parametrize("most", [1, 7, 40, 1 << 14])
+def test_contributions_however_endings_are_cut(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = model_of((2, 3, 2, 2))
+    terms = sc.logits(run.model.architecture)
+    monkeypatch.setattr(term_entries, "_MOST", most)
+    monkeypatch.setattr(term_entries, "_ENDING_BYTES", 2**30 if most > 7 else 0)
+    wanted = listed(terms, run)[:, -3, 5]
+    found = list(sc.contributions(terms, run, token=5, position=-3))
+    np.testing.assert_allclose(found[0].values, wanted, rtol=1e-11, atol=1e-14)
+    assert [b.start for b in found] == [0]
+    for block, numbers in zip(sc.blocks(terms, 50), sc.contributions(terms, run, token=5, size=50), strict=True):
+        assert (block.start, len(block)) == (numbers.start, len(numbers.values))
+
+
+def test_contributions_refuse_what_they_were_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endings whose patterns act the other way round give other numbers."""
+    run = model_of((2, 3, 2, 2))
+    terms = sc.logits(run.model.architecture)
+    wanted = listed(terms, run)[:, -1, 5]
+    right = fans.Fans.layer
+
+    def turned(self: Any, i: int) -> Any:
+        found = right(self, i)
+        return found._replace(patterns=found.patterns.swapaxes(-1, -2))
+
+    monkeypatch.setattr(fans.Fans, "layer", turned)
+    [found] = sc.contributions(terms, run, token=5)
+    assert np.abs(found.values - wanted).max() > 1e-3 * np.abs(wanted).max()
+
+
+# ------------------------------------------------------------------------------------------------- scores
+@settings(max_examples=80)
+@given(runs(scores=True), st.integers(1, 40), st.data())
+def test_score_entries_and_streamed_scores(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
+    expansion, run = drawn
+    values, n = listed(expansion, run), run.tokens.shape[-1]
+    i, j = data.draw(st.integers(-n, n - 1)), data.draw(st.integers(-n, n - 1))
+    blocks = sc.entries(expansion, run, position=i, key=j, size=size)
+    found = put_together(expansion, blocks, tuple(run.tokens.shape[:-1]), size)
+    assert_alike(found, values[..., i, j], run, largest_of(values))
+    start, streamed = 0, []
+    for numbers in sc.score_values(expansion, run, size=data.draw(st.none() | st.integers(1, 9))):
+        assert numbers.start == start
+        streamed.append(numbers.values.copy())
+        start += len(numbers.values)
+    whole = np.concatenate(streamed) if streamed else values[:0]
+    assert whole.dtype == run.dtype or not streamed
+    assert_alike(whole, values, run, largest_of(values))
+
+
+def test_streamed_scores_share_one_buffer_and_little_memory() -> None:
+    run = model_of((6, 6, 6, 1), d_head=4)
+    terms = sc.scores(run.model.architecture, "L3H0")
+    first, second, *_ = (b.values for b in sc.score_values(terms, run, size=200))
+    assert np.shares_memory(first, second)
+    tracemalloc.start()
+    count = sum(len(b.values) for b in sc.score_values(terms, run, size=200))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == terms.count > 100_000
+    assert most < 16e6 < count * 9 * 9 * 8
+
+
+def test_streamed_scores_refuse_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of other positions give other numbers than `evaluate`."""
+    run = model_of()
+    terms = sc.scores(run.model.architecture, "L2H1")
+    wanted, right = listed(terms, run), term_norms.side_blocks
+    monkeypatch.setattr(term_norms, "side_blocks", lambda v, s, w: ((m, b[:, :, ::-1]) for m, b in right(v, s, w)))
+    found = np.concatenate([b.values.copy() for b in sc.score_values(terms, run)])
+    assert np.abs(found - wanted).max() > 1e-3 * np.abs(wanted).max()
+
+
+# ---------------------------------------------------------------------------------------------- bad input
+def large(dtype: Any) -> Run:
+    """Heads of the first two layers that undo each other: the model computes small numbers, paths leave float32."""
+    model = random_model(sc.attention_only((2, 2, 1)), d_vocab=9, d_model=4, d_head=2, seed=3)
+    weights = dict(model.weights)
+    for layer, size in ((0, 1e20), (1, 1e25)):
+        for kind in "QKVO":
+            weights[f"W_{kind}_L{layer}H1"] = weights[f"W_{kind}_L{layer}H0"]
+        weights[f"W_O_L{layer}H0"] = weights[f"W_O_L{layer}H0"] * size
+        weights[f"W_O_L{layer}H1"] = -weights[f"W_O_L{layer}H0"]
+    return dataclasses.replace(model, weights=weights).run([1, 2, 3], dtype)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_overflows_is_named() -> None:
+    run, arch = large(np.float32), sc.attention_only((2, 2, 1))
+    terms, pairs = sc.logits(arch), sc.scores(arch, "L2H0")
+    with pytest.raises(ValueError, match=r"the norm of term \d+ \(embed -> L0H\d -> L1H\d\) is not finite.*float64"):
+        list(sc.norms(terms, run))
+    with pytest.raises(ValueError, match=r"contribution of term \d+ \(embed -> L0H\d -> L1H\d\) is not finite"):
+        list(sc.contributions(terms, run, token=0))
+    for ask in (lambda: sc.norms(pairs, run), lambda: sc.norms(pairs, run, masked=True)):
+        with pytest.raises(ValueError, match=r"the norm of term \d+ \(.*L\dH\d.*\) is not finite"):
+            list(ask())
+    with pytest.raises(ValueError, match=r"the score of term \d+ \(.*L\dH\d.*\) is not finite"):
+        list(sc.entries(pairs, run, position=-1, key=0))
+    with pytest.raises(ValueError, match=r"the value of term \d+ \(.*L\dH\d.*\) is not finite.*float32"):
+        list(sc.score_values(pairs, run))
+    fine = large(np.float64)
+    assert all(np.isfinite(b.values).all() for b in sc.norms(terms, fine))
+
+
+def test_bad_input() -> None:
+    run = model_of()
+    arch = run.model.architecture
+    terms, pairs = sc.logits(arch), sc.scores(arch, "L2H1")
+    for ask, said in (
+        (lambda: sc.norms(terms, run, masked=True), "masked=True is about scores"),
+        (lambda: sc.norms(terms, run, size=0), "size must be a whole number, 1 or more, not 0"),
+        (lambda: sc.contributions(pairs, run, token=0), "not of scores:L2H1; see norms and entries"),
+        (lambda: sc.contributions(sc.stream(arch), run, token=0), "not of stream"),
+        (lambda: sc.contributions(terms, run, token=30), "token 30 does not exist: there are 30"),
+        (lambda: sc.contributions(terms, run, token=0, against=True), "token must be a whole number"),
+        (lambda: sc.contributions(terms, run, token=0, position=9), "position 9 does not exist"),
+        (lambda: sc.entries(terms, run, position=0, key=0), "see contributions"),
+        (lambda: sc.entries(pairs, run, position=0, key=9), "key 9 does not exist"),
+        (lambda: sc.score_values(terms, run), "not about logits"),
+        (lambda: sc.score_values(pairs, run, size=1.5), "size must be a whole number"),
+        (lambda: sc.norms(sc.logits(sc.attention_only((1,))), run), "expand model.architecture"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            ask()
