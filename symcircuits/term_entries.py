@@ -12,15 +12,18 @@ from symcircuits.expansion import Expansion
 from symcircuits.fans import Fan, Fans
 from symcircuits.model import Run
 from symcircuits.numbered import BLOCK, Numbers, in_blocks
+from symcircuits.paths import Path, path_branches
+from symcircuits.programs import Source
 from symcircuits.rings import Array
 from symcircuits.sizes import place
+from symcircuits.structured import Diagonal
 from symcircuits.term_blocks import whole
 from symcircuits.term_norms import Held, quiet, side_blocks
 
 __all__ = ["contributions", "entries"]
 
 _MOST = 1 << 14  # paths that are met with a beginning at a time
-_ENDING_BYTES = 2**27  # of endings of paths that are kept
+_ENDING_BYTES = 2**26  # of endings of paths that are kept
 
 
 def contributions(
@@ -68,11 +71,32 @@ class _Asked:
     def __init__(self, fans: Fans, position: int, chosen: list[int]) -> None:
         self.fans, self.position, self.chosen = fans, position, chosen
         self._endings: dict[tuple[int, int], Endings] = {}
-        self._bytes = 0
+        self._written: dict[tuple[int, ...], Array] = {}
+        self._bytes = self._written_bytes = 0
 
-    def of(self, value: Array) -> Array:
-        """The entry of ``[batch, n, width]``: ``[batch]``."""
-        return self._difference(value[:, self.position])
+    def direct(self, source: Source) -> Array:
+        """The entry of a source through no head, ``[batch]``: of one row and one column, nothing else is made."""
+        fans, i, scale = self.fans, self.position, np.ones(())
+        branches = path_branches(fans.paths.program, Path(source))
+        factors = [f for branch in branches for f in branch.right]
+        known = fans.matrices.known.get(source.name)
+        left = [f for branch in branches for f in branch.left]
+        factors = factors if known is not None else [*source.factors, *factors]
+        while known is None:
+            first = fans.matrices.factor(factors.pop(0))
+            if isinstance(first, Diagonal):
+                scale = scale * first.entries[..., i]
+            else:
+                known = first
+        for f in left:
+            scale = scale * fans.matrices.factor(f).entries[..., i]
+        row = np.asarray(known[..., i : i + 1, :])
+        if not factors:
+            found = self._difference(row)
+        else:
+            found = fans.matrices.chain(factors[:-1], row) @ self._difference(fans.matrices.factor(factors[-1]))
+        found = fans.matrices.scaled([*source.scales, *(s for b in branches for s in b.scales)], found[..., 0] * scale)
+        return np.broadcast_to(found, fans.batch).reshape(fans.rows_of_batch)
 
     def _difference(self, value: Array) -> Array:
         found = value[..., self.chosen[0]]
@@ -115,16 +139,27 @@ class _Asked:
         """The entry of all paths of a fan, ``[paths, batch]``, in order."""
         batch, heads, n, sources, d = fan.z.shape
         after = self.endings(fan.layer + 1, fan.left)
-        writes = self.fans.layer(fan.layer).writes
-        writes = writes if len(fan.heads) == len(writes) else writes[fan.heads]
         count = len(after.omega)
         # The axis of d_head first: then it is summed by adding long rows.
         z = fan.z.transpose(0, 4, 1, 3, 2).reshape(batch, d * heads * sources, n)
         found = (z @ after.alpha.swapaxes(-1, -2)).reshape(batch, d, heads, sources, count)
-        omega = (writes.swapaxes(0, 1).reshape(d * heads, -1) @ after.omega.T).reshape(d, heads, 1, count)
-        found *= omega
+        found *= self._read(fan, after).reshape(d, heads, 1, count)
         total = np.asarray(found.sum(1))  # [batch, heads, sources, endings]
         return total.transpose(1, 3, 2, 0).reshape(-1, batch)
+
+    def _read(self, fan: Fan, after: Endings) -> Array:
+        """What endings read of the values of a fan's heads, ``W_O^T omega``: the same for all beginnings."""
+        key = (fan.layer, fan.left, *fan.heads)
+        if key not in self._written:
+            writes = self.fans.layer(fan.layer).writes
+            writes = writes if len(fan.heads) == len(writes) else writes[fan.heads]
+            found = np.asarray(writes.swapaxes(0, 1).reshape(-1, writes.shape[-1]) @ after.omega.T)
+            if self._written_bytes > _ENDING_BYTES:
+                self._written.clear()
+                self._written_bytes = 0
+            self._written_bytes += found.nbytes
+            self._written[key] = found
+        return self._written[key]
 
 
 def _paths(asked: _Asked, expansion: Expansion) -> Iterator[Array]:
@@ -134,7 +169,7 @@ def _paths(asked: _Asked, expansion: Expansion) -> Iterator[Array]:
             kept, _ = fans.kept_direct(weights)
             sources = fans.paths.direct
             for k in range(len(sources)) if kept is None else kept:
-                yield asked.of(fans.direct(sources[k]))[None]
+                yield asked.direct(sources[k])[None]
             continue
         for fan in fans.fans(order, weights, max(1, _MOST // fans.rows_of_batch)):
             found = asked.met(fan)

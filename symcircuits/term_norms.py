@@ -25,6 +25,8 @@ __all__ = ["Held", "norms", "quiet", "side_blocks"]
 
 T = TypeVar("T")
 _KEY_BYTES = 2**26  # what is made of key paths is held up to this size, else made again for each query path
+_KEYS = 256  # key paths of which something is made at a time
+_MADE_BYTES = 2**24  # of what is made of them for masked norms
 _BLOCK_BYTES = 2**22  # of the products of a block of queries with all keys
 _TRIANGLES: WeakKeyDictionary[Run, Array] = WeakKeyDictionary()
 
@@ -122,15 +124,20 @@ def _of_pairs(values: Values, masked: bool) -> Iterator[Array]:
     if mask is not None and (mask != 0).all():
         mask = None
     n = np.shape(run.tokens)[-1]
-    make = _Grams() if mask is None else _MaskedGrams(mask)
-    keys = Held(values, make.key)
-    direct = mask is not None and 2 * n <= run.arrays[f"W_Q_{head}"].shape[0] + 1
-    if direct:
-        make = _Direct(mask)  # type: ignore[assignment]
-        keys = Held(values, make.key)
+    d = run.arrays[f"W_Q_{head}"].shape[0]
+    make: Any = _Grams()
+    size = _KEYS
+    if mask is not None:
+        numbers = _MADE_BYTES // (8 * max(1, int(np.prod(values._batch))))
+        if 2 * n > d + 1:  # n d (d + 1) multiplications a pair, not 2 n^2 d
+            make, size = _MaskedGrams(mask), min(_KEYS, max(1, 2 * numbers // (n * d * (d + 1))))
+        else:
+            make, size = _Direct(mask), max(1, int(np.sqrt(numbers)) // n)
+    keys = Held(values, make.key, size)
     for mark, run_of in groupby(side_blocks(values, 0, expansion._weights), key=lambda found: found[0]):
         wanted = expansion._key_weights(mark)
-        for queries in gathered((block for _, block in run_of), keys.most(wanted)):
+        most = keys.most(wanted) if mask is None else min(size, keys.most(wanted))
+        for queries in gathered((block for _, block in run_of), most):
             yield from _products(make, queries, keys, wanted)
 
 
@@ -166,7 +173,7 @@ def _products(make: Any, queries: Array, keys: Held, wanted: dict[Mark, int]) ->
 class Held:
     """What is made of the key paths, kept where it is small."""
 
-    def __init__(self, values: Values, make: Any, size: int = 256) -> None:
+    def __init__(self, values: Values, make: Any, size: int = _KEYS) -> None:
         self.values, self.make, self.size = values, make, size
         self._held: dict[frozenset[Mark], list[tuple[Array, Any]]] = {}
         self._bytes = 0
@@ -237,7 +244,10 @@ class _MaskedGrams(_Grams):
 
     @staticmethod
     def _outer(unit: Array, cross: float) -> Array:
-        return _packed(unit[..., :, None] * unit[..., None, :], cross)
+        rows, cols = np.triu_indices(unit.shape[-1])
+        found = unit[..., rows] * np.where(rows == cols, 1.0, cross)
+        found *= unit[..., cols]
+        return np.asarray(found)
 
     def query(self, block: Array) -> tuple[Array, Array]:
         unit, most = _unit(block)
