@@ -211,6 +211,9 @@ def _entries(values: Values, position: int, key: int) -> Iterator[Array]:
         most = keys.most(wanted)
         for at in range(0, len(queries), most):
             query = queries[at : at + most, :, position].swapaxes(0, 1)
-            parts = [(query @ k).transpose(1, 2, 0) for k, _ in keys.of(wanted)]
-            found = np.concatenate(parts, axis=1)
+            parts = ((query @ k).transpose(1, 2, 0) for k, _ in keys.of(wanted))
+            if most == 1:  # keys may be many: not put together
+                yield from (part[0] for part in parts)
+                continue
+            found = np.concatenate(list(parts), axis=1)
             yield found.reshape(-1, found.shape[-1])

@@ -71,10 +71,11 @@ def quiet(pieces: Iterator[T]) -> Iterator[T]:
 # ------------------------------------------------------------------------------------------ logits, stream
 def _of_one_side(values: Values) -> Iterator[Array]:
     run, matrices = values.run, values.matrices
-    small = compact(values, [], _TRIANGLES.get(run)) if values.expansion.target == "logits" else None
-    if small is not None:
-        _TRIANGLES[run] = small.triangle
-        matrices = _instead(matrices, small)
+    if values.expansion.target == "logits":
+        small = compact(values, [], _known(run))
+        if small is not None:
+            _TRIANGLES[run] = small.triangle
+            matrices = _instead(matrices, small)
     fans = Fans(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1])
     corners: dict[Head, Array] = {}
 
@@ -87,6 +88,19 @@ def _of_one_side(values: Values) -> Iterator[Array]:
 
     for _, block in fans.blocks(values.expansion._weights, corner):
         yield _lengths(block)
+
+
+def _known(run: Run) -> Array | None:
+    """The triangle of the unembedding, where it was made for this run or another with the same arrays."""
+    if run in _TRIANGLES:
+        return _TRIANGLES[run]
+    names = [name for name in ("W_U", "b_U") if name in run.arrays]
+    if any(run.arrays[name].flags.writeable for name in names):  # one that was written to is another
+        return None
+    for other, triangle in _TRIANGLES.items():
+        if all(name in other.arrays and run.arrays[name] is other.arrays[name] for name in names):
+            return triangle if len(triangle) == sum(n == "b_U" for n in names) + run.model.d_model else None
+    return None
 
 
 def _instead(matrices: Matrices, small: Compact) -> Matrices:

@@ -1,6 +1,7 @@
 """Norms, contributions, score entries and streamed scores of all terms, against `evaluate` term by term."""
 
 import dataclasses
+import itertools
 import tracemalloc
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import fans, term_entries, term_norms
+from symcircuits import compact, fans, term_entries, term_norms
 from symcircuits.expansion import Expansion, expand
 from symcircuits.model import Run, random_model
 from tests.strategies import cases, selections
@@ -190,6 +191,66 @@ def test_contributions_refuse_what_they_were_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(fans.Fans, "layer", turned)
     [found] = sc.contributions(terms, run, token=5)
     assert np.abs(found.values - wanted).max() > 1e-3 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("of", ["stream", "mlp", "added"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_readouts_and_sources_of_ones_own(of: str, dtype: Any) -> None:
+    """Directions are what tokens are; a source may stand before, between and after the heads."""
+    arch = sc.transformer((2, 2, 1), norm="RMS", mlps=[1], biases=["b_V", "b_U"])
+    model = random_model(arch, d_vocab=12, d_model=5, d_head=3, seed=4)
+    rng = np.random.default_rng(1)
+    part = sc.source("feature", rng.normal(size=(4, 5)), of=of, layer=1)
+    own = model.with_(part, sc.readout(rng.normal(size=(3, 5)), "probe", normed=False))
+    run = own.run([1, 2, 3, 1], dtype)
+    for target in ("readout:probe", "logits"):
+        terms = expand(own.architecture, target)
+        assert terms.from_source("feature").count
+        values = listed(terms, run)
+        [found], [sizes] = sc.contributions(terms, run, token=2, against=0, position=1), sc.norms(terms, run)
+        assert_alike(found.values, values[:, 1, 2] - values[:, 1, 0], run, largest_of(values))
+        assert_alike(sizes.values, np.linalg.norm(values, axis=(-1, -2)), run, largest_of(values))
+    pairs = sc.scores(own.architecture, "L2H0").from_source("feature")
+    [found] = sc.norms(pairs, run, masked=True)
+    wanted = np.linalg.norm(listed(pairs, run) * run.masks["L2"], axis=(-1, -2))
+    assert_alike(found.values, wanted, run, largest_of(wanted))
+
+
+def test_the_unembedding_is_decomposed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a run, and for other runs of the model; never for other weights."""
+    model = random_model(sc.attention_only((2, 2)), d_vocab=30, d_model=6, d_head=3, seed=2)
+    first, second = model.run([1, 2, 3]), model.run([4, 5])
+    list(sc.norms(sc.logits(model.architecture), first))
+    other = dataclasses.replace(model, weights={**model.weights, "W_U": 2 * model.weights["W_U"]}).run([1, 2, 3])
+    [wanted], [twice] = (sc.norms(sc.logits(model.architecture), run) for run in (first, other))
+    np.testing.assert_allclose(twice.values, 2 * wanted.values)
+    monkeypatch.setattr(compact, "_triangle", None)
+    for run in (first, second):
+        assert len(next(sc.norms(sc.logits(model.architecture), run)).values) == 9
+    with pytest.raises(TypeError, match="NoneType"):
+        list(sc.norms(sc.logits(model.architecture), model.run([1, 2, 3], np.float32)))
+
+
+def test_deep_models_are_read_from_the_start_in_little_memory() -> None:
+    """Terms nobody can list: the first of them come at once."""
+    run = random_model(sc.attention_only((12,) * 12), d_vocab=20, d_model=16, d_head=2).run([1, 2, 3, 4])
+    arch = run.model.architecture
+    pairs = sc.scores(arch, "L11H0")
+    for ask in (
+        lambda: sc.contributions(sc.logits(arch), run, token=1, size=5000),
+        lambda: sc.contributions(sc.logits(arch).through("L3H1").order(6), run, token=1, size=100),
+        lambda: sc.norms(sc.logits(arch), run, size=500),
+        lambda: sc.norms(pairs, run, size=500),
+        lambda: sc.norms(pairs, run, masked=True, size=500),
+        lambda: sc.entries(pairs, run, position=-1, key=0, size=500),
+        lambda: sc.score_values(pairs, run, size=500),
+    ):
+        tracemalloc.start()
+        first, second = itertools.islice(ask(), 2)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert second.start == len(first.values) > 0
+        assert most < 100e6
 
 
 # ------------------------------------------------------------------------------------------------- scores
