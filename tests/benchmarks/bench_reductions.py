@@ -207,7 +207,7 @@ def beside(rounds: int, what: str, run: Run, library: Any, limits: tuple[int, in
     memory = peak(ways["norms"])
     say(f"{what}: norms", seconds["full"], seconds["norms"], memory, f"full logits, {said} einsum (limit {limits[0]})")
     if library is np:
-        say("  the first of a run, with W_U = Q T", seconds["full"], first, memory, "the same")
+        say("  the first of a model, with W_U = Q T", seconds["full"], first, memory, "the same")
     memory = peak(ways["contributions"])
     note = f"einsum over all paths, {said} (limit {limits[1]})"
     say("  contributions to a difference", seconds["entry"], seconds["contributions"], memory, note)
