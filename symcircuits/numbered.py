@@ -8,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Expansion
+from symcircuits.model import Run
 from symcircuits.rings import Array
 
-__all__ = ["BLOCK", "Numbers", "in_blocks"]
+__all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks"]
 
 BLOCK = 1 << 16  # as in sc.blocks
 
@@ -21,6 +23,14 @@ class Numbers(NamedTuple):
 
     start: int
     values: Array
+
+
+def held_fixed(expansion: Expansion, run: Run) -> Values:
+    """The values of an expansion on a run; TypeError where patterns are not held fixed."""
+    values: object = evaluate(expansion, run)
+    if not isinstance(values, Values):
+        raise TypeError(f"this is about terms with patterns held fixed (see logits, scores, stream), not {expansion!r}")
+    return values
 
 
 def in_blocks(

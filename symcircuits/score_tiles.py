@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from symcircuits.evaluation import Values, evaluate
+from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.model import Run
-from symcircuits.numbered import Numbers
+from symcircuits.numbered import Numbers, held_fixed
 from symcircuits.rings import Array
 from symcircuits.term_blocks import whole
 from symcircuits.term_norms import Held, quiet, side_blocks
@@ -34,7 +34,7 @@ def score_values(expansion: Expansion, run: Run, *, size: int | None = None) -> 
     >>> bool(np.allclose(largest, [abs(v).max() for v in sc.evaluate(terms, run)]))
     True
     """
-    values = evaluate(expansion, run)
+    values = held_fixed(expansion, run)
     if not expansion.readout.bilinear:
         raise ValueError(f"score_values is about scores of a head, not about {expansion.target}")
     return quiet(_tiles(values, size if size is None else whole("size", size, 1)))

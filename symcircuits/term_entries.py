@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symcircuits.evaluation import Values, evaluate
+from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fans import Fan, Fans
 from symcircuits.model import Run
-from symcircuits.numbered import BLOCK, Numbers, in_blocks
+from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks
 from symcircuits.paths import Path, path_branches
 from symcircuits.programs import Source
 from symcircuits.rings import Array
@@ -46,7 +46,7 @@ def contributions(
     >>> bool(np.isclose(found.values.sum(), run.logits[-1, 0] - run.logits[-1, 1])), len(found.values)
     (True, 9)
     """
-    values, size = evaluate(expansion, run), whole("size", size, 1)
+    values, size = held_fixed(expansion, run), whole("size", size, 1)
     if expansion.readout.bilinear or expansion.target == "stream":
         raise ValueError(f"contributions are of logits or a readout, not of {expansion.target}; see norms and entries")
     fans = Fans(expansion.sides[0], values.matrices, values._batch, np.shape(run.tokens)[-1])
@@ -193,7 +193,7 @@ def entries(expansion: Expansion, run: Run, *, position: int, key: int, size: in
     >>> bool(np.isclose(found.values.sum(), run.scores["L1H0"][2, 0])), len(found.values)
     (True, 9)
     """
-    values, size = evaluate(expansion, run), whole("size", size, 1)
+    values, size = held_fixed(expansion, run), whole("size", size, 1)
     if not expansion.readout.bilinear:
         raise ValueError(f"entries are of scores, not of {expansion.target}; see contributions")
     n = np.shape(run.tokens)[-1]

@@ -12,11 +12,11 @@ import numpy as np
 
 from symcircuits.architecture import Head
 from symcircuits.compact import Compact, compact
-from symcircuits.evaluation import Values, evaluate
+from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fans import Fans
 from symcircuits.model import Run
-from symcircuits.numbered import BLOCK, Numbers, in_blocks
+from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks
 from symcircuits.rings import Array
 from symcircuits.term_blocks import whole
 from symcircuits.walk import Mark, Matrices
@@ -50,7 +50,7 @@ def norms(expansion: Expansion, run: Run, *, masked: bool = False, size: int = B
     >>> found.start, bool(np.allclose(found.values, listed))
     (0, True)
     """
-    values, size = evaluate(expansion, run), whole("size", size, 1)
+    values, size = held_fixed(expansion, run), whole("size", size, 1)
     if masked and not expansion.readout.bilinear:
         raise ValueError(f"masked=True is about scores; terms of {expansion.target} have no mask")
     batch = tuple(np.shape(run.tokens)[:-1])

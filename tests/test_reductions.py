@@ -328,6 +328,23 @@ def test_what_overflows_is_named() -> None:
     assert all(np.isfinite(b.values).all() for b in sc.norms(terms, fine))
 
 
+def test_only_terms_with_patterns_held_fixed() -> None:
+    arch = sc.transformer((1, 1), softmax=False)
+    run = random_model(arch, d_vocab=5, d_model=3, d_head=2).run([1, 2])
+    terms: Any = sc.unfrozen(sc.logits(arch))
+    for ask in (
+        lambda: sc.norms(terms, run),
+        lambda: sc.contributions(terms, run, token=0),
+        lambda: sc.entries(terms, run, position=0, key=0),
+        lambda: sc.score_values(terms, run),
+    ):
+        with pytest.raises(TypeError, match="about terms with patterns held fixed"):
+            ask()
+    wrong: Any = 3
+    with pytest.raises(TypeError, match=r"a run .* is needed there, not 3"):
+        sc.norms(sc.logits(arch), wrong)
+
+
 def test_bad_input() -> None:
     run = model_of()
     arch = run.model.architecture
