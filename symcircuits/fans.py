@@ -22,13 +22,14 @@ from symcircuits.walk import Mark, Matrices
 
 __all__ = ["Fan", "Fans", "LayerArrays"]
 
+_STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
 _START_BYTES = 2**26  # what first heads take up is kept up to this size
 
 
 class LayerArrays(NamedTuple):
     """All heads of a layer, narrower ones filled with zeros: patterns with what scales the stream, reads, writes."""
 
-    patterns: Array  # [batch, heads, n, n]
+    patterns: Array | None  # [batch, heads, n, n]; None where they are too large to copy
     reads: Array  # [heads, d_model, d_head]
     writes: Array  # [heads, d_head, d_model]
 
@@ -98,24 +99,49 @@ class Fans:
             heads = self.paths.layer_heads[i]
             writes = [self.matrices.factor(self._branches[h].right[-1]) for h in heads]
             d, count = writes[0].shape[1], len(heads)
+            shape = self.rows_of_batch, count, self.n, self.n
             found = LayerArrays(
-                np.empty((self.rows_of_batch, count, self.n, self.n), self.dtype),
+                np.empty(shape, self.dtype) if np.prod(shape) <= _STACKED else None,
                 np.zeros((count, d, self.d_head), self.dtype), np.zeros((count, self.d_head, d), self.dtype),
             )  # fmt: skip
             for k, (head, out) in enumerate(zip(heads, writes, strict=True)):
                 branch = self._branches[head]
-                pattern = self._pattern(head)
-                for f in branch.left[1:]:
-                    pattern = pattern @ self.matrices.factor(f)
-                found.patterns[:, k] = self.flat(pattern)
+                if found.patterns is not None:
+                    found.patterns[:, k] = self._pattern(head) * self._stream_scale(head)[:, None, :]
                 found.reads[k, :, : out.shape[0]] = np.asarray(self.matrices.chain(branch.right[:-1]))
                 found.writes[k, : out.shape[0]] = out
             self._layers[i] = found
         return self._layers[i]
 
-    def _pattern(self, head: Head) -> Any:
-        branch = self._branches[head]
-        return self.matrices.scaled(branch.scales, self.matrices.factor(branch.left[0]))
+    def _pattern(self, head: Head) -> Array:
+        return self.flat(self.matrices.factor(self._branches[head].left[0]))
+
+    def _stream_scale(self, head: Head) -> Array:
+        """What a head multiplies the rows of the stream by, ``[batch, n]``: its norm and its multipliers."""
+        branch, found = self._branches[head], np.ones((), self.dtype)
+        for f in branch.left[1:]:
+            found = found * self.matrices.factor(f).entries
+        found = self.matrices.scaled(branch.scales, found)
+        return np.broadcast_to(found, (*self.batch, self.n)).reshape(self.rows_of_batch, self.n)
+
+    def mixed(self, i: int, heads: list[int], inside: Array) -> Array:
+        """``A_f X_f`` for heads of a layer, X ``[batch, heads, n, ...]`` of the stream."""
+        patterns = self.layer(i).patterns
+        if patterns is not None:
+            return np.asarray((patterns if len(heads) == patterns.shape[1] else patterns[:, heads]) @ inside)
+        out = np.empty(inside.shape, self.dtype)
+        for at, k in enumerate(heads):
+            head = self.paths.layer_heads[i][k]
+            out[:, at] = self._pattern(head) @ (inside[:, at] * self._stream_scale(head)[..., None])
+        return out
+
+    def before(self, i: int, alpha: Array) -> Array:
+        """``alpha A_f`` for all heads of a layer: ``[batch, rows, n]`` to ``[batch, heads, rows, n]``."""
+        patterns = self.layer(i).patterns
+        if patterns is not None:
+            return np.asarray(alpha[:, None] @ patterns)
+        rows = [(alpha @ self._pattern(h)) * self._stream_scale(h)[:, None, :] for h in self.paths.layer_heads[i]]
+        return np.stack(rows, axis=1)
 
     def cols(self, head: Head) -> Array:
         """What is read of a head's values, ``[d_head, width]``."""
@@ -146,8 +172,8 @@ class Fans:
                 raise NotImplementedError(f"source {s.name} does not enter {head} at its pattern")
             rows.append(np.pad(self.flat(row), ((0, 0), (0, 0), (0, self.d_head - row.shape[-1]))))
         z = np.stack(rows, axis=2).astype(self.dtype, copy=False)
-        pattern = self.flat(self._pattern(head))
-        z = np.asarray(pattern @ z.reshape(*z.shape[:2], -1)).reshape(z.shape)
+        inside = np.asarray(self.matrices.scaled(branch.scales, z)).reshape(*z.shape[:2], -1)
+        z = np.asarray(self._pattern(head) @ inside).reshape(z.shape)
         if self._start_bytes + z.nbytes <= _START_BYTES:
             self._start_bytes += z.nbytes
             self._starts[head] = z
@@ -161,12 +187,11 @@ class Fans:
             at = next(j for j, found in enumerate(self.paths.layer_heads) if before in found)
             link = self.layer(at).writes[self.paths.layer_heads[at].index(before)] @ arrays.reads
             self._links[before, i] = link
-        patterns = arrays.patterns
         if len(heads) < len(link):
-            link, patterns = link[heads], patterns[:, heads]
+            link = link[heads]
         batch, n, sources, d = z.shape
         inside = (z.reshape(batch, 1, n * sources, d) @ link).reshape(batch, len(heads), n, sources * d)
-        return np.asarray(patterns @ inside).reshape(batch, len(heads), n, sources, d)
+        return self.mixed(i, heads, inside).reshape(batch, len(heads), n, sources, d)
 
     # ----------------------------------------------------------------------------------------------- paths
     def count(self, layer: int, left: int) -> int:

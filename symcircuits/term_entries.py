@@ -129,7 +129,7 @@ class _Asked:
         for i in fans.layers(layer):
             if fans.paths.layer_heads[i] and fans.count(i + 1, left - 1):
                 arrays, behind = fans.layer(i), self.endings(i + 1, left - 1)
-                alpha = behind.alpha[:, None] @ arrays.patterns
+                alpha = fans.before(i, behind.alpha)
                 alphas.append(alpha.reshape(len(alpha), -1, fans.n))
                 omega = behind.omega @ arrays.writes.swapaxes(-1, -2) @ arrays.reads.swapaxes(-1, -2)
                 omegas.append(omega.reshape(-1, omega.shape[-1]))
