@@ -20,8 +20,9 @@ import pytest
 
 import symcircuits as sc
 from symcircuits import progress
-from symcircuits.cli import _parser, main
+from symcircuits.cli import main
 from symcircuits.derivation import DerivationError
+from symcircuits.options import parser_of
 from symcircuits.progress import Progress
 from symcircuits.verification import Check, Report
 
@@ -615,7 +616,7 @@ def test_help_shows_examples_that_are_understood(cli: Cli) -> None:
         examples = re.findall(r"^  (symcircuits .*)$", ran.out.partition("examples:")[2], re.M)
         assert len(examples) >= 2
         for example in examples:
-            options = _parser().parse_args(shlex.split(example)[1:])
+            options = parser_of().parse_args(shlex.split(example)[1:])
             assert options.command == command
         assert ("--json" in ran.out) == (command != "demo")
     top = cli("--help")

@@ -113,6 +113,7 @@ LAYERS = (
     "commands",
     "term_command",
     "ranked_command",
+    "options",  # of the command line
     "cli",
     "__main__",
 )
