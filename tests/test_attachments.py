@@ -96,7 +96,8 @@ def test_a_readout_reads_the_stream_of_the_forward_pass(arch: Architecture) -> N
             heads = sum((run.results[str(h)] for h in arch.layer_heads(reading.layer)), np.zeros(()))
             read = run.streams[reading.layer]
             if not arch.parallel:
-                read = read + heads + run.model.weights.get(f"b_O_L{reading.layer}", 0.0)
+                r = run.model.multipliers.get(f"r[L{reading.layer}]", 1.0)
+                read = read + heads + r * run.model.weights.get(f"b_O_L{reading.layer}", 0.0)
             assert np.allclose(value, through(run, reading.norm, read) @ vectors.T)
 
 
