@@ -110,7 +110,7 @@ def rotation(model: Model, at: int, size: int) -> Any:
 ACTIVATE = {
     "relu": lambda x: max(x, 0.0),
     "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
-    "silu": lambda x: x / (1 + math.exp(-x)),
+    "silu": lambda x: x / (1 + math.exp(min(-x, 700.0))),  # beyond it is 0 to the last digit
 }
 
 
