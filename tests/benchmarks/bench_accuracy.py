@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="accuracy of sums of terms, beside the bound")
     parser.add_argument("--seeds", type=int, default=12, help="models of each size and scale (default 12)")
     seeds = parser.parse_args().seeds
-    print(f"{'heads':<14} {'d_model':>7} {'scale':>5}  {'dtype':<8} {'logits: median':>14} {'least':>6}", end="")
+    print(f"{'heads':<18} {'d_model':>7} {'scale':>5}  {'dtype':<8} {'logits: median':>14} {'least':>6}", end="")
     print(f" {'scores: median':>14} {'least':>6}")
     for size in SIZES:
         for scale in SCALES:
@@ -53,7 +53,7 @@ def main() -> None:
                     f" {np.median(r):14.1f} {min(r):6.1f}" if r else f" {'no error':>14} {'':>6}"
                     for r in found.values()
                 )
-                print(f"{','.join(map(str, size[0])):<14} {size[1]:>7} {scale:>5}  {dtype:<8}{cells}", flush=True)
+                print(f"{','.join(map(str, size[0])):<18} {size[1]:>7} {scale:>5}  {dtype:<8}{cells}", flush=True)
 
 
 if __name__ == "__main__":
