@@ -187,8 +187,11 @@ class Crew:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
+        # Processes of our own are killed below; what is sent to them then fails, and must not be cancelled before: the
+        # thread of the pool would fail in its turn, aloud.
+        killed = self._make and getattr(self._executor, "_processes", None)
         for sent in self._sent:  # what is left where something went wrong
-            if sent[2] is not None:
+            if sent[2] is not None and not killed:
                 sent[2].cancel()
         self._sent.clear()
         if self._make:
