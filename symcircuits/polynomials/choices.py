@@ -200,7 +200,7 @@ class Choices:
     def mlp(self, name: str) -> Trees:
         """The choices of what a bilinear MLP writes: ``mlp[L0]``."""
         if name not in self._mlps:
-            layer = int(name.partition("L")[2].rstrip("]"))
+            layer = _layer_of(name)
             more = int(f"b_out[L{layer}]" in self.architecture.biases)
             self._mlps[name] = self._trees(mlp_readout(self.architecture, layer), layer, more)
         return self._mlps[name]
@@ -255,6 +255,11 @@ def choices_of(architecture: Architecture) -> Choices:
     return Choices(architecture)
 
 
+def _layer_of(name: str) -> int:
+    """The layer of an MLP by the name of its source: ``mlp[L0]``."""
+    return int(name.partition("L")[2].rstrip("]"))
+
+
 def _pair(trees: Trees, index: int) -> Pair | None:
     first, second = trees.sides
     if index >= first.total * second.total:
@@ -292,7 +297,7 @@ class _Degrees:
     def source(self, source: Source) -> dict[int, int]:
         value = {1: 1}
         if source.kind == "mlp" and self.architecture.bilinear:
-            layer = int(source.name.partition("L")[2].rstrip("]"))
+            layer = _layer_of(source.name)
             value = dict(self._pairs(source.name, mlp_readout(self.architecture, layer)))
             if f"b_out[L{layer}]" in self.architecture.biases:
                 value[1] = value.get(1, 0) + 1
@@ -328,8 +333,7 @@ class _Highest:
 
     def source(self, source: Source) -> int:
         opens = source.kind == "mlp" and self.architecture.bilinear
-        layer = int(source.name.partition("L")[2].rstrip("]")) if opens else 0
-        value = self._pairs(source.name, mlp_readout(self.architecture, layer)) if opens else 1
+        value = self._pairs(source.name, mlp_readout(self.architecture, _layer_of(source.name))) if opens else 1
         return value + self._through(source.head)
 
     def branch(self, branch: Branch, value: int) -> int:
