@@ -60,7 +60,7 @@ _HOME = {
     "norms": "term_norms",
     "contributions": "term_entries",
     "entries": "term_entries",
-    "score_values": "score_tiles",
+    "term_values": "value_blocks",
 }
 __all__ = ["__version__", *_HOME]
 

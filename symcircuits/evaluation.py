@@ -8,8 +8,9 @@ what the model itself computed, with the bound that rounding allows.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, final, overload
 from weakref import WeakKeyDictionary
@@ -19,8 +20,9 @@ import numpy.typing as npt
 
 from symcircuits.expansion import Expansion, Term, composition_of
 from symcircuits.factors import RunFactors
+from symcircuits.fans import Fans, Room
 from symcircuits.model import Run
-from symcircuits.paths import Paths, path_branches
+from symcircuits.paths import Path, Paths, path_branches
 from symcircuits.polynomials import Unfrozen
 from symcircuits.polynomials.values import UnfrozenValues
 from symcircuits.programs import first_layer
@@ -46,6 +48,7 @@ Array = npt.NDArray[Any]
 _KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, else made again for each query path
 # Of each run the stream after so many layers of the program that starts at some layer, by mark.
 _STREAMS: WeakKeyDictionary[Run, tuple[int, int, dict[Mark, Any]]] = WeakKeyDictionary()
+_PIECE = 2**18  # numbers of a piece of neighbouring terms, if it is more than one
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
 
 
@@ -72,7 +75,8 @@ class Values:
         return f"<Values of {self.expansion!r} on {self.run!r}>"
 
     def __iter__(self) -> Iterator[Array]:
-        for _, values in self.blocks():
+        blocks = self.blocks() if self.expansion.readout.bilinear else self._pieces(0, self.expansion._weights)
+        for _, values in blocks:
             yield from values
 
     def blocks(self, instead: Mapping[str, Array] | None = None) -> Iterator[tuple[list[Term], Array]]:
@@ -81,15 +85,14 @@ class Values:
         ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.compact`).
         """
         term = self.expansion._term
-        first = self._tree(0, instead or {}).blocks(self.expansion._weights)
+        first = self._pieces(0, self.expansion._weights, instead or {})
         if not self.expansion.readout.bilinear:
             for paths, values in first:
                 yield [term(p) for p in paths], values
             return
-        keys = _Keys(self.expansion, self._tree(1), self._turned)
+        keys = _Keys(self)
         for queries, values in first:
-            for query, value in zip(queries, values, strict=True):
-                value = self._turned(value) * self.scale
+            for query, value in zip(queries, self._turned(values) * self.scale, strict=True):
                 for paths, key in keys.of(self.expansion.sides[0].mark(query)):
                     yield [term(query, p) for p in paths], value @ key.swapaxes(-1, -2)
 
@@ -106,11 +109,29 @@ class Values:
         found = sides[0] if len(sides) == 1 else self.met(*sides)
         return np.broadcast_to(found, self._batch + found.shape[-2:])
 
-    def _tree(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> HeadTree:
-        matrices = self.matrices
-        if instead:
-            matrices = Matrices(ChainMap({**instead}, matrices.matrices), matrices.ring, matrices.known)  # type: ignore[arg-type]
-        return HeadTree(self.expansion.sides[side], matrices, self._batch)
+    def fans(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> Fans:
+        """The paths of a side in head space; ``instead`` as in :meth:`blocks`."""
+        n = np.shape(self.run.tokens)[-1]
+        return Fans(self.expansion.sides[side], self._matrices(instead), self._batch, n)
+
+    def tree(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> HeadTree:
+        """The same, for chosen paths."""
+        return HeadTree(self.expansion.sides[side], self._matrices(instead), self._batch)
+
+    def _matrices(self, instead: Mapping[str, Array]) -> Matrices:
+        known = self.matrices
+        if not instead:
+            return known
+        return Matrices(ChainMap({**instead}, known.matrices), known.ring, known.known)  # type: ignore[arg-type]
+
+    def _pieces(
+        self, side: int, weights: Mapping[Mark, int], instead: Mapping[str, Array] = MappingProxyType({})
+    ) -> Iterator[tuple[list[Path], Array]]:
+        """Neighbouring paths of a side with weight, and their values ``[paths, ..., n_context, width]``."""
+        paths = self.expansion.sides[side].iterate(weights)
+        for piece in self.fans(side, instead).pieces(weights, room=Room(_PIECE)):
+            shape = len(piece.marks), *self._batch, *piece.values.shape[-2:]
+            yield list(islice(paths, shape[0])), piece.values.reshape(shape)
 
     def _turned(self, rows: Array) -> Array:
         return np.asarray(self.matrices.turned(self.expansion.readout.head, rows))
@@ -157,7 +178,7 @@ class Values:
         total = PairwiseSum()
         for _, value in self.classes():
             total.add(value)
-        return total.value if total.count else self._zero()
+        return total.value if total.count else np.zeros(self.shape, self.run.dtype)
 
     def by_order(self) -> dict[int, Array]:
         """The sum of the terms of each order."""
@@ -189,37 +210,38 @@ class Values:
             sums.setdefault(key(orders), PairwiseSum()).add(value)
         return {k: s.value for k, s in sums.items()}
 
-    def _zero(self) -> Array:
-        n = np.shape(self.run.tokens)[-1]
-        model = self.run.model
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
+        n, model = np.shape(self.run.tokens)[-1], self.run.model
         width = {"logits": model.d_vocab_out, "stream": model.d_model}.get(self.expansion.target, n)
         if self.expansion.target.startswith("readout:"):
             width = reference(self.expansion.target, self.run).shape[-1]
-        return np.zeros((*self._batch, n, width or 0), dtype=self.run.dtype)
+        return *self._batch, n, width or 0
 
 
 class _Keys:
     """The key vectors of all key paths that a query path of a given mark meets, in blocks."""
 
-    def __init__(self, expansion: Expansion, tree: HeadTree, turned: Callable[[Array], Array]) -> None:
-        self.expansion, self.tree, self.turned = expansion, tree, turned
-        self._held: dict[Mark, list[tuple[list[Any], Array]]] = {}
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self._held: dict[Mark, list[tuple[list[Path], Array]]] = {}
         self._bytes = 0
 
-    def of(self, query: Mark) -> Iterator[tuple[list[Any], Array]]:
+    def of(self, query: Mark) -> Iterator[tuple[list[Path], Array]]:
         """Blocks of key paths and their vectors ``[paths, ..., n_context, d_head]``."""
         if query in self._held:
             yield from self._held[query]
             return
-        held: list[tuple[list[Any], Array]] | None = []
-        for paths, given in self.tree.blocks(self.expansion._key_weights(query)):
-            values = self.turned(given)
-            self._bytes += values.nbytes
+        held: list[tuple[list[Path], Array]] | None = []
+        for paths, given in self.values._pieces(1, self.values.expansion._key_weights(query)):
+            keys = self.values._turned(given)
+            self._bytes += keys.nbytes
             if held is not None and self._bytes <= _KEY_BYTES:
-                held.append((paths, values))
+                held.append((paths, keys))
             else:
                 held = None
-            yield paths, values
+            yield paths, keys
         if held is not None:
             self._held[query] = held
 

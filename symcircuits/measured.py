@@ -263,14 +263,14 @@ def _sizes(source: _Near, block: TermBlock) -> Iterator[float]:
     values, asked = source.values, source.asked
     if len(block.heads) == 1:
         tokens, small = _chosen(asked), source.small
-        for value in values._tree(0, small.matrices if small else {}).of([p[0] for p in paths]):
+        for value in values.tree(0, small.matrices if small else {}).of([p[0] for p in paths]):
             same, entries = small.read(value) if small else (value, value[..., tokens])
             yield frobenius(same) if asked.by == "norm" else _entry(asked, entries)
         return
     keys = list(dict.fromkeys(p[1] for p in paths))
-    vectors = dict(zip(keys, map(values._turned, values._tree(1).of(keys)), strict=True))
+    vectors = dict(zip(keys, map(values._turned, values.tree(1).of(keys)), strict=True))
     queries = list(dict.fromkeys(p[0] for p in paths))
-    turned = dict(zip(queries, map(values._turned, values._tree(0).of(queries)), strict=True))
+    turned = dict(zip(queries, map(values._turned, values.tree(0).of(queries)), strict=True))
     for query, group in groupby(paths, key=lambda p: p[0]):
         yield from _scores(source, turned[query] * values.scale, [vectors[p[1]] for p in group])
 

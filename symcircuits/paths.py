@@ -52,7 +52,6 @@ class Paths:
         for layer in program:
             if layer.skip + sum(b.head is None for b in layer.branches) > 1:
                 raise ValueError("a layer may be passed in one way only: by the skip connection or by one readout")
-        self._tails = self._count_tails()
 
     def source_bits(self, source: Source) -> int:
         """The bits of a source, which are given by its name."""
@@ -117,7 +116,8 @@ class Paths:
         return found
 
     # ----------------------------------------------------------------------------------- counting suffixes
-    def _count_tails(self) -> list[dict[int, BitCounts]]:
+    @cached_property
+    def _tails(self) -> list[dict[int, BitCounts]]:
         """``tails[i][r]``: how many ways (by bits) there are to choose r heads in the layers from i on."""
         tails: list[dict[int, BitCounts]] = [{0: {0: 1}}]
         for heads, passable in zip(reversed(self.layer_heads), reversed(self.passable), strict=True):

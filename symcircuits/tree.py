@@ -1,14 +1,14 @@
-"""Values of paths by the head-space tree: streamed, in order, one small matrix product a path.
+"""Values of chosen paths by the head-space tree, one small matrix product a path (of all: :mod:`symcircuits.fans`).
 
 A path that ends in head h contributes ``Z W_O^T`` with ``Z: [n_context, d_head]``; one more head costs
-``Z (W_O^{f T} W_V^{h T})``, a ``d_head x d_head`` product, and a pattern. Paths come in the order of the
-expansion, so neighbours share their prefix: only the stack of the current prefix is held. All sources of a
-chain of heads are one axis of Z, ``[..., n_context, sources, d_head]`` (token first: every step is one product).
+``Z (W_O^{f T} W_V^{h T})``, a ``d_head x d_head`` product, and a pattern. Neighbours share what they begin with:
+only the stack of the current path is held. All sources of a chain of heads are one axis of Z,
+``[..., n_context, sources, d_head]`` (token first: every step is one product).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -19,10 +19,10 @@ import numpy.typing as npt
 from symcircuits.algebra import Factor
 from symcircuits.architecture import Head
 from symcircuits.paths import Path, Paths, path_branches
-from symcircuits.programs import Branch, Source
-from symcircuits.walk import Mark, Matrices
+from symcircuits.programs import Branch, Program, Source
+from symcircuits.walk import Matrices
 
-__all__ = ["HeadTree"]
+__all__ = ["HeadTree", "readout_of"]
 
 Array = npt.NDArray[Any]
 # Read-out matrices of single heads, W_U W_O^h, are kept up to this size in all; beyond it they are made as needed.
@@ -35,38 +35,32 @@ class _Node:
     z: Array  # [..., n, sources, d_head]
 
 
+def readout_of(program: Program) -> tuple[tuple[Factor, ...], tuple[Factor, ...], tuple[str, ...]]:
+    """What a program does after its last heads: factors to the right, factors to the left, multipliers."""
+    right: tuple[Factor, ...] = ()
+    left: tuple[Factor, ...] = ()
+    scales: tuple[str, ...] = ()
+    for layer in program:
+        unmarked = [b for b in layer.branches if b.head is None]
+        if right and not unmarked:
+            raise NotImplementedError("in head space readouts are taken at the end of a program only")
+        if unmarked:
+            right += unmarked[0].right
+            left = unmarked[0].left + left
+            scales += unmarked[0].scales
+    return right, left, scales
+
+
 class HeadTree:
-    """The values of the paths of one program on one run, in the order of :class:`~symcircuits.paths.Paths`."""
+    """The values of paths of one program on one run."""
 
     def __init__(self, paths: Paths, matrices: Matrices, batch: tuple[int, ...]) -> None:
         self.paths, self.matrices, self.batch = paths, matrices, batch
         self._branches = {b.head: b for layer in paths.program for b in layer.branches if b.head is not None}
-        self._readout: tuple[Factor, ...] = ()
-        self._rows: tuple[Factor, ...] = ()
-        self._scales: tuple[str, ...] = ()
-        for layer in paths.program:
-            unmarked = [b for b in layer.branches if b.head is None]
-            if self._readout and not unmarked:
-                raise NotImplementedError("the head-space tree takes readouts at the end of a program only")
-            if unmarked:
-                self._readout += unmarked[0].right
-                self._rows = unmarked[0].left + self._rows
-                self._scales += unmarked[0].scales
+        self._readout, self._rows, self._scales = readout_of(paths.program)
         self._links: dict[tuple[Head, Head], Array] = {}
         self._reads: dict[Head, Array] = {}
         self._read_bytes = 0
-
-    def blocks(self, weights: Mapping[Mark, int]) -> Iterator[tuple[list[Path], Array]]:
-        """Blocks of neighbouring paths with weight, and their values ``[paths, ..., n_context, width]``."""
-        stack: list[_Node] = []
-        for heads in self.paths.chains(weights):
-            sources = self.paths.sources_of(heads)
-            found = [Path(s, heads) for s in sources]
-            keep = [i for i, p in enumerate(found) if weights.get(self.paths.mark(p), 0)]
-            if not keep:
-                continue
-            values = self._direct(sources, keep) if not heads else self._through(stack, heads, sources, keep)
-            yield [found[i] for i in keep], values
 
     def of(self, paths: Iterable[Path]) -> Iterator[Array]:
         """The values of some paths, ``[..., n_context, width]``; in the order of the expansion they share the most."""

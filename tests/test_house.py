@@ -60,17 +60,17 @@ LAYERS = (
     "checking",
     "symbolic",
     "model",
-    "tree",
+    "tree",  # values of chosen paths in head space
+    "fans",  # those of all, the paths that differ in their last head together
     "rounding",
     "factors",
     "sums",
     "polynomials",  # nothing held fixed: models without softmax, bilinear MLPs
     "evaluation",
     "compact",
-    "fans",  # paths that differ in their last head, together
     "numbered",  # numbers of terms in blocks
     "term_norms",
-    "score_tiles",
+    "value_blocks",
     "closing",
     "by_head",
     "positions",

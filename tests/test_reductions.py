@@ -264,7 +264,6 @@ def test_deep_models_are_read_from_the_start_in_little_memory() -> None:
         lambda: sc.norms(pairs, run, size=500),
         lambda: sc.norms(pairs, run, masked=True, size=500),
         lambda: sc.entries(pairs, run, position=-1, key=0, size=500),
-        lambda: sc.score_values(pairs, run, size=500),
     ):
         tracemalloc.start()
         first, second = itertools.islice(ask(), 2)
@@ -277,44 +276,13 @@ def test_deep_models_are_read_from_the_start_in_little_memory() -> None:
 # ------------------------------------------------------------------------------------------------- scores
 @settings(max_examples=80)
 @given(runs(scores=True), st.integers(1, 40), st.data())
-def test_score_entries_and_streamed_scores(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
+def test_score_entries(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
     expansion, run = drawn
     values, n = listed(expansion, run), run.tokens.shape[-1]
     i, j = data.draw(st.integers(-n, n - 1)), data.draw(st.integers(-n, n - 1))
     blocks = sc.entries(expansion, run, position=i, key=j, size=size)
     found = put_together(expansion, blocks, tuple(run.tokens.shape[:-1]), size)
     assert_alike(found, values[..., i, j], run, largest_of(values))
-    start, streamed = 0, []
-    for numbers in sc.score_values(expansion, run, size=data.draw(st.none() | st.integers(1, 9))):
-        assert numbers.start == start
-        streamed.append(numbers.values.copy())
-        start += len(numbers.values)
-    whole = np.concatenate(streamed) if streamed else values[:0]
-    assert whole.dtype == run.dtype or not streamed
-    assert_alike(whole, values, run, largest_of(values))
-
-
-def test_streamed_scores_share_one_buffer_and_little_memory() -> None:
-    run = model_of((6, 6, 6, 1), d_head=4)
-    terms = sc.scores(run.model.architecture, "L3H0")
-    first, second, *_ = (b.values for b in sc.score_values(terms, run, size=200))
-    assert np.shares_memory(first, second)
-    tracemalloc.start()
-    count = sum(len(b.values) for b in sc.score_values(terms, run, size=200))
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert count == terms.count > 100_000
-    assert most < 16e6 < count * 9 * 9 * 8
-
-
-def test_streamed_scores_refuse_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of other positions give other numbers than `evaluate`."""
-    run = model_of()
-    terms = sc.scores(run.model.architecture, "L2H1")
-    wanted, right = listed(terms, run), term_norms.side_blocks
-    monkeypatch.setattr(term_norms, "side_blocks", lambda v, s, w: ((m, b[:, :, ::-1]) for m, b in right(v, s, w)))
-    found = np.concatenate([b.values.copy() for b in sc.score_values(terms, run)])
-    assert np.abs(found - wanted).max() > 1e-3 * np.abs(wanted).max()
 
 
 # ---------------------------------------------------------------------------------------------- bad input
@@ -343,8 +311,6 @@ def test_what_overflows_is_named() -> None:
             list(ask())
     with pytest.raises(ValueError, match=r"the score of term \d+ \(.*L\dH\d.*\) is not finite"):
         list(sc.entries(pairs, run, position=-1, key=0))
-    with pytest.raises(ValueError, match=r"the value of term \d+ \(.*L\dH\d.*\) is not finite.*float32"):
-        list(sc.score_values(pairs, run))
     fine = large(np.float64)
     assert all(np.isfinite(b.values).all() for b in sc.norms(terms, fine))
 
@@ -357,7 +323,6 @@ def test_only_terms_with_patterns_held_fixed() -> None:
         lambda: sc.norms(terms, run),
         lambda: sc.contributions(terms, run, token=0),
         lambda: sc.entries(terms, run, position=0, key=0),
-        lambda: sc.score_values(terms, run),
     ):
         with pytest.raises(TypeError, match="about terms with patterns held fixed"):
             ask()
@@ -380,8 +345,6 @@ def test_bad_input() -> None:
         (lambda: sc.contributions(terms, run, token=0, position=9), "position 9 does not exist"),
         (lambda: sc.entries(terms, run, position=0, key=0), "see contributions"),
         (lambda: sc.entries(pairs, run, position=0, key=9), "key 9 does not exist"),
-        (lambda: sc.score_values(terms, run), "not about logits"),
-        (lambda: sc.score_values(pairs, run, size=1.5), "size must be a whole number"),
         (lambda: sc.norms(sc.logits(sc.attention_only((1,))), run), "expand model.architecture"),
     ):
         with pytest.raises(ValueError, match=said):

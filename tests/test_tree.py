@@ -1,4 +1,4 @@
-"""The head-space tree: every path's value, in order, with prefixes shared and nothing else assumed."""
+"""Values of paths in head space, of all together and of chosen ones, with nothing but the program assumed."""
 
 from typing import Any
 
@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 import symcircuits as sc
 from symcircuits.algebra import Factor, scalar_argument
 from symcircuits.architecture import Head
+from symcircuits.factors import RunFactors
+from symcircuits.fans import Fans
 from symcircuits.model import matrices_of, random_model
 from symcircuits.paths import Paths, path_factors, path_scales
 from symcircuits.programs import Layer, Program, Source, readout
@@ -38,57 +40,79 @@ def product(factors: tuple[Factor, ...], matrices: dict[str, Any]) -> Any:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[Program, dict[str, Any], tuple[int, ...]]:
+def trees(draw: st.DrawFn) -> tuple[Program, dict[str, Any], Any, tuple[int, ...]]:
+    """A side's program, all matrices written out, a run's own, and batch axes."""
     arch, target = draw(cases(max_terms=150))
     sizes = {k: draw(st.integers(1, 4)) for k in ("d_vocab", "d_model", "d_head", "d_vocab_out")}
     model = random_model(arch, **sizes, seed=draw(st.integers(0, 50)))
     batch = draw(st.sampled_from([(), (2,)]))
     tokens = np.random.default_rng(0).integers(0, sizes["d_vocab"], (*batch, draw(st.integers(1, 4))))
     run = model.run(tokens)
-    return draw(st.sampled_from(readout(arch, target).sides)), matrices_of(run) | {"t": run.arrays["t"]}, batch
+    return (
+        draw(st.sampled_from(readout(arch, target).sides)),
+        matrices_of(run) | {"t": run.arrays["t"]},
+        RunFactors(run),
+        batch,
+    )
 
 
-@given(trees())
-def test_blocks_are_the_paths_in_order_with_their_values(tree: tuple[Program, dict[str, Any], tuple[int, ...]]) -> None:
-    program, matrices, batch = tree
-    paths = unmarked(program)
-    seen = []
-    for block, values in HeadTree(paths, Matrices(matrices, Floats()), batch).blocks(weights_of(paths)):
-        assert len(block) == len(values) > 0
-        assert len({p.heads for p in block}) == 1  # all sources of one chain of heads
-        for path, value in zip(block, values, strict=True):
-            wanted = product(path_factors(program, path), matrices)
-            for scalar in path_scales(program, path):
-                wanted = matrices[scalar_argument(scalar)] * wanted
-            assert value.shape == batch + wanted.shape[-2:]
-            np.testing.assert_allclose(value, np.broadcast_to(wanted, value.shape), rtol=1e-9, atol=1e-12)
-        seen += block
-    assert seen == list(paths.iterate(weights_of(paths)))
-    assert len(seen) == sum(paths.counts.values())
+def of_all(paths: Paths, weights: dict[Mark, int], matrices: Any, batch: tuple[int, ...], n: int) -> list[Any]:
+    """The values of the paths with weight: those that differ in their last head together."""
+    found = []
+    for piece in Fans(paths, matrices, batch, n).pieces(weights):
+        assert len(piece.marks) == len(piece.values) > 0
+        assert piece.finite
+        found += [v.reshape(*batch, *v.shape[-2:]) for v in piece.values]
+    return found
 
 
-def by_label(
-    paths: Paths, weights: dict[Mark, int], matrices: dict[str, Any], batch: tuple[int, ...]
-) -> dict[str, Any]:
-    blocks = HeadTree(paths, Matrices(matrices, Floats()), batch).blocks(weights)
-    return {path.label: value for block, values in blocks for path, value in zip(block, values, strict=True)}
+def of_chosen(paths: Paths, weights: dict[Mark, int], matrices: Any, batch: tuple[int, ...], _: int) -> list[Any]:
+    """The same, path by path."""
+    return list(HeadTree(paths, matrices, batch).of(paths.iterate(weights)))
 
 
-@given(trees(), st.data())
-def test_paths_without_weight_are_left_out(
-    tree: tuple[Program, dict[str, Any], tuple[int, ...]], data: st.DataObject
+WAYS: list[Any] = [of_all, of_chosen]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(tree=trees())
+def test_values_are_the_products_of_the_factors(
+    way: Any, tree: tuple[Program, dict[str, Any], Any, tuple[int, ...]]
 ) -> None:
-    program, matrices, batch = tree
+    program, matrices, factors, batch = tree
+    paths, n = unmarked(program), matrices["t"].shape[-2]
+    values = way(paths, weights_of(paths), Matrices(factors, Floats()), batch, n)
+    for path, value in zip(paths.iterate(weights_of(paths)), values, strict=True):
+        wanted = product(path_factors(program, path), matrices)
+        for scalar in path_scales(program, path):
+            wanted = matrices[scalar_argument(scalar)] * wanted
+        assert value.shape == batch + wanted.shape[-2:]
+        np.testing.assert_allclose(value, np.broadcast_to(wanted, value.shape), rtol=1e-9, atol=1e-12)
+    assert len(values) == sum(paths.counts.values())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(tree=trees(), data=st.data())
+def test_paths_without_weight_are_left_out(
+    way: Any, tree: tuple[Program, dict[str, Any], Any, tuple[int, ...]], data: st.DataObject
+) -> None:
+    program, matrices, factors, batch = tree
     heads = [b.head for layer in program for b in layer.branches if b.head]
     chosen = data.draw(st.sets(st.sampled_from(heads))) if heads else set()
     paths = Paths(
         program, dict.fromkeys(chosen, 1), {s.name: 2 * (s.kind == "embed") for layer in program for s in layer.sources}
     )
     weights = {mark: data.draw(st.integers(0, 1)) for mark in paths.counts}
-    everything = by_label(paths, weights_of(paths), matrices, batch)
-    kept = by_label(paths, weights, matrices, batch)
-    assert list(kept) == [p.label for p in paths.iterate(weights)]
-    for label, value in kept.items():
+    ring, n = Matrices(factors, Floats()), matrices["t"].shape[-2]
+    everything = dict(
+        zip(
+            [p.label for p in paths.iterate(weights_of(paths))],
+            way(paths, weights_of(paths), ring, batch, n),
+            strict=True,
+        )
+    )
+    kept = [p.label for p in paths.iterate(weights)]
+    for label, value in zip(kept, way(paths, weights, ring, batch, n), strict=True):
         np.testing.assert_allclose(value, everything[label], rtol=1e-12, atol=1e-14)
 
 
@@ -106,8 +130,7 @@ def test_neighbours_share_their_prefix() -> None:
     arch = sc.attention_only((2, 3, 2), "standard")
     matrices = Counted(matrices_of(random_model(arch).run([1, 2, 3])), Floats(), {})
     paths = unmarked(readout(arch, "logits").sides[0])
-    blocks = list(HeadTree(paths, matrices, ()).blocks(weights_of(paths)))
-    assert len(blocks) == 3 * 4 * 3
+    assert len(of_chosen(paths, weights_of(paths), matrices, (), 3)) == 2 * 3 * 4 * 3  # from tokens and positions
     order_one = 2 + 3 + 2
     order_two = 2 * 3 + 2 * 2 + 3 * 2 + (2 + 3)  # chains, and their first heads once for each run of neighbours
     order_three = 2 * 3 * 2 + 2 * 3 + 2
@@ -118,22 +141,23 @@ def test_a_pattern_acts_once_for_all_sources() -> None:
     arch = sc.attention_only((2,), "standard", ["b_V"])
     matrices = Counted(matrices_of(random_model(arch).run([1, 2])), Floats(), {})
     paths = unmarked(readout(arch, "logits").sides[0])
-    blocks = list(HeadTree(paths, matrices, ()).blocks(weights_of(paths)))
-    assert [len(b) for b, _ in blocks] == [2, 3, 3]
+    assert len(of_chosen(paths, weights_of(paths), matrices, (), 2)) == 2 + 3 + 3
     assert matrices.known["patterns"] == ["L0H0", "L0H1"]
 
 
 def test_a_readout_before_a_layer_of_heads_is_refused() -> None:
     program = readout(sc.attention_only((1, 1)), "logits").sides[0]
     early = (program[0], program[-1], program[1])
-    with pytest.raises(NotImplementedError, match="readouts at the end of a program only"):
-        HeadTree(unmarked(early), Matrices({}, Floats()), ())
+    for way in WAYS:
+        with pytest.raises(NotImplementedError, match="readouts are taken at the end of a program only"):
+            way(unmarked(early), {}, Matrices({}, Floats()), (), 1)
 
 
 def test_a_readout_in_the_middle_is_refused() -> None:
     program = readout(sc.attention_only((1,)), "logits").sides[0]
-    with pytest.raises(NotImplementedError):
-        HeadTree(unmarked((*program, program[1])), Matrices({}, Floats()), ())
+    for way in WAYS:
+        with pytest.raises(NotImplementedError):
+            way(unmarked((*program, program[1])), {}, Matrices({}, Floats()), (), 1)
 
 
 def test_a_source_that_enters_a_head_elsewhere_is_refused() -> None:
@@ -144,6 +168,7 @@ def test_a_source_that_enters_a_head_elsewhere_is_refused() -> None:
     bad = Source(b_v.name, b_v.core, (), b_v.right, Head(0, 0))  # its pattern is forgotten
     broken = (program[0], Layer(program[1].branches, (bad,)))
     run = random_model(arch).run([1, 2])
-    tree = HeadTree(unmarked(broken), Matrices(matrices_of(run), Floats()), ())
-    with pytest.raises(NotImplementedError, match=r"b_V\[L0H0\] does not enter L0H0 at its pattern"):
-        list(tree.blocks(weights_of(tree.paths)))
+    matrices = Matrices(matrices_of(run), Floats())
+    for way in WAYS:
+        with pytest.raises(NotImplementedError, match=r"b_V\[L0H0\] does not enter L0H0 at its pattern"):
+            way(unmarked(broken), weights_of(unmarked(broken)), matrices, (), 2)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Converted", "check_run", "dtype_of", "embedded"]
 
+_LITTLE = 2**16  # bytes that there always are
 _LEAST_KEPT = 2**30  # bytes of converted weights that are kept however little memory is free
 
 
@@ -37,15 +38,18 @@ class Converted(Mapping[str, Array]):
     def __init__(self, stored: Mapping[str, Array], dtype: np.dtype[Any]) -> None:
         self.stored, self.dtype = stored, dtype
         self._made: dict[str, Array] = {}
-        self._left = max(_LEAST_KEPT, (free_memory() or 0) // 4)
+        self._left: int | None = None  # bytes that may still be kept, once something is converted
 
     def __getitem__(self, name: str) -> Array:
         if name in self._made:
             return self._made[name]
         array = self.stored[name].astype(self.dtype, copy=False)
-        if array.dtype != self.stored[name].dtype and array.nbytes <= self._left:
-            self._made[name] = array
-            self._left -= array.nbytes
+        if array.dtype != self.stored[name].dtype:
+            if self._left is None:
+                self._left = max(_LEAST_KEPT, (free_memory() or 0) // 4)
+            if array.nbytes <= self._left:
+                self._made[name] = array
+                self._left -= array.nbytes
         return array
 
     def __iter__(self) -> Iterator[str]:
@@ -68,7 +72,8 @@ def embedded(w: Mapping[str, Array], tokens: npt.NDArray[np.int64]) -> Array:
 
 def check_run(model: Model, tokens: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
     """ValueError that says what a run takes, where that is more than the memory that is free."""
-    free, needed = free_memory(), _needed(model, tokens, dtype)
+    needed = _needed(model, tokens, dtype)
+    free = free_memory() if needed > _LITTLE else None  # what there is is read from a file
     if free is None or needed <= free:
         return
     less = _needed(model, tokens, np.dtype(np.float32))

@@ -98,13 +98,13 @@ def scores(rounds: int) -> None:
         return [scale * (parts[q] @ w_qk @ parts[k].T)[-1, 0] for q, k in pairs]
 
     def streamed() -> Any:
-        return sum(len(b.values) for b in sc.score_values(terms, run))
+        return sum(len(b.values) for b in sc.term_values(terms, run))
 
     def listed() -> int:
         return sum(1 for _ in itertools.islice(sc.evaluate(terms, run), SAMPLE))
 
     def norms_of_streamed(masked: Any = 1) -> Any:
-        found = [np.einsum("tij,tij->t", b.values * masked, b.values) for b in sc.score_values(terms, run)]
+        found = [np.einsum("tij,tij->t", b.values * masked, b.values) for b in sc.term_values(terms, run)]
         return np.sqrt(np.concatenate(found))
 
     ways = {
@@ -118,7 +118,7 @@ def scores(rounds: int) -> None:
     assert close(given["entries"][[q * len(parts) + k for q, k in pairs]], np.array(given["pair"]))
     share = terms.count / SAMPLE
     what = f"deep, {terms.count:,} score terms"
-    memory = peak(lambda: next(sc.score_values(terms, run)))
+    memory = peak(lambda: next(sc.term_values(terms, run)))
     say(f"{what}: streamed", seconds["pair"] * share, seconds["streamed"], memory, "each pair by itself (limit 12)")
     say("  beside `evaluate`", seconds["listed"] * share, seconds["streamed"], memory, "evaluate, listed")
     memory = peak(ways["norms"])

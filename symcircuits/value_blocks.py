@@ -1,0 +1,118 @@
+"""The values of all terms, in the order of the expansion, streamed through one buffer that stays in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symcircuits.evaluation import Values
+from symcircuits.expansion import Expansion
+from symcircuits.fans import Room, largest_number
+from symcircuits.model import Run
+from symcircuits.numbered import Numbers, held_fixed
+from symcircuits.rings import Array
+from symcircuits.term_blocks import whole
+from symcircuits.term_norms import Held, quiet, side_blocks
+
+__all__ = ["term_values"]
+
+_BLOCK_BYTES = 2**20  # of values at a time: small, so that they are read while they are in the cache
+
+
+def term_values(
+    expansion: Expansion, run: Run, *, size: int | None = None, out: Array | None = None
+) -> Iterator[Numbers]:
+    """The values of all terms, ``[terms, ..., n_context, width]``, in blocks that share one buffer.
+
+    Of logits and of the stream by the head-space tree: ``Z (W_U W_O^h)^T`` with ``Z [n_context, d_head]``, of heads
+    that follow the same path in one product each for virtual weights, patterns and readout; of scores (scaled, before
+    the mask; width ``n_context``) ``s Q_p K_r^T`` for a query path and many key paths at once.
+
+    **A block holds until the next is asked for**: copy what is kept. A block has up to ``size`` terms (None: about a
+    MiB, one term at least), and ends where the paths that belong together do. ``out``, an array of the run's dtype and
+    of ``[size, ..., n_context, width]``: where the values are written. Memory beyond the buffer is the tree's: what
+    paths have in head space, one stack of beginnings, and ``W_U W_O^h`` of the heads, up to 256 MiB.
+
+    Raises ValueError on what does not go together, on an ``out`` that does not fit, and, by name, on a term that is not
+    finite. Source: own derivation.
+
+    >>> import numpy as np
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> terms = sc.logits(run.model.architecture)
+    >>> total = np.zeros_like(run.logits)
+    >>> for block in sc.term_values(terms, run):
+    ...     total += block.values.sum(0)
+    >>> bool(np.allclose(total, run.logits))
+    True
+    """
+    values = held_fixed(expansion, run)
+    most = None if size is None else whole("size", size, 1)
+    given = None if out is None else _fitting(out, values, most)
+    pieces = _of_scores if expansion.readout.bilinear else _of_one_side
+    return quiet(pieces(values, most, given))
+
+
+def _fitting(out: Any, values: Values, size: int | None) -> Array:
+    """An array that the values of a term fit into, as it was given; ValueError where they do not."""
+    run, each = values.run, values.shape
+    said = f"[terms, {', '.join(map(str, each))}] of {run.dtype}"
+    if not isinstance(out, np.ndarray) or out.dtype != run.dtype or out.shape[1:] != each or not len(out):
+        what = f"{list(out.shape)} of {out.dtype}" if isinstance(out, np.ndarray) else repr(out)
+        raise ValueError(f"out is an array {said}, one term or more, not {what}")
+    if not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError("out is an array that can be written to and whose numbers follow each other (C order)")
+    if size is not None and size > len(out):
+        raise ValueError(f"out has room for {len(out)} terms, and size={size} asks for more")
+    return out if size is None else out[:size]
+
+
+def _room(values: Values, size: int | None, out: Array | None) -> Room:
+    numbers = max(1, size) * prod(values.shape) if size else _BLOCK_BYTES // values.run.dtype.itemsize
+    return Room(numbers, True, out)
+
+
+def _of_one_side(values: Values, size: int | None, out: Array | None) -> Iterator[Numbers]:
+    expansion, shape, start = values.expansion, values.shape, 0
+    for piece in values.fans(0).pieces(expansion._weights, room=_room(values, size, out)):
+        found = piece.values.reshape(len(piece.marks), *shape)
+        if not piece.finite:
+            _check(expansion, start, found)
+        yield Numbers(start, found)
+        start += len(found)
+
+
+def _of_scores(values: Values, size: int | None, out: Array | None) -> Iterator[Numbers]:
+    expansion, run, shape, start = values.expansion, values.run, values.shape, 0
+    room = _room(values, size, out)
+    keys = Held(values, _turned_round, room.most(prod(shape)))
+    for mark, queries in side_blocks(values, 0, expansion._weights):
+        wanted = expansion._key_weights(mark)
+        for query in queries:
+            safe = float(np.finfo(run.dtype).max) / max(1.0, 2 * query.shape[-1] * largest_number(query))
+            for key, largest in keys.of(wanted):
+                tile = room.take((*key.shape[:2], *shape[-2:]), run.dtype)
+                found = np.matmul(query, key, out=tile).reshape(len(key), *shape)
+                if not largest < safe:
+                    _check(expansion, start, found)
+                yield Numbers(start, found)
+                start += len(key)
+
+
+def _turned_round(keys: Array) -> tuple[Array, float]:
+    """Keys as columns, ``[paths, batch, d_head, n]``, one after the other in memory: so their products are fastest."""
+    return np.ascontiguousarray(keys.swapaxes(-1, -2)), largest_number(keys)
+
+
+def _check(expansion: Expansion, start: int, found: Array) -> None:
+    """ValueError, which names the term, where a number is not finite."""
+    good = np.isfinite(found).reshape(len(found), -1).all(1)
+    if not good.all():
+        number = start + int(np.argmin(good))
+        raise ValueError(
+            f"the value of term {number} ({expansion[number].label}) is not finite: numbers leave the range of "
+            f"{found.dtype} on the way; run in float64, or scale the weights"
+        )

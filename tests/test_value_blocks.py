@@ -1,0 +1,160 @@
+"""The values of all terms through one buffer, against each term computed by itself."""
+
+import itertools
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import symcircuits as sc
+from symcircuits import fans, term_norms, value_blocks
+from symcircuits.expansion import Expansion
+from symcircuits.model import Run, random_model
+from tests.test_reductions import assert_alike, large, largest_of, model_of, runs
+
+Array = npt.NDArray[Any]
+
+
+def by_itself(expansion: Expansion, run: Run) -> Array:
+    """Every term by its own factors, one after the other."""
+    values = sc.evaluate(expansion, run)
+    return np.array([values.value(term) for term in expansion], run.dtype).reshape(-1, *values.shape)
+
+
+def together(expansion: Expansion, run: Run, most: int | None = None, **options: Any) -> Array:
+    """The blocks put together: numbered one after the other, of at most so many terms."""
+    found: list[Array] = []
+    for block in sc.term_values(expansion, run, **options):
+        assert block.start == sum(map(len, found))
+        assert 0 < len(block.values) <= (most or len(block.values))
+        found.append(block.values.copy())
+    return np.concatenate(found) if found else np.zeros((0, *sc.evaluate(expansion, run).shape), run.dtype)
+
+
+@settings(max_examples=100)
+@given(runs(), st.none() | st.integers(1, 9), st.booleans())
+def test_the_values_are_those_of_the_terms(drawn: tuple[Expansion, Run], size: int | None, given_out: bool) -> None:
+    expansion, run = drawn
+    values = by_itself(expansion, run)
+    out = np.full((size or 3, *values.shape[1:]), np.nan, run.dtype) if given_out else None
+    found = together(expansion, run, size, size=size, out=out)
+    assert found.dtype == run.dtype
+    assert_alike(found, values, run, largest_of(values))
+    listed = np.array(list(sc.evaluate(expansion, run)), run.dtype).reshape(values.shape)
+    assert_alike(listed, values, run, largest_of(values))
+
+
+def test_any_buffer_and_anything_kept_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing kept, everything kept; one head at a time, all; one number at a time, all."""
+    for run in (model_of((3, 2, 2)), model_of((2, 3, 2), d_head=1)):
+        arch = run.model.architecture
+        for terms in (sc.logits(arch), sc.logits(arch).through("L1H0"), sc.scores(arch, "L2H1"), sc.stream(arch)):
+            wanted = by_itself(terms, run)
+            for reads, fan, block, keys in itertools.product((0, 2**28), (1, 2**25), (1, 3000, 2**20), (0, 2**26)):
+                monkeypatch.setattr(fans, "_READ_BYTES", reads)
+                monkeypatch.setattr(fans, "_FAN_BYTES", fan)
+                monkeypatch.setattr(value_blocks, "_BLOCK_BYTES", block)
+                monkeypatch.setattr(term_norms, "_KEY_BYTES", keys)
+                np.testing.assert_allclose(together(terms, run), wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("target", ["logits", "scores"])
+def test_blocks_share_one_buffer_and_little_memory(target: str) -> None:
+    run = model_of((6, 6, 6, 6), d_head=4, d_vocab=300)
+    arch = run.model.architecture
+    terms = sc.logits(arch) if target == "logits" else sc.scores(arch, "L3H0")
+    blocks = sc.term_values(terms, run, size=200 if target == "scores" else None)
+    held = [b.values for b in itertools.islice(blocks, 3, 5)]
+    assert np.shares_memory(*held)
+    tracemalloc.start()
+    count = sum(len(b.values) for b in sc.term_values(terms, run))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    each = 9 * 9 if target == "scores" else 9 * run.logits.shape[-1]  # type: ignore[union-attr]
+    assert count == terms.count
+    assert most < 16e6 < count * each * 8
+
+
+def test_values_are_written_where_it_is_asked() -> None:
+    run = model_of((2, 2))
+    terms = sc.logits(run.model.architecture)
+    out = np.empty((4, *run.logits.shape))  # type: ignore[union-attr]
+    for block in sc.term_values(terms, run, out=out):
+        assert np.shares_memory(block.values, out)
+        np.testing.assert_array_equal(block.values, out[: len(block.values)])
+        np.testing.assert_allclose(out[0], sc.evaluate(terms, run).value(terms[block.start]), atol=1e-12)
+    assert all(len(b.values) == 1 for b in sc.term_values(terms, run, size=1, out=out))
+
+
+def test_a_step_that_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions turned round, another head's readout, the patterns of another head: the comparison fails."""
+    run = model_of((3, 3, 3))
+    terms, step, layer = sc.logits(run.model.architecture), fans.Fans._step, fans._Reads.layer
+    right = together(terms, run)
+    wrong: dict[str, tuple[Any, str, Any]] = {
+        "turned": (fans.Fans, "_step", lambda s, b, z, i, h: step(s, b, z[:, ::-1], i, h)),
+        "another head": (fans.Fans, "_step", lambda s, b, z, i, h: step(s, b, z, i, h)[:, ::-1]),
+        "readout": (fans._Reads, "layer", lambda s, i: (layer(s, i)[0][::-1], layer(s, i)[1])),  # type: ignore[index]
+    }
+    for what, (where, name, other) in wrong.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, other)
+            assert np.abs(together(terms, run) - right).max() > 1e-3 * np.abs(right).max(), what
+
+
+# ---------------------------------------------------------------------------------------------- bad input
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_overflows_is_named() -> None:
+    run, arch = large(np.float32), sc.attention_only((2, 2, 1))
+    for terms in (sc.logits(arch), sc.stream(arch), sc.scores(arch, "L2H0"), sc.logits(arch).through("L1H1")):
+        with pytest.raises(ValueError, match=r"the value of term \d+ \(.*L\dH\d.*\) is not finite.*float32"):
+            list(sc.term_values(terms, run))
+    fine = large(np.float64)
+    assert all(np.isfinite(b.values).all() for b in sc.term_values(sc.logits(arch), fine))
+
+
+def test_what_is_said_to_be_finite_is() -> None:
+    """Sure where numbers are ordinary; not where what is read of them is large, or overflows."""
+    run = model_of((2, 2))
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    for size, sure in ((1.0, True), (1e150, True), (1e308, False)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            pieces = list(values.fans(0, {"W_U": run.arrays["W_U"] * size}).pieces(values.expansion._weights))
+        assert all(np.isfinite(p.values).all() for p in pieces if p.finite)
+        assert all(p.finite for p in pieces) == sure
+    assert not all(np.isfinite(p.values).all() for p in pieces)
+
+
+def test_bad_input() -> None:
+    run, arch = model_of((2, 2)), sc.attention_only((2, 2))
+    terms = sc.logits(run.model.architecture)
+    shape = run.logits.shape  # type: ignore[union-attr]
+    fixed = np.empty((3, *shape))
+    fixed.flags.writeable = False
+    for out, said in (
+        (np.empty((3, *shape), np.float32), r"out is an array \[terms, 9, 30\] of float64, one term or more, not"),
+        (np.empty((3, 8, 30)), r"not \[3, 8, 30\] of float64"),
+        (np.empty((0, *shape)), r"not \[0, 9, 30\] of float64"),
+        ([1.0], r"not \[1.0\]"),
+        (np.empty((3, *shape), order="F"), "whose numbers follow each other"),
+        (fixed, "can be written to"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            sc.term_values(terms, run, out=out)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="out has room for 3 terms, and size=4 asks for more"):
+        sc.term_values(terms, run, out=np.empty((3, *shape)), size=4)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match="size"):
+            sc.term_values(terms, run, size=size)
+    with pytest.raises(ValueError, match="size must be a whole number"):
+        sc.term_values(terms, run, size=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="but the run is of a model that is"):
+        sc.term_values(sc.logits(arch), run)
+    free = sc.transformer((1, 1), softmax=False)
+    other: Any = sc.unfrozen(sc.logits(free))
+    with pytest.raises(TypeError, match="about terms with patterns held fixed"):
+        sc.term_values(other, random_model(free, d_vocab=5, d_model=3, d_head=2).run([1, 2]))
