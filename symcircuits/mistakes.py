@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from symcircuits import algebra
-from symcircuits.algebra import SYMMETRIC, Factor, IllTyped, Symbol, Word, check_finished
+from symcircuits.algebra import SYMMETRIC, Factor, IllTyped, Symbol, Word
 from symcircuits.architecture import Architecture, Head, as_head, possible_biases
 from symcircuits.expansion import Term
+from symcircuits.finished import check_finished
 from symcircuits.lexing import Letter
 from symcircuits.matching import READERS, Letters, Matcher, Spelling, circuit_forms, sources_named, transpose
 from symcircuits.paths import Path

@@ -9,22 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases
 
-from symcircuits.algebra import (
-    Factor,
-    IllTyped,
-    Index,
-    Space,
-    Symbol,
-    Word,
-    check_finished,
-    fuse,
-    product,
-    score_sides,
-    transpose,
-    unfuse,
-)
+from symcircuits.algebra import Factor, IllTyped, Index, Space, Symbol, Word, fuse, product, transpose, unfuse
 from symcircuits.architecture import Architecture, Head, attention_only
 from symcircuits.expansion import Expansion, expand, logits, scores
+from symcircuits.finished import check_finished, score_sides
 from symcircuits.programs import readout
 
 

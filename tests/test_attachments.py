@@ -13,11 +13,12 @@ from hypothesis.strategies import DrawFn
 
 import symcircuits as sc
 from symcircuits import programs
-from symcircuits.algebra import IllTyped, Word, check_finished
+from symcircuits.algebra import IllTyped, Word
 from symcircuits.architecture import Architecture
 from symcircuits.attachments import Part, Reading, check_name
 from symcircuits.evaluation import closure, evaluate
 from symcircuits.expansion import Expansion
+from symcircuits.finished import check_finished
 from symcircuits.model import Arrays, Model, Run, frozen, matrices_of
 from symcircuits.rings import Floats
 from symcircuits.rounding import rounding_scale

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.algebra import IllTyped, Word, check_finished, transpose
+from symcircuits.algebra import IllTyped, Word, transpose
 from symcircuits.derivation import DerivationError
 from symcircuits.derivation.addend import Addend
 from symcircuits.derivation.checks import Claim, Draft, Laboratory
@@ -17,6 +17,7 @@ from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Trans
 from symcircuits.derivation.flatten import multiply_out, softmax_invisible
 from symcircuits.derivation.frames import Frame, make_frame
 from symcircuits.derivation.values import Instance
+from symcircuits.finished import check_finished
 from symcircuits.model.attending import alibi_slopes
 from symcircuits.render.latex import expr_latex
 

@@ -22,6 +22,7 @@ PACKAGE = ROOT / "symcircuits"
 # is one entry, and its modules may import each other.
 LAYERS = (
     "algebra",
+    "finished",  # rules 2 and 3: what a finished word is
     "spelling",
     "arrayfile",  # headers of .npy files, checked
     "notation",

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.algebra import IllTyped, Word, check_finished, multipliers_of, scalar_argument, scalar_order
+from symcircuits.algebra import IllTyped, Word, multipliers_of, scalar_argument, scalar_order
 from symcircuits.architecture import Architecture, possible_multipliers, scalar_names, transformer
 from symcircuits.closing import layer_closures
 from symcircuits.evaluation import closure
+from symcircuits.finished import check_finished
 from symcircuits.model import Model, Run, Settings, random_model
 from symcircuits.positions import by_position
 from symcircuits.verification.rows import check_algebra, check_polynomial, check_types

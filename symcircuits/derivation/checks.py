@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from symcircuits.algebra import IllTyped, Word, check_finished
+from symcircuits.algebra import IllTyped, Word
 from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, is_recursion, parts_of
 from symcircuits.derivation.flatten import (
     Tally,
@@ -32,6 +32,7 @@ from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.indices import by_indices, rule_size
 from symcircuits.derivation.values import Instance
 from symcircuits.expansion import expand
+from symcircuits.finished import check_finished
 
 __all__ = ["KINDS", "Check", "Claim", "DerivationError", "Draft", "Laboratory", "Step"]
 

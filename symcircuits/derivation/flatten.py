@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from symcircuits.algebra import Factor, Word, is_score, score_sides, transpose
+from symcircuits.algebra import Factor, Word, transpose
 from symcircuits.derivation.expressions import (
     Apply,
     CountOf,
@@ -26,6 +26,7 @@ from symcircuits.derivation.expressions import (
     times,
     wrap,
 )
+from symcircuits.finished import is_score, score_sides
 
 __all__ = [
     "Flat", "composition_of_word", "count_polynomial", "counted", "multiply_out", "multiply_out_operator",

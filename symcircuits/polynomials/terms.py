@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from symcircuits.algebra import Factor, IllTyped, Symbol, Word, check_finished, score_sides, transpose
+from symcircuits.algebra import Factor, IllTyped, Symbol, Word, transpose
 from symcircuits.architecture import Architecture
+from symcircuits.finished import check_finished, score_sides
 from symcircuits.notation import ROW, Notation
 from symcircuits.paths import path_factors, path_scales
 from symcircuits.polynomials.choices import Pair, Tree, choices_of
@@ -147,7 +148,7 @@ def _plain_row(word: Word) -> Any:
 def check_unfrozen(word: Word, architecture: Architecture, inside: bool = False) -> Word:
     """Return the word if it is a finished term, all the way down, else raise :class:`IllTyped`.
 
-    The rules of :func:`~symcircuits.algebra.check_finished` hold for the word, and for every word in it; besides, what
+    The rules of :func:`~symcircuits.finished.check_finished` hold for the word, and for every word in it; besides, what
     stands for a pattern is the mask of its layer times a score of its own head, and what stands for the inside of an
     MLP is what its ``W_in`` and its ``W_gate`` read. ``inside``: the word is one of the latter.
     """

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.algebra import Factor, Word, is_score, score_sides
+from symcircuits.algebra import Factor, Word
 from symcircuits.expansion import Expansion, Term
+from symcircuits.finished import is_score, score_sides
 from symcircuits.verification.report import Check
 from symcircuits.verification.rows import MAX_TERMS, NOTHING, named
 from symcircuits.walk import Counts, walk

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symcircuits.algebra import IllTyped, check_finished
+from symcircuits.algebra import IllTyped
 from symcircuits.closing import layer_closures, parts_named, worst_closure
 from symcircuits.evaluation import compare, evaluate, too_large
 from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
 from symcircuits.expansion import Expansion, Term
 from symcircuits.export import lambdify_words
+from symcircuits.finished import check_finished
 from symcircuits.model import Run, frozen
 from symcircuits.notation import amount
 from symcircuits.programs import Readout
