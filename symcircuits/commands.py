@@ -282,7 +282,7 @@ def explain(options: argparse.Namespace) -> int:
     from symcircuits.attaching import read_options
     from symcircuits.explanation import MAX_TERMS, explain
     from symcircuits.files import check_writable
-    from symcircuits.many import averaged, encoded, named, refuse_with_prompts
+    from symcircuits.many import averaged, crew, encoded, named, refuse_with_prompts
     from symcircuits.progress import Progress
 
     refuse_with_prompts(options)
@@ -307,13 +307,13 @@ def explain(options: argparse.Namespace) -> int:
     queries = None if options.queries is None else _numbers(options.queries, "--queries")
     if options.head is not None:
         model.architecture.head(options.head)  # refused before the work rather than after it
-    with Progress() as progress:
+    with crew(options) as workers, Progress() as progress:
         found = explain(
-            model, tokens, position=options.position, token=token, against=against,
-            row=options.row, top=options.top, sort=options.sort, queries=queries, dtype=options.dtype,
+            model if workers is None else options.model, tokens, position=options.position, token=token,
+            against=against, row=options.row, top=options.top, sort=options.sort, queries=queries, dtype=options.dtype,
             labels=labels, progress=progress.step,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
-            readout=own, sources=sources,
+            readout=own, sources=sources, workers=workers,
         )  # fmt: skip
         page = None if options.html is None else found.html(options.head, progress.step)
     if page is not None:

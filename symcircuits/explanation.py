@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,22 @@ from typing import Any
 import numpy as np
 
 from symcircuits.algebra import scalar_order
+from symcircuits.all_scores import all_head_scores
 from symcircuits.architecture import SOURCE_BIASES, Architecture
 from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, closure, evaluate
 from symcircuits.expansion import Expansion, expand
 from symcircuits.files import write_text
 from symcircuits.labels import Labels
-from symcircuits.margins import HeadScores, head_scores, margin, margin_shares, share_columns
+from symcircuits.loaders import load
+from symcircuits.margins import HeadScores, margin, margin_shares, share_columns
 from symcircuits.model import Attachment, Model, Run
+from symcircuits.model_file import RunFile
 from symcircuits.notation import ROW, Notation, as_notation
 from symcircuits.score_parts import largest_score_terms, lowest_orders, score_term_columns
 from symcircuits.sizes import SizedTerm, Target, columns, largest, place, read_target, remainder, totals
 from symcircuits.tokenizing import any_labels
+from symcircuits.workers import Crew, pinned
 
 __all__ = ["Explanation", "HeadScores", "SizedTerm", "Target", "assumptions", "explain", "margin", "margin_shares"]
 
@@ -117,7 +122,7 @@ class Explanation:
 
 
 def explain(
-    model: Model,
+    model: Model | str | os.PathLike[str],
     tokens: Any,
     *,
     position: int = -1,
@@ -135,6 +140,7 @@ def explain(
     progress: Told = None,
     readout: str | Attachment | None = None,
     sources: Sequence[Attachment] = (),
+    workers: Any = None,
 ) -> Explanation:
     """Run a model on tokens and take its logits (the stream, without unembedding) and scores apart.
 
@@ -147,17 +153,22 @@ def explain(
     one: they are in the remainder, whose sum is exact. ``notation`` and ``symbols``: how terms are printed (see
     :class:`~symcircuits.notation.Notation`). ``readout``: what is taken apart in place of the logits, a
     :func:`~symcircuits.readout` or the name of one that the model has; ``token`` and ``against`` then number its
-    directions. ``sources``: parts set apart (:func:`~symcircuits.source`). Raises ValueError on bad tokens or choices.
+    directions. ``sources``: parts set apart (:func:`~symcircuits.source`).
+
+    ``workers``: a number of threads, an executor or a function that makes one (as for
+    :func:`~symcircuits.explain_many`), which take the scores apart, some heads each; the result is the same, bit for
+    bit, for any number of them. In other processes they read the model for themselves: ``model`` is then the path of
+    its folder, and nothing of one's own is attached. Raises ValueError on bad tokens or choices.
 
     >>> import symcircuits as sc
     >>> found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3], top=3)
     >>> found.ok, len(found.terms), found.remainder["count"]
     (True, 3, 6)
     """
-    if not isinstance(model, Model):
+    if not isinstance(model, (Model, str, os.PathLike)):
         raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
-    chosen_notation = as_notation(notation, symbols)
-    model, own = _with_own(model, readout, sources)
+    chosen_notation, path = as_notation(notation, symbols), None if isinstance(model, Model) else model
+    model, own = _with_own(model if isinstance(model, Model) else load(model), readout, sources)
     run, architecture = model.run(tokens, dtype), model.architecture
     _check_sort(sort, architecture.unembed or bool(own), against is not None)
     for name, number in (("top", top), ("max_terms", max_terms)):
@@ -170,13 +181,10 @@ def explain(
     expansion = expand(architecture, what).written(chosen_notation)
     values = evaluate(expansion, run)
     looked = lowest_orders(expansion, max_terms)
-    shown = largest(evaluate(looked, run), target, top, sort, progress)
-    heads = architecture.all_heads
-    scores = {}
-    for i, head in enumerate(heads):
-        scores[str(head)] = head_scores(run, expand(architecture, f"scores:{head}"), chosen)
-        if progress:
-            progress("scores", i + 1, len(heads))
+    with Crew(workers) as crew, nullcontext() if crew.alone else pinned():
+        sent = None if crew.here else _sent(path, run, dtype)
+        shown = largest(evaluate(looked, run), target, top, sort, progress)
+        scores = all_head_scores(run, sent, chosen, crew, progress)
     return Explanation(
         model, run, expansion, target, assumptions(model, run), closure(expansion, run), scores,
         totals(values, target), shown, sort, looked.count, remainder(values, shown, target), layer_closures(run),
@@ -185,6 +193,18 @@ def explain(
 
 
 # --------------------------------------------------------------------------------------------- what is asked
+def _sent(path: str | os.PathLike[str] | None, run: Run, dtype: Any) -> RunFile:
+    """What workers in other processes are sent in place of the run."""
+    if path is None:
+        raise ValueError("workers in other processes read a model from its file: give the path of its folder")
+    if run.model.architecture.attachments:
+        raise ValueError(
+            "workers in other processes read a model from its file, and what is attached to it is not in that: leave "
+            "workers away, or give a number of threads"
+        )
+    return RunFile.of(path, run, dtype)
+
+
 def _with_own(model: Model, readout: str | Attachment | None, sources: Sequence[Attachment]) -> tuple[Model, str]:
     """The model with what is given, and the name of the readout that is taken apart (empty: none)."""
     if isinstance(sources, Attachment):

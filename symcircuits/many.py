@@ -53,8 +53,6 @@ def refuse_with_prompts(options: argparse.Namespace) -> None:
     if options.prompts is None:
         if options.skip_bad:
             raise ValueError("--skip-bad is about the lines of --prompts FILE")
-        if options.workers is not None or options.scheduler is not None:
-            raise ValueError("--workers and --scheduler split prompts; they go with --prompts FILE")
         return
     for option, name in _ONE.items():
         if getattr(options, name):

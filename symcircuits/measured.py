@@ -20,7 +20,7 @@ from symcircuits.expansion import Expansion, Term
 from symcircuits.loaders import load
 from symcircuits.margins import frobenius
 from symcircuits.model import Model, Run
-from symcircuits.model_file import ModelFile
+from symcircuits.model_file import RunFile
 from symcircuits.notation import amount
 from symcircuits.term_blocks import COMPOSITIONS, TermBlock, blocks, whole
 from symcircuits.workers import Crew, pairwise, pin, pinned
@@ -103,9 +103,7 @@ class TermSizes:
 class _Far:
     """From what a worker in another process makes values; it keeps what it made."""
 
-    model: ModelFile
-    tokens: tuple[Any, ...]
-    dtype: str | None
+    run: RunFile
     expansion: Expansion
     asked: Asked
 
@@ -175,16 +173,11 @@ def term_sizes(
         asked = ask(expansion, run, by, row, position, token, against, key)
         source: _Near | _Far = _Near.of(values, asked)
         if not crew.here:
-            known, kind = ModelFile.at(model), None if dtype is None else np.dtype(dtype).name  # type: ignore[arg-type]
-            source = _Far(known, _plain(run.tokens.tolist()), kind, expansion, asked)
+            source = _Far(RunFile.of(model, run, dtype), expansion, asked)  # type: ignore[arg-type]
         parts = crew.results(_measured, _tasks(source, start, start + total, _width(run, expansion), top))
         whole_part = pairwise(_told(parts, progress, total), partial(_joined, top))
     found = whole_part or _Part((), {})
     return TermSizes(expansion, asked, start, start + total, found.top, found.sums)
-
-
-def _plain(tokens: Any) -> Any:
-    return tuple(map(_plain, tokens)) if isinstance(tokens, list) else tokens
 
 
 def _width(run: Run, expansion: Expansion) -> int:
@@ -221,8 +214,7 @@ def _joined(top: int, a: _Part, b: _Part) -> _Part:
 # ------------------------------------------------------------------------------------------------ by a worker
 @lru_cache(maxsize=2)
 def _near(far: _Far) -> _Near:
-    run = far.model.model().run(far.tokens, far.dtype)
-    return _Near.of(evaluate(far.expansion, run), far.asked)
+    return _Near.of(evaluate(far.expansion, far.run.run()), far.asked)
 
 
 def _measured(task: _Task) -> _Part:

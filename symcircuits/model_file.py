@@ -1,4 +1,4 @@
-"""A model by the path and the digest of its files: what is sent to workers in place of its arrays."""
+"""A model, or its run on tokens, by the path and digest of its files: what workers are sent in place of arrays."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from typing import Any
+
+import numpy as np
 
 from symcircuits.loaders import load
-from symcircuits.model import Model
+from symcircuits.model import Model, Run
 
-__all__ = ["ModelFile", "code"]
+__all__ = ["ModelFile", "RunFile", "code"]
 
 _READ = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".index.json")
 _LOCK = Lock()
@@ -48,6 +51,34 @@ class ModelFile:
             raise OSError("a worker has another version of symcircuits than who sent the work; install the same")
         with _LOCK:
             return _read(self.path, self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A model on tokens, by the model's path and digest; it is run once in each process."""
+
+    model: ModelFile
+    tokens: tuple[Any, ...]
+    dtype: str | None
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], run: Run, dtype: Any) -> RunFile:
+        """What is sent in place of a run of the model that lies there."""
+        kind = None if dtype is None else np.dtype(dtype).name
+        return cls(ModelFile.at(path), _tuples(run.tokens.tolist()), kind)
+
+    def run(self) -> Run:
+        """The run; errors as of :meth:`ModelFile.model`."""
+        return _run(self)
+
+
+@lru_cache(maxsize=2)
+def _run(file: RunFile) -> Run:
+    return file.model.model().run(file.tokens, file.dtype)
+
+
+def _tuples(tokens: Any) -> Any:
+    return tuple(map(_tuples, tokens)) if isinstance(tokens, list) else tokens
 
 
 @lru_cache(maxsize=1)

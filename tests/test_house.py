@@ -93,7 +93,8 @@ LAYERS = (
     "verification",
     "derivation",
     "loaders",
-    "model_file",  # a model by path and digest
+    "model_file",  # a model, or its run on tokens, by path and digest
+    "all_scores",  # of every head, by any workers
     "measured",  # the size of every term
     "recorded",
     "tokenizing",

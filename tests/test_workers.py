@@ -314,9 +314,29 @@ def test_the_command_takes_workers(lines: Path, cli: Cli) -> None:
         ran = cli(*words, *bad)
         assert (ran.code, ran.out) == (2, "")
         assert what in ran.err
-    ran = cli("explain", str(MODEL), "--tokens", "1,2", "--workers", "2")
-    assert ran.code == 2
-    assert "they go with --prompts FILE" in ran.err
+
+
+def test_heads_are_split_too(cli: Cli) -> None:
+    """The scores of every head, by any workers: the same bits."""
+    alone = sc.explain(sc.load(MODEL), [1, 2, 3], queries=[2], workers=1).json()
+    assert sc.explain(sc.load(MODEL), [1, 2, 3], queries=[2], workers=3).json() == alone
+    assert sc.explain(MODEL, [1, 2, 3], queries=[2], workers=processes(2)).json() == alone
+    told: list[tuple[str, int, int]] = []
+    sc.explain(MODEL, [1, 2, 3], workers=2, progress=lambda *what: told.append(what))
+    heads = len(sc.load(MODEL).architecture.all_heads)
+    assert [t for t in told if t[0] == "scores"] == [("scores", i + 1, heads) for i in range(heads)]
+    words = ("explain", str(MODEL), "--tokens", "1,2,3", "--queries", "2", "--json")
+    serial, split = cli(*words), cli(*words, "--workers", "2")
+    assert (split.code, split.out) == (0, serial.out)
+
+
+def test_workers_elsewhere_are_sent_no_arrays() -> None:
+    with pytest.raises(ValueError, match="give the path of its folder"):
+        sc.explain(sc.load(MODEL), [1, 2], workers=processes(1))
+    probe = sc.readout(np.ones(sc.load(MODEL).d_model), "probe")
+    assert sc.explain(MODEL, [1, 2], readout=probe, workers=2).ok
+    with pytest.raises(ValueError, match="what is attached to it is not in that"):
+        sc.explain(MODEL, [1, 2], readout=probe, workers=processes(1))
 
 
 def _children(pid: int) -> list[int]:
@@ -423,6 +443,10 @@ def test_the_command_takes_a_scheduler(cluster: str, lines: Path, alone: dict[st
     ran = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert {**json.loads(ran.stdout), "source": "", "model": 0} == {**alone, "source": "", "model": 0}
+    command = _command("explain", MODEL, "--tokens", "1,2,3", "--json", "--scheduler", cluster)
+    ran = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == sc.explain(MODEL, [1, 2, 3], workers=1).json()
 
 
 def test_the_export_command_takes_a_scheduler(cluster: str, tmp_path: Path, cli: Cli) -> None:
