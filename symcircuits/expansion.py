@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
-from typing import Any, overload
+from itertools import pairwise
+from typing import Any, final
 
 from symcircuits.architecture import Architecture, Head
 from symcircuits.notation import ROW, Notation, amount
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Readout, Source, readout
+from symcircuits.sequence import TermSequence
 from symcircuits.terms import Term, composition_of, readout_notation
 from symcircuits.walk import Joints, Mark
 
 __all__ = ["Expansion", "Term", "composition_of", "expand", "logits", "scores", "stream"]
 
 SIDES = ("query", "key")
-MAX_LISTED = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Clause:
         return self.side in ("either", SIDES[side])
 
 
-class Expansion:
+@final
+class Expansion(TermSequence[Term]):
     """All terms of a readout, lazily: exactly counted, indexed by arithmetic, iterated in O(1) memory.
 
     Order of terms, stable across versions: by order, then heads as (layer, index), then source; for scores
@@ -62,16 +63,6 @@ class Expansion:
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"printers": {}}  # made again where it is unpacked
-
-    @property
-    def architecture(self) -> Architecture:
-        """The architecture that is expanded."""
-        return self.readout.architecture
-
-    @property
-    def target(self) -> str:
-        """``logits``, ``stream``, ``scores:L1H0`` or ``readout:probe``."""
-        return self.readout.target
 
     # ------------------------------------------------------------------------------------- sides and marks
     @cached_property
@@ -129,43 +120,6 @@ class Expansion:
             weights[marks[0]] = weights.get(marks[0], 0) + (counts[marks[1]] if len(marks) == 2 else 1)
         return weights
 
-    # --------------------------------------------------------------------------------------------- counting
-    @cached_property
-    def count(self) -> int:
-        """Exact number of terms."""
-        return sum(n for _, n in self.marks())
-
-    def counts_by_order(self) -> dict[int, int]:
-        """Number of terms of each order that occurs."""
-        return self._counts_by(lambda orders: sum(orders))
-
-    def counts_by_composition(self) -> dict[str, int]:
-        """Number of terms of each composition type that occurs."""
-        found = self._counts_by(composition_of)
-        return {c: found[c] for c in ("none", "V", "Q", "K", "QK") if c in found}
-
-    def counts_by_orders(self) -> dict[tuple[int, ...], int]:
-        """Number of terms by the order of each side, e.g. by (query, key)."""
-        return self._counts_by(lambda orders: orders)
-
-    def _counts_by(self, key: Any) -> dict[Any, int]:
-        found: dict[Any, int] = {}
-        for marks, n in self.marks():
-            k = key(tuple(m.order for m in marks))
-            found[k] = found.get(k, 0) + n
-        return dict(sorted(found.items()))
-
-    def __len__(self) -> int:
-        if self.count > MAX_LISTED:
-            raise OverflowError(
-                f"{self.count:,} terms are too many to list: use .count for the number, e[i], a selection "
-                "such as .order(2), iteration with a limit, or evaluate(...).total() for sums"
-            )
-        return self.count
-
-    def __bool__(self) -> bool:
-        return self.count > 0
-
     def _key(self) -> tuple[Any, ...]:
         return self.architecture, self.target, frozenset(self.clauses)
 
@@ -177,23 +131,8 @@ class Expansion:
         return hash(self._key())
 
     # ------------------------------------------------------------------------------------ terms and numbers
-    @overload
-    def __getitem__(self, index: int) -> Term: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Term]: ...
-    def __getitem__(self, index: int | slice) -> Term | list[Term]:
-        if isinstance(index, slice):
-            chosen = range(self.count)[index]
-            if chosen and (chosen[-1] - chosen[0]) // chosen.step >= MAX_LISTED:
-                raise OverflowError("this slice has too many terms to list; iterate, or select first")
-            return [self[i] for i in chosen]
-        try:
-            i = index.__index__()
-        except AttributeError:
-            raise TypeError(f"terms are numbered by whole numbers, not {index!r}") from None
-        if not -self.count <= i < self.count:
-            raise IndexError(f"term {i} does not exist: this expansion has {amount(self.count, 'term')}")
-        first, rest = self.sides[0].unrank(i % self.count, self._weights)
+    def _at(self, i: int) -> Term:
+        first, rest = self.sides[0].unrank(i, self._weights)
         if len(self.sides) == 1:
             return self._term(first)
         second, _ = self.sides[1].unrank(rest, self._key_weights(self.sides[0].mark(first)))
@@ -211,13 +150,6 @@ class Expansion:
             return number
         return number + self.sides[1].rank(term.paths[1], self._key_weights(self.sides[0].mark(term.paths[0])))
 
-    def __contains__(self, term: object) -> bool:
-        try:
-            self.index(term)  # type: ignore[arg-type]
-        except ValueError:
-            return False
-        return True
-
     def __iter__(self) -> Iterator[Term]:
         for first in self.sides[0].iterate(self._weights):
             if len(self.sides) == 1:
@@ -225,12 +157,6 @@ class Expansion:
                 continue
             for second in self.sides[1].iterate(self._key_weights(self.sides[0].mark(first))):
                 yield self._term(first, second)
-
-    def head(self, n: int = 10) -> list[Term]:
-        """The first n terms."""
-        if isinstance(n, bool) or not hasattr(n, "__index__") or n < 0:
-            raise ValueError(f"head needs a whole number of terms, 0 or more, not {n!r}")
-        return list(islice(self, n))
 
     # ------------------------------------------------------------------------------------------- selections
     def _with(self, clause: Clause) -> Expansion:

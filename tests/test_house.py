@@ -43,6 +43,7 @@ LAYERS = (
     "walk",
     "paths",
     "terms",
+    "sequence",  # terms counted and numbered, whatever they are
     "expansion",
     "path_tables",
     "path_codes",

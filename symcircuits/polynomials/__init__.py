@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, overload
+from typing import final
 
 from symcircuits.architecture import Architecture
-from symcircuits.expansion import MAX_LISTED, Expansion
-from symcircuits.notation import ROW, Notation, amount, many
+from symcircuits.expansion import Expansion
+from symcircuits.notation import ROW, Notation, amount
 from symcircuits.polynomials.choices import Side, choices_of, degrees, max_degree
 from symcircuits.polynomials.terms import UnfrozenTerm, check_unfrozen
-from symcircuits.terms import composition_of
+from symcircuits.sequence import TermSequence
 from symcircuits.walk import Mark
 
 __all__ = ["Unfrozen", "UnfrozenTerm", "check_unfrozen", "still_held", "unfrozen"]
@@ -35,7 +35,8 @@ def still_held(architecture: Architecture) -> str:
     return "nothing held fixed" + (f" but {' and '.join(held)}" if held else "")
 
 
-class Unfrozen:
+@final
+class Unfrozen(TermSequence[UnfrozenTerm]):
     """All terms of an expansion with its patterns and MLPs multiplied out too: exactly counted, numbered by arithmetic.
 
     Order of terms, stable across versions: by the order of the path (of both sides), then as the recursion adds them,
@@ -52,17 +53,7 @@ class Unfrozen:
     """
 
     def __init__(self, expansion: Expansion) -> None:
-        self.expansion = expansion
-
-    @property
-    def architecture(self) -> Architecture:
-        """The architecture that is expanded."""
-        return self.expansion.architecture
-
-    @property
-    def target(self) -> str:
-        """``logits``, ``stream`` or ``scores:L1H0``."""
-        return self.expansion.target
+        self.expansion, self.readout = expansion, expansion.readout
 
     @property
     def notation(self) -> Notation:
@@ -75,7 +66,7 @@ class Unfrozen:
         choices = choices_of(self.architecture)
         return tuple(Side(choices, paths) for paths in self.expansion.sides)
 
-    def _marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
+    def marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
         """The marks of the terms, by order, each with its number of terms."""
         marks = sorted((m for m, _ in self.expansion.marks()), key=lambda m: (sum(x.order for x in m), m))
         for each in marks:
@@ -85,20 +76,6 @@ class Unfrozen:
             yield each, n
 
     # --------------------------------------------------------------------------------------------- counting
-    @cached_property
-    def count(self) -> int:
-        """Exact number of terms."""
-        return sum(n for _, n in self._marks())
-
-    def counts_by_order(self) -> dict[int, int]:
-        """Number of terms by the order of the path."""
-        return self._counts_by(lambda marks: sum(m.order for m in marks))
-
-    def counts_by_composition(self) -> dict[str, int]:
-        """Number of terms by the composition type of the path."""
-        found = self._counts_by(lambda marks: composition_of(tuple(m.order for m in marks)))
-        return {c: found[c] for c in ("none", "V", "Q", "K", "QK") if c in found}
-
     def counts_by_degree(self) -> dict[int, int]:
         """Number of terms by degree, the number of sources of which they are made."""
         return degrees(self.expansion)
@@ -106,23 +83,7 @@ class Unfrozen:
     @property
     def max_degree(self) -> int:
         """The largest degree of a term of the whole expansion: three times as large with every layer of heads."""
-        return max_degree(self.expansion.readout)
-
-    def _counts_by(self, key: Any) -> dict[Any, int]:
-        found: dict[Any, int] = {}
-        for marks, n in self._marks():
-            found[key(marks)] = found.get(key(marks), 0) + n
-        return dict(sorted(found.items()))
-
-    def __len__(self) -> int:
-        if self.count > MAX_LISTED:
-            raise OverflowError(
-                f"{many(self.count)} terms are too many to list: use .count for the number, or terms[i]"
-            )
-        return self.count
-
-    def __bool__(self) -> bool:
-        return self.count > 0
+        return max_degree(self.readout)
 
     def __eq__(self, other: object) -> bool:
         """Whether it is of the same expansion."""
@@ -132,24 +93,8 @@ class Unfrozen:
         return hash((Unfrozen, self.expansion))
 
     # ------------------------------------------------------------------------------------ terms and numbers
-    @overload
-    def __getitem__(self, index: int) -> UnfrozenTerm: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[UnfrozenTerm]: ...
-    def __getitem__(self, index: int | slice) -> UnfrozenTerm | list[UnfrozenTerm]:
-        if isinstance(index, slice):
-            chosen = range(self.count)[index]
-            if len(chosen) > MAX_LISTED:
-                raise OverflowError("this slice has too many terms to list; iterate, or select first")
-            return [self[i] for i in chosen]
-        try:
-            i = index.__index__()
-        except AttributeError:
-            raise TypeError(f"terms are numbered by whole numbers, not {index!r}") from None
-        if not -self.count <= i < self.count:
-            raise IndexError(f"term {i} does not exist: this expansion has {amount(self.count, 'term')}")
-        i %= self.count
-        for marks, n in self._marks():
+    def _at(self, i: int) -> UnfrozenTerm:
+        for marks, n in self.marks():
             if i < n:
                 return self._term(marks, i)
             i -= n
@@ -160,20 +105,20 @@ class Unfrozen:
         for side, mark in zip(reversed(self.sides), reversed(marks), strict=True):
             index, last = divmod(index, side.counts[mark])
             trees.append(side.tree(mark, last))
-        return UnfrozenTerm(self.expansion.readout, tuple(reversed(trees)), notation=self.notation)
+        return UnfrozenTerm(self.readout, tuple(reversed(trees)), notation=self.notation)
 
     def __iter__(self) -> Iterator[UnfrozenTerm]:
-        for marks, n in self._marks():
+        for marks, n in self.marks():
             for i in range(n):
                 yield self._term(marks, i)
 
     def index(self, term: UnfrozenTerm) -> int:
         """The number of a term; ValueError when it is not in this expansion."""
-        if not isinstance(term, UnfrozenTerm) or term.readout != self.expansion.readout:
+        if not isinstance(term, UnfrozenTerm) or term.readout != self.readout:
             raise ValueError(f"{term!r} is not a term of this expansion ({self.target} of {self.architecture})")
         places = [side.rank(tree) for side, tree in zip(self.sides, term.trees, strict=True)]
         marks, number = tuple(mark for mark, _ in places), 0
-        for each, n in self._marks():
+        for each, n in self.marks():
             if each == marks:
                 break
             number += n
