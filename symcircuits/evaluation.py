@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from symcircuits.expansion import Expansion, Term, composition_of
 from symcircuits.factors import RunFactors
-from symcircuits.fans import Fans, Room
+from symcircuits.fan_reads import Room, pieces
+from symcircuits.fans import Fans
 from symcircuits.model import Run
 from symcircuits.paths import Path, Paths, path_branches
 from symcircuits.polynomials import Unfrozen
@@ -129,7 +130,7 @@ class Values:
     ) -> Iterator[tuple[list[Path], Array]]:
         """Neighbouring paths of a side with weight, and their values ``[paths, ..., n_context, width]``."""
         paths = self.expansion.sides[side].iterate(weights)
-        for piece in self.fans(side, instead).pieces(weights, room=Room(_PIECE)):
+        for piece in pieces(self.fans(side, instead), weights, room=Room(_PIECE)):
             shape = len(piece.marks), *self._batch, *piece.values.shape[-2:]
             yield list(islice(paths, shape[0])), piece.values.reshape(shape)
 

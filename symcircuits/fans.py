@@ -7,9 +7,7 @@ fans of the beginning at hand are held. Source: own derivation, as :mod:`symcirc
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -23,10 +21,9 @@ from symcircuits.rings import Array
 from symcircuits.tree import readout_of
 from symcircuits.walk import Mark, Matrices
 
-__all__ = ["Fan", "Fans", "LayerArrays", "Piece", "Room", "largest_number"]
+__all__ = ["Fan", "Fans", "LayerArrays"]
 
 _STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
-_READ_BYTES = 2**28  # what is read of heads, W_O^T W_U^T, is kept up to this size; beyond it it is made as needed
 _FAN_BYTES = 2**25  # of a fan, where it has more than one head
 _START_BYTES = 2**26  # what first heads take up is kept up to this size
 
@@ -49,43 +46,6 @@ class Fan(NamedTuple):
     z: Array  # [batch, heads, n, sources, d_head]
 
 
-class Piece(NamedTuple):
-    """Neighbouring paths: their marks, ``values [paths, batch, n, width]``, and whether these are sure to be finite.
-
-    Sure by the largest numbers that were multiplied; where it is not sure they may be finite all the same.
-    """
-
-    marks: list[Mark]
-    values: Array
-    finite: bool
-
-
-class Room:
-    """Where values are written: fresh memory for each piece (``reused`` false), or the same again and again.
-
-    ``numbers``: how many numbers a piece may have (0: no limit), one path at least; ``out``: memory that was given,
-    ``[paths, ...]``, which limits the number of paths.
-    """
-
-    def __init__(self, numbers: int = 0, reused: bool = False, out: Array | None = None) -> None:
-        self.numbers, self.reused = numbers, reused or out is not None
-        self._paths = 0 if out is None else len(out)
-        self._held = None if out is None else out.reshape(-1)
-
-    def most(self, each: int) -> int:
-        """The number of paths of so many numbers that a piece may have."""
-        return self._paths or (max(1, self.numbers // max(1, each)) if self.numbers else sys.maxsize)
-
-    def take(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Memory of that shape."""
-        size = prod(shape)
-        if not self.reused:
-            return np.empty(shape, dtype)
-        if self._held is None or self._held.size < size:
-            self._held = np.empty(size, dtype)
-        return self._held[:size].reshape(shape)
-
-
 class Fans:
     """The paths of a program on a run, ``batch`` its batch axes, ``n`` its positions."""
 
@@ -106,6 +66,11 @@ class Fans:
     def d_head(self) -> int:
         """The width of the widest head."""
         return max((self.matrices.factor(b.right[-1]).shape[0] for b in self._branches.values()), default=1)
+
+    @property
+    def scales_rows(self) -> bool:
+        """Whether the readout multiplies rows by anything."""
+        return bool(self._row_factors or self._scales)
 
     @cached_property
     def row_scale(self) -> Array:
@@ -329,138 +294,3 @@ class Fans:
         marks = [self.paths.mark(p) for p in paths]
         kept = [k for k, mark in enumerate(marks) if weights.get(mark, 0)]
         return (None, marks) if len(kept) == len(paths) else (kept, [marks[k] for k in kept])
-
-    def blocks(
-        self, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None
-    ) -> Iterator[tuple[Mark, Array]]:
-        """Neighbouring paths of one mark, and what is read of them, ``[paths, batch, n, width]``, in order.
-
-        ``read``: of a head, ``[d_head, width]``, in place of :meth:`cols` (not of the paths through no head).
-        """
-        for piece in self.pieces(weights, read):
-            yield from _by_mark(piece.marks, piece.values)
-
-    def pieces(
-        self, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None, room: Room | None = None
-    ) -> Iterator[Piece]:
-        """Neighbouring paths of any marks, in order; ``read`` as in :meth:`blocks`.
-
-        ``room``: where the numbers are written, and how many at a time; what is given then holds until the next is
-        asked for.
-        """
-        reads, room = _Reads(self, read or self.cols), room or Room()
-        for order in self.orders(weights):
-            if order == 0:
-                kept, marks = self.kept_direct(weights)
-                for k, mark in zip(range(len(marks)) if kept is None else kept, marks, strict=True):
-                    value = self.direct(self.paths.direct[k])[None]
-                    out = room.take(value.shape, self.dtype)
-                    out[...] = value
-                    yield Piece([mark], out, bool(np.isfinite(out).all()))
-                continue
-            for fan in self.fans(order, weights):
-                kept, marks = self.kept(fan, weights)
-                yield from self._read(fan, reads, kept, marks, room)
-
-    def _read(self, fan: Fan, reads: _Reads, kept: list[int] | None, marks: list[Mark], room: Room) -> Iterator[Piece]:
-        batch, heads, n, sources, d = fan.z.shape
-        z = fan.z.transpose(1, 3, 0, 2, 4)
-        if self._row_factors or self._scales:
-            z = z * self.row_scale[..., None]  # of what is narrow
-        z = z.reshape(heads * sources, batch * n, d)
-        z, size, at = z if kept is None else z[kept], largest_number(z), 0
-        for paths, cols, largest in self._parts(fan, reads, kept, room.most(batch * n * reads.width)):
-            part, out = z[at : at + paths], room.take((paths, batch * n, reads.width), self.dtype)
-            if len(cols) in (1, paths):
-                np.matmul(part, cols, out=out)
-            else:
-                shape = len(cols), paths // len(cols)
-                np.matmul(part.reshape(*shape, *part.shape[1:]), cols[:, None], out=out.reshape(*shape, *out.shape[1:]))
-            values = out.reshape(paths, batch, n, reads.width)
-            yield Piece(marks[at : at + paths], values, size * largest < self._safe)
-            at += paths
-
-    def _parts(self, fan: Fan, reads: _Reads, kept: list[int] | None, most: int) -> Iterator[tuple[int, Array, float]]:
-        """A fan's paths, ``most`` at a time: how many, what is read of their heads (of one, of each, or of as many as
-        divide the paths evenly), and the largest number of that."""
-        sources = int(fan.z.shape[3])
-        each = sources if kept is None else 1
-        whole = reads.layer(fan.layer) if most >= each and (kept is None or sources == 1) else None
-        if whole is not None:
-            heads = fan.heads if kept is None else [fan.heads[k] for k in kept]
-            side_by_side = heads[-1:] == [heads[0] + len(heads) - 1] if heads else True  # they rise
-            step = most // each
-            for at in range(0, len(heads), step):
-                some = heads[at : at + step]
-                cols = whole[0][some[0] : some[0] + len(some)] if side_by_side else whole[0][some]
-                yield len(some) * each, cols, whole[1]
-            return
-        paths_of = (
-            dict.fromkeys(range(len(fan.heads)), sources) if kept is None else Counter(k // sources for k in kept)
-        )
-        for head, paths in paths_of.items():
-            cols, largest = reads.head(fan.layer, fan.heads[head])
-            for at in range(0, paths, most):
-                yield min(most, paths - at), cols[None], largest
-
-    @cached_property
-    def _safe(self) -> float:
-        """A product of largest numbers below which no sum over the width of a head leaves the range of the type."""
-        return float(np.finfo(self.dtype).max) / (2 * self.d_head)
-
-
-class _Reads:
-    """What is read of heads, ``[d_head, width]`` each, with the largest number of it; kept where it is small."""
-
-    def __init__(self, fans: Fans, read: Callable[[Head], Array]) -> None:
-        self.fans, self.read = fans, read
-        self._held: dict[int, tuple[Array, float]] = {}
-        self._bytes = 0
-
-    @cached_property
-    def width(self) -> int:
-        """The width of what is read."""
-        return int(self._some[1].shape[-1])
-
-    @cached_property
-    def _some(self) -> tuple[Head, Array]:
-        head = next(head for heads in self.fans.paths.layer_heads for head in heads)
-        return head, self.read(head)
-
-    def _read(self, head: Head) -> Array:
-        return self._some[1] if head == self._some[0] else self.read(head)
-
-    def layer(self, layer: int) -> tuple[Array, float] | None:
-        """Of all heads of a layer, ``[heads, d_head, width]``; None where that is too much to keep."""
-        if layer in self._held:
-            return self._held[layer]
-        heads = self.fans.paths.layer_heads[layer]
-        if self._bytes + len(heads) * self.fans.d_head * self.width * self.fans.dtype.itemsize > _READ_BYTES:
-            return None
-        made = np.stack([self._read(head) for head in heads])
-        self._bytes += made.nbytes
-        self._held[layer] = made, largest_number(made)
-        return self._held[layer]
-
-    def head(self, layer: int, place: int) -> tuple[Array, float]:
-        """Of one head."""
-        if layer in self._held:
-            made, largest = self._held[layer]
-            return made[place], largest
-        found = self._read(self.fans.paths.layer_heads[layer][place])
-        return found, largest_number(found)
-
-
-def largest_number(array: Array) -> float:
-    """The largest absolute value."""
-    return max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
-
-
-def _by_mark(marks: list[Mark], values: Array) -> Iterator[tuple[Mark, Array]]:
-    at = 0
-    while at < len(marks):
-        end = at + 1
-        while end < len(marks) and marks[end] == marks[at]:
-            end += 1
-        yield marks[at], values[at:end]
-        at = end

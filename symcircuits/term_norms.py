@@ -14,6 +14,7 @@ from symcircuits.architecture import Head
 from symcircuits.compact import Compact, compact
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
+from symcircuits.fan_reads import blocks
 from symcircuits.fans import Fans
 from symcircuits.model import Run
 from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks
@@ -86,7 +87,7 @@ def _of_one_side(values: Values) -> Iterator[Array]:
             corners[head] = np.asarray(np.linalg.qr(cols.T, mode="r")).T if wide and np.isfinite(cols).all() else cols
         return corners[head]
 
-    for _, block in fans.blocks(values.expansion._weights, corner):
+    for _, block in blocks(fans, values.expansion._weights, corner):
         yield _lengths(block)
 
 
@@ -125,7 +126,7 @@ def side_blocks(values: Values, side: int, weights: Any) -> Iterator[tuple[Mark,
     """Queries (side 0, scaled) or keys (1) of paths of one mark, turned, ``[paths, batch, n_context, d_head]``."""
     paths = values.expansion.sides[side]
     fans = Fans(paths, values.matrices, values._batch, np.shape(values.run.tokens)[-1])
-    for mark, block in fans.blocks(weights):
+    for mark, block in blocks(fans, weights):
         turned = values._turned(block)
         yield mark, turned if side else turned * values.scale
 

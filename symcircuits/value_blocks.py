@@ -10,7 +10,7 @@ import numpy as np
 
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
-from symcircuits.fans import Room, largest_number
+from symcircuits.fan_reads import Room, largest_number, pieces
 from symcircuits.model import Run
 from symcircuits.numbered import Numbers, held_fixed
 from symcircuits.rings import Array
@@ -52,8 +52,8 @@ def term_values(
     values = held_fixed(expansion, run)
     most = None if size is None else whole("size", size, 1)
     given = None if out is None else _fitting(out, values, most)
-    pieces = _of_scores if expansion.readout.bilinear else _of_one_side
-    return quiet(pieces(values, most, given))
+    found = _of_scores if expansion.readout.bilinear else _of_one_side
+    return quiet(found(values, most, given))
 
 
 def _fitting(out: Any, values: Values, size: int | None) -> Array:
@@ -77,7 +77,7 @@ def _room(values: Values, size: int | None, out: Array | None) -> Room:
 
 def _of_one_side(values: Values, size: int | None, out: Array | None) -> Iterator[Numbers]:
     expansion, shape, start = values.expansion, values.shape, 0
-    for piece in values.fans(0).pieces(expansion._weights, room=_room(values, size, out)):
+    for piece in pieces(values.fans(0), expansion._weights, room=_room(values, size, out)):
         found = piece.values.reshape(len(piece.marks), *shape)
         if not piece.finite:
             _check(expansion, start, found)

@@ -64,6 +64,7 @@ LAYERS = (
     "model",
     "tree",  # values of chosen paths in head space
     "fans",  # those of all, the paths that differ in their last head together
+    "fan_reads",  # what is read of them
     "rounding",
     "factors",
     "sums",

@@ -11,6 +11,7 @@ import symcircuits as sc
 from symcircuits.algebra import Factor, scalar_argument
 from symcircuits.architecture import Head
 from symcircuits.factors import RunFactors
+from symcircuits.fan_reads import pieces
 from symcircuits.fans import Fans
 from symcircuits.model import matrices_of, random_model
 from symcircuits.paths import Paths, path_factors, path_scales
@@ -59,7 +60,7 @@ def trees(draw: st.DrawFn) -> tuple[Program, dict[str, Any], Any, tuple[int, ...
 def of_all(paths: Paths, weights: dict[Mark, int], matrices: Any, batch: tuple[int, ...], n: int) -> list[Any]:
     """The values of the paths with weight: those that differ in their last head together."""
     found = []
-    for piece in Fans(paths, matrices, batch, n).pieces(weights):
+    for piece in pieces(Fans(paths, matrices, batch, n), weights):
         assert len(piece.marks) == len(piece.values) > 0
         assert piece.finite
         found += [v.reshape(*batch, *v.shape[-2:]) for v in piece.values]

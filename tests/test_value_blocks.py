@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import fans, term_norms, value_blocks
+from symcircuits import fan_reads, fans, term_norms, value_blocks
 from symcircuits.expansion import Expansion
 from symcircuits.model import Run, random_model
 from tests.test_reductions import assert_alike, large, largest_of, model_of, runs
@@ -55,7 +55,7 @@ def test_any_buffer_and_anything_kept_gives_the_same(monkeypatch: pytest.MonkeyP
         for terms in (sc.logits(arch), sc.logits(arch).through("L1H0"), sc.scores(arch, "L2H1"), sc.stream(arch)):
             wanted = by_itself(terms, run)
             for reads, fan, block, keys in itertools.product((0, 2**28), (1, 2**25), (1, 3000, 2**20), (0, 2**26)):
-                monkeypatch.setattr(fans, "_READ_BYTES", reads)
+                monkeypatch.setattr(fan_reads, "_READ_BYTES", reads)
                 monkeypatch.setattr(fans, "_FAN_BYTES", fan)
                 monkeypatch.setattr(value_blocks, "_BLOCK_BYTES", block)
                 monkeypatch.setattr(term_norms, "_KEY_BYTES", keys)
@@ -93,12 +93,12 @@ def test_values_are_written_where_it_is_asked() -> None:
 def test_a_step_that_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions turned round, another head's readout, the patterns of another head: the comparison fails."""
     run = model_of((3, 3, 3))
-    terms, step, layer = sc.logits(run.model.architecture), fans.Fans._step, fans._Reads.layer
+    terms, step, layer = sc.logits(run.model.architecture), fans.Fans._step, fan_reads._Reads.layer
     right = together(terms, run)
     wrong: dict[str, tuple[Any, str, Any]] = {
         "turned": (fans.Fans, "_step", lambda s, b, z, i, h: step(s, b, z[:, ::-1], i, h)),
         "another head": (fans.Fans, "_step", lambda s, b, z, i, h: step(s, b, z, i, h)[:, ::-1]),
-        "readout": (fans._Reads, "layer", lambda s, i: (layer(s, i)[0][::-1], layer(s, i)[1])),  # type: ignore[index]
+        "readout": (fan_reads._Reads, "layer", lambda s, i: (layer(s, i)[0][::-1], layer(s, i)[1])),  # type: ignore[index]
     }
     for what, (where, name, other) in wrong.items():
         with monkeypatch.context() as patch:
@@ -123,7 +123,8 @@ def test_what_is_said_to_be_finite_is() -> None:
     values = sc.evaluate(sc.logits(run.model.architecture), run)
     for size, sure in ((1.0, True), (1e150, True), (1e308, False)):
         with np.errstate(over="ignore", invalid="ignore"):
-            pieces = list(values.fans(0, {"W_U": run.arrays["W_U"] * size}).pieces(values.expansion._weights))
+            fan = values.fans(0, {"W_U": run.arrays["W_U"] * size})
+            pieces = list(fan_reads.pieces(fan, values.expansion._weights))
         assert all(np.isfinite(p.values).all() for p in pieces if p.finite)
         assert all(p.finite for p in pieces) == sure
     assert not all(np.isfinite(p.values).all() for p in pieces)
