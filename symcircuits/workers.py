@@ -17,6 +17,8 @@ from functools import lru_cache, partial
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar, final
 
+from symcircuits.pools import Stuck, end, is_broken, is_free, processes_of, result
+
 __all__ = ["Crew", "WorkerDied", "dask", "pairwise", "pin", "pinned", "processes"]
 
 T = TypeVar("T")
@@ -116,8 +118,8 @@ class _DaskFuture:
             try:
                 return self._future.result(timeout=1)
             except TimeoutError:
-                if self._future.done():
-                    raise  # it is of the work
+                if getattr(self._future, "status", "") == "error":
+                    return self._future.result()  # it may be of the work
 
     def cancel(self) -> None:
         with suppress(Exception):  # what is gone need not be cancelled
@@ -189,23 +191,13 @@ class Crew:
     def __exit__(self, kind: Any, *_: Any) -> None:
         # Processes of our own are killed below; what is sent to them then fails, and must not be cancelled before: the
         # thread of the pool would fail in its turn, aloud.
-        killed = self._make and getattr(self._executor, "_processes", None)
-        for sent in self._sent:  # what is left where something went wrong
-            if sent[2] is not None and not killed:
-                sent[2].cancel()
+        left = [sent[2] for sent in self._sent if sent[2] is not None]  # where something went wrong, or is enough
         self._sent.clear()
+        if not self._make or not processes_of(self._executor):
+            for future in left:
+                future.cancel()
         if self._make:
-            self._end(kind is not None)
-
-    def _end(self, now: bool) -> None:
-        """Shut down what was made here; at once, whatever it does, where something went wrong."""
-        running = list((getattr(self._executor, "_processes", None) or {}).values()) if now else []
-        with suppress(OSError, RuntimeError):
-            self._executor.shutdown(wait=not now)
-        for process in running:
-            process.kill()
-        for process in running:
-            process.join(5)
+            end(self._executor, kind is not None or bool(left))
 
     def results(self, work: Callable[[Any], T], tasks: Iterable[tuple[str, Any]]) -> Iterator[T]:
         """What ``work`` gives for each task (its name, for errors, and what is sent), in the order of the tasks."""
@@ -221,8 +213,9 @@ class Crew:
             yield self._result(work, *self._sent.popleft())
 
     def _submit(self, work: Callable[[Any], Any], task: Any, name: str) -> Any:
+        """The future; None where the pool is broken."""
         try:
-            return self._executor.submit(work, task)
+            return self._executor.submit(work, task) if is_free(self._executor) else None
         except BrokenExecutor:
             return None
         except RuntimeError as fault:
@@ -234,32 +227,29 @@ class Crew:
         for _ in range(1 + TRIES):
             try:
                 if future is not None:
-                    found: T = future.result()
+                    found: T = result(self._executor, future)
                     return found
             except Exception as fault:
                 if not _worker_died(fault):
                     raise _told(fault, name) from fault
                 died = fault
-            self._renew(name)
+            self._renew(name, isinstance(died, Stuck))
             future = self._submit(work, task, name)
         raise WorkerDied(f"{name}: its worker died {TRIES} times when nothing else was under way ({died})") from died
 
-    def _renew(self, name: str) -> None:
-        """A new pool in place of one that is broken; one that mends itself is left as it is."""
-        if not _is_broken(self._executor):
+    def _renew(self, name: str, stuck: bool) -> None:
+        """A new pool in place of one that is broken or stuck; one that mends itself is left as it is."""
+        if not stuck and not is_broken(self._executor) and is_free(self._executor):
             return
         if self._make is None:
             raise WorkerDied(
                 f"{name}: a worker died and took its pool with it; give a function that makes the pool, such as "
                 "functools.partial(ProcessPoolExecutor, 2), and such work is done again"
             )
-        self._end(True)
+        end(self._executor, True)
         self._executor = self._make()
-
-
-def _is_broken(executor: Any) -> bool:
-    flags = getattr(executor, "_flags", None)  # loky
-    return bool(getattr(executor, "_broken", False) or getattr(flags, "broken", False))
+        # What the old pool has not done by now it never does.
+        self._sent = deque((n, t, f if f is not None and f.done() else None) for n, t, f in self._sent)
 
 
 def _worker_died(fault: BaseException) -> bool:

@@ -34,6 +34,7 @@ LAYERS = (
     "labels",  # names of tokens, and how any text is made safe to show
     "progress",
     "attachments",  # readouts and sources of one's own, described
+    "pools",  # of processes that may die
     "workers",  # work in pieces, in order, by any executor
     "spread",  # mean and deviation of numbers that come one at a time
     "architecture",

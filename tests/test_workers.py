@@ -108,11 +108,6 @@ def test_bad_prompts_keep_their_places() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ deaths
-@pytest.mark.skipif(
-    os.environ.get("SYMCIRCUITS_KILL") != "1",
-    reason="killed from outside a worker may take the lock of its pool along, and Python then waits for ever: needs "
-    "SYMCIRCUITS_KILL=1",
-)
 def test_a_killed_process_is_replaced_and_its_work_done_again(alone: dict[str, Any]) -> None:
     made: list[Any] = []
 
@@ -191,11 +186,6 @@ def test_rows_made_by_workers_are_the_same_file(form: str, tmp_path: Path) -> No
         assert sc.export_terms(e, tmp_path / f"{i}.{form}", columns, workers=who).path.read_bytes() == alone
 
 
-@pytest.mark.skipif(
-    os.environ.get("SYMCIRCUITS_KILL") != "1",
-    reason="killed from outside a worker may take the lock of its pool along, and Python then waits for ever: needs "
-    "SYMCIRCUITS_KILL=1",
-)
 @pytest.mark.usefixtures("small_blocks")
 def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
     e, made, place = sc.scores(sc.attention_only((3, 3, 3, 3)), "L3H0"), list[Any](), tmp_path / "terms.csv"

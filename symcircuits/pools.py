@@ -1,0 +1,123 @@
+"""Pools of processes any of which may be killed at any moment: that is seen, and they end, whatever they wait for.
+
+A pool of Python's waits for ever where a process is killed while it hands over a result (half of it is in the pipe),
+or while it holds a lock that the others need. So no wait here is without end. What is looked at is private to
+:mod:`concurrent.futures` (loky has the same names); an executor that lacks it is left to itself. Source: own
+construction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import BrokenExecutor
+from contextlib import suppress
+from typing import Any
+
+__all__ = ["Stuck", "end", "is_broken", "is_free", "processes_of", "result"]
+
+POLL = 0.2  # seconds between two looks
+GRACE = 2.0  # seconds that a pool has to see by itself that a process of it died
+LAST = 5.0  # seconds that processes with nothing left to do have to end by themselves
+
+
+class Stuck(BrokenExecutor):
+    """A pool of which a process died, and which does not see it."""
+
+
+def processes_of(executor: Any) -> list[Any]:
+    """The processes of a pool; none where it has none, or does not say."""
+    found = getattr(executor, "_processes", None)
+    return list(found.values()) if isinstance(found, dict) else []
+
+
+def is_broken(executor: Any) -> bool:
+    """Whether a pool knows that it is broken."""
+    flags = getattr(executor, "_flags", None)  # loky
+    return bool(getattr(executor, "_broken", False) or getattr(flags, "broken", False))
+
+
+def is_free(executor: Any) -> bool:
+    """Whether work can be sent without waiting for ever: nobody holds the lock of a pool for long but a stuck one."""
+    lock: Any = getattr(executor, "_shutdown_lock", None)
+    if not processes_of(executor) or not hasattr(lock, "acquire"):
+        return True
+    free = bool(lock.acquire(timeout=GRACE))
+    if free:
+        lock.release()
+    return free
+
+
+def result(executor: Any, future: Any) -> Any:
+    """The result of work that was sent to an executor; Stuck where a process died, and nothing more comes."""
+    if not hasattr(executor, "_processes"):
+        return future.result()
+    since: float | None = None
+    while not future.done():
+        with suppress(TimeoutError):  # of this wait; one of the work itself comes below, when all is done
+            return future.result(timeout=POLL)
+        if not _dead(processes_of(executor)) and not is_broken(executor):
+            since = None
+        elif since is None:
+            since = time.monotonic()
+        elif time.monotonic() - since > GRACE and not future.done():
+            raise Stuck("a process of the pool was killed, and the pool did not notice")
+    return future.result()
+
+
+def _code(process: Any) -> int | None:
+    """How a process ended, None while it lives."""
+    try:
+        return process.exitcode  # type: ignore[no-any-return]
+    except ValueError:  # it has ended, and was let go
+        return 0
+
+
+def _dead(processes: Iterable[Any]) -> bool:
+    """Whether one ended badly, or all have ended; one that had done its share is replaced."""
+    codes = [_code(p) for p in processes]
+    return any(codes) or (bool(codes) and None not in codes)
+
+
+def end(executor: Any, now: bool) -> None:
+    """Shut an executor down; ``now``: at once, whatever it does. A pool of processes ends in any case, and soon."""
+    processes, thread = processes_of(executor), getattr(executor, "_executor_manager_thread", None)
+    if not processes:
+        with suppress(OSError, RuntimeError):
+            executor.shutdown(wait=not now)
+        return
+    queues = ("_result_queue", "_writer"), ("_call_queue", "_reader")
+    ends = [getattr(getattr(executor, queue, None), name, None) for queue, name in queues]
+    if now or not is_free(executor):
+        _kill(processes)
+    if is_free(executor):
+        with suppress(OSError, RuntimeError):
+            executor.shutdown(wait=False)
+    until = time.monotonic() + LAST
+    while not now and _lives(thread, POLL) and not any(map(_code, processes)) and time.monotonic() < until:
+        pass
+    _kill(processes)
+    if _lives(thread, GRACE):  # it waits for the other half of a result, or for room in a queue
+        for connection in ends:
+            with suppress(OSError, AttributeError):
+                connection.close()  # type: ignore[union-attr]
+        _lives(thread, LAST)
+
+
+def _lives(thread: Any, seconds: float) -> bool:
+    """Whether a thread still runs after so many seconds at most."""
+    if thread is None:
+        return False
+    thread.join(seconds)
+    return bool(thread.is_alive())
+
+
+def _kill(processes: Iterable[Any]) -> None:
+    """Kill what still lives, and wait for its end, so that nothing is left behind."""
+    found = list(processes)
+    for process in found:
+        if _code(process) is None:
+            process.kill()
+    for process in found:
+        with suppress(ValueError):
+            process.join(LAST)
