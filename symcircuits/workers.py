@@ -9,9 +9,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)  # fmt: skip
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from multiprocessing import get_context, parent_process
@@ -26,6 +34,7 @@ TRIES = 3  # of a task alone, after it or one beside it took a worker with it
 AHEAD = 4  # tasks sent for each worker that is known, beyond those that are done
 UNKNOWN = 16  # workers that an executor is taken to have that does not say
 CONNECT = 10  # seconds until a scheduler must have answered
+EMPTY = 60  # seconds that a cluster may have no workers while there is work
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS")
 
 
@@ -95,11 +104,17 @@ class _Dask:
 
     def __init__(self, client: Any, address: str) -> None:
         self._client, self._address = client, address
+        self._seen = time.monotonic()  # when there were workers
 
     def check(self) -> None:
-        """OSError where the scheduler is gone for good (``connecting``: it may come back)."""
+        """OSError where the scheduler is gone for good (``connecting``: it may come back), or all workers are."""
         if self._client.status not in ("running", "connecting"):
             raise OSError(f"the Dask scheduler at {self._address} is gone")
+        if time.monotonic() - self._seen > EMPTY / 4 and self._client.status == "running":
+            if self._client.scheduler_info().get("workers"):
+                self._seen = time.monotonic()
+            elif time.monotonic() - self._seen > EMPTY:
+                raise OSError(f"the Dask scheduler at {self._address} has had no workers for {EMPTY} seconds")
 
     def submit(self, work: Callable[[Any], Any], task: Any) -> _DaskFuture:
         """Send work; what is the same is done again, for it may be of other weights."""
@@ -127,6 +142,58 @@ class _DaskFuture:
             self._future.cancel()
 
 
+@final
+class _Joblib:
+    """A ``joblib.Parallel`` as an executor: all that was sent is done together, when a result of it is asked for."""
+
+    def __init__(self, parallel: Any) -> None:
+        from joblib import effective_n_jobs
+
+        self._parallel, self._max_workers = parallel, int(effective_n_jobs(parallel.n_jobs))
+        self._sent: list[_JoblibFuture] = []
+
+    def submit(self, work: Callable[[Any], Any], task: Any) -> _JoblibFuture:
+        self._sent.append(_JoblibFuture(self, work, task))
+        return self._sent[-1]
+
+    def do(self) -> None:
+        """Do what was sent; of what died all is told, and whoever sent it sends it again."""
+        from joblib import delayed
+
+        lot, self._sent = [f for f in self._sent if f.set_running_or_notify_cancel()], []
+        try:
+            found = sorted(self._parallel(delayed(_caught)(i, f.work, f.task) for i, f in enumerate(lot)), key=_first)
+        except Exception as fault:
+            for future in lot:
+                future.set_exception(fault)
+            return
+        for future, (_, wrong, value) in zip(lot, found, strict=True):
+            future.set_result(value) if wrong is None else future.set_exception(wrong)
+
+
+@final
+class _JoblibFuture(Future[Any]):
+    def __init__(self, executor: _Joblib, work: Callable[[Any], Any], task: Any) -> None:
+        super().__init__()
+        self._executor, self.work, self.task = executor, work, task
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            self._executor.do()
+        return super().result(timeout)
+
+
+def _caught(i: int, work: Callable[[Any], T], task: Any) -> tuple[int, Exception | None, T | None]:
+    try:
+        return i, None, work(task)
+    except Exception as fault:
+        return i, fault, None
+
+
+def _first(found: tuple[Any, ...]) -> Any:
+    return found[0]
+
+
 def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
     """The sum of parts, neighbours first: its order is fixed by their number alone. None where there are none.
 
@@ -149,8 +216,9 @@ def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
 class Crew:
     """Who works: None (this thread), a number of threads, an executor, or a function that makes one.
 
-    An executor is anything with ``submit``, such as those of :mod:`concurrent.futures`, loky and Dask; it is not shut
-    down. One that is made here is, and is made anew where its processes died.
+    An executor is anything with ``submit``, such as those of :mod:`concurrent.futures`, loky and Dask, or a
+    ``joblib.Parallel`` with any of its back ends; it is not shut down. One that is made here is, and is made anew where
+    its processes died.
 
     >>> with Crew(2) as crew:
     ...     list(crew.results(abs, [("one", -1), ("two", -2), ("three", 3)]))
@@ -161,14 +229,16 @@ class Crew:
         if isinstance(given, bool) or (isinstance(given, int) and given < 1):
             raise ValueError(f"workers is a number of threads, 1 or more, not {given!r}")
         self._make: Callable[[], Executor] | None = None
+        if any(c.__name__ == "Parallel" and c.__module__.startswith("joblib") for c in type(given).__mro__):
+            given = _Joblib(given)
         if isinstance(given, int):
             self._make = partial(ThreadPoolExecutor, given)
         elif callable(given):
             self._make = given
         elif given is not None and not callable(getattr(given, "submit", None)):
             raise TypeError(
-                "workers is a number, an executor (something with submit) or a function that makes one, not "
-                f"{type(given).__name__}"
+                "workers is a number, an executor (something with submit, or joblib.Parallel) or a function that makes "
+                f"one, not {type(given).__name__}"
             )
         self._executor: Any = self._make() if self._make else given
         self._sent: deque[tuple[str, Any, Any]] = deque()  # tasks under way, in order

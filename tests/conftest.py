@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,25 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def data() -> Path:
     """The folder of small models and golden files."""
     return Path(__file__).parent / "data"
+
+
+@pytest.fixture
+def limited() -> Iterator[None]:
+    """A test of what must not hang fails after two minutes, rather than hang itself."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def fail(*_: object) -> None:
+        pytest.fail("it hangs")  # no Exception, so that nothing catches it
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(120)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def find_tool(*names: str, part: str = "LATEX") -> str:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -25,6 +25,7 @@ from symcircuits.model_file import ModelFile
 from symcircuits.workers import Crew, WorkerDied, pairwise, processes
 
 __all__ = ["cli"]  # a fixture
+pytestmark = pytest.mark.usefixtures("limited")
 ROOT = Path(__file__).parent.parent
 MODEL = ROOT / "tests" / "data" / "tl_3layer_s11"
 PROMPTS = [[i % 5, (i * 3) % 7, i % 4][: 1 + i % 3] for i in range(24)]
@@ -86,10 +87,39 @@ def test_anything_with_submit_will_do_and_is_sent_no_arrays(alone: dict[str, Any
     assert max(pool.sizes) < 2000 < (MODEL / "model.safetensors").stat().st_size
 
 
+def joblib() -> Any:
+    return pytest.importorskip("joblib", reason="joblib is not installed: its back ends are not tested")
+
+
 def test_loky_is_an_executor_too(alone: dict[str, Any]) -> None:
-    loky = pytest.importorskip("joblib.externals.loky")
+    loky = joblib().externals.loky
     pool = partial(loky.get_reusable_executor, 2, env={"PYTHONPATH": str(ROOT)})
     assert sc.explain_many(MODEL, PROMPTS, workers=pool).json() == alone
+    with pool() as given:
+        assert sc.explain_many(MODEL, PROMPTS, workers=given).json() == alone
+
+
+@pytest.mark.parametrize(
+    ("back_end", "more"),
+    [("loky", {"return_as": "generator_unordered"}), ("multiprocessing", {}), ("threading", {}), ("sequential", {})],
+)
+def test_every_back_end_of_joblib_gives_the_same_bits(
+    back_end: str, more: dict[str, Any], alone: dict[str, Any], tmp_path: Path
+) -> None:
+    parallel = joblib().Parallel(2, backend=back_end, **more)
+    assert sc.explain_many(MODEL, PROMPTS, workers=parallel).json() == alone
+    with pytest.raises(ValueError, match="prompt 2: token 99"):
+        sc.explain_many(MODEL, [[1], [99]], workers=parallel)
+    with Crew(parallel) as crew, pytest.raises(ValueError, match="that is wrong"):
+        list(crew.results(_wrong, [("one", 1)]))
+
+
+def test_a_worker_of_joblib_that_dies_is_replaced(tmp_path: Path) -> None:
+    names = [str(tmp_path / str(i)) for i in range(3)]
+    with Crew(joblib().Parallel(2, backend="loky")) as crew:
+        assert list(crew.results(_dies_once, [(n, n) for n in names])) == names
+        with pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times when nothing else was under way"):
+            list(crew.results(_dies_at_three, [("number 3", 3)]))
 
 
 def test_sums_of_parts_have_one_order() -> None:
@@ -371,109 +401,7 @@ def test_an_end_leaves_no_orphans(tmp_path: Path, how: signal.Signals, code: int
     assert _alive(children) == []
 
 
-# -------------------------------------------------------------------------------------------------------- Dask
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A scheduler and two workers, as on three machines, on loopback."""
-    pytest.importorskip("distributed", reason="a Dask cluster needs the extra distributed")
-    folder = tmp_path_factory.mktemp("dask")
-    found = folder / "scheduler.json"
-    common = {"cwd": folder, "env": _environment(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    run = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    started = [subprocess.Popen([*run, "--no-dashboard", "--scheduler-file", str(found)], **common)]  # type: ignore[call-overload]
-    work = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(found), "--nthreads", "1"]
-    try:
-        until = time.monotonic() + 60
-        while not found.exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        time.sleep(0.2)
-        address = json.loads(found.read_text())["address"]
-        started += [subprocess.Popen([*work, "--no-dashboard", "--host", "127.0.0.1"], **common) for _ in range(2)]  # type: ignore[call-overload]
-        from distributed import Client
-
-        with Client(address, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=60)
-        yield address
-    finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
-
-
-@pytest.mark.filterwarnings("default")
-def test_a_dask_cluster_gives_the_same_bits_also_where_a_worker_is_killed(cluster: str, alone: dict[str, Any]) -> None:
-    from distributed import Client
-
-    killed, many = list[int](), PROMPTS * 16  # more than is sent ahead, so that some is sent when one is dead
-    with Client(cluster, set_as_default=False) as client:
-
-        def kill(what: str, done: int, total: int) -> None:
-            if what == "prompts" and not killed:
-                killed.append(min(client.run(os.getpid).values()))
-                os.kill(killed[0], signal.SIGKILL)
-
-        with workers.dask(cluster) as pool:
-            assert sc.explain_many(MODEL, PROMPTS, workers=pool).json() == alone
-            e = sc.scores(sc.load(MODEL).architecture, "L2H0")
-            sizes = sc.term_sizes(MODEL, [1, 2, 3], e, workers=pool)
-        assert (sizes.largest, sizes.sums) == ((here := sc.term_sizes(MODEL, [1, 2, 3], e)).largest, here.sums)
-        with workers.dask(cluster) as pool:
-            found = sc.explain_many(MODEL, many, workers=pool, progress=kill).json()
-    assert len(killed) == 1
-    assert found == sc.explain_many(MODEL, many).json()
-
-
-def test_the_command_takes_a_scheduler(cluster: str, lines: Path, alone: dict[str, Any]) -> None:
-    command = _command("explain", MODEL, "--prompts", lines, "--json", "--scheduler", cluster)
-    ran = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    assert {**json.loads(ran.stdout), "source": "", "model": 0} == {**alone, "source": "", "model": 0}
-    command = _command("explain", MODEL, "--tokens", "1,2,3", "--json", "--scheduler", cluster)
-    ran = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == sc.explain(MODEL, [1, 2, 3], workers=1).json()
-
-
-def test_the_export_command_takes_a_scheduler(cluster: str, tmp_path: Path, cli: Cli) -> None:
-    for name, more in (("a", []), ("b", ["--scheduler", cluster])):
-        assert cli("terms", "--heads", "4,4,4", "-o", str(tmp_path / f"{name}.csv"), *more).code == 0
-    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
-
-
-def test_a_scheduler_that_is_not_there_is_said_so(lines: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    pytest.importorskip("distributed", reason="a Dask cluster needs the extra distributed")
-    monkeypatch.setattr(workers, "CONNECT", 1)
-    for address in ("tcp://127.0.0.1:9", "nonsense://x"):
-        ran = cli("explain", str(MODEL), "--prompts", str(lines), "--scheduler", address)
-        assert (ran.code, ran.out) == (2, "")
-        assert f"no Dask scheduler answers at {address}" in ran.err
-
-
-def test_a_scheduler_that_goes_away_is_said_so_and_not_waited_for() -> None:
-    class Gone:
-        status = "running"
-
-        def submit(self, work: Any, task: Any, pure: bool) -> Any:
-            self.status = "closed"
-            return Future[Any]()  # never done
-
-    client = Gone()
-    with pytest.raises(OSError, match="the Dask scheduler at tcp://there:1 is gone"):
-        sc.explain_many(MODEL, PROMPTS, workers=workers._Dask(client, "tcp://there:1"))
-    assert client.status == "closed"
-
-
-def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ValueError, match=r"pip install 'symcircuits\[distributed\]'"), workers.dask("tcp://x:1"):
-        pass
-
-
+# -------------------------------------------------------------------------------------------------------- BLAS
 def test_blas_has_one_thread_while_it_lasts() -> None:
     control = pytest.importorskip("threadpoolctl", reason="BLAS threads are set by threadpoolctl")
     np.ones(2) @ np.ones(2)
