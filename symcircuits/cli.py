@@ -1,4 +1,4 @@
-"""The command line: ``symcircuits derive | verify | count | terms | check | explain | largest | book | demo``.
+"""The command line ``symcircuits COMMAND``; the commands are those of :mod:`symcircuits.options`.
 
 Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool, 3 a budget ended the work. Results on
 standard output, progress and notes on standard error. Everything heavy is imported by the command that needs it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -22,6 +23,8 @@ from symcircuits.margins import frobenius
 from symcircuits.model import Model, Run
 from symcircuits.model_file import RunFile
 from symcircuits.notation import amount
+from symcircuits.parts import readable_size
+from symcircuits.pools import OutOfTime
 from symcircuits.term_blocks import COMPOSITIONS, TermBlock, blocks, whole
 from symcircuits.workers import Crew, pairwise, pin, pinned
 
@@ -63,7 +66,8 @@ class _Part:
 class TermSizes:
     """What :func:`term_sizes` found. ``largest``: (number, size), by absolute size; ties in the order of the terms.
 
-    ``asked`` says what a size is; ``start`` and ``stop`` which terms were looked at.
+    ``asked`` says what a size is; ``start`` and ``stop`` which terms were looked at; ``reached`` names the budget
+    that ended it there, if one did.
     """
 
     expansion: Expansion
@@ -72,6 +76,7 @@ class TermSizes:
     stop: int
     largest: tuple[tuple[int, float], ...]
     sums: Mapping[tuple[tuple[int, ...], str], Sum]
+    reached: str = ""
 
     @property
     def terms(self) -> list[tuple[Term, float]]:
@@ -91,6 +96,18 @@ class TermSizes:
     def total(self) -> Sum:
         """The sum over all."""
         return sum(self.sums.values(), Sum(0, 0.0, 0.0))
+
+    def text(self, width: int = 100) -> str:
+        """Sums and the largest, as tables that fit a terminal of that width."""
+        from symcircuits.render.measures import sizes_text
+
+        return sizes_text(self, width)
+
+    def json(self) -> dict[str, Any]:
+        """The same as plain data (schema in README)."""
+        from symcircuits.render.measures import sizes_json
+
+        return sizes_json(self)
 
     def _by(self, key: Callable[[Any], Any]) -> dict[Any, Sum]:
         found: dict[Any, Sum] = {}
@@ -113,11 +130,12 @@ class _Near:
     values: Values
     asked: Asked
     small: Compact | None
+    until: float | None  # when time is up
 
     @classmethod
-    def of(cls, values: Values, asked: Asked) -> _Near:
+    def of(cls, values: Values, asked: Asked, until: float | None = None) -> _Near:
         """With the unembedding made small where that pays, once for all ranges."""
-        return cls(values, asked, compact(values, _chosen(asked)))
+        return cls(values, asked, compact(values, _chosen(asked)), until)
 
 
 _Task = tuple[_Near | _Far, int, int, int]
@@ -138,6 +156,9 @@ def term_sizes(
     against: int | None = None,
     key: int | None = None,
     dtype: Any = None,
+    max_terms: int | None = None,
+    max_seconds: float | None = None,
+    max_memory: int | None = None,
     workers: Any = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> TermSizes:
@@ -147,8 +168,10 @@ def term_sizes(
     proves which are largest without a look at all. ``workers`` (and a path in place of the model) as for
     :func:`~symcircuits.averages.explain_many`: each is given ranges of term numbers, and no arrays. The ranges depend
     on the work alone and their sums are added in pairs in one order, so that the result is the same, bit for bit, for
-    any number of workers that compute alike. Raises ValueError on what does not exist, OverflowError that names the
-    term where a size is no finite number, and where the terms are 10^13 or more. Source: own construction.
+    any number of workers that compute alike. ``max_terms`` and ``max_seconds`` end the work: ``stop`` of the result
+    says where, and the ``start`` of another call goes on there; ``max_memory`` (bytes) is for the key vectors of a
+    range, which is the smaller for it. Raises ValueError on what does not exist, OverflowError that names the term
+    where a size is no finite number, and where the terms are 10^13 or more. Source: own construction.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((2, 2)), d_vocab=9, seed=1)
@@ -163,30 +186,45 @@ def term_sizes(
     top, start = whole("top", top, 0), whole("start", start, 0)
     end = expansion.count if stop is None else min(whole("stop", stop, 0), expansion.count)
     total = max(end - start, 0)
-    if total >= MOST:
-        raise OverflowError(f"{amount(total, 'term')} are too many to look at one by one: see largest, or choose some")
+    planned = total if max_terms is None else min(total, whole("max_terms", max_terms, 0))
+    if planned >= MOST:
+        raise OverflowError(
+            f"{amount(planned, 'term')} are too many to look at one by one: see largest and sample, or choose some"
+        )
+    if max_seconds is not None and not (isinstance(max_seconds, (int, float)) and max_seconds >= 0):
+        raise ValueError(f"max_seconds must be a number from 0 on, not {max_seconds!r}")
+    until = None if max_seconds is None else time.monotonic() + max_seconds
     with Crew(workers) as crew, pinned():
         if not crew.here and isinstance(model, Model):
             raise ValueError("workers in other processes read a model from its file: give the path of its folder")
         run = (model if isinstance(model, Model) else load(model)).run(tokens, dtype)
         values = evaluate(expansion, run)
         asked = ask(expansion, run, by, row, position, token, against, key)
-        source: _Near | _Far = _Near.of(values, asked)
+        source: _Near | _Far = _Near.of(values, asked, until)
         if not crew.here:
             source = _Far(RunFile.of(model, run, dtype), expansion, asked)  # type: ignore[arg-type]
-        parts = crew.results(_measured, _tasks(source, start, start + total, _width(run, expansion), top))
-        whole_part = pairwise(_told(parts, progress, total), partial(_joined, top))
-    found = whole_part or _Part((), {})
-    return TermSizes(expansion, asked, start, start + total, found.top, found.sums)
+        width = _width(run, expansion, max_memory)
+        parts = crew.results(_measured, _tasks(source, start, start + planned, width, top), until)
+        whole_part = pairwise(_told(parts, progress, planned), partial(_joined, top))
+        found = whole_part or _Part((), {})
+    done = sum(s.count for s in found.sums.values())
+    late = "" if done == planned else f"max_seconds ({max_seconds:g})"
+    reached = "" if done == total else late or f"max_terms ({planned:,})"
+    return TermSizes(expansion, asked, start, start + done, found.top, found.sums, reached)
 
 
-def _width(run: Run, expansion: Expansion) -> int:
+def _width(run: Run, expansion: Expansion, max_memory: int | None = None) -> int:
     """Terms of a range: of scores so many that their key vectors fit; the same whoever works."""
-    head = expansion.readout.head
+    held, head = HELD if max_memory is None else whole("max_memory", max_memory, 1), expansion.readout.head
     if head is None:
         return EACH
     each = run.tokens.size * run.arrays[f"W_Q_{head}"].shape[0] * run.dtype.itemsize
-    return max(FEWEST, min(EACH, HELD // max(int(each), 1)))
+    if max_memory is not None and held < FEWEST * each:
+        raise ValueError(
+            f"max_memory {readable_size(held)} is not enough: the key vectors of {FEWEST} terms take "
+            f"{readable_size(FEWEST * each)}"
+        )
+    return max(FEWEST, min(EACH, held // max(int(each), 1)))
 
 
 def _tasks(source: _Near | _Far, start: int, stop: int, width: int, top: int) -> Iterator[tuple[str, _Task]]:
@@ -196,8 +234,15 @@ def _tasks(source: _Near | _Far, start: int, stop: int, width: int, top: int) ->
 
 
 def _told(parts: Iterator[_Part], progress: Any, total: int) -> Iterator[_Part]:
+    """The parts until time is up, each told of."""
     done = 0
-    for part in parts:
+    while True:
+        try:
+            part = next(parts, None)
+        except OutOfTime:
+            return
+        if part is None:
+            return
         done += sum(s.count for s in part.sums.values())
         if progress:
             progress("terms", done, total)
@@ -228,6 +273,8 @@ def _measured(task: _Task) -> _Part:
     with np.errstate(all="ignore"):  # what is not finite is found below
         for i, size in enumerate(_sizes(source, block)):
             sizes[i] = size
+            if source.until is not None and not i % 64 and time.monotonic() >= source.until:
+                raise OutOfTime
     _check_finite(sizes, block)
     orders = np.stack(block.orders, 1).tolist()
     kinds = [COMPOSITIONS[c] for c in block.composition.tolist()]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from symcircuits import commands as does
-from symcircuits import ranked_command
+from symcircuits import measuring_commands, ranked_command
 from symcircuits.attaching import add_options
 
 __all__ = ["parser_of"]
@@ -24,6 +24,8 @@ _HELP = {
     "check": "check a formula: is it right, and if not, which mistake is it",
     "explain": "take a model apart on tokens: closure, largest terms, totals, remainder",
     "largest": "find the largest terms of a model on tokens, and prove that no other is larger",
+    "sizes": "look at every term of a model on tokens, one by one: sums of their sizes, and the largest",
+    "sample": "estimate the sum of the sizes of all terms of a model on tokens, with its error, from some of them",
     "book": "write all derivations as one document, and its PDF where pdflatex is there",
     "demo": "derive the two-layer results, verify them, explain the model that comes along",
 }
@@ -320,6 +322,19 @@ def _add_largest(commands: Any) -> None:
     ranked_command.add_options(parser)
 
 
+def _add_sizes(commands: Any) -> None:
+    parser = _command(commands, "sizes", measuring_commands.sizes, measuring_commands.SIZES)
+    _tokens_option(parser)
+    measuring_commands.add_sizes_options(parser)
+    _workers_options(parser)
+
+
+def _add_sample(commands: Any) -> None:
+    parser = _command(commands, "sample", measuring_commands.sample, measuring_commands.SAMPLE)
+    _tokens_option(parser)
+    measuring_commands.add_sample_options(parser)
+
+
 def _add_book(commands: Any) -> None:
     parser = _command(
         commands, "book", does.book,
@@ -372,6 +387,8 @@ _ADD: dict[str, Callable[[Any], None]] = {
     "check": _add_check,
     "explain": _add_explain,
     "largest": _add_largest,
+    "sizes": _add_sizes,
+    "sample": _add_sample,
     "book": _add_book,
     "demo": _add_demo,
 }

@@ -14,7 +14,7 @@ from concurrent.futures import BrokenExecutor
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["Stuck", "end", "is_broken", "is_free", "processes_of", "result"]
+__all__ = ["OutOfTime", "Stuck", "end", "is_broken", "is_free", "processes_of", "result"]
 
 POLL = 0.2  # seconds between two looks
 GRACE = 2.0  # seconds that a pool has to see by itself that a process of it died
@@ -23,6 +23,10 @@ LAST = 5.0  # seconds that processes with nothing left to do have to end by them
 
 class Stuck(BrokenExecutor):
     """A pool of which a process died, and which does not see it."""
+
+
+class OutOfTime(Exception):
+    """There is no more time to wait for a result."""
 
 
 def processes_of(executor: Any) -> list[Any]:
@@ -48,19 +52,26 @@ def is_free(executor: Any) -> bool:
     return free
 
 
-def result(executor: Any, future: Any) -> Any:
-    """The result of work that was sent to an executor; Stuck where a process died, and nothing more comes."""
-    if not hasattr(executor, "_processes"):
+def result(executor: Any, future: Any, until: float | None = None) -> Any:
+    """The result of work that was sent to an executor; Stuck where a process died, and nothing more comes.
+
+    Raises OutOfTime where it is not there at ``until`` (of :func:`time.monotonic`).
+    """
+    pool = hasattr(executor, "_processes")
+    if not pool and until is None:
         return future.result()
     since: float | None = None
     while not future.done():
+        now = time.monotonic()
+        if until is not None and now >= until:
+            raise OutOfTime
         with suppress(TimeoutError):  # of this wait; one of the work itself comes below, when all is done
-            return future.result(timeout=POLL)
-        if not _dead(processes_of(executor)) and not is_broken(executor):
+            return future.result(timeout=POLL if until is None else min(POLL, until - now))
+        if not pool or not (_dead(processes_of(executor)) or is_broken(executor)):
             since = None
         elif since is None:
-            since = time.monotonic()
-        elif time.monotonic() - since > GRACE and not future.done():
+            since = now
+        elif now - since > GRACE and not future.done():
             raise Stuck("a process of the pool was killed, and the pool did not notice")
     return future.result()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ from symcircuits.backward import Functional
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term
 from symcircuits.model import Run
+from symcircuits.notation import amount
 from symcircuits.pairs import pair_sizes
 from symcircuits.search import Found, Tree
 from symcircuits.walk import Mark
@@ -21,15 +24,17 @@ __all__ = ["Sample", "sample"]
 
 Array = npt.NDArray[Any]
 WEIGHTS = ("uniform", "bound")
+_DRAW_BYTES = 1000  # of a term that was drawn: its path, size and chance
 _KEPT = 2000  # suffixes whose choices are kept: samples share the last heads of a path
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Sample:
     """Terms drawn at random, and what they say of the sum of the sizes of all: ``estimate`` and its standard error.
 
     ``sizes [k]`` of the terms drawn, ``chances [k]`` of drawing each; ``bound``: the sum is proved to be no larger
-    (infinite where nothing is proved); ``count``: how many terms there are.
+    (infinite where nothing is proved); ``count``: how many terms there are; ``reached``: the limit that ended it
+    early, if one did.
     """
 
     expansion: Expansion
@@ -40,6 +45,8 @@ class Sample:
     chances: Array
     bound: float
     count: int
+    seed: int = 0
+    reached: str = ""
 
     @property
     def estimate(self) -> float:
@@ -52,6 +59,18 @@ class Sample:
         if len(self.terms) < 2:
             return float("inf") if len(self.terms) else 0.0
         return float((self.sizes / self.chances).std(ddof=1) / np.sqrt(len(self.terms)))
+
+    def text(self, width: int = 100, top: int = 10) -> str:
+        """The estimate in words, and the ``top`` largest of the terms that were drawn."""
+        from symcircuits.render.measures import sample_text
+
+        return sample_text(self, width, top)
+
+    def json(self, top: int = 10) -> dict[str, Any]:
+        """The same as plain data (schema in README)."""
+        from symcircuits.render.measures import sample_json
+
+        return sample_json(self, top)
 
     def __repr__(self) -> str:
         return (
@@ -73,6 +92,9 @@ def sample(
     token: int | None = None,
     against: int | None = None,
     key: int | None = None,
+    max_seconds: float | None = None,
+    max_memory: int = 2**30,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Sample:
     """Draw k terms (with replacement), and estimate the sum of the sizes of all: unbiased, with its standard error.
 
@@ -82,8 +104,9 @@ def sample(
     likely. Then ``E[size / chance] = sum of sizes``, as every term that is not 0 has a chance. Where few terms hold
     most of the sum, uniform draws may miss them all, and then the error is too small as well. Sizes are those of
     :func:`~symcircuits.largest`, and so are ``by`` and the choices after it; of score terms the key is drawn after
-    the query, from those that go with it. The same seed draws the same terms. Raises ValueError on what does not
-    exist. Source: own derivation (importance sampling).
+    the query, from those that go with it. The same seed draws the same terms. ``max_seconds`` ends it with the draws
+    that there are; what needs more than ``max_memory`` (bytes) is not begun. Raises ValueError on what does not exist,
+    OverflowError that names the term where a size is no finite number. Source: own derivation (importance sampling).
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((3, 3, 3)), seed=1).run([1, 2, 3])
@@ -93,22 +116,51 @@ def sample(
     >>> bool(abs(found.estimate - exact) < 4 * found.error), bool(exact <= found.bound)
     (True, True)
     """
+    started = time.monotonic()
     evaluate(expansion, run)  # refuses what does not go together
-    for name, number in (("k", k), ("seed", seed)):
+    _check(k, seed, weights, max_seconds, max_memory)
+    asked = ask(expansion, run, by, row, position, token, against, key)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = trees(asked, expansion, run, moments=False)
+        drawn = _Drawn(asked, expansion, run, found, weights == "bound", np.random.default_rng(seed))
+        number = k if expansion.count else 0
+        terms, sizes, chances, reached = list[Term](), np.zeros(number), np.ones(number), ""
+        for i in range(number):
+            if max_seconds is not None and time.monotonic() - started >= max_seconds:
+                reached = f"{max_seconds:g} seconds"
+                break
+            one, sizes[i], chances[i] = drawn.draw()
+            terms.append(one)
+            if progress:
+                progress("draws", i + 1, number)
+    n = len(terms)
+    return Sample(
+        expansion,
+        asked,
+        weights,
+        tuple(terms),
+        sizes[:n],
+        chances[:n],
+        drawn.bound,
+        expansion.count,
+        int(seed),
+        reached,
+    )
+
+
+def _check(k: int, seed: int, weights: str, max_seconds: float | None, max_memory: int) -> None:
+    for name, number in (("k", k), ("seed", seed), ("max_memory", max_memory)):
         if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
             raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
     if weights not in WEIGHTS:
         raise ValueError(f'weights is "uniform" or "bound", not {weights!r}')
-    asked = ask(expansion, run, by, row, position, token, against, key)
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = trees(asked, expansion, run, moments=False)
-    drawn = _Drawn(asked, expansion, run, found, weights == "bound", np.random.default_rng(seed))
-    number = k if expansion.count else 0
-    terms, sizes, chances = [], np.zeros(number), np.ones(number)
-    for i in range(number):
-        one, sizes[i], chances[i] = drawn.draw()
-        terms.append(one)
-    return Sample(expansion, asked, weights, tuple(terms), sizes, chances, drawn.bound, expansion.count)
+    if max_seconds is not None and not (isinstance(max_seconds, (int, float)) and max_seconds >= 0):
+        raise ValueError(f"max_seconds must be a number from 0 on, not {max_seconds!r}")
+    if k * _DRAW_BYTES > max_memory:
+        raise ValueError(
+            f"{amount(k, 'draw')} need about {k * _DRAW_BYTES / 2**20:,.0f} MiB, and max_memory is "
+            f"{max_memory / 2**20:,.4g} MiB: draw fewer; the error falls with the root of their number"
+        )
 
 
 class _Choices:
@@ -119,6 +171,11 @@ class _Choices:
     def __init__(self, found: Functional, ended: list[Found], weights: Array) -> None:
         self.found, self.ended, self.weights = found, ended, weights
         self.total = float(weights.sum())
+        if not self.total < float("inf"):
+            raise OverflowError(
+                "bounds on the sizes of terms, or their number, leave the range of float64, so that no chance can be "
+                'made of them: draw with weights="uniform", or scale the weights'
+            )
         self.chances = np.cumsum(weights / self.total) if self.total > 0 else weights
 
 
@@ -160,7 +217,7 @@ class _Paths:
         """The weight of each head that may come before a suffix."""
         tree = self.tree
         _, counts, _, sums = tree.bounds.met(tree.wanted, found.mark, tree.key)
-        numbers = np.array(counts[: found.limit], dtype=float)
+        numbers = np.array([float(min(n, 10**300)) for n in counts[: found.limit]])
         if not self.bound:
             return numbers
         return np.where(numbers > 0, tree.bounds.pairwise(found, sums)[0], 0.0)
@@ -185,7 +242,7 @@ class _Drawn:
         """A term, its size and its chance."""
         one, chance = self.sides[0].draw()
         if len(self.sides) == 1:
-            return self.expansion._term(one.path), one.size, chance
+            return self._finite(self.expansion._term(one.path), one.size), one.size, chance
         keys = self.sides[1]
         mark = self.expansion.sides[0].mark(one.path)
         keys.tree.key = self.keys.setdefault(mark, len(self.keys) + 1)
@@ -193,7 +250,16 @@ class _Drawn:
         other, more = keys.draw()
         query, key = self._turned(one.value), self._turned(other.value)
         size = abs(float(pair_sizes(self.asked.by, self.run, self.expansion, query, key[None], 0)[0]))
-        return self.expansion._term(one.path, other.path), size, chance * more
+        return self._finite(self.expansion._term(one.path, other.path), size), size, chance * more
+
+    def _finite(self, term: Term, size: float) -> Term:
+        """The term; OverflowError where its size is no finite number."""
+        if not size < float("inf"):
+            raise OverflowError(
+                f"term {self.expansion.index(term):,} ({term.label}) has the size {size}: numbers leave the range of "
+                "float64 on the way; scale the weights"
+            )
+        return term
 
     def _turned(self, rows: Array) -> Array:
         return rows if self.turns is None else np.asarray((rows[..., None, :] @ self.turns)[..., 0, :])

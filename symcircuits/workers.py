@@ -127,14 +127,19 @@ class _DaskFuture:
     def __init__(self, cluster: _Dask, future: Any) -> None:
         self._cluster, self._future = cluster, future
 
-    def result(self) -> Any:
+    def done(self) -> bool:
+        return bool(self._future.done())
+
+    def result(self, timeout: float | None = None) -> Any:
         while True:
             self._cluster.check()
             try:
-                return self._future.result(timeout=1)
+                return self._future.result(timeout=1 if timeout is None else timeout)
             except TimeoutError:
                 if getattr(self._future, "status", "") == "error":
                     return self._future.result()  # it may be of the work
+                if timeout is not None:
+                    raise
 
     def cancel(self) -> None:
         with suppress(Exception):  # what is gone need not be cancelled
@@ -269,8 +274,13 @@ class Crew:
         if self._make:
             end(self._executor, kind is not None or bool(left))
 
-    def results(self, work: Callable[[Any], T], tasks: Iterable[tuple[str, Any]]) -> Iterator[T]:
-        """What ``work`` gives for each task (its name, for errors, and what is sent), in the order of the tasks."""
+    def results(
+        self, work: Callable[[Any], T], tasks: Iterable[tuple[str, Any]], until: float | None = None
+    ) -> Iterator[T]:
+        """What ``work`` gives for each task (its name, for errors, and what is sent), in the order of the tasks.
+
+        Others are waited for no longer than ``until`` (of :func:`time.monotonic`): then OutOfTime is raised.
+        """
         if self._executor is None:
             yield from (work(task) for _, task in tasks)
             return
@@ -278,9 +288,9 @@ class Crew:
         for name, task in tasks:
             self._sent.append((name, task, self._submit(work, task, name)))
             if len(self._sent) >= most:
-                yield self._result(work, *self._sent.popleft())
+                yield self._result(work, *self._sent.popleft(), until)
         while self._sent:
-            yield self._result(work, *self._sent.popleft())
+            yield self._result(work, *self._sent.popleft(), until)
 
     def _submit(self, work: Callable[[Any], Any], task: Any, name: str) -> Any:
         """The future; None where the pool is broken."""
@@ -291,13 +301,13 @@ class Crew:
         except RuntimeError as fault:
             raise OSError(f"{name}: the executor takes no work ({fault})") from fault
 
-    def _result(self, work: Callable[[Any], T], name: str, task: Any, future: Any) -> T:
+    def _result(self, work: Callable[[Any], T], name: str, task: Any, future: Any, until: float | None) -> T:
         """The result; of a task that died with its worker, or beside one that did, by itself in further tries."""
         died: BaseException | None = None
         for _ in range(1 + TRIES):
             try:
                 if future is not None:
-                    found: T = result(self._executor, future)
+                    found: T = result(self._executor, future, until)
                     return found
             except Exception as fault:
                 if not _worker_died(fault):

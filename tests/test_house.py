@@ -118,13 +118,24 @@ LAYERS = (
     "commands",
     "term_command",
     "ranked_command",
+    "measuring_commands",  # sample, sizes
     "options",  # of the command line
     "cli",
     "__main__",
 )
 
 # Objects that show themselves (latex(), text(), json(), in a notebook) import their renderer when asked to.
-SHOWN_BY_RENDER = {"ranking", "expansion", "derivation", "verification", "explanation", "averages", "recorded"}
+SHOWN_BY_RENDER = {
+    "ranking",
+    "sampling",
+    "measured",
+    "expansion",
+    "derivation",
+    "verification",
+    "explanation",
+    "averages",
+    "recorded",
+}
 
 # What a module may not import although it stands lower: a witness must not see the answer.
 FORBIDDEN = {

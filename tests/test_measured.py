@@ -66,7 +66,7 @@ def plain(found: Any) -> Any:
 def test_any_number_of_workers_gives_the_same_bits(
     target: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "_width", lambda run, e: 7)  # many ranges; workers are sent them
+    monkeypatch.setattr(measured, "_width", lambda *_: 7)  # many ranges; workers are sent them
     model = sc.load(MODEL)
     e = sc.expand(model.architecture, target)
     alone = plain(sc.term_sizes(MODEL, TOKENS, e, top=9, **how))

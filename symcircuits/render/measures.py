@@ -1,0 +1,143 @@
+"""Sizes of all terms, and samples of them, in words and tables and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.notation import amount
+from symcircuits.render.tables import number, paragraph, table
+
+if TYPE_CHECKING:
+    from symcircuits.asked import Asked
+    from symcircuits.expansion import Expansion, Term
+    from symcircuits.measured import Sum, TermSizes
+    from symcircuits.sampling import Sample
+
+__all__ = ["sample_json", "sample_text", "sizes_json", "sizes_text"]
+
+_DRAWN = {"uniform": "each as likely as any other", "bound": "large ones more likely, by bounds"}
+
+
+def sample_text(found: Sample, width: int = 100, top: int = 10) -> str:
+    """The estimate in words, and the largest terms that were drawn."""
+    count, drawn = amount(found.count, "term"), len(found.terms)
+    head = f"The sum of the sizes of all {count} of {found.expansion.target}, by {found.asked}"
+    said = [f"{number(found.estimate, 6)} +- {number(found.error, 2)} (one standard error)" if drawn else "0"]
+    if not drawn and found.count:
+        said = ["nothing was drawn, so nothing is known"]
+    if found.bound < float("inf"):
+        said.append(f"proved: it is no larger than {number(found.bound, 6)}")
+    said.append(f"{amount(drawn, 'draw')}, {_DRAWN[found.weights]} (seed {found.seed})")
+    if found.reached:
+        said.append(f"{found.reached} reached: no more were drawn")
+    if found.weights == "uniform" and drawn:
+        said.append("where few terms hold most of the sum, such draws may miss them, and the error is too small")
+    parts = ["\n".join([paragraph(head, width), *(paragraph(f"- {line}", width, "  ") for line in said)])]
+    rows = [
+        [number(size), str(times), number(chance, 2), term.composition, term.label]
+        for term, size, chance, times in _drawn(found)[:top]
+    ]
+    if rows:
+        parts += [
+            "The largest that were drawn\n" + table(rows, ["size", "times", "chance", "type", "path"], width, [0, 1, 2])
+        ]
+    return "\n\n".join(parts)
+
+
+def _drawn(found: Sample) -> list[tuple[Term, float, float, int]]:
+    """The terms that were drawn, each once, with size, chance and how often, the largest first."""
+    seen: dict[Any, list[Any]] = {}
+    for term, size, chance in zip(found.terms, found.sizes.tolist(), found.chances.tolist(), strict=True):
+        seen.setdefault(term.paths, [term, size, chance, 0])[3] += 1
+    return sorted(((t, s, c, n) for t, s, c, n in seen.values()), key=lambda one: -one[1])
+
+
+def sample_json(found: Sample, top: int = 10) -> dict[str, Any]:
+    """The same as plain data; the schema is in README."""
+    return {
+        "schema": "symcircuits.sample/1",
+        **_of(found.expansion, found.asked),
+        "weights": found.weights,
+        "seed": found.seed,
+        "draws": len(found.terms),
+        "estimate": found.estimate if found.terms or not found.count else None,
+        "error": _finite(found.error),
+        "bound": _finite(found.bound),
+        "reached": found.reached or None,
+        "terms": [{**_named(t), "size": s, "chance": c, "times": n} for t, s, c, n in _drawn(found)[:top]],
+    }
+
+
+def sizes_text(found: TermSizes, width: int = 100) -> str:
+    """What was looked at, sums by order and type, and the largest."""
+    count, looked = found.expansion.count, found.total.count
+    head = f"The sizes of the terms of {found.expansion.target}, by {found.asked}"
+    which = "all " if looked == count else ""
+    lines = [f"{which}{amount(looked, 'term')} looked at, one by one"]
+    if 0 < looked < count:
+        lines[0] += f": numbers {found.start:,} to {found.stop - 1:,}, of {count:,}"
+    if found.reached:
+        lines.append(f"{found.reached} reached; start {found.stop} goes on from there")
+    parts = ["\n".join([paragraph(head, width), *(paragraph(f"- {line}", width, "  ") for line in lines)])]
+    if looked:
+        signed, last = found.asked.signed, "sum of |sizes|"
+        rows = [_row("all", found.total, signed), *_rows("order", found.by_order(), signed)]
+        rows += _rows("composition", found.by_composition(), signed)
+        head_of = ["", "terms", "sum", last] if signed else ["", "terms", "sum"]
+        parts.append("Totals\n" + table(rows, head_of, width, range(1, len(head_of))))
+    if found.largest:
+        name = "value" if found.asked.signed else "norm"
+        shown = [
+            [number(size), f"{i:,}", t.composition, t.label]
+            for (i, size), (t, _) in zip(found.largest, found.terms, strict=True)
+        ]
+        parts.append("The largest\n" + table(shown, [name, "number", "type", "path"], width, [0, 1]))
+    return "\n\n".join(parts)
+
+
+def _rows(kind: str, sums: Mapping[Any, Sum], signed: bool) -> list[list[str]]:
+    return [_row(f"{kind} {key}", one, signed) for key, one in sums.items()]
+
+
+def _row(name: str, one: Sum, signed: bool) -> list[str]:
+    return [name, f"{one.count:,}", number(one.total), *([number(one.absolute)] if signed else [])]
+
+
+def sizes_json(found: TermSizes) -> dict[str, Any]:
+    """The same as plain data; the schema is in README."""
+    return {
+        "schema": "symcircuits.sizes/1",
+        **_of(found.expansion, found.asked),
+        "start": found.start,
+        "stop": found.stop,
+        "reached": found.reached or None,
+        "total": _sum(found.total),
+        "by_order": {str(k): _sum(one) for k, one in found.by_order().items()},
+        "by_composition": {k: _sum(one) for k, one in found.by_composition().items()},
+        "terms": [
+            {"number": i, **_named(t), "size": size}
+            for (i, size), (t, _) in zip(found.largest, found.terms, strict=True)
+        ],
+    }
+
+
+def _of(expansion: Expansion, asked: Asked) -> dict[str, Any]:
+    return {
+        "architecture": str(expansion.architecture), "of": expansion.target,
+        "selection": [str(c) for c in expansion.clauses], "count": expansion.count,
+        "asked": {name: getattr(asked, name) for name in ("by", "row", "position", "key", "token", "against")},
+    }  # fmt: skip
+
+
+def _named(term: Term) -> dict[str, Any]:
+    return {"label": term.label, "order": term.order, "composition": term.composition, "text": term.text}
+
+
+def _sum(one: Sum) -> dict[str, Any]:
+    return {"count": one.count, "total": one.total, "absolute": one.absolute}
+
+
+def _finite(number: float) -> float | None:
+    """A number, or None where JSON has none for it."""
+    return number if abs(number) < float("inf") else None

@@ -1,0 +1,220 @@
+"""The commands sample and sizes: the numbers of the library, budgets that hold, and what is refused."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import Cli, cli
+
+import symcircuits as sc
+from symcircuits import measured
+from symcircuits.pools import OutOfTime
+from symcircuits.workers import Crew, processes
+from symcircuits.zoo import path
+
+__all__ = ["cli"]  # a fixture
+pytestmark = pytest.mark.usefixtures("limited")
+TOKENS = [0, 7, 19, 3, 11, 26, 7, 19, 3, 11]
+WORDS = (str(path()), "--tokens", ",".join(map(str, TOKENS)))
+DEEP = sc.attention_only((12,) * 12)
+
+
+def selected() -> tuple[Any, Any]:
+    model = sc.load(path())
+    return model, sc.scores(model.architecture, "L1H0")
+
+
+def test_sample_is_that_of_the_library(cli: Cli) -> None:
+    model, e = selected()
+    how = {"by": "score entry", "position": 6, "key": 2}
+    words = ["--target", "scores:L1H0", "--by", "score entry", "--position", "6", "--key", "2", "--seed", "3"]
+    for weights in ("bound", "uniform"):
+        ran = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--json")
+        found = sc.sample(e.through("L0H2"), model.run(TOKENS), 70, seed=3, weights=weights, **how)  # type: ignore[arg-type]
+        assert ran.code == 0
+        some = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--through", "L0H2", "--json")
+        told = json.loads(some.out)
+        assert (told["estimate"], told["error"], told["draws"]) == (found.estimate, found.error, 70)
+        assert (told["schema"], told["reached"], told["bound"]) == ("symcircuits.sample/1", None, None)
+        assert (told["count"], json.loads(ran.out)["count"]) == (len(e.through("L0H2")), 25)
+        assert sum(t["times"] for t in found.json(top=100)["terms"]) == 70
+        largest = told["terms"][0]
+        assert largest["size"] == found.sizes.max()
+        assert abs(sc.evaluate(e, model.run(TOKENS)).value(_labelled(e, largest["label"]))[6, 2]) == pytest.approx(
+            largest["size"]
+        )
+
+
+def _labelled(e: Any, label: str) -> Any:
+    return next(t for t in e if t.label == label)
+
+
+def test_sizes_are_those_of_the_library(cli: Cli) -> None:
+    model, e = selected()
+    words = ["--target", "scores:L1H0", "--count", "3", "--json"]
+    found = sc.term_sizes(model, TOKENS, e, top=3)
+    told = json.loads(cli("sizes", *WORDS, *words).out)
+    assert [(t["number"], t["size"]) for t in told["terms"]] == list(found.largest)
+    assert told["total"] == {"count": 25, "total": found.total.total, "absolute": found.total.absolute}
+    assert (told["start"], told["stop"], told["reached"]) == (0, 25, None)
+    assert {k: v["count"] for k, v in told["by_composition"].items()} == e.counts_by_composition()
+    assert cli("sizes", *WORDS, *words, "--workers", "2").out == cli("sizes", *WORDS, *words).out
+    part = cli("sizes", *WORDS, *words, "--start", "4", "--max-terms", "7", "--workers", "1")
+    assert part.code == 3
+    part_told = json.loads(part.out)
+    assert (part_told["start"], part_told["stop"], part_told["reached"]) == (4, 11, "max_terms (7)")
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_what_is_printed_fits_its_width(width: int) -> None:
+    model, e = selected()
+    run = model.run(TOKENS)
+    texts = [
+        sc.sample(e, run, 50, by="score entry", key=0).text(width),
+        sc.sample(e, run, 5, weights="uniform", max_seconds=0).text(width),
+        sc.sample(sc.logits(model.architecture), run, 50, by="logit difference").text(width),
+        sc.term_sizes(model, TOKENS, e, by="score entry", max_terms=9).text(width),
+        sc.term_sizes(model, TOKENS, e, max_terms=0).text(width),
+    ]
+    assert max(len(line) for text in texts for line in text.split("\n")) <= width
+    said = [" ".join(t.split()) for t in texts]
+    assert "nothing was drawn, so nothing is known" in said[1]
+    assert "proved: it is no larger than" in said[2]
+    assert "9 terms looked at, one by one: numbers 0 to 8, of 25" in said[3]
+    assert "max_terms (9) reached; start 9 goes on from there" in said[3]
+
+
+# ------------------------------------------------------------------------------------------------- budgets
+def test_time_ends_the_draws_that_there_are() -> None:
+    run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
+    started = time.monotonic()
+    found = sc.sample(sc.logits(DEEP), run, 10**6, max_seconds=0.5)
+    assert time.monotonic() - started < 30
+    assert 0 < len(found.terms) < 10**6
+    assert found.reached == "0.5 seconds"
+    assert len(found.sizes) == len(found.chances) == len(found.terms)
+    assert found.terms == sc.sample(sc.logits(DEEP), run, len(found.terms)).terms
+
+
+def test_draws_that_do_not_fit_in_memory_are_refused_before_any() -> None:
+    run = sc.random_model(sc.attention_only((2,)), seed=1).run([1, 2])
+    with pytest.raises(ValueError, match="draws need about 9,536,743,164 MiB"):
+        sc.sample(sc.logits(run.model.architecture), run, 10**13)
+    with pytest.raises(ValueError, match=r"3 draws need about 0 MiB, and max_memory is 0\.00286 MiB"):
+        sc.sample(sc.logits(run.model.architecture), run, 3, max_memory=2999)
+
+
+@pytest.mark.parametrize("workers", [None, 2, "processes"])
+def test_time_ends_sizes_wherever_they_are_made(workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranges come again and again: work for hours."""
+    model = sc.load(path())
+    e = sc.logits(model.architecture)
+    monkeypatch.setattr(measured, "_tasks", _many(measured._tasks))
+    made = processes(1) if workers == "processes" else workers
+    given = path() if workers == "processes" else model
+    started = time.monotonic()
+    found = sc.term_sizes(given, TOKENS, e, max_seconds=3, workers=made)
+    assert time.monotonic() - started < 30
+    assert found.reached == "max_seconds (3)"
+    assert found.total.count == found.stop
+    assert found.total.count % 16 == 0
+
+
+def _many(tasks: Any) -> Any:
+    """The same ranges without end."""
+
+    def made(source: Any, start: int, stop: int, width: int, top: int) -> Any:
+        for _ in range(10**7):
+            yield from tasks(source, start, stop, width, top)
+
+    return made
+
+
+def test_a_range_that_is_slow_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, e = selected()
+    sizes = measured._sizes
+
+    def slow(source: Any, block: Any) -> Any:
+        for size in sizes(source, block):
+            time.sleep(0.3)
+            yield size
+
+    monkeypatch.setattr(measured, "_sizes", slow)
+    started = time.monotonic()
+    found = sc.term_sizes(model, TOKENS, e, max_seconds=0.1)
+    assert time.monotonic() - started < 5
+    assert (found.total.count, found.stop, found.reached) == (0, 0, "max_seconds (0.1)")
+
+
+def _sleeps(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_nobody_is_waited_for_when_time_is_up() -> None:
+    for who in (1, processes(1)):
+        started = time.monotonic()
+        with Crew(who) as crew:
+            results = crew.results(_sleeps, [("short", 0), ("long", 4)], time.monotonic() + 3.5)
+            assert next(results) == 0
+            with pytest.raises(OutOfTime):
+                next(results)
+        assert time.monotonic() - started < 20
+
+
+def test_memory_is_for_the_key_vectors_of_a_range() -> None:
+    model, e = selected()
+    run = model.run(TOKENS)
+    each = 10 * 16 * 8  # positions, d_head, bytes of a number
+    assert measured._width(run, e, 100 * each) == 100
+    assert measured._width(run, e) == measured.EACH
+    with pytest.raises(
+        ValueError, match=r"max_memory 1\.3 kB is not enough: the key vectors of 64 terms take 81\.9 kB"
+    ):
+        sc.term_sizes(model, TOKENS, e, max_memory=each)
+    whole, small = sc.term_sizes(model, TOKENS, e), sc.term_sizes(model, TOKENS, e, max_memory=64 * each)
+    assert np.isclose(whole.total.total, small.total.total)
+
+
+# ------------------------------------------------------------------------------------------------- refused
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("sample", ["--draws", "10000000000000"], "10,000,000,000,000 draws need about"),
+        ("sample", ["--max-terms", "-1"], "k must be"),
+        ("sample", ["--timeout", "-1"], "max_seconds must be"),
+        ("sample", ["--max-memory", "-1"], "--max-memory must be"),
+        ("sample", ["--max-memory", "nan"], "--max-memory must be"),
+        ("sample", ["--weights", "size"], "invalid choice"),
+        ("sample", ["--by", "loudness"], "not 'loudness'"),
+        ("sizes", ["--timeout", "nan"], "max_seconds must be"),
+        ("sizes", ["--max-terms", "-1"], "max_terms must be"),
+        ("sizes", ["--max-memory", "0", "--target", "scores:L1H0"], "max_memory must be"),
+        ("sizes", ["--count", "-1"], "top must be"),
+        ("sizes", ["--workers", "0"], "--workers must be 1 or more"),
+    ],
+)
+def test_the_commands_refuse(command: str, words: list[str], said: str, cli: Cli) -> None:
+    ran = cli(command, *WORDS, *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_what_is_attached_is_not_sent(cli: Cli, tmp_path: Path) -> None:
+    probe = tmp_path / "probe.npy"
+    np.save(probe, np.ones(48))
+    words = ["sizes", *WORDS, "--readout", str(probe), "--by", "direction", "--count", "1", "--json"]
+    assert json.loads(cli(*words).out)["of"] == "readout:probe"
+    ran = cli(*words, "--workers", "2")
+    assert ran.code == 2
+    assert "--readout and --source are not there" in ran.err
+    assert json.loads(cli("sample", *words[1:-3], "--json").out)["of"] == "readout:probe"
+
+
+def test_the_time_of_largest_has_two_names(cli: Cli) -> None:
+    ran = cli("largest", *WORDS, "--timeout", "0")
+    assert ran.code == 1
+    assert "the search ended after 0 seconds" in " ".join(ran.out.split())
