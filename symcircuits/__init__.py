@@ -39,7 +39,7 @@ _HOME = {
     "from_arrays": "loaders",
     "evaluate": "evaluation",
     "blocks": "term_blocks",
-    "census": "term_blocks",
+    "census": "term_census",
     "TermBlock": "term_blocks",
     "export_terms": "term_export",
     "verify": "verification",

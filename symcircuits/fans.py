@@ -21,7 +21,7 @@ from symcircuits.rings import Array
 from symcircuits.tree import readout_of
 from symcircuits.walk import Mark, Matrices
 
-__all__ = ["Fan", "Fans", "LayerArrays"]
+__all__ = ["Fan", "Fans", "LayerArrays", "Span"]
 
 _STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
 _FAN_BYTES = 2**25  # of a fan, where it has more than one head
@@ -46,10 +46,36 @@ class Fan(NamedTuple):
     z: Array  # [batch, heads, n, sources, d_head]
 
 
-class Fans:
-    """The paths of a program on a run, ``batch`` its batch axes, ``n`` its positions."""
+class Span:
+    """How many terms, in their order, are still to be passed over; what lies before as a whole is not computed.
 
-    def __init__(self, paths: Paths, matrices: Matrices, batch: tuple[int, ...], n: int) -> None:
+    ``inside``: how many lie before in what is computed first, because they belong together with others.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self._left, self.inside = start, 0
+
+    def over(self, terms: int) -> bool:
+        """Whether so many terms that come next are passed over; those that are not are entered by :meth:`enter`."""
+        passed = 0 < terms <= self._left
+        self._left -= terms if passed else 0
+        return passed
+
+    def enter(self) -> None:
+        """From here on all is computed."""
+        self.inside, self._left = self.inside + self._left, 0
+
+
+class Fans:
+    """The paths of a program on a run, ``batch`` its batch axes, ``n`` its positions.
+
+    ``span``: where to begin; a path counts as many terms as it has weight.
+    """
+
+    def __init__(
+        self, paths: Paths, matrices: Matrices, batch: tuple[int, ...], n: int, span: Span | None = None
+    ) -> None:
+        self.span = span or Span()
         self.paths, self.matrices, self.batch, self.n = paths, matrices, batch, n
         self.rows_of_batch = prod(batch)
         self.plain = not any(paths.head_bits.values()) and not any(paths.name_bits.values())
@@ -221,9 +247,9 @@ class Fans:
             if not self.paths.passable[i]:
                 return
 
-    def orders(self, weights: Mapping[Mark, int]) -> list[int]:
-        """The orders of the paths with weight."""
-        return [order for order, _ in self.paths._order_masses(weights)]
+    def orders(self, weights: Mapping[Mark, int]) -> Iterator[int]:
+        """The orders of the paths with weight; the paths of each are to be asked for before the next order is."""
+        return (order for order, mass in self.paths._order_masses(weights) if not self.span.over(mass))
 
     def fans(self, order: int, weights: Mapping[Mark, int], most: int = 0) -> Iterator[Fan]:
         """The paths of an order (1 or more), in order; in one fan up to ``most``, where no condition looks at them."""
@@ -233,8 +259,10 @@ class Fans:
         self, order: int, beginning: tuple[Head, ...], z: Array | None, weights: Mapping[Mark, int], most: int
     ) -> Iterator[Fan]:
         left = order - len(beginning) - 1
-        for i, heads in self._next(order, beginning, weights):
-            for places in self._held_at_once(i, heads, z):
+        for i, masses in self._next(order, beginning, weights):
+            for places in self._held_at_once(i, list(masses), z):
+                if self.span.over(sum(masses[k] for k in places)):
+                    continue
                 names = [self.paths.layer_heads[i][k] for k in places]
                 if z is None:
                     behind = self._first(names)
@@ -242,27 +270,34 @@ class Fans:
                     behind = self._step(beginning[-1], z, i, places)
                 rows = len(places) * behind.shape[3] * (self.count(i + 1, left) if left else 1)
                 if not left or (self.plain and rows <= most):
+                    self.span.enter()
                     yield Fan(beginning, i, places, left, behind)
                     continue
-                for k, name in enumerate(names):
-                    yield from self._fans(order, (*beginning, name), behind[:, k], weights, most)
+                for k, name in zip(range(len(names)), names, strict=True):
+                    if not self.span.over(masses[places[k]]):
+                        yield from self._fans(order, (*beginning, name), behind[:, k], weights, most)
 
     def _next(
         self, order: int, beginning: tuple[Head, ...], weights: Mapping[Mark, int]
-    ) -> Iterator[tuple[int, list[int]]]:
-        """The layers and places of the heads that may come next, in order."""
+    ) -> Iterator[tuple[int, dict[int, int]]]:
+        """The layers and places of the heads that may come next, in order, with the terms behind each."""
         layers, left = self.paths.layer_heads, order - len(beginning) - 1
         if not self.plain:
-            found: dict[int, list[int]] = {}
-            for head, _ in self.paths._choices(order, beginning, weights):
+            found: dict[int, dict[int, int]] = {}
+            for head, mass in self.paths._choices(order, beginning, weights):
                 i = self.paths._layer_of[head]
-                found.setdefault(i, []).append(layers[i].index(head))
+                found.setdefault(i, {})[layers[i].index(head)] = mass
             yield from found.items()
             return
         first = self.paths._layer_of[beginning[-1]] + 1 if beginning else 0
+        each = weights.get(Mark(order, 0), 0)
         for i in self.layers(first) if beginning else range(len(layers)):
-            if layers[i] and self.count(i + 1, left):
-                places = [k for k, h in enumerate(layers[i]) if beginning or self.paths.sources_of((h,))]
+            if layers[i] and (count := self.count(i + 1, left)):
+                terms = {
+                    k: len(self.paths.sources_of((*beginning[:1], h)[:1])) * count * each
+                    for k, h in enumerate(layers[i])
+                }
+                places = {k: n for k, n in terms.items() if n}
                 if places:
                     yield i, places
 
@@ -287,8 +322,14 @@ class Fans:
         return self._wanted([Path(s, heads) for heads in chains for s in self.paths.sources_of(heads)], weights)
 
     def kept_direct(self, weights: Mapping[Mark, int]) -> tuple[list[int] | None, list[Mark]]:
-        """The same of the paths through no head."""
-        return self._wanted([Path(s) for s in self.paths.direct], weights)
+        """The same of the paths through no head, without those that are passed over."""
+        kept, marks = self._wanted([Path(s) for s in self.paths.direct], weights)
+        passed = 0
+        while passed < len(marks) and self.span.over(weights.get(marks[passed], 0)):
+            passed += 1
+        self.span.enter()
+        places = list(range(len(marks))) if kept is None else kept
+        return (places[passed:], marks[passed:]) if passed else (kept, marks)
 
     def _wanted(self, paths: list[Path], weights: Mapping[Mark, int]) -> tuple[list[int] | None, list[Mark]]:
         marks = [self.paths.mark(p) for p in paths]

@@ -10,10 +10,13 @@ import numpy.typing as npt
 
 from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Expansion
+from symcircuits.fans import Span
 from symcircuits.model import Run
+from symcircuits.notation import amount
 from symcircuits.rings import Array
+from symcircuits.term_blocks import whole
 
-__all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks"]
+__all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks", "range_of"]
 
 BLOCK = 1 << 16  # as in sc.blocks
 
@@ -33,27 +36,43 @@ def held_fixed(expansion: Expansion, run: Run) -> Values:
     return values
 
 
+def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
+    """The numbers of the terms from ``start`` to ``stop`` (None: all); ValueError where they are none."""
+    start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
+    if not start <= stop <= expansion.count:
+        raise ValueError(
+            f"start {start:,} and stop {stop:,} are no range of the {amount(expansion.count, 'term')} of "
+            f"{expansion.target}"
+        )
+    return range(start, stop)
+
+
 def in_blocks(
-    expansion: Expansion, what: str, pieces: Iterable[Array], batch: tuple[int, ...], size: int, dtype: npt.DTypeLike
-) -> Iterator[Numbers]:
+    expansion: Expansion, what: str, pieces: Iterable[Array], batch: tuple[int, ...], size: int, dtype: npt.DTypeLike,
+    terms: range, span: Span,
+) -> Iterator[Numbers]:  # fmt: skip
     """Pieces ``[terms, batch]`` of any length as blocks of ``size`` terms, the last may be smaller.
 
-    Raises ValueError, which names the term, where a number is not finite.
+    ``span`` began with ``terms.start``: what is ``inside`` of it is left out of the first pieces. Raises ValueError,
+    which names the term, where a number is not finite.
     """
-    start = at = 0
+    start, at = terms.start, 0
     canvas = None
     rows = int(np.prod(batch))
-    for piece in pieces:
-        done = 0
-        while done < len(piece):
+    for piece in pieces if terms else ():
+        done = min(span.inside, len(piece))
+        span.inside -= done
+        while done < len(piece) and start < terms.stop:
             if canvas is None:
-                canvas = np.empty((min(size, expansion.count - start), rows), dtype)
+                canvas = np.empty((min(size, terms.stop - start), rows), dtype)
             n = min(len(piece) - done, len(canvas) - at)
             canvas[at : at + n] = piece[done : done + n]
             at, done = at + n, done + n
             if at == len(canvas):
                 yield Numbers(start, _checked(expansion, what, start, canvas).reshape(at, *batch))
                 start, at, canvas = start + at, 0, None
+        if start == terms.stop:
+            return
 
 
 def _checked(expansion: Expansion, what: str, start: int, values: Array) -> Array:

@@ -15,7 +15,7 @@ from symcircuits.paths import Path
 from symcircuits.terms import Term, readout_notation
 from symcircuits.walk import Mark
 
-__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "census", "whole"]
+__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "whole"]
 
 COMPOSITIONS: Final = ("none", "V", "Q", "K", "QK")  # by code
 BLOCK = 1 << 16
@@ -180,23 +180,6 @@ def composition_code(orders: tuple[int, ...]) -> int:
         return int(orders[0] >= 2)
     q, k = int(orders[0] > 0), int(orders[1] > 0)
     return 2 * q + 3 * k - q * k
-
-
-def census(expansion: Expansion, start: int = 0, stop: int | None = None) -> Census:
-    """The terms from ``start`` to ``stop``, enumerated and counted by the heads that each goes through.
-
-    Nothing is taken from ``expansion.counts_by_order()`` and its like, so the two check each other.
-
-    >>> import symcircuits as sc
-    >>> e = sc.scores(sc.attention_only((12, 12, 12)), "L2H0")
-    >>> found = sc.census(e)
-    >>> found.by_composition(), found.by_order() == e.counts_by_order()
-    ({'none': 1, 'Q': 168, 'K': 168, 'QK': 28224}, True)
-    """
-    total = Census()
-    for block in blocks(expansion, start=start, stop=stop):
-        total += block.census()
-    return total
 
 
 def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | None = None) -> Iterator[TermBlock]:

@@ -9,9 +9,9 @@ import numpy as np
 
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
-from symcircuits.fans import Fan, Fans
+from symcircuits.fans import Fan, Fans, Span
 from symcircuits.model import Run
-from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks
+from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks, range_of
 from symcircuits.paths import Path, path_branches
 from symcircuits.programs import Source
 from symcircuits.rings import Array
@@ -27,8 +27,9 @@ _ENDING_BYTES = 2**26  # of endings of paths that are kept
 
 
 def contributions(
-    expansion: Expansion, run: Run, *, token: int, against: int | None = None, position: int = -1, size: int = BLOCK
-) -> Iterator[Numbers]:
+    expansion: Expansion, run: Run, *, token: int, against: int | None = None, position: int = -1, size: int = BLOCK,
+    start: int = 0, stop: int | None = None,
+) -> Iterator[Numbers]:  # fmt: skip
     """What every term of the logits adds to the logit of ``token`` at ``position``, less that to ``against``'s.
 
     From the readout back each ending ``h_j .. h_k`` of a path is two vectors, ``alpha_(j-1) = alpha_j A_j`` (with the
@@ -36,8 +37,8 @@ def contributions(
     beginning's ``Z [n_context, d_head]`` the term is ``alpha Z (W_O^T omega)``. Endings are shared by all beginnings.
     In the order of the expansion, in blocks numbered as those of ``blocks``: ``[terms, ...]`` with the batch axes of
     the tokens (every row at that position), in the run's type. Of a readout of one's own ``token`` is the number of a
-    direction. Raises ValueError on what does not exist and, by name, on a term that is not finite. Source: own
-    derivation.
+    direction. ``start`` and ``stop`` choose a range of terms, as in :func:`~symcircuits.norms`. Raises ValueError on
+    what does not exist and, by name, on a term that is not finite. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -49,13 +50,16 @@ def contributions(
     values, size = held_fixed(expansion, run), whole("size", size, 1)
     if expansion.readout.bilinear or expansion.target == "stream":
         raise ValueError(f"contributions are of logits or a readout, not of {expansion.target}; see norms and entries")
-    fans = Fans(expansion.sides[0], values.matrices, values._batch, np.shape(run.tokens)[-1])
+    terms = range_of(expansion, start, stop)
+    span = Span(terms.start)
+    fans = Fans(expansion.sides[0], values.matrices, values._batch, np.shape(run.tokens)[-1], span)
     width = values.matrices.factor(fans.readout[-1]).shape[-1]
     chosen = [place("token", t, width) for t in ([token] if against is None else [token, against])]
     asked = _Asked(fans, place("position", position, fans.n), chosen)
     return in_blocks(
-        expansion, "the contribution", quiet(_paths(asked, expansion)), values._batch, size, np.dtype(run.dtype)
-    )
+        expansion, "the contribution", quiet(_paths(asked, expansion)), values._batch, size, np.dtype(run.dtype),
+        terms, span,
+    )  # fmt: skip
 
 
 class Endings(NamedTuple):
@@ -180,12 +184,16 @@ def _paths(asked: _Asked, expansion: Expansion) -> Iterator[Array]:
 
 
 # ------------------------------------------------------------------------------------------- score entries
-def entries(expansion: Expansion, run: Run, *, position: int, key: int, size: int = BLOCK) -> Iterator[Numbers]:
+def entries(
+    expansion: Expansion, run: Run, *, position: int, key: int, size: int = BLOCK, start: int = 0,
+    stop: int | None = None,
+) -> Iterator[Numbers]:  # fmt: skip
     """One entry of every score term, query ``position`` and key ``key``: ``s <q_p, k_r>`` for all pairs of paths.
 
     One product ``[queries, d_head] [d_head, keys]`` for many query paths; in the order of the expansion, in blocks
     numbered as those of ``blocks``, ``[terms, ...]`` with the batch axes of the tokens. Scores before the mask.
-    Raises ValueError on what does not exist and, by name, on a term that is not finite. Source: own derivation.
+    ``start`` and ``stop`` choose a range of terms, as in :func:`~symcircuits.norms`. Raises ValueError on what does
+    not exist and, by name, on a term that is not finite. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -197,22 +205,26 @@ def entries(expansion: Expansion, run: Run, *, position: int, key: int, size: in
     if not expansion.readout.bilinear:
         raise ValueError(f"entries are of scores, not of {expansion.target}; see contributions")
     n = np.shape(run.tokens)[-1]
-    pieces = _entries(values, place("position", position, n), place("key", key, n))
-    return in_blocks(expansion, "the score", quiet(pieces), values._batch, size, np.dtype(run.dtype))
+    terms = range_of(expansion, start, stop)
+    span = Span(terms.start)
+    pieces = _entries(values, place("position", position, n), place("key", key, n), span)
+    return in_blocks(expansion, "the score", quiet(pieces), values._batch, size, np.dtype(run.dtype), terms, span)
 
 
-def _entries(values: Values, position: int, key: int) -> Iterator[Array]:
+def _entries(values: Values, position: int, key: int, span: Span) -> Iterator[Array]:
     def taken(block: Array) -> tuple[Any, None]:
         return np.ascontiguousarray(block[:, :, key].transpose(1, 2, 0)), None  # [batch, d_head, keys]
 
     keys = Held(values, taken)
-    for mark, queries in side_blocks(values, 0, values.expansion._weights):
+    for mark, queries in side_blocks(values, 0, values.expansion._weights, span):
         wanted = values.expansion._key_weights(mark)
-        most = keys.most(wanted)
-        for at in range(0, len(queries), most):
-            query = queries[at : at + most, :, position].swapaxes(0, 1)
-            parts = ((query @ k).transpose(1, 2, 0) for k, _ in keys.of(wanted))
-            if most == 1:  # keys may be many: not put together
+        most, at = keys.most(wanted), 0
+        while at < len(queries):
+            within = span if span.inside else None
+            many = 1 if within else most
+            query, at = queries[at : at + many, :, position].swapaxes(0, 1), at + many
+            parts = ((query @ k).transpose(1, 2, 0) for k, _ in keys.of(wanted, within))
+            if many == 1:  # keys may be many: not put together
                 yield from (part[0] for part in parts)
                 continue
             found = np.concatenate(list(parts), axis=1)

@@ -15,9 +15,9 @@ from symcircuits.compact import Compact, compact
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fan_reads import blocks
-from symcircuits.fans import Fans
+from symcircuits.fans import Fans, Span
 from symcircuits.model import Run
-from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks
+from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks, range_of
 from symcircuits.rings import Array
 from symcircuits.term_blocks import whole
 from symcircuits.walk import Mark, Matrices
@@ -32,7 +32,9 @@ _BLOCK_BYTES = 2**22  # of the products of a block of queries with all keys
 _TRIANGLES: WeakKeyDictionary[Run, Array] = WeakKeyDictionary()
 
 
-def norms(expansion: Expansion, run: Run, *, masked: bool = False, size: int = BLOCK) -> Iterator[Numbers]:
+def norms(
+    expansion: Expansion, run: Run, *, masked: bool = False, size: int = BLOCK, start: int = 0, stop: int | None = None
+) -> Iterator[Numbers]:
     """The Frobenius norm of every term, in the order of the expansion, in blocks numbered as those of ``blocks``.
 
     Of logits and of the stream ``|Z R|`` with ``Z [n_context, d_head]`` what a path has in its last head's values and
@@ -40,7 +42,9 @@ def norms(expansion: Expansion, run: Run, *, masked: bool = False, size: int = B
     ``|Q K^T|^2 = <Q^T Q, K^T K>``, for all pairs of a block of query paths one product; ``masked=True`` counts only the
     entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. Arrays are float64, ``[terms, ...]`` with
     the batch axes of the tokens. A norm is off by some ``sqrt(u)`` of ``|Q| |K|`` at most where a term nearly
-    cancels. Raises ValueError on what does not go together, and, by name, on a term that is not finite. Source: own
+    cancels. ``start`` and ``stop`` choose a range of terms, by number: what lies before is passed over, not computed,
+    so that work can be split (of scores the last digits may differ by what is multiplied together). Raises ValueError
+    on what does not go together, a range that is none, and, by name, on a term that is not finite. Source: own
     derivation.
 
     >>> import symcircuits as sc
@@ -55,8 +59,10 @@ def norms(expansion: Expansion, run: Run, *, masked: bool = False, size: int = B
     if masked and not expansion.readout.bilinear:
         raise ValueError(f"masked=True is about scores; terms of {expansion.target} have no mask")
     batch = tuple(np.shape(run.tokens)[:-1])
-    pieces = _of_pairs(values, masked) if expansion.readout.bilinear else _of_one_side(values)
-    return in_blocks(expansion, "the norm", quiet(pieces), batch, size, np.float64)
+    terms = range_of(expansion, start, stop)
+    span = Span(terms.start)
+    pieces = _of_pairs(values, masked, span) if expansion.readout.bilinear else _of_one_side(values, span)
+    return in_blocks(expansion, "the norm", quiet(pieces), batch, size, np.float64, terms, span)
 
 
 def quiet(pieces: Iterator[T]) -> Iterator[T]:
@@ -70,14 +76,14 @@ def quiet(pieces: Iterator[T]) -> Iterator[T]:
 
 
 # ------------------------------------------------------------------------------------------ logits, stream
-def _of_one_side(values: Values) -> Iterator[Array]:
+def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
     run, matrices = values.run, values.matrices
     if values.expansion.target == "logits":
         small = compact(values, [], _known(run))
         if small is not None:
             _TRIANGLES[run] = small.triangle
             matrices = _instead(matrices, small)
-    fans = Fans(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1])
+    fans = Fans(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1], span)
     corners: dict[Head, Array] = {}
 
     def corner(head: Head) -> Array:
@@ -122,16 +128,24 @@ def _lengths(block: Array) -> Array:
 
 
 # ------------------------------------------------------------------------------------------------- scores
-def side_blocks(values: Values, side: int, weights: Any) -> Iterator[tuple[Mark, Array]]:
-    """Queries (side 0, scaled) or keys (1) of paths of one mark, turned, ``[paths, batch, n_context, d_head]``."""
-    paths = values.expansion.sides[side]
-    fans = Fans(paths, values.matrices, values._batch, np.shape(values.run.tokens)[-1])
+def side_blocks(values: Values, side: int, weights: Any, span: Span | None = None) -> Iterator[tuple[Mark, Array]]:
+    """Queries (side 0, scaled) or keys (1) of paths of one mark, turned, ``[paths, batch, n_context, d_head]``.
+
+    Those before ``span`` are left out; what is ``inside`` of it then lies within the first that is given.
+    """
+    paths, span = values.expansion.sides[side], span or Span()
+    fans = Fans(paths, values.matrices, values._batch, np.shape(values.run.tokens)[-1], span)
     for mark, block in blocks(fans, weights):
+        passed = min(len(block), span.inside // weights[mark])
+        span.inside -= passed * weights[mark]
+        if passed == len(block):
+            continue
+        block = block[passed:]
         turned = values._turned(block)
         yield mark, turned if side else turned * values.scale
 
 
-def _of_pairs(values: Values, masked: bool) -> Iterator[Array]:
+def _of_pairs(values: Values, masked: bool, span: Span) -> Iterator[Array]:
     expansion, run = values.expansion, values.run
     head = expansion.readout.head
     assert head is not None
@@ -149,11 +163,15 @@ def _of_pairs(values: Values, masked: bool) -> Iterator[Array]:
         else:
             make, size = _Direct(mask), max(1, int(np.sqrt(numbers)) // n)
     keys = Held(values, make.key, size)
-    for mark, run_of in groupby(side_blocks(values, 0, expansion._weights), key=lambda found: found[0]):
+    for mark, run_of in groupby(side_blocks(values, 0, expansion._weights, span), key=lambda found: found[0]):
         wanted = expansion._key_weights(mark)
         most = keys.most(wanted) if mask is None else min(size, keys.most(wanted))
         for queries in gathered((block for _, block in run_of), most):
-            yield from _products(make, queries, keys, wanted)
+            if span.inside:
+                yield from _products(make, queries[:1], keys.of(wanted, span))
+                queries = queries[1:]
+            if len(queries):
+                yield from _products(make, queries, keys.of(wanted))
 
 
 def gathered(blocks: Iterator[Array], most: int) -> Iterator[Array]:
@@ -172,10 +190,9 @@ def gathered(blocks: Iterator[Array], most: int) -> Iterator[Array]:
         yield np.concatenate(held)
 
 
-def _products(make: Any, queries: Array, keys: Held, wanted: dict[Mark, int]) -> Iterator[Array]:
+def _products(make: Any, queries: Array, parts: Iterator[tuple[Array, Any]]) -> Iterator[Array]:
     """The norms of query paths times all key paths that go with them."""
     query, lengths = make.query(queries)
-    parts = keys.of(wanted)
     if len(query) == 1:  # keys may be many: not put together
         for key, key_lengths in parts:
             yield make.norms(query, key)[0] * lengths * key_lengths
@@ -199,11 +216,14 @@ class Held:
         pairs = sum(counts[m] for m in wanted) * int(np.prod(self.values._batch))
         return max(1, _BLOCK_BYTES // (8 * max(1, pairs)))
 
-    def of(self, wanted: dict[Mark, int]) -> Iterator[tuple[Array, Any]]:
-        """What is made of each ``size`` of the key paths with these marks, in order."""
+    def of(self, wanted: dict[Mark, int], span: Span | None = None) -> Iterator[tuple[Array, Any]]:
+        """What is made of each ``size`` of the key paths with these marks, in order; from within a span on."""
         key = frozenset(wanted)
         if key in self._held:
             yield from self._held[key]
+            return
+        if span is not None:
+            yield from self._within(wanted, span)
             return
         held: list[tuple[Array, Any]] | None = []
         blocks = (block for _, block in side_blocks(self.values, 1, wanted))
@@ -214,6 +234,13 @@ class Held:
             yield found
         if held is not None:
             self._held[key] = held
+
+    def _within(self, wanted: dict[Mark, int], span: Span) -> Iterator[tuple[Array, Any]]:
+        """From the first key path on that is not before a span; nothing is kept."""
+        within = Span(span.inside)
+        for block in gathered((block for _, block in side_blocks(self.values, 1, wanted, within)), self.size):
+            span.inside = 0
+            yield self.make(block)
 
 
 def _unit(block: Array) -> tuple[Array, Array]:

@@ -51,6 +51,7 @@ LAYERS = (
     "wording",
     "bulk",
     "term_blocks",
+    "term_census",
     "packed",  # words as integers, multiplied out
     "parts",  # files that grow and can be taken up
     "term_rows",

@@ -349,3 +349,80 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             ask()
+
+
+# ------------------------------------------------------------------------------------------------- ranges
+def all_of_them(expansion: Expansion, run: Run) -> list[Any]:
+    """Every reduction that goes with an expansion, as a function of the range."""
+    found = [lambda **span: sc.norms(expansion, run, **span)]
+    if expansion.readout.bilinear:
+        found.append(lambda **span: sc.norms(expansion, run, masked=True, **span))
+        found.append(lambda **span: sc.entries(expansion, run, position=-1, key=0, **span))
+    elif expansion.target != "stream":
+        found.append(lambda **span: sc.contributions(expansion, run, token=0, **span))
+    return found
+
+
+def numbers(blocks: Iterable[Any]) -> tuple[list[int], list[Array]]:
+    found = list(blocks)
+    return [b.start + i for b in found for i in range(len(b.values))], [v for b in found for v in b.values]
+
+
+@settings(max_examples=60)
+@given(runs(), st.data())
+def test_a_range_is_the_slice_of_the_whole(case: tuple[Expansion, Run], data: st.DataObject) -> None:
+    e, run = case
+    start = data.draw(st.integers(0, e.count))
+    stop = data.draw(st.integers(start, e.count))
+    keys = data.draw(st.sampled_from([term_norms._KEY_BYTES, 0]))  # held, or made again for each query path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(term_norms, "_KEY_BYTES", keys)
+        if not keys:
+            patch.setattr(term_norms, "_BLOCK_BYTES", 0)
+        for reduction in all_of_them(e, run):
+            whole = numbers(reduction())[1]
+            places, values = numbers(reduction(start=start, stop=stop, size=7))
+            assert places == list(range(start, stop))
+            wanted = np.array(whole[start:stop]).reshape(len(values), *np.shape(run.tokens)[:-1])
+            assert_alike(np.array(values).reshape(wanted.shape), wanted, run, 1 + np.abs(wanted))
+            if not e.readout.bilinear:
+                assert np.array_equal(np.array(values).reshape(wanted.shape), wanted)
+
+
+def test_what_lies_before_a_range_is_not_computed() -> None:
+    """13^7 logit terms and 13^6 score terms: a thousand at the very end, in no time."""
+    run = sc.random_model(sc.attention_only((12,) * 7), d_model=12, d_head=2, seed=1).run([3, 1, 4])
+    e = sc.logits(run.model.architecture)
+    assert len(numbers(sc.contributions(e, run, token=1, start=e.count - 1000))[0]) == 1000
+    [last] = list(sc.contributions(e, run, token=1, start=e.count - 1))
+    assert np.isclose(last.values[0], sc.evaluate(e, run).value(e[-1])[-1, 1])
+    assert len(numbers(sc.norms(e, run, start=e.count // 2, stop=e.count // 2 + 100))[0]) == 100
+    deep = sc.scores(run.model.architecture, "L5H0")  # each query path meets 13^5 key paths
+    at = 3 * 13**5 - 10
+    for blocks in (
+        sc.norms(deep, run, start=at, stop=at + 20),
+        sc.entries(deep, run, position=2, key=1, start=at, stop=at + 20),
+    ):
+        places, values = numbers(blocks)
+        assert places == list(range(at, at + 20))
+    assert np.allclose(values, [sc.evaluate(deep, run).value(deep[i])[2, 1] for i in places])
+
+
+@pytest.mark.parametrize("span", [(0, 17), (5, 4), (17, None), (-1, 3), (0.5, 3)])
+def test_a_range_that_is_none_is_refused(span: tuple[Any, Any]) -> None:
+    run = sc.random_model(sc.attention_only((3, 3)), seed=1).run([1, 2])
+    e = sc.logits(run.model.architecture)
+    assert e.count == 16
+    for reduction in all_of_them(e, run):
+        with pytest.raises(ValueError, match=r"are no range of the 16 terms of logits|must be a whole number"):
+            reduction(start=span[0], stop=span[1])
+        assert list(reduction(start=16)) == list(reduction(start=3, stop=3)) == []
+
+
+def test_ranges_that_overlap_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A span that passes over too little gives other numbers."""
+    run = sc.random_model(sc.attention_only((3, 3)), seed=1).run([1, 2])
+    e = sc.logits(run.model.architecture)
+    right = numbers(sc.norms(e, run, start=9))[1]
+    monkeypatch.setattr(fans.Span, "enter", lambda self: setattr(self, "_left", 0))
+    assert not np.allclose(numbers(sc.norms(e, run, start=9))[1], right)

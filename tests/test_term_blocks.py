@@ -308,3 +308,18 @@ def test_memory_does_not_depend_on_the_number_of_terms() -> None:
     done = subprocess.run([sys.executable, "-c", MEASURED], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 200e6
+
+
+@pytest.mark.parametrize("who", [1, 3, "processes"])
+def test_a_census_by_workers_is_the_same(who: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from symcircuits import term_census
+    from symcircuits.workers import processes
+
+    monkeypatch.setattr(term_census, "EACH", 1000)
+    e = sc.scores(sc.attention_only((3, 3, 3)), "L2H0").through("L0H1")
+    workers = processes(2) if isinstance(who, str) else who
+    assert sc.census(e, workers=workers) == sc.census(e)
+    assert sc.census(e, 7, 103, workers=workers) == sc.census(e, 7, 103)
+    assert sc.census(e, 9, 9, workers=workers).count == 0
+    with pytest.raises(ValueError, match="stop must be a whole number"):
+        sc.census(e, 0, -1, workers=workers)
