@@ -53,17 +53,17 @@ class Span:
     """
 
     def __init__(self, start: int = 0) -> None:
-        self._left, self.inside = start, 0
+        self.left, self.inside = start, 0
 
     def over(self, terms: int) -> bool:
         """Whether so many terms that come next are passed over; those that are not are entered by :meth:`enter`."""
-        passed = 0 < terms <= self._left
-        self._left -= terms if passed else 0
+        passed = 0 < terms <= self.left
+        self.left -= terms if passed else 0
         return passed
 
     def enter(self) -> None:
         """From here on all is computed."""
-        self.inside, self._left = self.inside + self._left, 0
+        self.inside, self.left = self.inside + self.left, 0
 
 
 class Fans:
@@ -261,7 +261,7 @@ class Fans:
         left = order - len(beginning) - 1
         for i, masses in self._next(order, beginning, weights):
             for places in self._held_at_once(i, list(masses), z):
-                if self.span.over(sum(masses[k] for k in places)):
+                if self.span.left and self.span.over(sum(masses[k] for k in places)):
                     continue
                 names = [self.paths.layer_heads[i][k] for k in places]
                 if z is None:
@@ -290,15 +290,14 @@ class Fans:
             yield from found.items()
             return
         first = self.paths._layer_of[beginning[-1]] + 1 if beginning else 0
-        each = weights.get(Mark(order, 0), 0)
+        each = weights.get(Mark(order, 0), 0) * (len(self.paths.sources_of(beginning)) if beginning else 1)
         for i in self.layers(first) if beginning else range(len(layers)):
-            if layers[i] and (count := self.count(i + 1, left)):
-                terms = {
-                    k: len(self.paths.sources_of((*beginning[:1], h)[:1])) * count * each
-                    for k, h in enumerate(layers[i])
-                }
-                places = {k: n for k, n in terms.items() if n}
-                if places:
+            if layers[i] and (count := self.count(i + 1, left) * each):
+                if beginning:
+                    yield i, dict.fromkeys(range(len(layers[i])), count)
+                    continue
+                terms = {k: len(self.paths.sources_of((h,))) * count for k, h in enumerate(layers[i])}
+                if places := {k: n for k, n in terms.items() if n}:
                     yield i, places
 
     def _held_at_once(self, i: int, heads: list[int], z: Array | None) -> Iterator[list[int]]:

@@ -424,5 +424,5 @@ def test_ranges_that_overlap_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     run = sc.random_model(sc.attention_only((3, 3)), seed=1).run([1, 2])
     e = sc.logits(run.model.architecture)
     right = numbers(sc.norms(e, run, start=9))[1]
-    monkeypatch.setattr(fans.Span, "enter", lambda self: setattr(self, "_left", 0))
+    monkeypatch.setattr(fans.Span, "enter", lambda self: setattr(self, "left", 0))
     assert not np.allclose(numbers(sc.norms(e, run, start=9))[1], right)
