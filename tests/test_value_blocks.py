@@ -130,6 +130,42 @@ def test_what_is_said_to_be_finite_is() -> None:
     assert not all(np.isfinite(p.values).all() for p in pieces)
 
 
+def test_a_product_of_queries_and_keys_that_overflows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are finite, and what they give is not."""
+    run, blocks = model_of((2, 2)), value_blocks.side_blocks
+    terms = sc.scores(run.model.architecture, "L1H0")
+    assert fan_reads.largest_number(np.array([-3.0, 1.0])) == 3 == fan_reads.largest_number(np.array([3.0, -1.0]))
+    for sign in (1, -1):
+        for module in (value_blocks, term_norms):
+            monkeypatch.setattr(module, "side_blocks", lambda *a, s=sign: ((m, s * b * 1e160) for m, b in blocks(*a)))
+        with pytest.raises(ValueError, match=r"the value of term \d+ \(.*\) is not finite"):
+            list(sc.term_values(terms, run))
+
+
+def test_only_so_many_heads_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = model_of((3, 3))
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    for most, heads in ((1, 1), (2**25, 3)):
+        monkeypatch.setattr(fans, "_FAN_BYTES", most)
+        assert {len(f.heads) for f in values.fans(0).fans(2, values.expansion._weights)} == {heads}
+
+
+def test_heads_that_are_chosen_differ_by_order() -> None:
+    """One of them alone first, then with its neighbour."""
+    run = model_of((2, 2))
+    terms = sc.logits(run.model.architecture).through(["L0H0", "L1H1"])
+    np.testing.assert_allclose(together(terms, run), by_itself(terms, run), rtol=1e-9, atol=1e-12)
+
+
+def test_no_path_leads_past_a_stream_that_is_split() -> None:
+    model = model_of((2, 2, 2)).model
+    split = model.with_(sc.source("probe", np.ones(model.d_model), 1))
+    run = split.run(np.arange(5))
+    for target in ("logits", "scores:L2H0"):
+        terms = sc.expand(split.architecture, target)
+        np.testing.assert_allclose(together(terms, run), by_itself(terms, run), rtol=1e-9, atol=1e-12)
+
+
 def test_bad_input() -> None:
     run, arch = model_of((2, 2)), sc.attention_only((2, 2))
     terms = sc.logits(run.model.architecture)
