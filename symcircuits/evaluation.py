@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.expansion import Expansion, Term, composition_of
+from symcircuits.expansion import Expansion, Term
 from symcircuits.factors import RunFactors
 from symcircuits.fan_reads import Room, pieces
 from symcircuits.fans import Fans
@@ -29,7 +29,7 @@ from symcircuits.polynomials.values import UnfrozenValues
 from symcircuits.programs import first_layer
 from symcircuits.rings import Floats
 from symcircuits.rounding import rounding_scale
-from symcircuits.sums import PairwiseSum, by_source
+from symcircuits.sums import PairwiseSum, Sums
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices, walk_marked
 
@@ -54,7 +54,7 @@ LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, 
 
 
 @final
-class Values:
+class Values(Sums[Array]):
     """The values of an expansion's terms on a run; iterate for one array a term, in order.
 
     Arrays are ``[..., n_context, d_vocab_out]`` for logits, ``[..., n_context, d_model]`` for the stream and
@@ -108,7 +108,7 @@ class Values:
                 value = self.matrices.branch(branch, value)
             sides.append(value)
         found = sides[0] if len(sides) == 1 else self.met(*sides)
-        return np.broadcast_to(found, self._batch + found.shape[-2:])
+        return self.spread(found)
 
     def fans(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> Fans:
         """The paths of a side in head space; ``instead`` as in :meth:`blocks`."""
@@ -137,6 +137,10 @@ class Values:
     def _turned(self, rows: Array) -> Array:
         return np.asarray(self.matrices.turned(self.expansion.readout.head, rows))
 
+    def spread(self, value: Array) -> Array:
+        """A value with the batch axes of the run."""
+        return np.broadcast_to(value, self._batch + value.shape[-2:])
+
     def met(self, query: Array, key: Array) -> Array:
         """``scale q k^T``, turned where positions are rotary."""
         return np.asarray((self._turned(query) * self.scale) @ self._turned(key).swapaxes(-1, -2))
@@ -148,14 +152,6 @@ class Values:
         return self.matrices.matrices[f"scale_{label}"] if label else self.matrices.ring.asarray(1)  # type: ignore[attr-defined]
 
     # --------------------------------------------------------------------------------- sums, by the walk
-    def classes(self) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """The sums of the terms of equal orders (one a side) and conditions, by the walk: (orders, sum)."""
-        sides = [self.side(p) for p in self.expansion.sides]
-        for marks, _ in self.expansion.marks():
-            parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
-            value = parts[0] if len(parts) == 1 else self.met(*parts)
-            yield tuple(m.order for m in marks), np.broadcast_to(value, self._batch + value.shape[-2:])
-
     def side(self, paths: Paths) -> dict[Mark, Any]:
         """The sums of the paths of a side's program, by mark.
 
@@ -174,43 +170,6 @@ class Values:
         _STREAMS[self.run] = start, length, value
         return walk_marked(program[length:], algebra, value)
 
-    def total(self) -> Array:
-        """The sum of all terms, by the walk (at any depth; nothing is listed)."""
-        total = PairwiseSum()
-        for _, value in self.classes():
-            total.add(value)
-        return total.value if total.count else np.zeros(self.shape, self.run.dtype)
-
-    def by_order(self) -> dict[int, Array]:
-        """The sum of the terms of each order."""
-        return dict(sorted(self._sums(sum).items()))
-
-    def by_composition(self) -> dict[str, Array]:
-        """The sum of the terms of each composition type."""
-        sums = self._sums(composition_of)
-        return {c: sums[c] for c in self.expansion.counts_by_composition()}
-
-    def by_orders(self) -> dict[tuple[int, ...], Array]:
-        """The sum of the terms of each number of heads on each side: by (query, key) for scores, by (order,) else."""
-        return dict(sorted(self._sums(tuple).items()))
-
-    def by_source(self) -> dict[Any, Array]:
-        """The sum of the terms from each source, by its name; of scores by the names of (query, key).
-
-        >>> import symcircuits as sc
-        >>> run = sc.random_model(sc.attention_only((2, 2), biases=["b_V"]), seed=1).run([1, 2, 3])
-        >>> sums = evaluate(sc.logits(run.model.architecture), run).by_source()
-        >>> list(sums), bool(abs(sum(sums.values()) - run.logits).max() < 1e-12)
-        (['embed', 'b_V[L0H0]', 'b_V[L0H1]', 'b_V[L1H0]', 'b_V[L1H1]'], True)
-        """
-        return by_source(self)
-
-    def _sums(self, key: Any) -> dict[Any, Array]:
-        sums: dict[Any, PairwiseSum] = {}
-        for orders, value in self.classes():
-            sums.setdefault(key(orders), PairwiseSum()).add(value)
-        return {k: s.value for k, s in sums.items()}
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
@@ -219,6 +178,9 @@ class Values:
         if self.expansion.target.startswith("readout:"):
             width = reference(self.expansion.target, self.run).shape[-1]
         return *self._batch, n, width or 0
+
+    def _zero(self) -> Array:
+        return np.zeros(self.shape, self.run.dtype)
 
 
 class _Keys:

@@ -43,6 +43,9 @@ class Ring(Protocol):
     def matmul(self, a: Array, b: Array) -> Array:
         """``a b``, the matrix product over the last two axes, with broadcasting over the leading ones."""
 
+    def transpose(self, a: Any) -> Any:
+        """Transposed matrices: the last two axes swapped."""
+
     def equal(self, a: Array, b: Array) -> bool:
         """Whether shapes and all entries are the same (no tolerance)."""
 
@@ -95,6 +98,10 @@ class Floats:
     def matmul(self, a: Array, b: Array) -> Array:
         """``a b``."""
         return self.asarray(a @ b)
+
+    def transpose(self, a: Any) -> Any:
+        """The last two axes swapped."""
+        return a.swapaxes(-1, -2)
 
     def equal(self, a: Array, b: Array) -> bool:
         """Whether shapes and all entries are the same, without tolerance."""
@@ -158,6 +165,10 @@ class PrimeField:
         high = (a >> 16) @ b % self.p
         low = (a & 0xFFFF) @ b % self.p
         return np.asarray(((high << 16) + low) % self.p)
+
+    def transpose(self, a: Any) -> Any:
+        """The last two axes swapped."""
+        return a.swapaxes(-1, -2)
 
     def equal(self, a: Array, b: Array) -> bool:
         """Whether shapes and all entries are the same; exact."""

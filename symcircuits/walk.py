@@ -193,6 +193,9 @@ class MatrixRing(Protocol):
     def times(self, scalar: Any, a: Any) -> Any:
         """A scalar times a matrix."""
 
+    def transpose(self, a: Any) -> Any:
+        """The last two axes swapped."""
+
 
 @final
 class Matrices:
@@ -210,7 +213,7 @@ class Matrices:
     def factor(self, factor: Factor) -> Any:
         """The array of a factor."""
         matrix = self.matrices[factor.symbol.argument]
-        return matrix.swapaxes(-1, -2) if factor.transposed else matrix
+        return self.ring.transpose(matrix) if factor.transposed else matrix
 
     def source(self, source: Source) -> Any:
         """The product of the source's factors and multipliers."""

@@ -34,6 +34,10 @@ class Whole:
     def times(scalar: Any, a: Any) -> Any:
         return scalar * a
 
+    @staticmethod
+    def transpose(a: Any) -> Any:
+        return a.swapaxes(-1, -2)
+
 
 def random_matrices(arch: Architecture, seed: int) -> dict[str, Any]:
     """Random integers for every letter; a column of ones where the definition has one."""
