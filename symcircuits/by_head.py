@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, final
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, TypeVar, final
 
 from symcircuits.architecture import Head
-from symcircuits.evaluation import Values
 from symcircuits.programs import Branch, Source
+from symcircuits.sums import Sums
 from symcircuits.walk import Matrices, walk
 
 __all__ = ["through_each_head"]
 
-Array = npt.NDArray[Any]
+A = TypeVar("A")
 _Split = tuple[Any, dict[Head, Any]]
 
 
@@ -49,7 +46,7 @@ class _Through:
         return self.base.add([whole for whole, _ in values]), {h: self.base.add(same) for h, same in parts.items()}
 
 
-def through_each_head(values: Values) -> Iterator[tuple[Head, Array]]:
+def through_each_head(values: Sums[A]) -> Iterator[tuple[Head, A]]:
     """For every head on a path the sum of the terms of logits (or stream) through it, ``[..., n_context, width]``.
 
     The same as ``evaluate(expansion.through(head), run).total()``, and minus what removing the head changes with
@@ -60,10 +57,11 @@ def through_each_head(values: Values) -> Iterator[tuple[Head, Array]]:
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 1), biases=True), seed=1).run([1, 2, 3])
     >>> logits = sc.logits(run.model.architecture)
+    >>> import numpy as np
     >>> for head, value in through_each_head(sc.evaluate(logits, run)):
     ...     assert np.allclose(value, sc.evaluate(logits.through(head), run).total())
     """
-    expansion, run = values.expansion, values.run
+    expansion = values.expansion
     if expansion.readout.bilinear or expansion.clauses:
         raise ValueError(f"terms through each head are summed for whole logits or a whole stream, not {expansion!r}")
     (program,) = expansion.readout.sides
@@ -74,4 +72,4 @@ def through_each_head(values: Values) -> Iterator[tuple[Head, Array]]:
         value = parts[head]
         for layer in reading:
             value = values.matrices.branch(layer.branches[0], value)
-        yield head, np.broadcast_to(value, (*np.shape(run.tokens)[:-1], *value.shape[-2:]))
+        yield head, values.spread(value)

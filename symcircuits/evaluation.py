@@ -22,7 +22,7 @@ from symcircuits.expansion import Expansion, Term
 from symcircuits.factors import RunFactors
 from symcircuits.fan_reads import Room, pieces
 from symcircuits.fans import Fans
-from symcircuits.model import Run
+from symcircuits.model import Run, Tensors
 from symcircuits.paths import Path, Paths, path_branches
 from symcircuits.polynomials import Unfrozen
 from symcircuits.polynomials.values import UnfrozenValues
@@ -30,6 +30,7 @@ from symcircuits.programs import first_layer
 from symcircuits.rings import Floats
 from symcircuits.rounding import rounding_scale
 from symcircuits.sums import PairwiseSum, Sums
+from symcircuits.tensor_values import TensorValues
 from symcircuits.tree import HeadTree
 from symcircuits.walk import Mark, Matrices, walk_marked
 
@@ -213,11 +214,14 @@ class _Keys:
 def evaluate(expansion: Expansion, run: Run) -> Values: ...
 @overload
 def evaluate(expansion: Unfrozen, run: Run) -> UnfrozenValues: ...
-def evaluate(expansion: Expansion | Unfrozen, run: Run) -> Values | UnfrozenValues:
+@overload
+def evaluate(expansion: Expansion, run: Tensors) -> TensorValues: ...
+def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | UnfrozenValues | TensorValues:
     """The values of the terms of an expansion on a run; ``.total()`` sums them without a list.
 
-    Of an :func:`~symcircuits.unfrozen` expansion too (``.by_degree()`` gives its sums by degree). Raises ValueError
-    when the expansion belongs to another architecture than the run's model.
+    ``run``: a run, or :class:`~symcircuits.Tensors`, arrays of PyTorch, JAX or CuPy, in which the values then are. Of
+    an :func:`~symcircuits.unfrozen` expansion too (``.by_degree()`` gives its sums by degree), on a run. Raises
+    ValueError when the expansion belongs to another architecture than the run's model.
 
     >>> import symcircuits as sc
     >>> arch = sc.attention_only((2, 2))
@@ -226,15 +230,21 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run) -> Values | UnfrozenValu
     >>> len(list(values)), bool(abs(values.total() - run.logits).max() < 1e-12)
     (9, True)
     """
-    kinds = (Expansion, Unfrozen)
-    for given, kind, what in ((expansion, kinds, "an expansion"), (run, Run, "a run (see model.run)")):
+    for given, kind, what in (
+        (expansion, (Expansion, Unfrozen), "an expansion"), (run, (Run, Tensors), "a run (see model.run)"),
+    ):  # fmt: skip
         if not isinstance(given, kind):
             raise TypeError(f"evaluate(expansion, run): {what} is needed there, not {given!r}")
-    if expansion.architecture != run.model.architecture:
+    architecture = run.architecture if isinstance(run, Tensors) else run.model.architecture
+    if expansion.architecture != architecture:
         raise ValueError(
             f"this expansion is of [{expansion.architecture}], but the run is of a model that is "
-            f"[{run.model.architecture}]; expand model.architecture"
+            f"[{architecture}]; expand model.architecture"
         )
+    if isinstance(run, Tensors):
+        if isinstance(expansion, Unfrozen):
+            raise TypeError("with nothing held fixed, terms are evaluated on a run (model.run), not on Tensors")
+        return TensorValues(expansion, run)
     return UnfrozenValues(expansion, run) if isinstance(expansion, Unfrozen) else Values(expansion, run)
 
 

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Expansion
 from symcircuits.fans import Span
-from symcircuits.model import Run
+from symcircuits.model import Run, Tensors
 from symcircuits.notation import amount
 from symcircuits.rings import Array
+from symcircuits.tensor_values import TensorValues
 from symcircuits.term_blocks import whole
 
 __all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks", "range_of"]
@@ -28,10 +29,10 @@ class Numbers(NamedTuple):
     values: Array
 
 
-def held_fixed(expansion: Expansion, run: Run) -> Values:
+def held_fixed(expansion: Expansion, run: Run | Tensors) -> Values | TensorValues:
     """The values of an expansion on a run; TypeError where patterns are not held fixed."""
     values: object = evaluate(expansion, run)
-    if not isinstance(values, Values):
+    if not isinstance(values, (Values, TensorValues)):
         raise TypeError(f"this is about terms with patterns held fixed (see logits, scores, stream), not {expansion!r}")
     return values
 

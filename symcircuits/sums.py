@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from symcircuits.expansion import Expansion, composition_of
 from symcircuits.paths import Paths
-from symcircuits.walk import Mark
+from symcircuits.walk import Mark, Matrices
 
 __all__ = ["PairwiseSum", "Sums"]
 
@@ -51,6 +51,7 @@ class Sums(Generic[A]):
     """
 
     expansion: Expansion
+    matrices: Matrices
 
     def side(self, paths: Paths) -> dict[Mark, Any]:
         """The sums of the paths of a side's program, by mark."""

@@ -10,13 +10,15 @@ import numpy as np
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fans import Fan, Fans, Span
-from symcircuits.model import Run
+from symcircuits.model import Run, Tensors
 from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks, range_of
 from symcircuits.paths import Path, path_branches
 from symcircuits.programs import Source
 from symcircuits.rings import Array
 from symcircuits.sizes import place
 from symcircuits.structured import Diagonal
+from symcircuits.tensor_reductions import contributions_in, entries_in
+from symcircuits.tensor_values import TensorValues
 from symcircuits.term_blocks import whole
 from symcircuits.term_norms import Held, quiet, side_blocks
 
@@ -27,8 +29,8 @@ _ENDING_BYTES = 2**26  # of endings of paths that are kept
 
 
 def contributions(
-    expansion: Expansion, run: Run, *, token: int, against: int | None = None, position: int = -1, size: int = BLOCK,
-    start: int = 0, stop: int | None = None,
+    expansion: Expansion, run: Run | Tensors, *, token: int, against: int | None = None, position: int = -1,
+    size: int = BLOCK, start: int = 0, stop: int | None = None,
 ) -> Iterator[Numbers]:  # fmt: skip
     """What every term of the logits adds to the logit of ``token`` at ``position``, less that to ``against``'s.
 
@@ -36,9 +38,10 @@ def contributions(
     norm's scale) and ``omega_(j-1) = W_V^T W_O^T omega_j``, begun with ``e_i`` and ``w_token - w_against``; with the
     beginning's ``Z [n_context, d_head]`` the term is ``alpha Z (W_O^T omega)``. Endings are shared by all beginnings.
     In the order of the expansion, in blocks numbered as those of ``blocks``: ``[terms, ...]`` with the batch axes of
-    the tokens (every row at that position), in the run's type. Of a readout of one's own ``token`` is the number of a
-    direction. ``start`` and ``stop`` choose a range of terms, as in :func:`~symcircuits.norms`. Raises ValueError on
-    what does not exist and, by name, on a term that is not finite. Source: own derivation.
+    the tokens (every row at that position), in the run's type (and library, of :class:`~symcircuits.Tensors`). Of a
+    readout of one's own ``token`` is the number of a direction. ``start`` and ``stop`` choose a range of terms, as in
+    :func:`~symcircuits.norms`. Raises ValueError on what does not exist and, by name, on a term that is not finite.
+    Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -51,14 +54,18 @@ def contributions(
     if expansion.readout.bilinear or expansion.target == "stream":
         raise ValueError(f"contributions are of logits or a readout, not of {expansion.target}; see norms and entries")
     terms = range_of(expansion, start, stop)
+    if isinstance(values, TensorValues):
+        width, n = values.width, values.tensors.shape[-1]
+        chosen = [place("token", t, width) for t in ([token] if against is None else [token, against])]
+        return contributions_in(values, place("position", position, n), chosen, size, terms)
     span = Span(terms.start)
-    fans = Fans(expansion.sides[0], values.matrices, values._batch, np.shape(run.tokens)[-1], span)
+    fans = Fans(expansion.sides[0], values.matrices, values._batch, np.shape(values.run.tokens)[-1], span)
     width = values.matrices.factor(fans.readout[-1]).shape[-1]
     chosen = [place("token", t, width) for t in ([token] if against is None else [token, against])]
     asked = _Asked(fans, place("position", position, fans.n), chosen)
     return in_blocks(
-        expansion, "the contribution", quiet(_paths(asked, expansion)), values._batch, size, np.dtype(run.dtype),
-        terms, span,
+        expansion, "the contribution", quiet(_paths(asked, expansion)), values._batch, size,
+        np.dtype(values.run.dtype), terms, span,
     )  # fmt: skip
 
 
@@ -185,13 +192,14 @@ def _paths(asked: _Asked, expansion: Expansion) -> Iterator[Array]:
 
 # ------------------------------------------------------------------------------------------- score entries
 def entries(
-    expansion: Expansion, run: Run, *, position: int, key: int, size: int = BLOCK, start: int = 0,
+    expansion: Expansion, run: Run | Tensors, *, position: int, key: int, size: int = BLOCK, start: int = 0,
     stop: int | None = None,
 ) -> Iterator[Numbers]:  # fmt: skip
     """One entry of every score term, query ``position`` and key ``key``: ``s <q_p, k_r>`` for all pairs of paths.
 
     One product ``[queries, d_head] [d_head, keys]`` for many query paths; in the order of the expansion, in blocks
-    numbered as those of ``blocks``, ``[terms, ...]`` with the batch axes of the tokens. Scores before the mask.
+    numbered as those of ``blocks``, ``[terms, ...]`` with the batch axes of the tokens, in the run's type (and library,
+    of :class:`~symcircuits.Tensors`). Scores before the mask.
     ``start`` and ``stop`` choose a range of terms, as in :func:`~symcircuits.norms`. Raises ValueError on what does
     not exist and, by name, on a term that is not finite. Source: own derivation.
 
@@ -204,11 +212,16 @@ def entries(
     values, size = held_fixed(expansion, run), whole("size", size, 1)
     if not expansion.readout.bilinear:
         raise ValueError(f"entries are of scores, not of {expansion.target}; see contributions")
-    n = np.shape(run.tokens)[-1]
     terms = range_of(expansion, start, stop)
+    if isinstance(values, TensorValues):
+        n = values.tensors.shape[-1]
+        return entries_in(values, place("position", position, n), place("key", key, n), size, terms)
+    n = np.shape(values.run.tokens)[-1]
     span = Span(terms.start)
     pieces = _entries(values, place("position", position, n), place("key", key, n), span)
-    return in_blocks(expansion, "the score", quiet(pieces), values._batch, size, np.dtype(run.dtype), terms, span)
+    return in_blocks(
+        expansion, "the score", quiet(pieces), values._batch, size, np.dtype(values.run.dtype), terms, span
+    )
 
 
 def _entries(values: Values, position: int, key: int, span: Span) -> Iterator[Array]:

@@ -16,9 +16,11 @@ from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fan_reads import blocks
 from symcircuits.fans import Fans, Span
-from symcircuits.model import Run
+from symcircuits.model import Run, Tensors
 from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks, range_of
 from symcircuits.rings import Array
+from symcircuits.tensor_reductions import norms_in
+from symcircuits.tensor_values import TensorValues
 from symcircuits.term_blocks import whole
 from symcircuits.walk import Mark, Matrices
 
@@ -33,8 +35,9 @@ _TRIANGLES: WeakKeyDictionary[Run, Array] = WeakKeyDictionary()
 
 
 def norms(
-    expansion: Expansion, run: Run, *, masked: bool = False, size: int = BLOCK, start: int = 0, stop: int | None = None
-) -> Iterator[Numbers]:
+    expansion: Expansion, run: Run | Tensors, *, masked: bool = False, size: int = BLOCK, start: int = 0,
+    stop: int | None = None,
+) -> Iterator[Numbers]:  # fmt: skip
     """The Frobenius norm of every term, in the order of the expansion, in blocks numbered as those of ``blocks``.
 
     Of logits and of the stream ``|Z R|`` with ``Z [n_context, d_head]`` what a path has in its last head's values and
@@ -43,9 +46,10 @@ def norms(
     entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. Arrays are float64, ``[terms, ...]`` with
     the batch axes of the tokens. A norm is off by some ``sqrt(u)`` of ``|Q| |K|`` at most where a term nearly
     cancels. ``start`` and ``stop`` choose a range of terms, by number: what lies before is passed over, not computed,
-    so that work can be split (of scores the last digits may differ by what is multiplied together). Raises ValueError
-    on what does not go together, a range that is none, and, by name, on a term that is not finite. Source: own
-    derivation.
+    so that work can be split (of scores the last digits may differ by what is multiplied together). In
+    :class:`~symcircuits.Tensors` they are arrays of that library and type, and what lies before is computed and let go.
+    Raises ValueError on what does not go together, a range that is none, and, by name, on a term that is not finite.
+    Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -58,11 +62,12 @@ def norms(
     values, size = held_fixed(expansion, run), whole("size", size, 1)
     if masked and not expansion.readout.bilinear:
         raise ValueError(f"masked=True is about scores; terms of {expansion.target} have no mask")
-    batch = tuple(np.shape(run.tokens)[:-1])
     terms = range_of(expansion, start, stop)
+    if isinstance(values, TensorValues):
+        return norms_in(values, masked, size, terms)
     span = Span(terms.start)
     pieces = _of_pairs(values, masked, span) if expansion.readout.bilinear else _of_one_side(values, span)
-    return in_blocks(expansion, "the norm", quiet(pieces), batch, size, np.float64, terms, span)
+    return in_blocks(expansion, "the norm", quiet(pieces), values._batch, size, np.float64, terms, span)
 
 
 def quiet(pieces: Iterator[T]) -> Iterator[T]:

@@ -11,9 +11,11 @@ import numpy as np
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fan_reads import Room, largest_number, pieces
-from symcircuits.model import Run
+from symcircuits.model import Run, Tensors
 from symcircuits.numbered import Numbers, held_fixed
 from symcircuits.rings import Array
+from symcircuits.tensor_reductions import term_values_in
+from symcircuits.tensor_values import TensorValues
 from symcircuits.term_blocks import whole
 from symcircuits.term_norms import Held, quiet, side_blocks
 
@@ -23,7 +25,7 @@ _BLOCK_BYTES = 2**20  # of values at a time: small, so that they are read while 
 
 
 def term_values(
-    expansion: Expansion, run: Run, *, size: int | None = None, out: Array | None = None
+    expansion: Expansion, run: Run | Tensors, *, size: int | None = None, out: Array | None = None
 ) -> Iterator[Numbers]:
     """The values of all terms, ``[terms, ..., n_context, width]``, in blocks that share one buffer.
 
@@ -34,7 +36,8 @@ def term_values(
     **A block holds until the next is asked for**: copy what is kept. A block has up to ``size`` terms (None: about a
     MiB, one term at least), and ends where the paths that belong together do. ``out``, an array of the run's dtype and
     of ``[size, ..., n_context, width]``: where the values are written. Memory beyond the buffer is the tree's: what
-    paths have in head space, one stack of beginnings, and ``W_U W_O^h`` of the heads, up to 256 MiB.
+    paths have in head space, one stack of beginnings, and ``W_U W_O^h`` of the heads, up to 256 MiB. In
+    :class:`~symcircuits.Tensors` every block is an array of its own, and there is no ``out``.
 
     Raises ValueError on what does not go together, on an ``out`` that does not fit, and, by name, on a term that is not
     finite. Source: own derivation.
@@ -51,6 +54,10 @@ def term_values(
     """
     values = held_fixed(expansion, run)
     most = None if size is None else whole("size", size, 1)
+    if isinstance(values, TensorValues):
+        if out is not None:
+            raise ValueError("out is for a run of NumPy; in Tensors every block is an array of its own")
+        return term_values_in(values, most)
     given = None if out is None else _fitting(out, values, most)
     found = _of_scores if expansion.readout.bilinear else _of_one_side
     return quiet(found(values, most, given))

@@ -1,10 +1,12 @@
 """What all tests share: how hard Hypothesis tries, where the data is, and what needs LaTeX or Chromium."""
 
+import importlib
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -61,6 +63,25 @@ def find_tool(*names: str, part: str = "LATEX") -> str:
     if os.environ.get(required) == "1":
         pytest.fail(f"{names[0]} is not installed, and {required}=1 asks for it", pytrace=False)
     pytest.skip(f"{names[0]} is not installed")
+
+
+def find_module(name: str) -> Any:
+    """An optional library. Where it is missing the test is skipped, or fails if it is required (torch)."""
+    if os.environ.get(f"SYMCIRCUITS_REQUIRE_{name.upper()}") == "1":
+        return importlib.import_module(name)
+    return pytest.importorskip(name)
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """PyTorch."""
+    return find_module("torch")
+
+
+@pytest.fixture(scope="session")
+def jax() -> Any:
+    """JAX."""
+    return find_module("jax")
 
 
 @pytest.fixture(scope="session")

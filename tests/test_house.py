@@ -28,6 +28,7 @@ LAYERS = (
     "notation",
     "rings",
     "structured",
+    "namespaces",  # arrays of other libraries
     "elimination",
     "files",
     "memory",
@@ -70,10 +71,13 @@ LAYERS = (
     "rounding",
     "factors",
     "sums",
+    "tensor_tree",
+    "tensor_values",  # values of terms in such arrays
     "polynomials",  # nothing held fixed: models without softmax, bilinear MLPs
     "evaluation",
     "compact",
     "numbered",  # numbers of terms in blocks
+    "tensor_reductions",  # and in arrays of other libraries
     "term_norms",
     "value_blocks",
     "closing",
@@ -384,7 +388,7 @@ def test_go_can_be_read_by_an_old_python() -> None:
     ("version", "arguments", "sentence"),
     [
         ((3, 9, 2), ["demo"], "needs Python 3.11 or newer, and this is Python 3.9.2."),
-        ((3, 11, 0), ["tset"], "there is no command 'tset'; the commands are demo, test, mutate, lint."),
+        ((3, 11, 0), ["tset"], "there is no command 'tset'; the commands are demo, test, torch, mutate, lint."),
         ((3, 11, 0), ["lint", "x"], "'lint' takes no arguments, and got 'x'."),
     ],
 )

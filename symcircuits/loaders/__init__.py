@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from symcircuits.loaders.bridge import BRIDGE
+from symcircuits.loaders.cached import read_cached
 from symcircuits.loaders.files import Stored, read_model_files
 from symcircuits.loaders.gpt2 import GPT2
 from symcircuits.loaders.layout import Layout, Unsupported
@@ -22,10 +23,10 @@ from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
 from symcircuits.loaders.wrapped import check_computes, is_wrapped, read_wrapped
 from symcircuits.memory import gigabytes
-from symcircuits.model import Model
+from symcircuits.model import Model, Tensors
 from symcircuits.rings import Array
 
-__all__ = ["LAYOUTS", "Layout", "Unsupported", "from_arrays", "load"]
+__all__ = ["LAYOUTS", "Layout", "Unsupported", "from_arrays", "from_cache", "load"]
 
 LAYOUTS: tuple[Layout, ...] = (BRIDGE, TRANSFORMERLENS, GPT2, NEOX, LLAMA)
 
@@ -113,6 +114,28 @@ def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{key} cannot be read as an array ({error})") from error
     return _read(Stored(arrays, dtypes), config, name)
+
+
+def from_cache(live: Any, cache: Any, tokens: Any) -> Tensors:
+    """The weights of a live model and the activations that its hooks recorded, as the tensors that they are.
+
+    ``live``: a HookedTransformer (names of TransformerLens 1 to 3); ``cache``: what ``run_with_cache(tokens)`` gives,
+    with ``hook_pattern``, of norms ``hook_scale``, of MLPs ``hook_mlp_out``. Nothing is moved but a copy by which the
+    model is read and checked; derivatives go to the weights. Norms and MLP outputs are held at what was recorded.
+    Raises ValueError on what :func:`load` refuses, on a cache that lacks something, and where a weight is not stored as
+    the terms need it; :class:`Unsupported` for normed queries and keys. The model's ``architecture`` is that of the
+    tensors.
+
+    >>> from types import SimpleNamespace
+    >>> import numpy as np
+    >>> import symcircuits as sc
+    >>> weights = {"embed.W_E": np.ones((5, 2)), "unembed.W_U": np.ones((2, 5))}      # of PyTorch, on any device
+    >>> model = SimpleNamespace(cfg={"n_layers": 0, "d_model": 2}, state_dict=lambda: weights)
+    >>> arrays = from_cache(model, {}, [4])                        # logits, cache = model.run_with_cache(tokens)
+    >>> sc.evaluate(sc.logits(arrays.architecture), arrays).total().tolist()
+    [[2.0, 2.0, 2.0, 2.0, 2.0]]
+    """
+    return read_cached(live, load(live), cache, tokens)
 
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:

@@ -30,9 +30,9 @@ from symcircuits.model import Model
 from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
 from symcircuits.rings import Array
 
-__all__ = ["TRANSFORMERLENS", "to_paper"]
+__all__ = ["BUFFERS", "TRANSFORMERLENS", "to_paper"]
 
-_BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos", ".alibi")
+BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos", ".alibi")
 _POSITION = "positional_embedding_type"
 _NORM_GLYPHS = {"w": "gain", "b": "b_N"}
 
@@ -61,11 +61,11 @@ def to_paper(weights: Mapping[str, Array]) -> dict[str, Array]:
         elif part in ("ln1", "ln2"):
             paper[f"{_NORM_GLYPHS[glyph]}_{'L' if part == 'ln1' else 'M'}{layer}"] = w
         elif part == "mlp" or glyph == "b_O":
-            paper[f"{glyph}_L{layer}"] = w.T
+            paper[f"{glyph}_L{layer}"] = w.T if w.ndim == 2 else w
         elif glyph[0] == "_":
-            paper.update({f"{glyph[1:]}_L{layer}G{i}": part.T for i, part in enumerate(w)})
+            paper.update({f"{glyph[1:]}_L{layer}G{i}": part.T if part.ndim == 2 else part for i, part in enumerate(w)})
         else:
-            paper.update({f"{glyph}_{Head(layer, i)}": part.T for i, part in enumerate(w)})
+            paper.update({f"{glyph}_{Head(layer, i)}": part.T if part.ndim == 2 else part for i, part in enumerate(w)})
     return paper
 
 
@@ -75,7 +75,7 @@ def _recognises(names: Iterable[str]) -> bool:
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     settings = Config(config)
-    dropped = [n for n in stored.weights if n.endswith(_BUFFERS)]
+    dropped = [n for n in stored.weights if n.endswith(BUFFERS)]
     unread = [n for n in ("pos_embed.W_pos",) if n in stored.weights and settings.values.get(_POSITION) == "alibi"]
     weights = {n: w for n, w in stored.weights.items() if n not in dropped + unread}
     refuse_unsupported(settings, weights)

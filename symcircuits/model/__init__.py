@@ -5,7 +5,7 @@ description alone. ``weights`` says which weights there are, ``forward`` is the 
 positions do in it, ``transformer`` holds the weights and the record of a run, ``edits`` runs it again with something
 changed, ``over_ring`` is the forward pass with patterns, norms and MLP outputs given, ``instances`` makes random models
 and changes of basis, ``folding`` moves gains into weights, ``attached`` takes readouts and sources of one's own,
-``tokens`` and ``checks`` say what is refused.
+``tensors`` holds arrays of other libraries, ``tokens`` and ``checks`` say what is refused.
 """
 
 from symcircuits.model.attached import Attachment, readout, source
@@ -15,12 +15,13 @@ from symcircuits.model.folding import fold
 from symcircuits.model.forward import ACTIVATIONS, Settings
 from symcircuits.model.instances import change_basis, random_model
 from symcircuits.model.over_ring import Frozen, frozen, matrices_of, matrix_names
+from symcircuits.model.tensors import TensorFactors, Tensors
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.transformer import Arrays, Model, Run
 from symcircuits.model.weights import weight_axes
 
 __all__ = [
-    "ACTIVATIONS", "Arrays", "Attachment", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "change_basis",
-    "fold", "frozen", "matrices_of", "matrix_names", "random_model", "read_tokens", "readout", "rerun", "source",
-    "weight_axes",
+    "ACTIVATIONS", "Arrays", "Attachment", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "TensorFactors",
+    "Tensors", "change_basis", "fold", "frozen", "matrices_of", "matrix_names", "random_model", "read_tokens",
+    "readout", "rerun", "source", "weight_axes",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
 from symcircuits.rings import Array, transpose
 from symcircuits.spelling import visible
+
+if TYPE_CHECKING:
+    from symcircuits.model.tensors import Tensors
 
 __all__ = ["Arrays", "Model", "Run"]
 
@@ -205,6 +208,23 @@ class Run:
     norms: Mapping[str, Array]
     mlps: Mapping[str, Array]
     readouts: Mapping[str, Array] = field(default_factory=dict)
+
+    def to(self, like: Any, *, device: Any = None, dtype: Any = None) -> Tensors:
+        """The arrays of this run as those of another library, in which terms are then evaluated.
+
+        ``like``: an array whose library, device and type they take, or a library (``torch``, ``jax.numpy``,
+        ``cupy``), with the run's type unless ``dtype`` says another. Each is moved there when it is first needed.
+        Raises TypeError and ValueError on what is no library of floating-point arrays.
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2,))).run([0, 1, 2])
+        >>> moved = run.to(np.zeros(1, np.float32))        # or torch.zeros(1, device="cuda")
+        >>> sc.evaluate(sc.logits(run.model.architecture), moved).total().dtype
+        dtype('float32')
+        """
+        from symcircuits.model.tensors import of_run
+
+        return of_run(self, like, device, dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _run, (self.model, self.tokens, self.dtype)  # the same numbers, computed again

@@ -1,0 +1,100 @@
+"""A live model of TransformerLens with the activations of its run, as the tensors that they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symcircuits.architecture import FINAL
+from symcircuits.loaders.layout import Unsupported
+from symcircuits.loaders.pickled import as_array
+from symcircuits.loaders.transformerlens import BUFFERS, to_paper
+from symcircuits.model import Model, Tensors, weight_axes
+from symcircuits.model.attending import mask, rotations
+from symcircuits.namespaces import Namespace, kind_of
+
+__all__ = ["read_cached"]
+
+_INSIDE = (
+    "W_in_",
+    "W_gate_",
+    "W_out_",
+    "b_in_",
+    "b_gate_",
+    "b_out_",
+    "gain_M",
+    "b_N_M",
+)  # of MLPs, whose output is read
+
+
+def read_cached(live: Any, model: Model, cache: Any, tokens: Any) -> Tensors:
+    """What :func:`~symcircuits.loaders.from_cache` gives; ``model`` is the live one, loaded."""
+    arch = model.architecture
+    if arch.qk_norm:
+        what = "normed queries and keys"
+        raise Unsupported(f"the cache of a model with {what} is not read: give their D to sc.Tensors", (what,))
+    weights = _weights(live, model)
+    ring = kind_of("W_E", weights["W_E"])
+    n = int(np.shape(tokens)[-1])
+    arrays = weights | _activations(cache, model)
+    arrays |= {f"scale_{label}": scale for label, scale in model.score_scale.items()}
+    return Tensors(arch, arrays | _constants(model, n, ring), tokens)
+
+
+def _weights(live: Any, model: Model) -> dict[str, Any]:
+    """The weights of the model itself, in the paper's shapes; held to those that were loaded."""
+    found = dict(live.state_dict())
+    if callable(getattr(live, "named_parameters", None)):
+        found |= dict(live.named_parameters())  # those of state_dict have no derivatives
+    if "embed.W_E" not in found:
+        raise ValueError(
+            "a cache is read with the names of TransformerLens 1 to 3 (embed.W_E, blocks.0.attn.W_Q); this model has "
+            "others: give its tensors to sc.Tensors by their names there"
+        )
+    paper, weights = to_paper({n: w for n, w in found.items() if not n.endswith(BUFFERS)}), dict[str, Any]()
+    for name in weight_axes(model.architecture):
+        if name.startswith(_INSIDE):
+            continue
+        if name not in paper or not np.array_equal(as_array(paper[name])[0], model.weights[name]):
+            raise ValueError(
+                f"{name} of this model is not a tensor as it is stored (it was changed when it was read): give the "
+                "tensors to sc.Tensors by name"
+            )
+        weights[name] = paper[name]
+    return weights
+
+
+def _activations(cache: Any, model: Model) -> dict[str, Any]:
+    arch, found = model.architecture, dict[str, Any]()
+    for layer in range(arch.n_layers):
+        if arch.heads[layer]:
+            patterns = _cached(cache, f"blocks.{layer}.attn.hook_pattern")
+            found |= {f"A_{head}": patterns[..., head.number, :, :] for head in arch.layer_heads(layer)}
+        if layer in arch.mlps:
+            found[f"mlp_L{layer}"] = _cached(cache, f"blocks.{layer}.hook_mlp_out")
+        if arch.norm and arch.heads[layer]:
+            found[f"D_L{layer}"] = 1 / _cached(cache, f"blocks.{layer}.ln1.hook_scale")[..., 0]
+    if arch.norm and arch.unembed:
+        found[f"D_{FINAL}"] = 1 / _cached(cache, "ln_final.hook_scale")[..., 0]
+    return found
+
+
+def _cached(cache: Any, name: str) -> Any:
+    try:
+        return cache[name]
+    except KeyError:
+        raise ValueError(f"the cache lacks {name}: run the model with run_with_cache, names_filter left out") from None
+
+
+def _constants(model: Model, n: int, ring: Namespace) -> dict[str, Any]:
+    """What positions are, which no cache has: masks, and rotations."""
+    arch, settings, found = model.architecture, model.settings, dict[str, Any]()
+    for layer in range(arch.n_layers):
+        window = settings.windows[layer] if settings.windows else None
+        found[f"mask_L{layer}"] = ring.asarray(mask(n, arch.causal, window))
+    if arch.positions == "rotary":
+        for head in arch.all_heads:
+            width = model.weights[f"W_Q_{head}"].shape[0]
+            found[f"R_{head}"] = ring.asarray(rotations(n, width, settings.rotary))
+    return found

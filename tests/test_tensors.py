@@ -1,0 +1,483 @@
+"""Values, sums and reductions in arrays of another library: array-api-strict, which has the standard alone."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import array_api_strict as xp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import symcircuits as sc
+from symcircuits.by_head import through_each_head
+from symcircuits.evaluation import closure
+from symcircuits.expansion import Expansion, expand
+from symcircuits.model import Run, Tensors, random_model
+from symcircuits.namespaces import Namespace, namespace_of
+from symcircuits.structured import Centring, Diagonal
+from tests.strategies import cases, selections
+
+Other = xp.Device("device1")
+
+
+@st.composite
+def runs(draw: st.DrawFn, scores: bool | None = None, max_terms: int = 150) -> tuple[Expansion, Run]:
+    """Any expansion, selected or not, and a run: every feature, batch axes or not."""
+    drawn = cases(max_terms=max_terms)
+    arch, target = draw(drawn.filter(lambda c: scores is None or c[1].startswith("scores") == scores))
+    sizes = {k: draw(st.integers(1, 5)) for k in ("d_vocab", "d_model", "d_head", "d_vocab_out")}
+    model = random_model(arch, **sizes, n_context=5, seed=draw(st.integers(0, 99)))
+    shape = (*draw(st.sampled_from([(), (1,), (3,)])), draw(st.integers(1, 5)))
+    expansion = expand(arch, target)
+    for chosen in draw(st.lists(selections(arch, target), max_size=2)):
+        expansion = chosen.select(expansion)
+    return expansion, model.run(np.random.default_rng(draw(st.integers(0, 99))).integers(0, sizes["d_vocab"], shape))
+
+
+def there(run: Run) -> Tensors:
+    return run.to(xp, device=Other)
+
+
+def numbers(array: Any) -> Any:
+    """As NumPy's; it is on the device and of the type that was asked for."""
+    assert array.device == Other
+    assert array.dtype == xp.float64
+    return np.asarray(xp.asarray(array, device=xp.Device("CPU_DEVICE")))
+
+
+def assert_alike(found: Any, wanted: Any, size: Any, times: float = 2000) -> None:
+    assert found.shape == np.shape(wanted)
+    assert np.all(np.abs(found - wanted) <= times * float(np.finfo(np.float64).eps) * (1e-3 + np.abs(size)))
+
+
+def size_of(expansion: Expansion, run: Run) -> float:
+    """What rounding is measured by: the largest number of any term, and of the whole."""
+    return max([float(np.abs(v).max(initial=0)) for v in sc.evaluate(expansion, run)], default=0.0) * len(expansion)
+
+
+# ------------------------------------------------------------------------------------------ values and sums
+@settings(max_examples=100)
+@given(runs())
+def test_every_term_is_the_one_of_numpy(drawn: tuple[Expansion, Run]) -> None:
+    expansion, run = drawn
+    values = sc.evaluate(expansion, there(run))
+    seen = 0
+    for i, (found, wanted) in enumerate(zip(values, sc.evaluate(expansion, run), strict=True)):
+        size = np.abs(wanted).max(initial=0)
+        assert_alike(numbers(found), wanted, size)
+        if i % 5 == 0:
+            assert_alike(numbers(values.value(expansion[i])), wanted, size)
+        seen += 1
+    assert seen == len(values) == expansion.count
+    assert [t for terms, _ in values.blocks() for t in terms] == list(expansion)
+    blocks = list(sc.term_values(expansion, there(run), size=7))
+    assert all(b.values.shape[0] <= 7 for b in blocks)
+    assert together(iter(blocks)).shape[0] == seen
+
+
+@settings(max_examples=100)
+@given(runs())
+def test_every_sum_is_the_one_of_numpy(drawn: tuple[Expansion, Run]) -> None:
+    expansion, run = drawn
+    ours, theirs, size = sc.evaluate(expansion, there(run)), sc.evaluate(expansion, run), size_of(expansion, run)
+    assert_alike(numbers(ours.total()), theirs.total(), size)
+    for name in ("by_order", "by_composition", "by_orders", "by_source"):
+        found, wanted = getattr(ours, name)(), getattr(theirs, name)()
+        assert list(found) == list(wanted)
+        for key, value in found.items():
+            assert_alike(numbers(value), wanted[key], size)
+
+
+@given(runs(scores=False))
+def test_terms_through_each_head(drawn: tuple[Expansion, Run]) -> None:
+    whole, run = expand(drawn[0].architecture, drawn[0].target), drawn[1]
+    size = size_of(whole, run)
+    wanted = dict(through_each_head(sc.evaluate(whole, run)))
+    found = dict(through_each_head(sc.evaluate(whole, there(run))))
+    assert list(found) == list(wanted)
+    for head, value in found.items():
+        assert_alike(numbers(value), wanted[head], size)
+
+
+def test_readouts_and_sources_of_ones_own() -> None:
+    model = random_model(sc.attention_only((2, 2)), seed=3)
+    own = model.with_(sc.source("part", np.ones((3, 16)), layer=1), sc.readout(np.eye(16)[:2], "probe"))
+    run = own.run([1, 2, 3])
+    for target in ("logits", "readout:probe", "scores:L1H0"):
+        expansion = expand(own.architecture, target)
+        for found, wanted in zip(sc.evaluate(expansion, there(run)), sc.evaluate(expansion, run), strict=True):
+            assert_alike(numbers(found), wanted, np.abs(wanted).max())
+    terms = expand(own.architecture, "readout:probe")
+    [found] = sc.contributions(terms, there(run), token=1, against=0)
+    [wanted] = sc.contributions(terms, run, token=1, against=0)
+    assert_alike(numbers(found.values), wanted.values, 1)
+    assert sc.evaluate(terms.order(7), there(run)).total().shape == (3, 2)
+
+
+# ----------------------------------------------------------------------------------------------- reductions
+def together(blocks: Any) -> Any:
+    found = [(b.start, numbers(b.values).copy()) for b in blocks]
+    starts = np.cumsum([0, *(len(v) for _, v in found)])[:-1]
+    assert [start for start, _ in found] == starts.tolist()
+    return np.concatenate([v for _, v in found]) if found else np.zeros(0)
+
+
+@settings(max_examples=60)
+@given(runs(), st.integers(1, 40), st.booleans())
+def test_norms(drawn: tuple[Expansion, Run], size: int, masked: bool) -> None:
+    expansion, run = drawn
+    masked &= expansion.readout.bilinear
+    values = [np.asarray(v) for v in sc.evaluate(expansion, run)]
+    if masked and expansion.readout.head is not None:
+        values = [v * run.masks[f"L{expansion.readout.head.layer}"] for v in values]
+    blocks = list(sc.norms(expansion, there(run), masked=masked, size=size))
+    assert [b.values.shape[0] for b in blocks[:-1]] == [size] * (len(blocks) - 1)
+    found = together(iter(blocks))
+    if values:
+        assert_alike(found, np.array([np.linalg.norm(v, axis=(-2, -1)) for v in values]), size_of(expansion, run))
+    else:
+        assert len(found) == 0
+
+
+@settings(max_examples=60)
+@given(runs(scores=True), st.integers(1, 40), st.data())
+def test_entries_and_all_score_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
+    expansion, run = drawn
+    n = run.tokens.shape[-1]
+    i, j = (data.draw(st.integers(0, n - 1)) for _ in range(2))
+    wanted = [np.asarray(v) for v in sc.evaluate(expansion, run)]
+    values = together(sc.term_values(expansion, there(run), size=size))
+    entries = together(sc.entries(expansion, there(run), position=i, key=j - n, size=size))
+    assert len(entries) == len(values) == len(wanted)
+    if wanted:
+        assert_alike(values, np.array(wanted), size_of(expansion, run))
+        assert_alike(entries, np.array([v[..., i, j] for v in wanted]), size_of(expansion, run))
+
+
+@settings(max_examples=60)
+@given(runs(scores=False), st.integers(1, 40), st.data())
+def test_contributions(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
+    expansion, run = drawn
+    if expansion.target != "logits":
+        return
+    width, n = run.model.d_vocab_out or 0, run.tokens.shape[-1]
+    token, other = (data.draw(st.integers(-width, width - 1)) for _ in range(2))
+    against, position = data.draw(st.sampled_from([None, other])), data.draw(st.integers(-n, n - 1))
+    asked: dict[str, Any] = {"token": token, "against": against, "position": position, "size": size}
+    rows = [np.asarray(v)[..., position, :] for v in sc.evaluate(expansion, run)]
+    wanted = [r[..., token] - (0 if against is None else r[..., against]) for r in rows]
+    found = together(sc.contributions(expansion, there(run), **asked))
+    assert len(found) == len(wanted)
+    if wanted:
+        assert_alike(found, np.array(wanted), size_of(expansion, run))
+
+
+@given(runs(), st.integers(1, 9), st.data())
+def test_ranges_of_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
+    expansion, run = drawn
+    start = data.draw(st.integers(0, expansion.count))
+    stop = data.draw(st.integers(start, expansion.count))
+    asked: list[Any] = [lambda r, **k: sc.norms(expansion, r, **k)]
+    if expansion.readout.bilinear:
+        asked.append(lambda r, **k: sc.entries(expansion, r, position=-1, key=0, **k))
+    elif expansion.target == "logits":
+        asked.append(lambda r, **k: sc.contributions(expansion, r, token=0, **k))
+    for reduce in asked:
+        whole = [numbers(b.values) for b in reduce(there(run))]
+        blocks = list(reduce(there(run), size=size, start=start, stop=stop))
+        assert [b.start for b in blocks] == list(range(start, stop, size))
+        assert [b.values.shape[0] for b in blocks] == [min(size, stop - s) for s in range(start, stop, size)]
+        if blocks:
+            found = np.concatenate([numbers(b.values) for b in blocks])
+            assert_alike(found, np.concatenate(whole)[start:stop], size_of(expansion, run))
+        with pytest.raises(ValueError, match="are no range of the"):
+            reduce(there(run), start=expansion.count + 1)
+
+
+# ------------------------------------------------------------------------------------------ arrays as they are
+@pytest.fixture(scope="module")
+def run() -> Run:
+    arch = sc.transformer((2, 2), "standard", norm="LN", mlps=[0], biases=True, multipliers=True)
+    return random_model(arch, seed=1).run([[1, 2, 3], [4, 5, 6]])
+
+
+def given_arrays(run: Run, **changed: Any) -> dict[str, Any]:
+    """A run's arrays by name, as somebody may have them; what is changed in place of others, None left out."""
+    found = {name: xp.asarray(np.array(array)) for name, array in run.arrays.items()} | changed
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def test_arrays_by_name_are_as_good_as_a_run(run: Run) -> None:
+    arch = run.model.architecture
+    plain = {name: float(run.arrays[name]) for name in ("scale_L1H0", "m_E", "r_L1", "m_U")}
+    vectors = {f"D_{label}": xp.asarray(np.array(scales)) for label, scales in run.norms.items()}
+    without = {"X0": None, "t": None, "P": None, "ones": None, "C": None}
+    for arrays, tokens in (
+        (given_arrays(run), None),
+        (given_arrays(run, **vectors, **plain), None),
+        (given_arrays(run, **without), run.tokens),
+        (given_arrays(run, **without), xp.asarray(np.array(run.tokens))),
+        (given_arrays(run, X0=None, W_E=None), None),
+    ):
+        if "W_E" not in arrays:
+            arrays["W_E"] = given_arrays(run)["W_E"]
+        tensors = Tensors(arch, arrays, tokens)
+        assert repr(tensors).startswith("<Tensors of transformer, heads 2,2, positions standard, LN norm")
+        for target in ("logits", "scores:L1H0"):
+            values = sc.evaluate(expand(arch, target), tensors)
+            wanted = sc.evaluate(expand(arch, target), run).total()
+            assert_alike(np.asarray(values.total()), wanted, np.abs(wanted).max())
+    assert "Values of <Expansion of scores:L1H0" in repr(values)
+
+
+def test_only_what_is_needed_has_to_be_there(run: Run) -> None:
+    arch = run.model.architecture
+    arrays = given_arrays(run, W_U=None, b_U=None, D_final=None, W_Q_L0H0=None)
+    tensors = Tensors(arch, arrays)
+    assert sc.evaluate(sc.stream(arch), tensors).total().shape == (2, 3, 16)
+    with pytest.raises(ValueError, match="terms of logits need what is not among the arrays: D_final, W_U, b_U"):
+        sc.evaluate(sc.logits(arch), tensors)
+    with pytest.raises(ValueError, match="terms of scores:L0H0 need what is not among the arrays: W_Q_L0H0"):
+        sc.evaluate(sc.scores(arch, "L0H0"), tensors)
+    bare = Tensors(arch, given_arrays(run, X0=None, t=None))
+    with pytest.raises(ValueError, match=r"not among the arrays: t \(W_E goes with tokens; X0 stands for both\)"):
+        sc.evaluate(sc.logits(arch), bare)
+
+
+def test_masked_norms_need_the_mask(run: Run) -> None:
+    arch = run.model.architecture
+    with pytest.raises(ValueError, match=r"masked=True needs mask_L1 \[n, n\] among the arrays"):
+        next(sc.norms(sc.scores(arch, "L1H0"), Tensors(arch, given_arrays(run, mask_L1=None)), masked=True))
+    with pytest.raises(ValueError, match="masked=True is about scores"):
+        sc.norms(sc.logits(arch), there(run), masked=True)
+
+
+def nan_in(array: Any) -> Any:
+    changed = np.array(array)
+    changed[1, 2] = np.nan
+    return xp.asarray(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: {"W_U": np.asarray(w["W_U"])}, "W_U is an array of NumPy, but the others are of array_api_strict"),
+        (lambda w: {"W_U": xp.astype(w["W_U"], xp.float32)}, "W_U holds float32, but the others hold float64: convert"),
+        (lambda w: {"A_L0H1": xp.asarray(w["A_L0H1"], device=Other)}, r"A_L0H1 is on .*device1.*: move it there first"),
+        (lambda w: {"W_U": nan_in(w["W_U"])}, r"W_U holds a number that is not finite, at \[1, 2\]"),
+        (lambda w: {"W_V_L0H0": w["W_V_L0H0"].mT}, r"W_V_L0H0 has shape \[16, 4\]; .*its transpose would fit"),
+        (
+            lambda w: {"A_L0H0": w["A_L0H0"][:1, :, :]},
+            r"A_L0H0 has shape \[1, 3, 3\]; expected \[2, 3, 3\] or \[3, 3\]",
+        ),
+        (
+            lambda w: {"mlp_L0": w["mlp_L0"][..., :-1]},
+            r"mlp_L0 has shape \[2, 3, 15\]; expected \[2, 3, 16\] or \[3, 16\]",
+        ),
+        (lambda w: {"D_L0": w["D_L0"][..., :2]}, r"D_L0 has shape \[2, 3, 2\]; expected \[2, 3\] or \[2, 3, 3\]"),
+        (lambda w: {"D_L0": xp.ones((2, 3, 3), dtype=xp.float64)}, "D_L0, a matrix, must be diagonal"),
+        (lambda w: {"m_E": w["b_U"]}, r"m_E has shape \[11\]; expected \[\]"),
+        (lambda w: {"b_V_L0H9": w["b_U"]}, r"nothing of \[transformer, .*\] reads 'b_V_L0H9'; names are those of"),
+        (lambda w: {"W_E": [1.0]}, "W_E must be an array of PyTorch, JAX, CuPy or another library, not list"),
+        (lambda w: {"W_E": xp.ones((2, 2), dtype=xp.int64)}, "W_E must hold floating-point numbers, not int64"),
+    ],
+)
+def test_arrays_that_do_not_go_together_are_refused(run: Run, change: Any, message: str) -> None:
+    arrays = given_arrays(run)
+    with pytest.raises((ValueError, TypeError), match=message):
+        Tensors(run.model.architecture, {**arrays, **change(arrays)})
+
+
+def test_what_is_no_set_of_arrays(run: Run) -> None:
+    arch, arrays = run.model.architecture, given_arrays(run)
+    with pytest.raises(TypeError, match=r"Tensors takes an architecture \(see attention_only\) first, not dict"):
+        Tensors(arrays, arch)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="arrays come by name, such as W_E and A_L0H0, not as list"):
+        Tensors(arch, [arrays])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="there are no arrays"):
+        Tensors(arch, {})
+    with pytest.raises(ValueError, match="the arrays do not tell the number of tokens: give tokens"):
+        Tensors(arch, {"W_E": arrays["W_E"]})
+    with pytest.raises(ValueError, match="token 11 at position 1 is out of range"):
+        Tensors(arch, arrays, [1, 11])
+    with pytest.raises(ValueError, match="tokens are whole numbers, not "):
+        Tensors(arch, arrays, xp.ones((3,), dtype=xp.float64))
+    with pytest.raises(ValueError, match="W_E is needed, and is not among the arrays"):
+        Tensors(arch, {"W_U": arrays["W_U"]}, [1, 2])
+    with pytest.raises(AttributeError, match="Tensors have no attribute 'novel'"):
+        Tensors(arch, arrays).novel  # noqa: B018
+
+
+# ------------------------------------------------------------------------------------- where a run goes to
+def test_a_run_goes_to_the_library_device_and_type_of_an_array(run: Run) -> None:
+    arch = run.model.architecture
+    for like, dtype in (
+        (xp.ones((1,), dtype=xp.float32, device=Other), xp.float32),
+        (np.ones(1, np.float32), np.float32),
+    ):
+        total = sc.evaluate(sc.logits(arch), run.to(like)).total()
+        assert (total.dtype, total.device) == (dtype, like.device)
+        here = xp.asarray(total, device=xp.Device("CPU_DEVICE")) if dtype is xp.float32 else total
+        assert np.abs(np.asarray(here) - run.logits).max() < 1e-4
+    assert run.to(xp).ring.dtype == xp.float64
+    assert run.to(xp, dtype="float32").ring.dtype == xp.float32
+    assert run.to(np, dtype=np.float32).ring.dtype == np.float32
+    again = run.to(xp)
+    assert again.arrays["W_U"] is again.arrays["W_U"]
+    assert "W_U" in again.arrays
+    assert set(again.arrays) == set(run.arrays)
+    assert len(again.arrays) == len(run.arrays)
+
+
+@pytest.mark.parametrize(
+    ("like", "more", "message"),
+    [
+        (3, {}, "like must be an array of PyTorch, JAX, CuPy or another library, not int"),
+        (math, {}, "math is no library of arrays: give torch, jax.numpy, cupy, or an array"),
+        (np.ones(2, int), {}, "values are floating-point numbers, and int64 is no such type"),
+        (xp, {"dtype": "int32"}, "values are floating-point numbers, and int32 is no such type"),
+        (xp, {"dtype": "float7"}, "array_api_strict has no type 'float7'"),
+        (xp, {"device": "cuda"}, "array_api_strict has no device 'cuda'"),
+        (np.array(["a"]), {}, "no such type"),
+    ],
+)  # fmt: skip
+def test_a_run_does_not_go_there(run: Run, like: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        run.to(like, **more)
+
+
+def test_without_array_api_compat_it_is_said_what_to_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "array_api_compat", None)  # importing it fails
+    strict = run.to(xp)  # this library says itself which it is
+    assert sc.evaluate(sc.logits(run.model.architecture), strict).total().shape == run.logits.shape  # type: ignore[union-attr]
+
+    class Tensor:
+        dtype, shape = "torch.float32", (1,)
+
+    Tensor.__module__ = "torch"
+    with pytest.raises(ValueError, match=r"arrays of torch are read by array-api-compat.*'symcircuits\[arrays\]'"):
+        run.to(Tensor())
+
+
+def test_the_ring_of_matrices() -> None:
+    ring = namespace_of(xp)
+    a = ring.asarray(np.arange(6.0).reshape(2, 3))
+    diagonal, centring = Diagonal(ring.asarray([1, 2, 3])), Centring(3)
+    dense = {
+        id(m): np.asarray(np.diag([1.0, 2.0, 3.0]) if m is diagonal else np.eye(3) - 1 / 3)
+        for m in (diagonal, centring)
+    }
+    for m in (diagonal, centring):
+        assert np.allclose(np.asarray(ring.matmul(a, m)), np.asarray(a) @ dense[id(m)])
+        assert np.allclose(np.asarray(ring.matmul(m, ring.transpose(a))), dense[id(m)] @ np.asarray(a).T)
+        assert ring.transpose(m) is m
+        for other in (diagonal, centring):
+            assert np.allclose(np.asarray(ring.matmul(m, other)), dense[id(m)] @ dense[id(other)])
+    assert np.allclose(np.asarray(ring.add(ring.times(2.0, a), ring.zeros((2, 3)))), 2 * np.asarray(a))
+    assert ring.holds(a)
+    assert not any(ring.holds(x) for x in (3, [1.0], np.ones(2), ring.xp.asarray([1], device=Other), Path()))
+    assert str(ring) == f"array_api_strict, float64 on {xp.Device('CPU_DEVICE')}"
+
+
+def test_an_array_that_a_device_does_not_take() -> None:
+    def refuses(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    ring = Namespace(SimpleNamespace(__name__="torch", asarray=refuses), "cuda:0", np.dtype(np.float64))
+    with pytest.raises(ValueError, match=r"PyTorch, float64 on cuda:0 takes no array of shape \[2, 3\]: out of memory"):
+        ring.asarray(np.ones((2, 3)))
+
+
+# -------------------------------------------------------------------------------------- what is not finite
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_what_is_not_finite_is_said() -> None:
+    arch = sc.attention_only((2, 2))
+    run = random_model(arch, seed=1, weight_scale=1e11).run([1, 2, 3])
+    tensors, logits, scores = run.to(xp, dtype="float32"), sc.logits(arch), sc.scores(arch, "L1H0")
+    values = sc.evaluate(logits, tensors)
+    with pytest.raises(
+        ValueError, match=r"the sum of all terms of logits is not finite at \[0, 0\]: numbers leave the"
+    ):
+        values.total()
+    with pytest.raises(ValueError, match="the sum of order 1 of logits is not finite"):
+        values.by_order()
+    with pytest.raises(ValueError, match="the sum of source embed of logits is not finite"):
+        values.by_source()
+    with pytest.raises(ValueError, match=r"the value of term 1 \(embed -> L0H0\) is not finite: numbers leave"):
+        list(values)
+    with pytest.raises(ValueError, match="the sum of the term embed -> L0H1 -> L1H1 of logits is not finite"):
+        values.value(logits[8])
+    with pytest.raises(ValueError, match="the value of term 0 "):
+        list(sc.term_values(scores, tensors))
+    for numbered, what in (
+        (sc.norms(logits, tensors), "the norm"),
+        (sc.contributions(logits, tensors, token=0), "the contribution"),
+        (sc.entries(scores, tensors, position=0, key=0), "the score"),
+    ):
+        with pytest.raises(ValueError, match=rf"{what} of term \d"):
+            list(numbered)
+    huge = random_model(arch, seed=1, weight_scale=1e40).weights
+    with pytest.raises(ValueError, match="X0 leaves the range of array_api_strict, float32"):
+        sc.evaluate(logits, _moved(huge, arch)).total()
+
+
+def _moved(weights: Any, arch: sc.Architecture) -> Tensors:
+    """A run of a model whose embedding is too large for float32 (and everything else small)."""
+    small = random_model(arch, seed=1, weight_scale=1e-3).weights
+    model = sc.Model(arch, {**small, "W_E": weights["W_E"]}, random_model(arch).score_scale)
+    quiet = sc.Model(arch, {n: w * (0 if n[:4] == "W_Q_" else 1) for n, w in model.weights.items()}, model.score_scale)
+    return quiet.run([1, 2, 3]).to(xp, dtype="float32")
+
+
+def test_what_is_not_looked_at_is_not_said(run: Run) -> None:
+    arch, arrays = run.model.architecture, given_arrays(run)
+    tensors = Tensors(arch, {**arrays, "W_U": nan_in(arrays["W_U"])}, finite=False)
+    assert bool(xp.any(xp.isnan(sc.evaluate(sc.logits(arch), tensors).total())))
+    assert len(list(sc.evaluate(sc.logits(arch), tensors))) == sc.logits(arch).count
+
+
+# --------------------------------------------------------------------------------------- what needs a run
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda e, t: sc.largest(e, t, 3),
+        lambda e, t: sc.squares(e, t),
+        lambda e, t: sc.sample(e, t, 3),
+        lambda e, t: sc.remove_heads(t, "L0H0"),
+        lambda e, t: sc.remove_scores(t, "L1H0", "K"),
+        lambda e, t: closure(e, t),
+        lambda e, t: sc.evaluate(e, t).run,
+    ],
+)
+def test_what_needs_a_run_says_so(asked: Any) -> None:
+    arch = sc.attention_only((2, 2))
+    tensors = random_model(arch).run([1, 2, 3]).to(xp)
+    with pytest.raises(TypeError, match=r"this needs .* of a run \(see model.run\); Tensors have arrays alone"):
+        asked(sc.logits(arch), tensors)
+
+
+def test_expansions_that_do_not_belong(run: Run) -> None:
+    arch = sc.attention_only((2, 2))
+    tensors = random_model(arch).run([1, 2, 3]).to(xp)
+    with pytest.raises(
+        ValueError, match=r"this expansion is of \[attention-only, heads 1\], but the run is of a model"
+    ):
+        sc.evaluate(sc.logits(sc.attention_only((1,))), tensors)
+    with pytest.raises(ValueError, match="is no term of logits"):
+        sc.evaluate(sc.logits(arch), tensors).value(sc.scores(arch, "L1H0")[0])
+    poly = sc.transformer((1, 1), softmax=False)
+    with pytest.raises(TypeError, match="with nothing held fixed, terms are evaluated on a run"):
+        sc.evaluate(sc.unfrozen(sc.logits(poly)), random_model(poly).run([1]).to(xp))
+    with pytest.raises(ValueError, match="token 99 does not exist"):
+        sc.contributions(sc.logits(arch), tensors, token=99)
+    with pytest.raises(ValueError, match="contributions are of logits or a readout"):
+        sc.contributions(sc.stream(arch), tensors, token=0)
+    with pytest.raises(ValueError, match="entries are of scores"):
+        sc.entries(sc.logits(arch), tensors, position=0, key=0)
+    with pytest.raises(ValueError, match="in Tensors every block is an array of its own"):
+        sc.term_values(sc.logits(arch), tensors, out=np.empty((1, 3, 11)))
