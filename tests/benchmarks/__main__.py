@@ -25,6 +25,7 @@ SCRIPTS = {
     "terms": ["--rounds", "1"],
     "deep": ["--small"],
     "accuracy": ["--seeds", "6"],
+    "tensors": ["--size", "deep", "--rounds", "3"],
     "gpt2": [],
 }
 
