@@ -51,8 +51,8 @@ def through_each_head(values: Sums[A]) -> Iterator[tuple[Head, A]]:
 
     The same as ``evaluate(expansion.through(head), run).total()``, and minus what removing the head changes with
     patterns held fixed; a term through two heads counts for both. Nothing is listed, and only the stream's parts are
-    held, ``[heads, ..., n_context, d_model]``: the unembedding reads one after the other. ValueError on scores and
-    on selections. Source: own derivation.
+    held, ``[heads, ..., n_context, d_model]``: the unembedding reads one after the other. ValueError on scores, on
+    selections and where a sum is not finite. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 1), biases=True), seed=1).run([1, 2, 3])
@@ -66,10 +66,12 @@ def through_each_head(values: Sums[A]) -> Iterator[tuple[Head, A]]:
         raise ValueError(f"terms through each head are summed for whole logits or a whole stream, not {expansion!r}")
     (program,) = expansion.readout.sides
     reading = program[-1:] if expansion.target == "logits" else ()  # no term goes through a head there
-    found = walk(program[: len(program) - len(reading)], _Through(values.matrices))
+    with values.calm():
+        found = walk(program[: len(program) - len(reading)], _Through(values.matrices))
     parts = {} if found is None else found[1]
     for head in sorted(parts):  # a head before the point where a stream is split is on no path
         value = parts[head]
         for layer in reading:
-            value = values.matrices.branch(layer.branches[0], value)
-        yield head, values.spread(value)
+            with values.calm():
+                value = values.matrices.branch(layer.branches[0], value)
+        yield head, values.seen(values.spread(value), f"the terms through {head}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from symcircuits.expansion import Expansion, Term
 from symcircuits.factors import RunFactors
 from symcircuits.fan_reads import Room, pieces
 from symcircuits.fans import Fans
+from symcircuits.finite import finite, too_large
 from symcircuits.model import Run, Tensors
 from symcircuits.paths import Path, Paths, path_branches
 from symcircuits.polynomials import Unfrozen
@@ -43,7 +45,6 @@ __all__ = [
     "evaluate",
     "reference",
     "rounding_scale",
-    "too_large",
 ]
 
 Array = npt.NDArray[Any]
@@ -59,7 +60,8 @@ class Values(Sums[Array]):
     """The values of an expansion's terms on a run; iterate for one array a term, in order.
 
     Arrays are ``[..., n_context, d_vocab_out]`` for logits, ``[..., n_context, d_model]`` for the stream and
-    ``[..., n_context, n_context]`` for scores (scaled, before the mask), batch axes of the tokens leading.
+    ``[..., n_context, n_context]`` for scores (scaled, before the mask), batch axes of the tokens leading. Single
+    values are given as they are, also where they leave the range of their type; sums are not.
     ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.compact`).
     """
 
@@ -170,6 +172,14 @@ class Values(Sums[Array]):
         value = walk_marked(program[done:length], algebra, value or None)
         _STREAMS[self.run] = start, length, value
         return walk_marked(program[length:], algebra, value)
+
+    def calm(self) -> AbstractContextManager[Any]:
+        """No warnings: what is not finite is refused."""
+        return np.errstate(over="ignore", invalid="ignore")
+
+    def seen(self, value: Array, what: Any) -> Array:
+        """A sum, all of whose numbers are finite; else ValueError, with the first term that is none by name."""
+        return finite(self, f"the sum of {what}", value)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -349,13 +359,3 @@ def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     if known and not np.isfinite([found.error, found.bound]).all():
         raise ValueError(too_large(expansion.target, run))
     return found
-
-
-def too_large(target: str, run: Run) -> str:
-    """That terms of a target, or the bound of their sum, are no finite numbers, and what may be done."""
-    whose = "of weights, readouts and sources" if run.model.architecture.attachments else "of the weights"
-    more = "; try dtype float64" if run.dtype == np.float32 else ""
-    return (
-        f"the terms of {target.replace(':', ' ')}, or the bound of their sum, leave the range of {run.dtype}, so that "
-        f"nothing can be said of them: numbers {whose} are too large{more}"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import groupby
@@ -18,6 +18,7 @@ from symcircuits.asked import Asked, ask
 from symcircuits.compact import Compact, compact
 from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Expansion, Term
+from symcircuits.finite import remedy
 from symcircuits.loaders import load
 from symcircuits.margins import frobenius
 from symcircuits.model import Model, Run
@@ -207,6 +208,8 @@ def term_sizes(
         parts = crew.results(_measured, _tasks(source, start, start + planned, width, top), until)
         whole_part = pairwise(_told(parts, progress, planned), partial(_joined, top))
         found = whole_part or _Part((), {})
+    if not sum(s.absolute for s in found.sums.values()) < float("inf"):
+        raise OverflowError("the sum of the sizes of the terms leaves the range of float64; scale the weights")
     done = sum(s.count for s in found.sums.values())
     late = "" if done == planned else f"max_seconds ({max_seconds:g})"
     reached = "" if done == total else late or f"max_terms ({planned:,})"
@@ -275,25 +278,33 @@ def _measured(task: _Task) -> _Part:
             sizes[i] = size
             if source.until is not None and not i % 64 and time.monotonic() >= source.until:
                 raise OutOfTime
-    _check_finite(sizes, block)
+    _check_finite(sizes, block, source.values.run)
     orders = np.stack(block.orders, 1).tolist()
     kinds = [COMPOSITIONS[c] for c in block.composition.tolist()]
     groups: dict[tuple[tuple[int, ...], str], list[float]] = {}
     for order, kind, size in zip(orders, kinds, sizes.tolist(), strict=True):
         groups.setdefault((tuple(order), kind), []).append(size)
-    sums = {k: Sum(len(x), math.fsum(x), math.fsum(map(abs, x))) for k, x in sorted(groups.items())}
+    sums = {k: Sum(len(x), _sum(x), _sum(map(abs, x))) for k, x in sorted(groups.items())}
     best = np.argsort(-np.abs(sizes), kind="stable")[:top].tolist()
     return _Part(tuple((start + i, float(sizes[i])) for i in best), sums)
 
 
-def _check_finite(sizes: Array, block: TermBlock) -> None:
+def _sum(sizes: Iterable[float]) -> float:
+    """The sum, rounded once; infinite, and refused in the end, where it is none."""
+    try:
+        return math.fsum(sizes)
+    except OverflowError:
+        return float("inf")
+
+
+def _check_finite(sizes: Array, block: TermBlock, run: Run) -> None:
     bad = np.flatnonzero(~np.isfinite(sizes))
     if bad.size:
         first = int(bad[0])
         raise OverflowError(
             f"term {block.start + first:,} ({block[first].label}) has the size {sizes[first]}: its value left the "
             f"numbers that this type can hold (and so did {amount(int(bad.size) - 1, 'more term')} of "
-            f"{len(block):,}); compute in float64, or scale the weights"
+            f"{len(block):,}); {remedy(run.dtype)}"
         )
 
 

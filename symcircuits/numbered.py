@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Expansion
 from symcircuits.fans import Span
+from symcircuits.finite import remedy
 from symcircuits.model import Run, Tensors
 from symcircuits.notation import amount
 from symcircuits.rings import Array
@@ -49,39 +49,39 @@ def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
 
 
 def in_blocks(
-    expansion: Expansion, what: str, pieces: Iterable[Array], batch: tuple[int, ...], size: int, dtype: npt.DTypeLike,
-    terms: range, span: Span,
+    expansion: Expansion, run: Run, what: str, pieces: Iterable[Array], size: int, terms: range, span: Span,
+    dtype: Any = None,
 ) -> Iterator[Numbers]:  # fmt: skip
-    """Pieces ``[terms, batch]`` of any length as blocks of ``size`` terms, the last may be smaller.
+    """Pieces ``[terms, batch]`` of any length as blocks of ``size`` terms, the last may be smaller; of the run's type.
 
     ``span`` began with ``terms.start``: what is ``inside`` of it is left out of the first pieces. Raises ValueError,
     which names the term, where a number is not finite.
     """
     start, at = terms.start, 0
-    canvas = None
+    canvas, batch = None, np.shape(run.tokens)[:-1]
     rows = int(np.prod(batch))
     for piece in pieces if terms else ():
         done = min(span.inside, len(piece))
         span.inside -= done
         while done < len(piece) and start < terms.stop:
             if canvas is None:
-                canvas = np.empty((min(size, terms.stop - start), rows), dtype)
+                canvas = np.empty((min(size, terms.stop - start), rows), dtype or run.dtype)
             n = min(len(piece) - done, len(canvas) - at)
             canvas[at : at + n] = piece[done : done + n]
             at, done = at + n, done + n
             if at == len(canvas):
-                yield Numbers(start, _checked(expansion, what, start, canvas).reshape(at, *batch))
+                yield Numbers(start, _checked(expansion, run, what, start, canvas).reshape(at, *batch))
                 start, at, canvas = start + at, 0, None
         if start == terms.stop:
             return
 
 
-def _checked(expansion: Expansion, what: str, start: int, values: Array) -> Array:
+def _checked(expansion: Expansion, run: Run, what: str, start: int, values: Array) -> Array:
     good = np.isfinite(values).all(axis=1)
     if not good.all():
         number = start + int(np.argmin(good))
         raise ValueError(
             f"{what} of term {number} ({expansion[number].label}) is not finite ({values[number - start].tolist()}): "
-            f"numbers leave the range of {values.dtype} on the way; run in float64, or scale the weights"
+            f"numbers leave the range of {run.dtype} on the way; {remedy(run.dtype)}"
         )
     return values

@@ -132,11 +132,18 @@ class Pairs:
         met = [i for i, m in enumerate(other.marks) if self._accepts(mark, m, first)]
         self.looked += len(met)
         least = self._least
-        met = [i for i in met if other.sizes[i] * size > least]
+        met = [i for i in met if not other.sizes[i] * size <= least]
         if not met:
             return
         many = np.array([other.values[i] for i in met])
         values = pair_sizes(self.by, self.run_, self.expansion, this.values[-1], many, first)
+        if not np.isfinite(values).all():
+            bad = met[int(np.argmin(np.isfinite(values)))]
+            query, key = (one, other.found[bad]) if first == 0 else (other.found[bad], one)
+            raise ValueError(
+                f"the term {query.path.label} | {key.path.label} is so large that its size leaves the range of "
+                "float64, so that it cannot be compared; scale the weights"
+            )
         rounding = 1e-15 * 2 * (one.value.shape[-1] + one.value.shape[-2] + 4)
         for i, value in zip(met, values.tolist(), strict=True):
             pair = (one, other.found[i]) if first == 0 else (other.found[i], one)

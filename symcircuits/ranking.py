@@ -13,6 +13,7 @@ import numpy.typing as npt
 from symcircuits.asked import Asked, ask, trees
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term
+from symcircuits.finite import remedy
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
 from symcircuits.pairs import Pairs
@@ -68,7 +69,7 @@ class Largest:
     @property
     def share(self) -> float | None:
         """What the listed terms hold of the sum of squares of all; None where all are 0."""
-        held = sum(t.size**2 for t in self.terms)
+        held = sum(t.size * t.size for t in self.terms)
         return held / self.squares.value if 0 < self.squares.value < float("inf") else None
 
     def text(self, width: int = 100) -> str:
@@ -223,6 +224,11 @@ def _sums(
     for one in terms:
         part += values.value(one.term)
     rest = whole - part if len(terms) < expansion.count else np.zeros_like(whole)
+    if not np.isfinite(part).all():
+        raise ValueError(
+            f"the sum of the largest terms leaves the range of {run.dtype}, in which the model was run; "
+            f"{remedy(run.dtype)}"
+        )
     if asked.by == "score entry":
         at = (asked.position, asked.key) if asked.row is None else (asked.row, asked.position, asked.key)
         return float(whole[at]), float(part[at]), float(rest[at])

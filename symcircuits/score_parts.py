@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from symcircuits.evaluation import Values, evaluate, reference
 from symcircuits.expansion import Expansion, Term, composition_of, expand
+from symcircuits.finite import check_finite, quiet
 from symcircuits.margins import centred, centred_shares, frobenius
 from symcircuits.model import Run
 from symcircuits.paths import Paths
@@ -146,11 +147,12 @@ def largest_score_terms(
     length, capped = frobenius(whole), run.model.settings.score_cap is not None
     defined = None not in centred_shares(run, expansion, evaluate(expansion, run).by_composition()).values()
     found: list[ScoreTerm] = []
-    for terms, block in evaluate(looked, run).blocks():
+    for terms, block in quiet(evaluate(looked, run).blocks()):
         for term, value in zip(terms, block, strict=True):
             part = centred(value, allowed)
             share = float(np.sum(part * (whole / length))) / length if defined else None
             norm = frobenius(np.where(allowed, value, 0))
+            check_finite(term, norm, run)
             found.append(ScoreTerm(term, norm, frobenius(part), share, term.softmax_invisible and not capped))
         if len(found) > 4 * top + 1000:
             found = _best(found, top)

@@ -71,6 +71,17 @@ class Found:
     path: Path
 
 
+def _found(size: float, value: Array, off: float, path: Path) -> Found:
+    """ValueError, which names the path, where its size is no finite number, or rounding may make it any: such sizes
+    cannot be compared, and nothing would be proved."""
+    if not size + off < float("inf"):
+        raise ValueError(
+            f"the path {path.label} has the size {size:.3g}, and rounding can change it without bound: numbers leave "
+            "the range of float64 on the way, so that sizes cannot be compared; scale the weights"
+        )
+    return Found(size, value, off, path)
+
+
 class Tree:
     """The partial paths of a program that are wanted, for one thing that is read of a run.
 
@@ -131,7 +142,7 @@ class Tree:
         found = []
         for source, value, off in self.met:
             if self._wants(source, self.root):
-                found.append(Found(float(np.linalg.norm(value)), value, off, self.path(self.root, source)))
+                found.append(_found(float(np.linalg.norm(value)), value, off, self.path(self.root, source)))
         return self.root, found + self._ended(self.root)
 
     def expand(self, found: Functional, f: int) -> tuple[Functional, list[Found]]:
@@ -161,7 +172,7 @@ class Tree:
 
     def _one(self, found: Functional, source: Source, value: Array, most: float, off: float) -> Found:
         size = abs(value.item()) if value.size == 1 else float(np.linalg.norm(value))
-        return Found(size, value, float(self.net.off_applied(found, most, off)), self.path(found, source))
+        return _found(size, value, float(self.net.off_applied(found, most, off)), self.path(found, source))
 
     def children(self, found: Functional) -> tuple[Array, Array, list[int]]:
         """For each head that may come before a suffix: a bound on every term, its columns, and the number of terms."""
@@ -195,7 +206,7 @@ class Tree:
         root, ended = self.start()
         marks = self.bounds.met(self.wanted, root.mark, self.key)[0]
         masses = [self.bounds.mass(root, f, self.net.writes[f] @ root.cols, marks)[0] for f in range(root.limit)]
-        return float(sum(e.size**2 for e in ended) + sum(masses))
+        return float(sum(e.size * e.size for e in ended) + sum(masses))
 
 
 def _reaching(paths: Paths, run: Run, row: int | None, rows: Array) -> Array:

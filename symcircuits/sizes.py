@@ -12,6 +12,7 @@ import numpy.typing as npt
 from symcircuits.compact import compact
 from symcircuits.evaluation import Values, evaluate, reference
 from symcircuits.expansion import Expansion, Term
+from symcircuits.finite import check_finite, quiet
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
 from symcircuits.polynomials import unfrozen
@@ -177,10 +178,11 @@ def largest(values: Values, target: Target, top: int, sort: str, progress: Told)
     found: list[SizedTerm] = []
     done, count = 0, values.expansion.count
     small = compact(values, target.tokens) if count > _FEW else None
-    for terms, block in values.blocks(small.matrices if small else None):
+    for terms, block in quiet(values.blocks(small.matrices if small else None)):
         for term, value in zip(terms, block, strict=True):
             same, at = small.read(value) if small else (value, None)
             found.append(SizedTerm(term, frobenius(same), *(target.at(value) if at is None else target.of(at))))
+            check_finite(term, found[-1].norm, values.run)
         done += len(terms)
         if len(found) > 4 * top + 1000:
             found = _best(found, top, sort)

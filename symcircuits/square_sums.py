@@ -12,6 +12,7 @@ import numpy.typing as npt
 from symcircuits.asked import Asked, ask, trees
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion
+from symcircuits.finite import finite
 from symcircuits.model import Run
 from symcircuits.programs import Branch, Source
 from symcircuits.search import Tree
@@ -60,8 +61,8 @@ def squares(
     R|^2 = <L^T L (x) R R^T, K>``; of score terms, pairs of a query u and a key v, ``sum <u, v>^2 = <sum u^T u, sum
     v^T v>``, and the same for ``|Q K^T|^2``. Elsewhere by random signs: with a sign for each head and source,
     distinct paths have distinct products of signs, so ``E |sum of signed terms|^2 = sum |term|^2``, and a signed sum
-    is one walk; the mean over ``samples`` of them and its standard error. Raises ValueError on what does not exist.
-    Source: own derivation.
+    is one walk; the mean over ``samples`` of them and its standard error. Raises ValueError on what does not exist,
+    and where the sum is no finite number. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -71,10 +72,13 @@ def squares(
     >>> found.exact, bool(abs(found.value - listed) < 1e-12 * listed)
     (True, True)
     """
-    evaluate(expansion, run)  # refuses what does not go together
+    values = evaluate(expansion, run)  # refuses what does not go together
     asked = ask(expansion, run, by, row, position, token, against, key)
     with np.errstate(over="ignore", invalid="ignore"):  # what is no number is seen in the sum
-        return squares_of(asked, expansion, run, trees(asked, expansion, run, max_memory), samples, seed)
+        found = squares_of(asked, expansion, run, trees(asked, expansion, run, max_memory), samples, seed)
+    if not found.value + found.error < float("inf"):
+        finite(values, "the sum of the squares of all terms", np.array(float("nan")))
+    return found
 
 
 def squares_of(

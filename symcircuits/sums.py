@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from typing import Any, Generic, TypeVar
 
@@ -65,6 +66,10 @@ class Sums(Generic[A]):
         """A value with the batch axes of the tokens."""
         raise NotImplementedError
 
+    def calm(self) -> AbstractContextManager[Any]:
+        """While sums are made."""
+        return nullcontext()
+
     def seen(self, value: A, what: Any) -> A:
         """A finished sum, of ``what``."""
         return value
@@ -82,8 +87,9 @@ class Sums(Generic[A]):
     def total(self) -> A:
         """The sum of all terms, by the walk (at any depth; nothing is listed)."""
         total = PairwiseSum()
-        for _, value in self.classes():
-            total.add(value)
+        with self.calm():
+            for _, value in self.classes():
+                total.add(value)
         return self.seen(total.value, "all terms") if total.count else self._zero()
 
     def by_order(self) -> dict[int, A]:
@@ -108,6 +114,10 @@ class Sums(Generic[A]):
         >>> list(sums), bool(abs(sum(sums.values()) - run.logits).max() < 1e-12)
         (['embed', 'b_V[L0H0]', 'b_V[L0H1]', 'b_V[L1H0]', 'b_V[L1H1]'], True)
         """
+        with self.calm():
+            return self._by_source()
+
+    def _by_source(self) -> dict[Any, A]:
         sides = [self._side_by_source(i) for i in range(len(self.expansion.sides))]
         sums: dict[Any, PairwiseSum] = {}
         for names in product(*sides):
@@ -120,8 +130,9 @@ class Sums(Generic[A]):
 
     def _sums(self, key: Callable[[Any], Any], what: str) -> dict[Any, A]:
         sums: dict[Any, PairwiseSum] = {}
-        for orders, value in self.classes():
-            sums.setdefault(key(orders), PairwiseSum()).add(value)
+        with self.calm():
+            for orders, value in self.classes():
+                sums.setdefault(key(orders), PairwiseSum()).add(value)
         return {k: self.seen(s.value, what.format(k)) for k, s in sums.items()}
 
     def _side_by_source(self, side: int) -> dict[str, dict[Mark, Any]]:

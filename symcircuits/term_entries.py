@@ -10,6 +10,7 @@ import numpy as np
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fans import Fan, Fans, Span
+from symcircuits.finite import quiet
 from symcircuits.model import Run, Tensors
 from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks, range_of
 from symcircuits.paths import Path, path_branches
@@ -20,7 +21,7 @@ from symcircuits.structured import Diagonal
 from symcircuits.tensor_reductions import contributions_in, entries_in
 from symcircuits.tensor_values import TensorValues
 from symcircuits.term_blocks import whole
-from symcircuits.term_norms import Held, quiet, side_blocks
+from symcircuits.term_norms import Held, side_blocks
 
 __all__ = ["contributions", "entries"]
 
@@ -63,10 +64,7 @@ def contributions(
     width = values.matrices.factor(fans.readout[-1]).shape[-1]
     chosen = [place("token", t, width) for t in ([token] if against is None else [token, against])]
     asked = _Asked(fans, place("position", position, fans.n), chosen)
-    return in_blocks(
-        expansion, "the contribution", quiet(_paths(asked, expansion)), values._batch, size,
-        np.dtype(values.run.dtype), terms, span,
-    )  # fmt: skip
+    return in_blocks(expansion, values.run, "the contribution", quiet(_paths(asked, expansion)), size, terms, span)
 
 
 class Endings(NamedTuple):
@@ -219,9 +217,7 @@ def entries(
     n = np.shape(values.run.tokens)[-1]
     span = Span(terms.start)
     pieces = _entries(values, place("position", position, n), place("key", key, n), span)
-    return in_blocks(
-        expansion, "the score", quiet(pieces), values._batch, size, np.dtype(values.run.dtype), terms, span
-    )
+    return in_blocks(expansion, values.run, "the score", quiet(pieces), size, terms, span)
 
 
 def _entries(values: Values, position: int, key: int, span: Span) -> Iterator[Array]:

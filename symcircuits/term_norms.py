@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,6 +16,7 @@ from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fan_reads import blocks
 from symcircuits.fans import Fans, Span
+from symcircuits.finite import quiet
 from symcircuits.model import Run, Tensors
 from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks, range_of
 from symcircuits.rings import Array
@@ -24,9 +25,8 @@ from symcircuits.tensor_values import TensorValues
 from symcircuits.term_blocks import whole
 from symcircuits.walk import Mark, Matrices
 
-__all__ = ["Held", "norms", "quiet", "side_blocks"]
+__all__ = ["Held", "norms", "side_blocks"]
 
-T = TypeVar("T")
 _KEY_BYTES = 2**26  # what is made of key paths is held up to this size, else made again for each query path
 _KEYS = 256  # key paths of which something is made at a time
 _MADE_BYTES = 2**24  # of what is made of them for masked norms
@@ -67,17 +67,7 @@ def norms(
         return norms_in(values, masked, size, terms)
     span = Span(terms.start)
     pieces = _of_pairs(values, masked, span) if expansion.readout.bilinear else _of_one_side(values, span)
-    return in_blocks(expansion, "the norm", quiet(pieces), values._batch, size, np.float64, terms, span)
-
-
-def quiet(pieces: Iterator[T]) -> Iterator[T]:
-    """Without warnings: what is not finite is refused by name."""
-    while True:
-        with np.errstate(over="ignore", invalid="ignore"):
-            piece = next(pieces, None)
-        if piece is None:
-            return
-        yield piece
+    return in_blocks(expansion, values.run, "the norm", quiet(pieces), size, terms, span, np.float64)
 
 
 # ------------------------------------------------------------------------------------------ logits, stream

@@ -11,13 +11,14 @@ import numpy as np
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fan_reads import Room, largest_number, pieces
+from symcircuits.finite import quiet, remedy
 from symcircuits.model import Run, Tensors
 from symcircuits.numbered import Numbers, held_fixed
 from symcircuits.rings import Array
 from symcircuits.tensor_reductions import term_values_in
 from symcircuits.tensor_values import TensorValues
 from symcircuits.term_blocks import whole
-from symcircuits.term_norms import Held, quiet, side_blocks
+from symcircuits.term_norms import Held, side_blocks
 
 __all__ = ["term_values"]
 
@@ -121,5 +122,5 @@ def _check(expansion: Expansion, start: int, found: Array) -> None:
         number = start + int(np.argmin(good))
         raise ValueError(
             f"the value of term {number} ({expansion[number].label}) is not finite: numbers leave the range of "
-            f"{found.dtype} on the way; run in float64, or scale the weights"
+            f"{found.dtype} on the way; {remedy(found.dtype)}"
         )

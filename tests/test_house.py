@@ -69,6 +69,7 @@ LAYERS = (
     "fans",  # those of all, the paths that differ in their last head together
     "fan_reads",  # what is read of them
     "rounding",
+    "finite",  # what is no number is refused by name
     "factors",
     "sums",
     "tensor_tree",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from symcircuits.architecture import Architecture, Head
 from symcircuits.factors import RunFactors
+from symcircuits.finite import finite
 from symcircuits.model import Run
 from symcircuits.paths import Paths, path_branches
 from symcircuits.polynomials import Unfrozen
@@ -92,13 +93,18 @@ class UnfrozenValues:
         return self._spread(self._joined(term.readout, term.trees))
 
     def by_degree(self) -> dict[int, Array]:
-        """The sum of the terms of each degree, by the walk (nothing is listed)."""
-        return {d: self._spread(v) for d, v in sums_by_degree(self.terms, self._matrices).items()}
+        """The sum of the terms of each degree, by the walk (nothing is listed); ValueError where one is not finite."""
+        return {d: finite(self, f"the sum of the terms of degree {d}", v) for d, v in self.degrees().items()}
+
+    def degrees(self) -> dict[int, Array]:
+        """The same, whatever the numbers are."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return {d: self._spread(v) for d, v in sums_by_degree(self.terms, self._matrices).items()}
 
     def total(self) -> Array:
-        """The sum of all terms, by the walk; of no terms, 0."""
-        parts = list(self.by_degree().values())
-        return np.asarray(sum(parts[1:], parts[0])) if parts else self._zero()
+        """The sum of all terms, by the walk; of no terms, 0. ValueError where it is not finite."""
+        parts = list(self.degrees().values())
+        return finite(self, "the sum of all terms", np.asarray(sum(parts[1:], parts[0]))) if parts else self._zero()
 
     def _zero(self) -> Array:
         target = self.terms.expansion.readout

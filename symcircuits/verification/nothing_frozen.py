@@ -107,7 +107,7 @@ def _apart(each: Unfrozen, run: Run) -> float:
     rounding of all that it was made of, so that no bound near the unit roundoff holds for all; what a missing term or
     a wrong factor changes is far larger, and the prime field sees any.
     """
-    parts = list(evaluate(each, run).by_degree().values())
+    parts = list(evaluate(each, run).degrees().values())
     model = np.asarray(reference(each.target, run))
     size = np.asarray(sum(map(np.abs, parts)) + rounding_scale(each.target, run))
     head = each.expansion.readout.head

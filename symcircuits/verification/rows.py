@@ -13,11 +13,12 @@ import numpy as np
 
 from symcircuits.algebra import IllTyped
 from symcircuits.closing import layer_closures, parts_named, worst_closure
-from symcircuits.evaluation import compare, evaluate, too_large
+from symcircuits.evaluation import compare, evaluate
 from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
 from symcircuits.expansion import Expansion, Term
 from symcircuits.export import lambdify_words
 from symcircuits.finished import check_finished
+from symcircuits.finite import too_large
 from symcircuits.model import Run, frozen
 from symcircuits.notation import amount
 from symcircuits.programs import Readout

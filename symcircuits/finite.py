@@ -1,0 +1,69 @@
+"""Terms and sums of terms that are no finite numbers: refused, with the first term that is none by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.model import Run
+
+__all__ = ["check_finite", "finite", "quiet", "remedy", "too_large"]
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+LOOKED = 2000  # terms that are looked at to name the first that is no number
+
+
+def remedy(dtype: Any) -> str:
+    """What may be done where numbers leave the range of a type on the way.
+
+    >>> remedy("float32"), remedy("float64")
+    ('run in float64, or scale the weights', 'scale the weights')
+    """
+    return "run in float64, or scale the weights" if np.dtype(dtype).itemsize < 8 else "scale the weights"
+
+
+def too_large(target: str, run: Run) -> str:
+    """That terms of a target, or the bound of their sum, are no finite numbers, and what may be done."""
+    whose = "of weights, readouts and sources" if run.model.architecture.attachments else "of the weights"
+    more = "; try dtype float64" if run.dtype == np.float32 else ""
+    return (
+        f"the terms of {target.replace(':', ' ')}, or the bound of their sum, leave the range of {run.dtype}, so that "
+        f"nothing can be said of them: numbers {whose} are too large{more}"
+    )
+
+
+def quiet(pieces: Iterator[T]) -> Iterator[T]:
+    """Without warnings: what is not finite is refused by name."""
+    while True:
+        with np.errstate(over="ignore", invalid="ignore"):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+
+
+def check_finite(term: Any, size: float, run: Run) -> None:
+    """ValueError, which names the term, where its size is no finite number."""
+    if not size < float("inf"):
+        raise ValueError(
+            f"term {term.label} has the size {size}: numbers leave the range of {run.dtype} on the way; "
+            f"{remedy(run.dtype)}"
+        )
+
+
+def finite(values: Any, what: str, value: Array) -> Array:
+    """The value, a sum of terms of ``values``; ValueError where a number of it is none: of what, and which term is."""
+    if np.isfinite(value).all():
+        return value
+    terms, named = getattr(values, "expansion", None) or values.terms, ""
+    with np.errstate(over="ignore", invalid="ignore"):
+        for i, one in enumerate(islice(values, LOOKED)):
+            if not np.isfinite(one).all():
+                named = f", nor is term {i:,} ({terms[i].label})"
+                break
+    raise ValueError(f"{what} is not finite{named}: {too_large(terms.target, values.run)}")
