@@ -9,16 +9,47 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
 
 from symcircuits.options import parser_of
 
 __all__ = ["main"]
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: work ends as it does on Ctrl-C, so that what is whole is kept and nothing else is left behind."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises Terminated meanwhile, where nobody else has made it do something."""
+
+    def end(*_: object) -> NoReturn:
+        raise Terminated
+
+    here = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGTERM")
+    if not here or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    with _terminable():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     command = "symcircuits"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -35,9 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()  # quiet when the reader has gone
         return 141
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as fault:
+        ended = isinstance(fault, Terminated)
+        print("terminated" if ended else "interrupted", file=sys.stderr)
+        return 143 if ended else 130
     except (ValueError, OSError, OverflowError, TypeError) as fault:
         if os.environ.get("SYMCIRCUITS_DEBUG"):
             raise

@@ -36,6 +36,7 @@ EACH = 1 << 12  # terms of a range, at most
 FEWEST = 1 << 6
 HELD = 1 << 26  # bytes of the key vectors of a range
 MOST = 10**13  # terms
+MOST_LISTED = 10**6  # of the largest
 _SCORES = 1 << 23  # bytes of score terms at a time
 
 
@@ -191,6 +192,11 @@ def term_sizes(
     if planned >= MOST:
         raise OverflowError(
             f"{amount(planned, 'term')} are too many to look at one by one: see largest and sample, or choose some"
+        )
+    if min(top, planned) > MOST_LISTED:
+        raise ValueError(
+            f"the {min(top, planned):,} largest are too many to list ({MOST_LISTED:,} at most); norms, contributions "
+            "and entries give the numbers of all terms in blocks"
         )
     if max_seconds is not None and not (isinstance(max_seconds, (int, float)) and max_seconds >= 0):
         raise ValueError(f"max_seconds must be a number from 0 on, not {max_seconds!r}")

@@ -62,6 +62,9 @@ class Part:
             else:
                 self._take_up(kept)
         except BaseException:
+            if kept is None:
+                with suppress(OSError):
+                    self._drop()
             self._close()
             raise
         try:

@@ -23,6 +23,8 @@ from symcircuits.square_sums import Squares, squares_of
 __all__ = ["LargeTerm", "Largest", "largest"]
 
 Array = npt.NDArray[Any]
+_TERM_BYTES = 1000  # of a term that is listed: its path, size and value
+_FEW_BYTES = 2**26  # of terms that are listed whatever the memory of the search is
 _SIGNED = 32  # signed sums for the share of the listed terms, where it is estimated
 
 
@@ -136,7 +138,7 @@ def largest(
     True
     """
     evaluate(expansion, run)  # refuses what does not go together
-    _check(k, max_expansions, max_seconds, max_memory)
+    _check(k, expansion.count, max_expansions, max_seconds, max_memory)
     start = time.monotonic()
     asked = ask(expansion, run, by, row, position, token, against, key)
     budget = Budget(max_expansions, max_seconds, max_memory, told=progress)
@@ -167,12 +169,17 @@ def _largest(
     )  # fmt: skip
 
 
-def _check(k: int, max_expansions: int | None, max_seconds: float | None, max_memory: int) -> None:
+def _check(k: int, count: int, max_expansions: int | None, max_seconds: float | None, max_memory: int) -> None:
     for name, number in (("k", k), ("max_expansions", max_expansions), ("max_memory", max_memory)):
         if number is not None and (isinstance(number, bool) or not hasattr(number, "__index__") or number < 0):
             raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
     if max_seconds is not None and not (isinstance(max_seconds, (int, float)) and max_seconds >= 0):
         raise ValueError(f"max_seconds must be a number from 0 on, not {max_seconds!r}")
+    if min(k, count) * _TERM_BYTES > max(max_memory, _FEW_BYTES):
+        raise ValueError(
+            f"the {min(k, count):,} largest terms need about {min(k, count) * _TERM_BYTES / 2**20:,.0f} MiB, and "
+            f"max_memory is {max_memory / 2**20:,.4g} MiB: ask for fewer"
+        )
 
 
 _Searched = tuple[tuple[LargeTerm, ...], float, float, float, int, int]

@@ -14,6 +14,7 @@ from symcircuits.expansion import Expansion, Term, composition_of, expand
 from symcircuits.finite import check_finite, quiet
 from symcircuits.margins import centred, centred_shares, frobenius
 from symcircuits.model import Run
+from symcircuits.notation import amount
 from symcircuits.paths import Paths
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
+MOST = 10**13  # terms that are looked at
 _ENTRIES = 2 * 10**8  # numbers that are looked at to find the largest score terms of a head
 
 
@@ -118,14 +120,20 @@ class ScoreTerm:
 
 
 def lowest_orders(expansion: Expansion, max_terms: int) -> Expansion:
-    """The orders, from 0 on, that together stay within a number of terms."""
+    """The orders, from 0 on, that together stay within a number of terms; OverflowError from 10^13 terms on."""
     orders, total = [], 0
     for order, n in expansion.counts_by_order().items():
         total += n
         if total > max_terms:
             break
         orders.append(order)
-    return expansion if total <= max_terms else expansion.order(*orders)
+    found = expansion if total <= max_terms else expansion.order(*orders)
+    if found.count >= MOST:
+        raise OverflowError(
+            f"{amount(found.count, 'term')} of {expansion.target} are too many to look at one by one: give a smaller "
+            "max_terms, or see largest, which lists none"
+        )
+    return found
 
 
 def largest_score_terms(

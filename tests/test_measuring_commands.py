@@ -218,3 +218,24 @@ def test_the_time_of_largest_has_two_names(cli: Cli) -> None:
     ran = cli("largest", *WORDS, "--timeout", "0")
     assert ran.code == 1
     assert "the search ended after 0 seconds" in " ".join(ran.out.split())
+
+
+# --------------------------------------------------------------------------------- 10^13 rows are never begun
+MANY = 10**13
+
+
+def test_lists_of_very_many_terms_are_refused_before_any_work() -> None:
+    run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
+    e, started = sc.logits(DEEP), time.monotonic()
+    with pytest.raises(ValueError, match=r"the 10,000,000,000,000 largest terms need about 9,536,743,164 MiB"):
+        sc.largest(e, run, MANY)
+    with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms are too many to look at one by one"):
+        sc.term_sizes(run.model, [3, 1, 4, 1], e)
+    with pytest.raises(ValueError, match=r"the 1,000,001 largest are too many to list"):
+        sc.term_sizes(run.model, [3, 1, 4, 1], e, top=10**6 + 1, max_terms=10**7)
+    with pytest.raises(OverflowError, match=r"of logits are too many to look at one by one: give a smaller max_terms"):
+        sc.explain(run.model, [3, 1, 4, 1], max_terms=10 * MANY)
+    with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms of logits are too many to list"):
+        sc.verify(DEEP, targets=["logits"], max_terms=10 * MANY)
+    assert time.monotonic() - started < 60
+    assert len(sc.largest(e, run, 3, max_memory=0, max_expansions=2).terms) <= 3  # a few are listed in any case

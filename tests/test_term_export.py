@@ -566,18 +566,25 @@ def test_no_terms_are_a_file_without_rows(tmp_path: Path, capsys: pytest.Capture
     assert (tmp_path / "a.csv").read_text() == "number,order,composition,label,text\n"
 
 
-def test_control_c_leaves_what_can_be_taken_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "code", "said_of_it", "more"),
+    [(signal.SIGINT, 130, "interrupted", []), (signal.SIGTERM, 143, "terminated", []),
+     (signal.SIGTERM, 143, "terminated", ["--workers", "1"])],
+)  # fmt: skip
+def test_an_end_from_outside_leaves_what_can_be_taken_up(
+    tmp_path: Path, how: signal.Signals, code: int, said_of_it: str, more: list[str]
+) -> None:
     file, part = tmp_path / "a.csv", tmp_path / "a.csv.part"
     asked = [sys.executable, "-m", "symcircuits", "terms", "--heads", "12,12,12,12", "--target", "scores:L3H0"]
     asked += ["--columns", "number", "-o", str(file)]
-    process = subprocess.Popen(asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*asked, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
     while (not part.exists() or part.stat().st_size < 10_000) and time.monotonic() < until:
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "of 4,826,809 terms are whole; the same again with resume goes on\ninterrupted\n" in said
+    assert process.returncode == code, said
+    assert f"of 4,826,809 terms are whole; the same again with resume goes on\n{said_of_it}\n" in said
     assert not file.exists()
     subprocess.run([*asked, "--resume"], cwd=ROOT, check=True, capture_output=True, timeout=300)
     with file.open() as lines:

@@ -376,7 +376,9 @@ def _alive(pids: list[int]) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
 def test_an_end_leaves_no_orphans(tmp_path: Path, how: signal.Signals, code: int) -> None:
     many = tmp_path / "many.txt"
     many.write_text("1 2 3 0 1 2 3 0 1 2\n" * 20_000)
@@ -389,12 +391,12 @@ def test_an_end_leaves_no_orphans(tmp_path: Path, how: signal.Signals, code: int
         time.sleep(0.05)
         children = _children(process.pid)
     time.sleep(0.5)
-    os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()
+    os.killpg(process.pid, how) if how == signal.SIGINT else process.send_signal(how)
     out, err = process.communicate(timeout=60)
     assert len(children) == 3
     assert (process.returncode, out) == (code, "")
-    if how == signal.SIGINT:
-        assert err.rstrip().endswith("interrupted")
+    if how != signal.SIGKILL:
+        assert err.rstrip().endswith("interrupted" if how == signal.SIGINT else "terminated")
         assert "Traceback" not in err
     while _alive(children) and time.monotonic() < until + 30:
         time.sleep(0.05)

@@ -29,6 +29,7 @@ from symcircuits.algebra import IllTyped
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, expand
 from symcircuits.model import Model, Run, random_model
+from symcircuits.notation import amount
 from symcircuits.verification.names import check_names
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types, expands
 from symcircuits.verification.report import Check, Report
@@ -48,6 +49,7 @@ from symcircuits.verification.rows import (
 
 __all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
 
+MOST = 10**13  # terms of one target that are listed
 TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
 ROWS = (
     "types", "same names", "same algebra", "same letters", "same polynomial", "basis freedom",
@@ -80,6 +82,12 @@ def verify(
         raise TypeError(f"verify takes an architecture (see attention_only) or a model, not {subject!r}")
     start, architecture = time.perf_counter(), subject if isinstance(subject, Architecture) else subject.architecture
     expansions = [expand(architecture, t) for t in _targets(architecture, targets)]
+    for e in expansions:
+        if MOST <= e.count <= max_terms:
+            raise OverflowError(
+                f"{amount(e.count, 'term')} of {e.target} are too many to list: give a smaller max_terms, and the rows "
+                "that list none still run"
+            )
     run = _run(subject, tokens, seed)
     questions: dict[str, Callable[[list[Expansion]], Check | None]] = {
         "types": lambda g: check_types(g, max_terms),
