@@ -108,9 +108,10 @@ def _second(run: Run, row: int, position: int, token: int | None, readout: str) 
 
 # -------------------------------------------------------------------------------------------------- trees
 def trees(
-    asked: Asked, expansion: Expansion, run: Run, max_memory: int = 2**30, moments: bool | None = None
-) -> tuple[Tree, ...]:
-    """The partial paths of each side, with their bounds, for what is asked."""
+    asked: Asked, expansion: Expansion, run: Run, max_memory: int = 2**30, moments: bool | None = None,
+    until: float | None = None,
+) -> tuple[Tree, ...]:  # fmt: skip
+    """The partial paths of each side, with their bounds, for what is asked; time for the bounds ends at ``until``."""
     cap, most = _caps(expansion)
 
     def possible(mark: Mark) -> bool:
@@ -121,7 +122,7 @@ def trees(
     for side, paths in enumerate(expansion.sides):
         found.append(Tree(
             paths, run, asked.row, *_read(asked, expansion, run, side), _wanted(expansion, side, folded), possible, cap,
-            max_memory // len(expansion.sides), moments,
+            max_memory // len(expansion.sides), moments, until,
         ))  # fmt: skip
     return tuple(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from symcircuits.backward import Functional, Network
 from symcircuits.magnitudes import gamma, spectral
+from symcircuits.pools import OutOfTime
 from symcircuits.walk import Mark
 
 __all__ = ["Bounds"]
@@ -25,10 +27,10 @@ class Bounds:
     All are of values after the head's pattern. ``largest[mark] [heads, batch, n]``: a bound on every path's row;
     ``sums``: a bound on the sum of these norms over all paths; ``moments[mark] [heads, batch, b, n n, a]``: the sum of
     ``Z[t, b] Z[s, a]`` over all paths, Z the values; ``off_moments[mark] [heads]`` bounds its error in Frobenius norm.
-    ``possible``: whether a path that begins so can be wanted at all.
+    ``possible``: whether a path that begins so can be wanted at all. ``until``: when OutOfTime is raised.
     """
 
-    def __init__(self, network: Network, possible: Wanted, moments: bool) -> None:
+    def __init__(self, network: Network, possible: Wanted, moments: bool, until: float | None = None) -> None:
         self.network, self.possible = network, possible
         self.counts: dict[Mark, list[int]] = {}
         self.largest: dict[Mark, Array] = {}
@@ -39,12 +41,14 @@ class Bounds:
         self._met: dict[tuple[int, Mark], tuple[list[Mark], list[int], Array, Array]] = {}
         net = network
         for layer in range(len(net.layers)):
-            before, until = net.first[layer], net.first[layer + 1]
-            if until > before:
-                readers = net.reads[before:until].transpose(1, 0, 2).reshape(net.d_model, -1)
+            before, last = net.first[layer], net.first[layer + 1]
+            if last > before:
+                readers = net.reads[before:last].transpose(1, 0, 2).reshape(net.d_model, -1)
                 links = net.writes[:before].reshape(-1, net.d_model) @ readers  # one product for all pairs of heads
-                links = links.reshape(before, net.d_head, until - before, net.d_head)
-                for h in range(before, until):
+                links = links.reshape(before, net.d_head, last - before, net.d_head)
+                for h in range(before, last):
+                    if until is not None and time.monotonic() >= until:
+                        raise OutOfTime
                     self._enter(h, layer, before, np.ascontiguousarray(links[:, :, h - before]))
 
     def _grown(self, mark: Mark, h: int) -> Mark:

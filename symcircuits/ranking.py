@@ -17,6 +17,7 @@ from symcircuits.finite import remedy
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
 from symcircuits.pairs import Pairs
+from symcircuits.pools import OutOfTime
 from symcircuits.search import Budget, Found, Search, Tree
 from symcircuits.square_sums import Squares, squares_of
 
@@ -124,6 +125,7 @@ def largest(
     see ``moments``). Bounds are enlarged by what rounding can do (see :mod:`symcircuits.backward`), and values are
     computed in float64. Score terms are pairs of paths, and ``|<u, v>| <= |u| |v|`` (see :mod:`symcircuits.pairs`).
     ``max_expansions``, ``max_seconds``, ``max_memory`` (bytes) end the search; the answer then says what is proved.
+    Time is for bounds and the estimate of ``squares`` too; the sums of all terms are made in any case.
     ``progress`` is told, now and then, how far it is. Raises ValueError on a choice that does not exist. Source: own
     derivation.
 
@@ -150,10 +152,14 @@ def _largest(
     asked: Asked, expansion: Expansion, run: Run, budget: Budget, k: int, moments: bool | None, start: float
 ) -> Largest:
     """Search, and what is proved by it."""
-    max_memory = budget.max_memory
-    found = trees(asked, expansion, run, max_memory, moments)
-    searched = _one_side if len(found) == 1 else _two_sides
-    terms, unseen, unlisted, off, looked, still = searched(found, asked, run, expansion, budget, k)
+    until = None if budget.max_seconds is None else start + budget.max_seconds
+    found = trees(asked, expansion, run, budget.max_memory, moments, until)
+    searched, begun = _one_side if len(found) == 1 else _two_sides, True
+    try:
+        terms, unseen, unlisted, off, looked, still = searched(found, asked, run, expansion, budget, k)
+    except OutOfTime:  # before there was a bound on anything
+        budget.reached, begun = f"{budget.max_seconds:g} seconds", False
+        terms, unseen, unlisted, off, looked, still = (), float("inf"), 0.0, 0.0, 0, expansion.count
     if not all(t.size < float("inf") for t in terms):
         raise ValueError("there are terms so large that their norms leave the range of float64; scale the weights")
     least = terms[-1].size if len(terms) == min(k, expansion.count) and terms else -1.0
@@ -161,11 +167,12 @@ def _largest(
     exact = unseen <= least + 2 * off or looked == expansion.count
     certain = len(terms) if exact else sum(t.size >= unseen for t in terms)
     open_ = 0 if exact else still
-    sums = _sums(found, asked, run, expansion, terms)
+    sums, none = _sums(found, asked, run, expansion, terms), Squares(float("nan"), float("nan"), False, str(asked))
+    squares = squares_of(asked, expansion, run, found, _SIGNED, until=until) if begun else none
     return Largest(
         expansion, asked, terms, exact, certain, "" if exact else budget.reached, max(unseen, unlisted), off,
         budget.expansions, looked, expansion.count - looked - open_, open_, *sums,
-        squares_of(asked, expansion, run, found, _SIGNED), time.monotonic() - start,
+        squares, time.monotonic() - start,
     )  # fmt: skip
 
 

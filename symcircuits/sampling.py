@@ -17,6 +17,7 @@ from symcircuits.expansion import Expansion, Term
 from symcircuits.model import Run
 from symcircuits.notation import amount
 from symcircuits.pairs import pair_sizes
+from symcircuits.pools import OutOfTime
 from symcircuits.search import Found, Tree
 from symcircuits.walk import Mark
 
@@ -120,32 +121,27 @@ def sample(
     evaluate(expansion, run)  # refuses what does not go together
     _check(k, seed, weights, max_seconds, max_memory)
     asked = ask(expansion, run, by, row, position, token, against, key)
+    until = None if max_seconds is None else started + max_seconds
+    terms, reached, bound = list[Term](), "", float("inf")
+    sizes, chances = np.zeros(k if expansion.count else 0), np.ones(k if expansion.count else 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = trees(asked, expansion, run, moments=False)
-        drawn = _Drawn(asked, expansion, run, found, weights == "bound", np.random.default_rng(seed))
-        number = k if expansion.count else 0
-        terms, sizes, chances, reached = list[Term](), np.zeros(number), np.ones(number), ""
-        for i in range(number):
-            if max_seconds is not None and time.monotonic() - started >= max_seconds:
-                reached = f"{max_seconds:g} seconds"
-                break
-            one, sizes[i], chances[i] = drawn.draw()
-            terms.append(one)
-            if progress:
-                progress("draws", i + 1, number)
+        found = trees(asked, expansion, run, moments=False, until=until)
+        try:
+            drawn = _Drawn(asked, expansion, run, found, weights == "bound", np.random.default_rng(seed))
+            bound = drawn.bound
+            for i in range(len(sizes)):
+                if until is not None and time.monotonic() >= until:
+                    raise OutOfTime
+                one, sizes[i], chances[i] = drawn.draw()
+                terms.append(one)
+                if progress:
+                    progress("draws", i + 1, len(sizes))
+        except OutOfTime:
+            reached = f"{max_seconds:g} seconds"
     n = len(terms)
     return Sample(
-        expansion,
-        asked,
-        weights,
-        tuple(terms),
-        sizes[:n],
-        chances[:n],
-        drawn.bound,
-        expansion.count,
-        int(seed),
-        reached,
-    )
+        expansion, asked, weights, tuple(terms), sizes[:n], chances[:n], bound, expansion.count, int(seed), reached,
+    )  # fmt: skip
 
 
 def _check(k: int, seed: int, weights: str, max_seconds: float | None, max_memory: int) -> None:

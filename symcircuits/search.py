@@ -92,13 +92,14 @@ class Tree:
     def __init__(
         self, paths: Paths, run: Run, row: int | None, rows: Array, chosen: list[int] | None, cols: Array | None,
         wanted: Wanted, possible: Wanted, cap: int, max_memory: int = 2**30, moments: bool | None = None,
+        until: float | None = None,
     ) -> None:  # fmt: skip
         small = cols is None
         tokens = _reaching(paths, run, row, rows)
         self.net = Network(paths, run, row, tokens, cap)
         self.wanted, self.key = wanted, 0
         self.has_moments = moments is not False and _moments_fit(self.net, max_memory)
-        self._possible = possible
+        self._possible, self._until = possible, until
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
             self.root, self.met = self.net.read(rows[..., tokens], chosen, cols, small)
         self.values = np.array([value for _, _, value, _ in self.net.sources])
@@ -107,8 +108,8 @@ class Tree:
 
     @cached_property
     def bounds(self) -> Bounds:
-        """The bounds on what is behind a head; made when a search asks for them."""
-        return Bounds(self.net, self._possible, self.has_moments)
+        """The bounds on what is behind a head; made when a search asks for them. OutOfTime where time is up."""
+        return Bounds(self.net, self._possible, self.has_moments, self._until)
 
     @property
     def bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,16 +83,19 @@ def squares(
 
 
 def squares_of(
-    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int = SAMPLES, seed: int = 0
-) -> Squares:
-    """The same, of trees that are there."""
+    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int = SAMPLES, seed: int = 0,
+    until: float | None = None,
+) -> Squares:  # fmt: skip
+    """The same, of trees that are there; not a number where there is no time for an estimate before ``until``."""
     exact = _exact(asked, expansion, found)
     if exact is not None:
         return Squares(exact, 0.0, True, str(asked))
     if not isinstance(samples, int) or isinstance(samples, bool) or samples < 2:
         raise ValueError(f"an estimate needs two or more samples, not {samples!r}")
-    values = _signed_squares(asked, expansion, run, found, samples, seed)
-    return Squares(float(values.mean()), float(values.std(ddof=1) / np.sqrt(samples)), False, str(asked))
+    values = _signed_squares(asked, expansion, run, found, samples, seed, until)
+    if len(values) < 2:
+        return Squares(float("nan"), float("nan"), False, str(asked))
+    return Squares(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), False, str(asked))
 
 
 def _exact(asked: Asked, expansion: Expansion, found: tuple[Tree, ...]) -> float | None:
@@ -161,13 +165,14 @@ class _Signed:
 
 
 def _signed_squares(
-    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int, seed: int
-) -> Array:
+    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int, seed: int,
+    until: float | None,
+) -> Array:  # fmt: skip
     """``|sum of signed terms|^2`` for each choice of signs."""
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK_BYTES // (8 * run.tokens.size * run.model.d_model * (1 + found[0].net.cap)))
     squared: list[Array] = []
-    while (done := sum(map(len, squared))) < samples:
+    while (done := sum(map(len, squared))) < samples and (until is None or time.monotonic() < until):
         count = min(block, samples - done)
         sides = [_signed_sums(tree, rng, count) for tree in found]
         if len(sides) == 1:
@@ -176,7 +181,7 @@ def _signed_squares(
             total = _pair_sums(asked, expansion, run, found, sides)
         total = np.broadcast_to(total, (count, *total.shape[1:])).reshape(count, -1)
         squared.append((total**2).sum(1))
-    return np.concatenate(squared)
+    return np.concatenate(squared) if squared else np.zeros(0)
 
 
 def _signed_sums(tree: Tree, rng: np.random.Generator, count: int) -> dict[Mark, Array]:

@@ -10,7 +10,7 @@ import pytest
 from test_cli import Cli, cli
 
 import symcircuits as sc
-from symcircuits import measured
+from symcircuits import measured, square_sums
 from symcircuits.pools import OutOfTime
 from symcircuits.workers import Crew, processes
 from symcircuits.zoo import path
@@ -97,6 +97,33 @@ def test_time_ends_the_draws_that_there_are() -> None:
     assert found.reached == "0.5 seconds"
     assert len(found.sizes) == len(found.chances) == len(found.terms)
     assert found.terms == sc.sample(sc.logits(DEEP), run, len(found.terms)).terms
+
+
+def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model that is so slow that there is no time for anything, nothing is proved, and that is said."""
+    run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
+    found = sc.largest(sc.logits(DEEP), run, 5, max_seconds=0)
+    assert (found.terms, found.exact, found.certain, found.reached) == ((), False, 0, "0 seconds")
+    assert (found.bound, found.open, found.looked) == (float("inf"), 13**12, 0)
+    assert found.total == pytest.approx(float(np.linalg.norm(run.logits)))
+    said = " ".join(found.text().split())
+    assert "nothing is proved: the search ended after 0 seconds, when nothing had a bound yet" in said
+    assert "the sum of the squares of all terms was not estimated: time was up" in said
+    assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
+    drawn = sc.sample(sc.logits(DEEP), run, 5, max_seconds=0)
+    assert (drawn.terms, drawn.bound, drawn.reached) == ((), float("inf"), "0 seconds")
+    signed = square_sums._signed_sums
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.6)
+        return signed(*given)
+
+    monkeypatch.setattr(square_sums, "_signed_sums", slow)
+    monkeypatch.setattr(square_sums, "_BLOCK_BYTES", 1)
+    found = sc.largest(sc.logits(DEEP), run, 5, moments=False, max_seconds=3)
+    assert found.terms
+    assert 2 * found.squares.error > 0  # of fewer samples than otherwise
+    assert found.seconds < 10 < 0.6 * 32
 
 
 def test_draws_that_do_not_fit_in_memory_are_refused_before_any() -> None:

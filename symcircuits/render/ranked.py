@@ -27,6 +27,11 @@ def certificate(found: Largest) -> list[str]:
             f"{number(found.bound)} (rounding can change {number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds",
         ]
+    elif found.bound == float("inf") and not shown:
+        said = [
+            f"nothing is proved: the search ended after {found.reached}, when nothing had a bound yet",
+            f"{work}, {found.open:,} left open",
+        ]
     else:
         said = [
             f"not proved for all: the search ended after {found.reached}. The first {found.certain:,} of the {shown:,} "
@@ -46,6 +51,8 @@ def _sums(found: Largest) -> str:
 
 def _share(found: Largest) -> list[str]:
     share = found.share
+    if found.squares.value != found.squares.value:
+        return ["the sum of the squares of all terms was not estimated: time was up"]
     if not found.squares.value < float("inf"):
         return ["the sum of the squares of all terms leaves the range of float64"]
     if share is None:
