@@ -17,7 +17,11 @@ A = TypeVar("A")
 
 
 class PairwiseSum:
-    """A running sum of arrays, added in pairs like a binary tree, so that rounding grows with log2 only."""
+    """A running sum of arrays, added in pairs like a binary tree, so that rounding grows with log2 only.
+
+    What sums round off is below what terms themselves do, so carrying it along would bring nothing nearer to a forward
+    pass, at three times the cost (measured: ``tests/benchmarks/bench_accuracy.py``).
+    """
 
     def __init__(self) -> None:
         self._levels: list[Any] = []

@@ -1,34 +1,30 @@
 """Sums and largest terms of expansions that nobody can list, beside their peers, in one run. Run it as a script.
 
-    python tests/benchmarks/bench_deep.py [--rounds 3] [--model FOLDER] [--small] [--only sums|largest]
+    python tests/benchmarks/bench_deep.py [--rounds 3] [--model FOLDER] [--small] [--only sums|largest] [--quick]
 
 Sums: all order sums of 12 layers x 12 heads, in forward passes: this package's `model.run`, and a bare NumPy forward
 pass that keeps nothing. Largest terms: of the model in FOLDER (trained, 12 x 12), expansions and time; and on random
 models that can be enumerated, beside brute force over all terms by the head-space tree, with which they must agree.
-CPU seconds, one thread each, medians over rounds that take turns; memory as NumPy allocates it (tracemalloc).
+CPU seconds of one thread, medians over rounds that take turns; memory as NumPy allocates it (tracemalloc).
 """
-# ruff: noqa: E402
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy is imported
-
 import argparse
-import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import measuring
 import numpy as np
 from measuring import cpu, medians, peak
+from peers import Size
+from results import Row, beside, many
 
 import symcircuits as sc
-from symcircuits.model import Model, Run, random_model
+from symcircuits.model import Model, Run
 
-TWELVE = sc.attention_only((12,) * 12)
+TWELVE = (12,) * 12
 
 
 def bare_forward(model: Model, tokens: Any) -> Callable[[], Any]:
@@ -55,37 +51,33 @@ def bare_forward(model: Model, tokens: Any) -> Callable[[], Any]:
     return run
 
 
-ROW = "{:44}{:>10}{:>12}{:>8}{:>9}  {}"
-
-
-def say(what: str, seconds: float, peer: float | None, ratio: float | None, memory: float, note: str) -> None:
-    """One row of the table."""
-    shown = ("-" if peer is None else f"{peer:.3f}", "-" if ratio is None else f"{ratio:.2f}")
-    print(ROW.format(what, f"{seconds:.3f}", *shown, f"{memory:.0f}", note), flush=True)
+def in_passes(what: str, size: str, peer: str, theirs: float, ours: float, **more: Any) -> Row:
+    """A line that says how many forward passes the work takes."""
+    return Row(what, size, peer, theirs, ours, ours / theirs, "passes", **more)
 
 
 # -------------------------------------------------------------------------------------------------- sums
-def sums(rounds: int, d: int, d_head: int, n: int, vocabulary: int) -> None:
-    """All 13 order sums against forward passes."""
-    model = random_model(TWELVE, d_vocab=vocabulary, d_model=d, d_head=d_head)
-    tokens = np.random.default_rng(0).integers(0, vocabulary, n)
-    run, expansion, bare = model.run(tokens), sc.logits(TWELVE), bare_forward(model, tokens)
-    seconds, given = medians(rounds, {
-        "run": lambda: model.run(tokens), "bare": bare, "orders": lambda: sc.evaluate(expansion, run).by_order(),
-    })  # fmt: skip
-    size = np.abs(run.logits).max()
-    assert np.abs(given["bare"] - run.logits).max() < 1e-12 * size
-    error = float(np.abs(sum(given["orders"].values()) - run.logits).max() / size)
-    assert len(given["orders"]) == 13
+def sums(size: Size, rounds: int, limit: float | None) -> Iterator[Row]:
+    """All order sums against forward passes; the sum of squares of all terms."""
+    model, tokens = size.model(), size.tokens()
+    run, bare = model.run(tokens), bare_forward(model, tokens)
+    expansion = sc.logits(model.architecture)
+    work = lambda: sc.evaluate(expansion, run).by_order()  # noqa: E731
+    seconds, given = medians(rounds, {"run": lambda: model.run(tokens), "bare": bare, "orders": work})
+    largest = np.abs(run.logits).max()
+    assert np.abs(given["bare"] - run.logits).max() < 1e-12 * largest
+    error = float(np.abs(sum(given["orders"].values()) - run.logits).max() / largest)
+    assert len(given["orders"]) == len(size.heads) + 1
     assert error < 1e-13
-    memory, what = peak(lambda: sc.evaluate(expansion, run).by_order()), f"13 order sums, d {d}, d_head {d_head}, n {n}"
-    for name, limit in (("run", "limit 8"), ("bare", "")):
-        note = f"forward passes ({'model.run' if name == 'run' else 'bare'}) {limit}; error {error:.0e}"
-        say(what, seconds["orders"], seconds[name], seconds["orders"] / seconds[name], memory, note)
-    seconds, given = medians(1, {"signs": lambda: sc.squares(expansion, run, by="logit", samples=32, max_memory=0)})
-    found = given["signs"]
-    note = f"32 signed walks: {found}"
-    say("  sum of squares, estimated", seconds["signs"], None, None, 0, note)
+    what, ours = f"{len(size.heads) + 1} sums by order of {many(expansion.count)} terms", seconds["orders"]
+    note, memory = f"d {size.d_model}, d_head {size.d_head}, n {size.n}; sum off by {error:.0e}", peak(work)
+    yield in_passes(what, size.name, "a forward pass, model.run", seconds["run"], ours,
+                    limit=limit, most=True, memory=memory, note=note)  # fmt: skip
+    yield in_passes(what, size.name, "a forward pass, bare NumPy", seconds["bare"], ours, memory=memory)
+    signs = lambda: sc.squares(expansion, run, by="logit", samples=32, max_memory=0)  # noqa: E731
+    seconds["signs"], found = cpu(signs)
+    yield in_passes("  sum of squares, 32 signed walks", size.name, "a forward pass, model.run",
+                    seconds["run"], seconds["signs"], note=str(found))  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------------- largest terms
@@ -102,94 +94,106 @@ def brute(run: Run, by_token: int, against: int) -> Any:
     return found
 
 
-def against_brute_force(rounds: int, heads: tuple[int, ...], scale: float) -> None:
+def against_brute_force(size: Size, scale: float, rounds: int) -> Iterator[Row]:
     """A random model that can be enumerated."""
-    model = random_model(sc.attention_only(heads), d_vocab=50, d_model=64, d_head=8, weight_scale=scale, seed=1)
-    run = model.run(np.random.default_rng(0).integers(0, 50, 16))
-    expansion = sc.logits(model.architecture)
+    run = size.model(1, scale).run(size.tokens())
+    expansion = sc.logits(run.model.architecture)
     ask = {"by": "logit difference", "position": -2}
-    first = sc.largest(expansion, run, 1000, **ask)
+    k = min(1000, size.terms)
+    work = lambda: sc.largest(expansion, run, k, **ask)  # noqa: E731
+    first = work()
     assert first.exact
     token, against = first.asked.token, first.asked.against
     assert token is not None
     assert against is not None
-    seconds, given = medians(rounds, {
-        "ours": lambda: sc.largest(expansion, run, 1000, **ask), "brute": lambda: brute(run, token, against),
-    })  # fmt: skip
-    best = np.sort(given["brute"])[:-1001:-1]
+    seconds, given = medians(rounds, {"ours": work, "brute": lambda: brute(run, token, against)})
+    best = np.sort(given["brute"])[: -k - 1 : -1]
     assert np.allclose([t.size for t in first.terms], best, rtol=1e-10, atol=1e-14)
     squared = float((given["brute"] ** 2).sum())
     assert abs(first.squares.value - squared) <= 1e-12 * squared
-    memory = peak(lambda: sc.largest(expansion, run, 1000, **ask))
-    note = f"brute force over {expansion.count:,}; {first.expansions:,} expansions, {100 * (first.share or 0):.3g}%"
-    what = f"largest 1000, random {'x'.join(map(str, heads))}, scale {scale}"
-    say(what, seconds["ours"], seconds["brute"], seconds["ours"] / seconds["brute"], memory, note + " covered, equal")
+    note = f"equal; {first.expansions:,} expansions, {100 * (first.share or 0):.3g}% of the squares; weights x {scale}"
+    yield beside(f"largest {k:,} of {many(expansion.count)} terms", size.name, "brute force, head-space tree",
+                 seconds["brute"], seconds["ours"], memory=peak(work), note=note)  # fmt: skip
 
 
-def random_large(scale: float) -> None:
+def random_large(size: Size, scale: float) -> Iterator[Row]:
     """A random model whose weight is spread: the largest terms are proved, and say little."""
-    run = random_model(TWELVE, d_vocab=40, d_model=96, d_head=8, weight_scale=scale, seed=1).run(list(range(16)))
-    expansion = sc.logits(TWELVE)
+    run = size.model(1, scale).run(size.tokens())
+    expansion = sc.logits(run.model.architecture)
+    forward = medians(1, {"run": lambda: run.model.run(run.tokens)})[0]["run"]
     seconds, found = cpu(lambda: sc.largest(expansion, run, 10, by="logit difference", position=-2, max_seconds=60))
     said = "proved" if found.exact else f"{found.certain} proved"
-    note = f"{said}; {found.expansions:,} expansions, {100 * (found.share or 0):.3g}% covered"
-    say(f"largest 10, random 12 x 12, scale {scale}", seconds, None, None, 0, note)
+    share = 100 * (found.share or 0)
+    note = f"{said}; {found.expansions:,} expansions, {share:.3g}% of the squares; weights x {scale}"
+    yield in_passes(f"largest 10 of {many(expansion.count)} terms", size.name, "a forward pass, model.run",
+                    forward, seconds, note=note)  # fmt: skip
 
 
-def trained(rounds: int, folder: Path) -> None:
+def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
     """The trained model: 13^12 paths from each of two sources."""
+    name = "trained 12x12"
+    if folder is None:
+        yield Row("largest terms of a trained model", name, figure=None, note="not measured: it takes --model FOLDER")
+        return
     model = sc.load(folder)
     with np.load(folder / "reference.npz") as recorded:
         run = model.run(recorded["tokens"][0])
     expansion = sc.logits(model.architecture)
     forward = medians(rounds, {"run": lambda: model.run(run.tokens)})[0]["run"]
+    ask = {"by": "logit difference", "position": -2}
     for k, limit in ((10, None), (100, 300), (1000, 2500), (10_000, None)):
-        work = lambda k=k: sc.largest(expansion, run, k, by="logit difference", position=-2)  # noqa: E731
+        work = lambda k=k: sc.largest(expansion, run, k, **ask)  # noqa: E731
         seconds, given = medians(rounds if k < 10_000 else 1, {"ours": work})
         found = given["ours"]
         assert found.exact
-        assert limit is None or found.expansions <= limit
-        limit_note = "" if limit is None else f" (limit {limit:,})"
-        note = f"forward passes; {found.expansions:,} expansions{limit_note}, {100 * (found.share or 0):.4g}% covered"
-        what = f"largest {k:,} of {expansion.count:,}"
-        say(what, seconds["ours"], forward, seconds["ours"] / forward, peak(work) if k <= 100 else 0, note)
+        note = f"{seconds['ours'] / forward:.0f} passes; {100 * (found.share or 0):.4g}% of the squares"
+        yield Row(f"largest {k:,} of {many(expansion.count)} terms", name, "a forward pass, model.run",
+                  forward, seconds["ours"], found.expansions, "expansions", limit, True,
+                  peak(work) if k <= 100 else None, note)  # fmt: skip
     pairs = sc.scores(model.architecture, f"L{model.architecture.n_layers - 1}H5")
-    seconds, given = medians(rounds, {"ours": lambda: sc.largest(pairs, run, 20, by="score entry", position=-2)})
-    found = given["ours"]
+    ways = {
+        "pairs": lambda: sc.largest(pairs, run, 20, by="score entry", position=-2),
+        "squares": lambda: sc.squares(expansion, run, **ask),
+    }
+    seconds, given = medians(rounds, ways)
+    found = given["pairs"]
     assert found.exact
-    note = f"forward passes; {found.expansions:,} expansions, {100 * (found.share or 0):.4g}% covered"
-    what = f"largest 20 of {pairs.count:.1e} score terms"
-    say(what, seconds["ours"], forward, seconds["ours"] / forward, 0, note)
-    seconds, given = medians(
-        rounds, {"squares": lambda: sc.squares(expansion, run, by="logit difference", position=-2)}
-    )
-    say("  sum of squares, exact", seconds["squares"], forward, seconds["squares"] / forward, 0, str(given["squares"]))
+    note = f"{seconds['pairs'] / forward:.0f} passes; {100 * (found.share or 0):.4g}% of the squares"
+    yield Row(f"largest 20 of {many(pairs.count)} score terms", name, "a forward pass, model.run", forward,
+              seconds["pairs"], found.expansions, "expansions", note=note)  # fmt: skip
+    yield in_passes("  sum of squares of all, exact", name, "a forward pass, model.run", forward,
+                    seconds["squares"], note=str(given["squares"]))  # fmt: skip
 
 
-def main() -> None:
-    """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
+def rows(asked: argparse.Namespace) -> Iterator[Row]:
+    """Sums, then largest terms."""
+    if asked.quick:
+        few = Size("3 x 3 layers", (3, 3, 3), 20, 16, 4, 8)
+        yield from sums(few, 1, None)
+        yield from against_brute_force(few, 0.5, 1)
+        yield from trained(None, 1)
+        return
+    if asked.only != "largest":
+        yield from sums(Size("12 x 12 layers", TWELVE, 100, 128, 16, 32), asked.rounds, None)
+        if not asked.small:
+            yield from sums(Size("12 x 12 layers", TWELVE, 1000, 768, 64, 64), asked.rounds, 8)
+    if asked.only == "sums":
+        return
+    yield from against_brute_force(Size("8 x 4 layers", (8,) * 4, 50, 64, 8, 16), 0.5, asked.rounds)
+    if not asked.small:
+        for scale in (0.5, 1.0):
+            yield from against_brute_force(Size("8 x 6 layers", (8,) * 6, 50, 64, 8, 16), scale, 1)
+    for scale in (1.0, 1.5, 2.5):
+        yield from random_large(Size("12 x 12 layers", TWELVE, 40, 96, 8, 16), scale)
+    yield from trained(asked.model, asked.rounds)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What else can be asked of this script."""
     parser.add_argument("--model", type=Path, help="a folder with a trained model and reference.npz")
     parser.add_argument("--small", action="store_true", help="leave out what takes minutes")
     parser.add_argument("--only", choices=["sums", "largest"])
-    asked = parser.parse_args()
-    print(f"{platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}, one thread; CPU s, medians")
-    print(ROW.format("", "CPU s", "peer CPU s", "ratio", "MB", "peer and what was found"))
-    if asked.only != "largest":
-        sums(asked.rounds, 128, 16, 32, 100)
-        if not asked.small:
-            sums(asked.rounds, 768, 64, 64, 1000)
-    if asked.only != "sums":
-        against_brute_force(asked.rounds, (8, 8, 8, 8), 0.5)
-        if not asked.small:
-            against_brute_force(1, (8,) * 6, 0.5)
-            against_brute_force(1, (8,) * 6, 1.0)
-        for scale in (1.0, 1.5, 2.5):
-            random_large(scale)
-        if asked.model is not None:
-            trained(asked.rounds, asked.model)
 
 
 if __name__ == "__main__":
-    main()
+    measuring.script(rows, __doc__, options)

@@ -20,14 +20,26 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import measuring
 import numpy as np
+from results import Row, many
 from safetensors.numpy import save_file
 
 import symcircuits as sc
 
-HEADS, D, VOCABULARY, TOKENS = 12, 768, 50_257, 64
+
+class Shape(NamedTuple):
+    """The sizes of a model, and of the context."""
+
+    layers: int = 12
+    heads: int = 12
+    d: int = 768
+    vocabulary: int = 50_257
+    tokens: int = 64
+
+
 KINDS = ("attention-only", "gpt2")
 Weights = dict[str, Any]
 
@@ -38,51 +50,53 @@ def random_arrays(seed: int, spread: float = 0.02) -> Any:
     return lambda *shape: rng.standard_normal(shape, dtype=np.float32) * np.float32(spread)
 
 
-def attention_only(layers: int) -> tuple[Weights, dict[str, Any]]:
+def attention_only(shape: Shape) -> tuple[Weights, dict[str, Any]]:
     """Random weights of a model of heads alone, under TransformerLens's names, and its config."""
-    made, d_head = random_arrays(0), D // HEADS
-    weights = {"embed.W_E": made(VOCABULARY, D), "unembed.W_U": made(D, VOCABULARY)}
+    layers, heads, d, vocabulary, _ = shape
+    made, d_head = random_arrays(0), d // heads
+    weights = {"embed.W_E": made(vocabulary, d), "unembed.W_U": made(d, vocabulary)}
     for layer in range(layers):
-        weights |= {f"blocks.{layer}.attn.W_{kind}": made(HEADS, D, d_head) for kind in "QKV"}
-        weights[f"blocks.{layer}.attn.W_O"] = made(HEADS, d_head, D)
-    return weights, {"n_layers": layers, "n_heads": HEADS, "d_model": D, "d_head": d_head, "attn_only": True}
+        weights |= {f"blocks.{layer}.attn.W_{kind}": made(heads, d, d_head) for kind in "QKV"}
+        weights[f"blocks.{layer}.attn.W_O"] = made(heads, d_head, d)
+    return weights, {"n_layers": layers, "n_heads": heads, "d_model": d, "d_head": d_head, "attn_only": True}
 
 
-def gpt2(layers: int) -> tuple[Weights, dict[str, Any]]:
+def gpt2(shape: Shape) -> tuple[Weights, dict[str, Any]]:
     """Random weights of a model like GPT-2 in every part, under its names, and its config."""
+    layers, heads, d, vocabulary, tokens = shape
     made = random_arrays(1)
 
     def affine(name: str, rows: int, columns: int) -> Weights:
         return {f"{name}.weight": made(rows, columns), f"{name}.bias": made(columns)}
 
     def norm(name: str) -> Weights:
-        return {f"{name}.weight": 1 + made(D), f"{name}.bias": made(D)}
+        return {f"{name}.weight": 1 + made(d), f"{name}.bias": made(d)}
 
-    weights = {"wte.weight": made(VOCABULARY, D), "wpe.weight": made(TOKENS, D), **norm("ln_f")}
+    weights = {"wte.weight": made(vocabulary, d), "wpe.weight": made(tokens, d), **norm("ln_f")}
     for layer in range(layers):
         at = f"h.{layer}."
-        weights |= norm(f"{at}ln_1") | affine(f"{at}attn.c_attn", D, 3 * D) | affine(f"{at}attn.c_proj", D, D)
-        weights |= norm(f"{at}ln_2") | affine(f"{at}mlp.c_fc", D, 4 * D) | affine(f"{at}mlp.c_proj", 4 * D, D)
-    sizes = {"n_layer": layers, "n_head": HEADS, "n_embd": D, "vocab_size": VOCABULARY, "n_positions": TOKENS}
+        weights |= norm(f"{at}ln_1") | affine(f"{at}attn.c_attn", d, 3 * d) | affine(f"{at}attn.c_proj", d, d)
+        weights |= norm(f"{at}ln_2") | affine(f"{at}mlp.c_fc", d, 4 * d) | affine(f"{at}mlp.c_proj", 4 * d, d)
+    sizes = {"n_layer": layers, "n_head": heads, "n_embd": d, "vocab_size": vocabulary, "n_positions": tokens}
     return weights, {"model_type": "gpt2", "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, **sizes}
 
 
-def write_model(kind: str, layers: int, folder: Path) -> None:
+def write_model(kind: str, shape: Shape, folder: Path) -> None:
     """A folder with model.safetensors and config.json."""
-    weights, config = (attention_only if kind == "attention-only" else gpt2)(layers)
+    weights, config = (attention_only if kind == "attention-only" else gpt2)(shape)
     folder.mkdir()
     save_file(weights, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
 
 
-def measure(folder: Path, dtype: str) -> dict[str, Any]:
+def measure(folder: Path, dtype: str, context: int) -> dict[str, Any]:
     """Load and explain in this process; seconds, peak memory, what closed and how much was looked at."""
     start = time.perf_counter()
     model = sc.load(folder)
     loaded = time.perf_counter()
     logits = sc.logits(model.architecture)
     few = logits.order(0, 1, 2).count
-    tokens = np.random.default_rng(2).integers(0, VOCABULARY, TOKENS)
+    tokens = np.random.default_rng(2).integers(0, model.d_vocab, context)
     found = sc.explain(model, tokens, dtype=dtype, max_terms=few)
     closures = [found.closure, *found.layers, *(h.closure for h in found.scores.values())]
     return {
@@ -99,41 +113,41 @@ def measure(folder: Path, dtype: str) -> dict[str, Any]:
     }
 
 
-def measured(kinds: list[str], dtypes: list[str], layers: int) -> Iterator[dict[str, Any]]:
+def measured(kinds: list[str], dtypes: list[str], shape: Shape) -> Iterator[dict[str, Any]]:
     """One measurement a kind and dtype, each in a process of its own."""
     with tempfile.TemporaryDirectory() as place:
         for kind in kinds:
             folder = Path(place) / kind
-            write_model(kind, layers, folder)
+            write_model(kind, shape, folder)
             for dtype in dtypes:
-                command = [sys.executable, __file__, "--measure", str(folder), dtype]
+                command = [sys.executable, __file__, "--measure", str(folder), dtype, str(shape.tokens)]
                 found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                 yield {"kind": kind, "dtype": dtype, **json.loads(found.stdout)}
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+def rows(asked: argparse.Namespace) -> Iterator[Row]:
+    """A row a kind and dtype."""
+    shape = Shape(2, 2, 8, 30, 4) if asked.quick else Shape(asked.layers)
+    for found in measured(asked.kinds.split(","), asked.dtypes.split(","), shape):
+        assert not found["failed"], f"{found['failed']} of {found['closures']} closures fail"
+        note = (
+            f"loaded in {found['load']:.1f} s; {many(found['looked'])} of {many(found['terms'])} terms one by one; "
+            f"{found['closures']} closures hold"
+        )
+        size = f"{shape.layers} x {shape.heads}, {found['dtype']}"
+        yield Row(f"explain, {found['kind']}", size, "", None, found["cpu"], found["explain"], "s wall",
+                  memory=1000 * found["gigabytes"], note=f"{note}; MB in all")  # fmt: skip
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What else can be asked of this script."""
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--dtypes", default="float32,float64")
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--measure", nargs=2, metavar=("FOLDER", "DTYPE"), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.measure:
-        print(json.dumps(measure(Path(asked.measure[0]), asked.measure[1])))
-        return
-    print(f"{asked.layers} layers of {HEADS} heads, d_model {D}, vocabulary {VOCABULARY:,}, {TOKENS} tokens")
-    print(
-        "model           dtype    load s  explain s   CPU s  peak GB   terms in all  looked at  closures  worst/bound"
-    )
-    for row in measured(asked.kinds.split(","), asked.dtypes.split(","), asked.layers):
-        closed = f"{row['closures']} hold" if not row["failed"] else f"{row['failed']} FAIL"
-        print(
-            f"{row['kind']:15} {row['dtype']:7} {row['load']:7.1f} {row['explain']:10.1f} {row['cpu']:7.1f} "
-            f"{row['gigabytes']:8.2f}  "
-            f"{row['terms']:13.4g} {row['looked']:10,}  {closed:>8} {row['worst']:12.2f}"
-        )
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--measure"]:
+        print(json.dumps(measure(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))))
+    else:
+        measuring.script(rows, __doc__, options)

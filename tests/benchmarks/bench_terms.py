@@ -1,6 +1,6 @@
 """Symbolic work beside its peers in the same run: words multiplied out, terms enumerated, text written. A script.
 
-    python tests/benchmarks/bench_terms.py [--heads 12,12,12,12] [--rounds 3] [--no-sets]
+    python tests/benchmarks/bench_terms.py [--heads 12,12,12,12] [--rounds 3] [--no-sets] [--quick]
 
 The scores of the first head of the last layer. Peers, where they are installed: FORM with noncommuting functions (one
 for each matrix) and with commuting letters (one for each head and side, which says which head but not in which order),
@@ -8,46 +8,37 @@ its text written to a file; SymPy's noncommutative symbols and python-flint's co
 one thread, medians over rounds that take turns; memory is the largest resident size beyond the start, of a process of
 its own. What was multiplied out is compared as a set with what was enumerated, ours and FORM's.
 """
-# ruff: noqa: E402
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy is imported
-
 import argparse
-import importlib.util
-import platform
+import os
 import resource
-import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import measuring
 import numpy as np
+from results import Row, beside
 
 import symcircuits as sc
 from symcircuits.packed import Words, multiply_out, words_of
 from symcircuits.term_export import export_terms
 
-FORM = shutil.which("form") or shutil.which("tform")
-SMALL = 1_000  # terms beyond which SymPy is given a smaller case
+FORM = measuring.form()
 
 
 class Way(NamedTuple):
-    """One way to do the work: by whom, what, how many terms, and the work itself."""
+    """One way to do the work: by whom, how many terms, and the work itself; None where its maker is not installed."""
 
     name: str
     terms: int
-    work: Callable[[Path], None]
-    limit: str = ""
+    work: Callable[[Path], None] | None
 
 
 # ------------------------------------------------------------------------------------------------- ours
@@ -177,21 +168,21 @@ def compare_sets(expansion: sc.Expansion, heads: tuple[int, ...], folder: Path) 
     """What was multiplied out, by us and by FORM, against what is enumerated: the same set of words?"""
     words = multiply_out(expansion.readout)
     found = words_of(sc.blocks(expansion), words.alphabet)
-    said = f"sets of {expansion.count:,} words: multiplied out = enumerated: {words.same(found)}"
+    assert words.same(found), "what is multiplied out is not what is enumerated"
     if FORM is None:
-        return said + "; FORM is not installed"
+        return "multiplied out = enumerated; FORM is not installed"
     by_form(heads, False, True, expansion.count)(folder)
     theirs = form_words((folder / "form.txt").read_bytes(), words.alphabet)
-    return said + f"; FORM's = enumerated: {theirs.same(found)}"
+    assert theirs.same(found), "what FORM multiplies out is not what is enumerated"
+    return "multiplied out = FORM's = enumerated, as sets of words"
 
 
 # ------------------------------------------------------------------------------------------ other peers
 def by_sympy(heads: tuple[int, ...]) -> Callable[[Path], None]:
     """SymPy's noncommutative symbols, expanded."""
+    from sympy import Symbol, expand  # before the clock starts
 
     def work(folder: Path) -> None:
-        from sympy import Symbol, expand
-
         def side(start: Any, left: str, right: str) -> Any:
             value = start
             for layer, n in enumerate(heads[:-1]):
@@ -212,10 +203,9 @@ def by_sympy(heads: tuple[int, ...]) -> Callable[[Path], None]:
 
 def by_flint(heads: tuple[int, ...], terms: int) -> Callable[[Path], None]:
     """python-flint's commutative polynomials, a letter for each head and side."""
+    from flint import Ordering, fmpz_mpoly_ctx
 
     def work(folder: Path) -> None:
-        from flint import Ordering, fmpz_mpoly_ctx
-
         names = [f"{s}{layer}h{h}" for s in "qk" for layer, n in enumerate(heads[:-1]) for h in range(n)]
         letters = dict(zip(names, fmpz_mpoly_ctx.get(names, Ordering.lex).gens(), strict=True))
         total = None
@@ -231,6 +221,7 @@ def by_flint(heads: tuple[int, ...], terms: int) -> Callable[[Path], None]:
 # ------------------------------------------------------------------------------------------------ measuring
 def measured(way: Way) -> tuple[float, float]:
     """CPU seconds (of a child that the work starts, too) and megabytes beyond the start, in a process of its own."""
+    assert way.work is not None
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -276,72 +267,72 @@ def _peak() -> float:
 
 def ways_of(heads: tuple[int, ...]) -> list[Way]:
     """Everything that is measured, peers first."""
-    expansion = scores_of(heads)
+    expansion, missing = scores_of(heads), measuring.absent()
     n = expansion.count
-    found = []
-    if FORM is not None:
-        found = [
-            Way("FORM, noncommuting", n, by_form(heads, False, False, n)),
-            Way("FORM, commuting", n, by_form(heads, True, False, n)),
-            Way("FORM, noncommuting, text", n, by_form(heads, False, True, n)),
-            Way("FORM, commuting, text", n, by_form(heads, True, True, n)),
-        ]
-    if importlib.util.find_spec("flint") is not None:
-        found.append(Way("flint, commuting", n, by_flint(heads, n)))
-    small = (*(min(h, 4) for h in heads[-3:-1]), 1)
-    found.append(Way("SymPy, noncommuting", scores_of(small).count, by_sympy(small)))
-    found += [
-        Way("packed words", n, by_packed_words(expansion), "5 M/s"),
-        Way("typed blocks and census", n, by_blocks(expansion), "30x FORM, commuting"),
-        Way("labels to disk", n, by_text(expansion, "label"), "3x FORM, commuting, text"),
-        Way("text to disk", n, by_text(expansion, "text"), "3x FORM, noncommuting, text"),
+    small = (*(min(h, 4) for h in heads[-3:-1]), 1)  # of the 4,826,809 terms SymPy would need an hour
+    peers = [
+        Way(f"FORM, {'commuting' if commuting else 'noncommuting'}{', text' if text else ''}", n,
+            by_form(heads, commuting, text, n) if FORM else None)
+        for text in (False, True) for commuting in (False, True)
+    ]  # fmt: skip
+    return [
+        *peers,
+        Way("python-flint, commuting", n, None if "python-flint" in missing else by_flint(heads, n)),
+        Way("SymPy, noncommuting", scores_of(small).count, by_sympy(small)),
+        Way("packed words", n, by_packed_words(expansion)),
+        Way("typed blocks", n, by_blocks(expansion)),
+        Way("labels", n, by_text(expansion, "label")),
+        Way("text", n, by_text(expansion, "text")),
     ]
-    return found
 
 
-def main() -> None:
-    """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--heads", default="12,12,12,12")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--no-sets", action="store_true", help="do not compare sets of words")
-    asked = parser.parse_args()
-    heads = tuple(int(h) for h in asked.heads.split(","))
-    ways = ways_of(heads)
-    seconds: dict[str, list[float]] = {w.name: [] for w in ways}
-    memory: dict[str, float] = dict.fromkeys(seconds, 0.0)
+# Ours, what it is, beside whom, how many times as fast is asked.
+BESIDE: tuple[tuple[str, str, str, float | None], ...] = (
+    ("packed words", "score terms multiplied out", "FORM, noncommuting", None),
+    ("packed words", "", "python-flint, commuting", None),
+    ("packed words", "", "SymPy, noncommuting", None),
+    ("typed blocks", "enumerated with types, counted", "FORM, commuting", 30.0),
+    ("labels", "labels to a file", "FORM, commuting, text", 3.0),
+    ("text", "every word to a file", "FORM, noncommuting, text", 3.0),
+)
+RATE, MEMORY = 5.0, 200.0  # asked: million terms a second multiplied out; MB beyond the start when enumerating
+
+
+def rows(asked: argparse.Namespace) -> Iterator[Row]:
+    """Each of ours beside its peers."""
+    heads = (3, 3, 1) if asked.quick else tuple(int(h) for h in asked.heads.split(","))
+    ways = {w.name: w for w in ways_of(heads) if w.work is not None}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(asked.rounds):
-        for way in ways:
-            spent, used = measured(way)
-            seconds[way.name].append(spent)
-            memory[way.name] = max(memory[way.name], used)
-    speed = {w.name: w.terms / statistics.median(seconds[w.name]) for w in ways}
-    print(f"{scores_of(heads)}; CPU of one thread, medians of {asked.rounds} rounds")
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}")
-    absent = [n for n, there in (("FORM", FORM), ("python-flint", "flint, commuting" in speed)) if not there]
-    if absent:
-        print(f"not installed, so not compared: {', '.join(absent)}")
-    print(f"{'':28}{'terms':>12}{'CPU s':>9}{'M terms/s':>11}{'MB':>7}  {'asked':29}{'reached'}")
-    for way in ways:
-        reached = _reached(way, speed)
-        print(
-            f"{way.name:28}{way.terms:12,}{statistics.median(seconds[way.name]):9.2f}{speed[way.name] / 1e6:11.3f}"
-            f"{memory[way.name]:7.0f}  {way.limit:29}{reached}"
-        )  # fmt: skip
+        for name, way in ways.items():
+            found[name].append(measured(way))
+    count = scores_of(heads).count
+    seconds = {name: statistics.median(s for s, _ in turns) * count / ways[name].terms for name, turns in found.items()}
+    memory = {name: max(m for _, m in turns) for name, turns in found.items()}
+    size, what = f"{count:,}", ""
+    ours = seconds["packed words"]
+    yield Row(BESIDE[0][1], size, "", None, ours, count / ours / 1e6, "M terms/s",
+              None if asked.quick else RATE, memory=memory["packed words"])  # fmt: skip
+    for name, said, peer, limit in BESIDE:
+        what, theirs = said or what, seconds.get(peer)
+        note = f"{count / seconds[name] / 1e6:.3g} M/s" + (f"; {peer} {memory[peer]:,.0f} MB" if peer in memory else "")
+        if peer in ways and ways[peer].terms != count:
+            note = f"{note}; {ways[peer].terms:,} of its terms, for all"
+        yield beside(what, size, peer, theirs, seconds[name], limit=None if asked.quick else limit,
+                     memory=memory[name], note=note)  # fmt: skip
+        if name == "typed blocks":
+            yield Row("  memory beyond the start", size, "", figure=memory[name], unit="MB", limit=MEMORY, most=True)
     if not asked.no_sets:
         with tempfile.TemporaryDirectory() as folder:
-            print(compare_sets(scores_of(heads), heads, Path(folder)))
+            said = compare_sets(scores_of(heads), heads, Path(folder))
+        yield Row("  the same set of words", size, "", note=said)
 
 
-def _reached(way: Way, speed: dict[str, float]) -> str:
-    """The ratio that is asked for, where its peer is there."""
-    if way.limit.endswith("M/s"):
-        return f"{speed[way.name] / 1e6:.1f} M/s"
-    peer = way.limit.partition("x ")[2]
-    if not peer:
-        return ""
-    return f"{speed[way.name] / speed[peer]:.1f}x" if peer in speed else "no peer"
+def options(parser: argparse.ArgumentParser) -> None:
+    """What else can be asked of this script."""
+    parser.add_argument("--heads", default="12,12,12,12")
+    parser.add_argument("--no-sets", action="store_true", help="do not compare sets of words")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    measuring.script(rows, __doc__, options)

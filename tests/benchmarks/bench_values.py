@@ -1,107 +1,168 @@
-"""CPU time of the logits of all terms: `evaluate` beside two peers, in the same run. Run it as a script.
+"""The logits of all terms: values of every path beside peers, at five sizes. Run it as a script.
 
-    python tests/benchmarks/bench_values.py [--rounds 3] [--size small|deep]
+    python tests/benchmarks/bench_values.py [--rounds 3] [--sizes small,deep] [--quick]
 
-All three make every term's logits and add them up; their sums are compared with the model's logits. The peers: plain
-NumPy, each path by itself, head by head, through ``einsum``; and one function by SymPy's ``lambdify`` of the list of
-all terms (calls; what it costs to build is printed beside it). One thread each; medians over rounds that take turns.
+Peers: an einsum over all paths, in NumPy and, where it is installed, in torch (layer by layer, so that a prefix is
+shared by all paths that go on from it); SymPy's ``lambdify``, one function for the list of all terms (built and
+called) and one for each term (on a sample, for all); of the terms of order 1 TransformerLens's ``stack_head_results``,
+unembedded; and the rate of the same run's dgemm (sgemm) at the operations that the tree counts. The peers keep what
+they make, ours is streamed. Everybody's sum is compared with the model's logits. CPU seconds of one thread.
 """
-# ruff: noqa: E402
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy is imported
-
 import argparse
-import itertools
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Iterator
 from typing import Any
 
+import measuring
 import numpy as np
+from measuring import medians, peak, timed
+from peers import SIZES, Size, all_values, done, einsum_paths, stack_of_heads, torch
+from results import Row, beside
 
 import symcircuits as sc
 from symcircuits.export import lambdify_words
-from symcircuits.model import Run, random_model
+from symcircuits.model import Run
 
-SIZES: dict[str, dict[str, Any]] = {
-    "small": {"heads": (4, 4, 4), "d_vocab": 50, "d_model": 64, "d_head": 16, "n": 32},
-    "deep": {"heads": (8, 8, 8, 8), "d_vocab": 200, "d_model": 128, "d_head": 16, "n": 64},
-}
-
-
-def by_evaluate(run: Run) -> Any:
-    """Every term's logits by the package, streamed."""
-    total = np.zeros_like(run.logits)
-    for value in sc.evaluate(sc.logits(run.model.architecture), run):
-        total += value
-    return total
+FULL = ("record", "small", "paper8", "paper12", "deep")
+EINSUM = {"small": 1.8, "paper8": 4.5, "paper12": 4.5, "deep": 10.0}  # asked: times as fast
+GEMM = {"paper8": 60.0, "paper12": 60.0, "deep": 40.0}  # asked: percent of the rate of dgemm
+LISTED = {"record": None, "small": None, "deep": 15.0}  # asked beside one lambdify of all terms
+STACKED = ("paper8", "deep")
+SAMPLE = 50  # terms that are lambdified one by one, for all
+SIDE = 1024  # of the matrices of dgemm
 
 
-def by_einsum(run: Run) -> Any:
-    """Every path by itself: the residual stream or one head in each layer, then the unembedding."""
-    arrays, heads = run.arrays, run.model.architecture.heads
-    total = np.zeros_like(run.logits)
-    choices = [[None, *(f"L{layer}H{i}" for i in range(n))] for layer, n in enumerate(heads)]
-    for path in itertools.product(*choices):
-        x = arrays["X0"]
-        for head in filter(None, path):
-            x = np.einsum("qk,km,dm->qd", arrays[f"A_{head}"], x, arrays[f"W_OV_{head}"], optimize=ORDER)
-        total += np.einsum("nd,vd->nv", x, arrays["W_U"], optimize=True)
-    return total
+def sums_to_logits(run: Run, total: Any) -> None:
+    """The peers compute the same: their sum is the model's logits."""
+    room = 1e-10 if run.dtype == np.float64 else 1e-4
+    assert np.abs(np.asarray(total) - run.logits).max() <= room * np.abs(run.logits).max()
 
 
-ORDER = ["einsum_path", (0, 1), (0, 1)]  # the pattern first; so that no time goes into looking for an order
+def asked_beside() -> str:
+    """The peer that the limits are about: torch, NumPy where it is not installed."""
+    return "NumPy" if torch is None else "torch"
 
 
-def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
-    """CPU seconds of this process, and the result."""
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
+def tree_memory(size: Size, run: Run) -> float:
+    """MB of what the whole tree of paths would take in head space."""
+    return (size.terms - 1) * size.n * size.d_head * run.dtype.itemsize / 1e6
 
 
-def main() -> None:
-    """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--size", choices=SIZES, default="deep")
-    asked = parser.parse_args()
-    size = SIZES[asked.size]
-    widths = {name: size[name] for name in ("d_vocab", "d_model", "d_head")}
-    model = random_model(sc.attention_only(size["heads"]), **widths)
-    run = model.run(np.random.default_rng(0).integers(0, size["d_vocab"], size["n"]))
-    terms = sc.logits(model.architecture)
-    for head in model.architecture.all_heads:  # products of weights are made before the clock starts
-        _ = run.arrays[f"W_OV_{head}"]
-    built, function = cpu(lambda: lambdify_words(t.word for t in terms))
-    ways: dict[str, Callable[[], Any]] = {
-        "evaluate": lambda: by_evaluate(run),
-        "einsum, path by path": lambda: by_einsum(run),
-        "one list-lambdify": lambda: sum(function(run.arrays)),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    errors = dict.fromkeys(ways, 0.0)
-    for _ in range(asked.rounds):
-        for name, work in ways.items():
-            spent, total = cpu(work)
-            seconds[name].append(spent)
-            errors[name] = max(errors[name], float(np.abs(total - run.logits).max()))
-    ours = float(np.median(seconds["evaluate"]))
-    print(f"{asked.size}: {size}, {terms.count:,} terms; CPU seconds, one thread, medians of {asked.rounds} rounds")
-    print(f"{'':22}{'CPU s':>9}{'ratio':>8}{'lowest':>9}{'highest':>9}{'|error|':>10}")
-    for name, spent in seconds.items():
-        middle = float(np.median(spent))
-        print(
-            f"{name:22}{middle:9.3f}{middle / ours:8.1f}{min(spent):9.3f}{max(spent):9.3f}{errors[name]:10.1e}"
-        )  # fmt: skip
-    print(f"{'  and to build it':22}{built:9.3f}{built / ours:8.1f}")
-    both = built + float(np.median(seconds["one list-lambdify"]))
-    print(f"{'  both together':22}{both:9.3f}{both / ours:8.1f}")
+def values_of(size: Size, dtype: str, rounds: int) -> Iterator[Row]:
+    """The rows of one size and type."""
+    run = size.run(dtype)
+    expansion = sc.logits(run.model.architecture)
+    a = np.random.default_rng(0).standard_normal((SIDE, SIDE)).astype(dtype)
+    einsums = {name: einsum_paths(run, name) for name in ("NumPy", "torch")}
+    ways: dict[str, Any] = {"ours": lambda: done(all_values(expansion, run)), "gemm": lambda: a @ a}
+    ways |= {name: work for name, work in einsums.items() if work is not None}
+    seconds, given = medians(rounds, ways)
+    sums_to_logits(run, sum(block.sum(0) for block in all_values(expansion, run)))
+    for name in einsums.keys() & given.keys():
+        sums_to_logits(run, given[name].sum(0))
+    del given
+    what, memory = f"all {size.terms:,} logit terms, {dtype}", peak(ways["ours"])
+    for name in einsums:
+        limit = EINSUM.get(size.name) if dtype == "float64" and name == asked_beside() else None
+        peer = f"einsum over all paths, {name}"
+        yield beside(what, size.name, peer, seconds.get(name), seconds["ours"], limit=limit, memory=memory)
+    if size.name == "record":  # no arithmetic to speak of
+        yield from beside_lambdify(size, run, seconds["ours"], rounds)
+        return
+    rate = sum(size.steps().values()) / seconds["ours"] / (2 * SIDE**3 / seconds["gemm"])
+    gemm, asked = "dgemm" if dtype == "float64" else "sgemm", GEMM.get(size.name) if dtype == "float64" else None
+    note = f"{sum(size.steps().values()) / 1e9:.3g} GF counted; {gemm} {2e-9 * SIDE**3 / seconds['gemm']:.0f} GF/s"
+    ours = seconds["ours"]
+    yield Row("  share of its rate", size.name, gemm, None, ours, 100 * rate, "%", asked, note=note)
+    if size.name == "deep" and dtype == "float64":
+        tree = tree_memory(size, run)
+        beyond = max(0.0, memory - tree)
+        yield Row("  memory beyond the tree", size.name, "", figure=beyond, unit="MB", limit=16, most=True,
+                  memory=memory, note=f"the tree would take {tree:.0f} MB")  # fmt: skip
+    if dtype == "float64":
+        yield from beside_lambdify(size, run, seconds["ours"], rounds)
+        yield from beside_stack(size, run, rounds)
+
+
+def beside_lambdify(size: Size, run: Run, ours: float, rounds: int) -> Iterator[Row]:
+    """SymPy's lambdify: one list of all terms, and term by term on a sample."""
+    if size.name not in (*LISTED, "tiny"):
+        return
+    expansion, what = sc.logits(run.model.architecture), f"all {size.terms:,} logit terms, float64"
+    built, function = timed(lambda: lambdify_words(t.word for t in expansion))
+    seconds, given = medians(rounds, {"calls": lambda: function(run.arrays)})
+    sums_to_logits(run, sum(given["calls"]))
+    limit = LISTED.get(size.name)
+    note = f"built in {built:.3g} s, called in {seconds['calls']:.3g} s"
+    yield beside(
+        what,
+        size.name,
+        "one lambdify of the list, built, called",
+        built + seconds["calls"],
+        ours,
+        limit=limit,
+        note=note,
+    )
+    number = min(SAMPLE, size.terms)
+    terms = [expansion[i] for i in np.linspace(0, size.terms - 1, number).astype(int)]
+    one, functions = measuring.cpu(lambda: [t.lambdify() for t in terms])
+    calls = medians(rounds, {"calls": lambda: [f(**run.arrays) for f in functions]})[0]["calls"]
+    share = size.terms / number
+    note = f"{number} of {size.terms:,}, for all: built in {one * share:.3g} s, called in {calls * share:.3g} s"
+    yield beside(what, size.name, "one lambdify a term, built, called", (one + calls) * share, ours, note=note)
+
+
+def beside_stack(size: Size, run: Run, rounds: int) -> Iterator[Row]:
+    """What can be had of TransformerLens: heads one by one, order 1."""
+    if size.name not in (*STACKED, "tiny"):
+        return
+    first = sc.logits(run.model.architecture).order(1)
+    works = {name: stack_of_heads(run, name) for name in ("NumPy", "torch")}
+    ways: dict[str, Any] = {"ours": lambda: done(all_values(first, run))}
+    ways |= {name: work for name, work in works.items() if work is not None}
+    seconds, given = medians(rounds, ways)
+    wanted = np.concatenate([block.copy() for block in all_values(first, run)])
+    for name in works.keys() & given.keys():
+        assert np.abs(np.asarray(given[name]) - wanted).max() <= 1e-10 * np.abs(wanted).max()
+    memory = peak(ways["ours"])
+    for name in works:
+        yield beside(f"the {first.count} of order 1", size.name, f"stack_head_results, unembedded, {name}",
+                     seconds.get(name), seconds["ours"], memory=memory)  # fmt: skip
+
+
+def from_model_to_numbers(size: Size, rounds: int) -> Iterator[Row]:
+    """A small model: everything from the weights on, SymPy never imported."""
+    model, tokens = size.model(), size.tokens()
+
+    def work() -> None:
+        run = model.run(tokens)
+        done(all_values(sc.logits(model.architecture), run))
+
+    before = "sympy" in sys.modules
+    seconds, _ = medians(max(rounds, 5), {"ours": work})
+    assert before or "sympy" not in sys.modules
+    ours = seconds["ours"]
+    yield Row(f"all {size.terms} terms, from model to numbers", size.name, "", None, ours, 1000 * ours, "ms", 1.0, True,
+              peak(work), "forward pass, patterns, all values; no SymPy")  # fmt: skip
+
+
+def rows(asked: argparse.Namespace) -> Iterator[Row]:
+    """Every size, in both types."""
+    names = ["tiny"] if asked.quick else asked.sizes.split(",")
+    if "record" in names or "tiny" in names:
+        yield from from_model_to_numbers(SIZES["tiny" if asked.quick else "record"], asked.rounds)
+    for name in names:
+        for dtype in ("float64", "float32")[: 1 if name == "record" else 2]:
+            yield from values_of(SIZES[name], dtype, asked.rounds)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What else can be asked of this script."""
+    parser.add_argument("--sizes", default=",".join(FULL), help=f"some of {', '.join(FULL)}")
 
 
 if __name__ == "__main__":
-    main()
+    measuring.script(rows, __doc__, options)
