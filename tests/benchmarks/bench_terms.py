@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -252,12 +253,15 @@ def _children() -> float:
 
 
 def _status(field: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+    known = Path("/proc/self/status")
+    if not known.is_file():  # not Linux: the peak since the start of the process
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return next(int(line.split()[1]) / 1024 for line in known.read_text().splitlines() if line.startswith(field))
 
 
 def _resident() -> float:
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     return _status("VmRSS")
 
 
