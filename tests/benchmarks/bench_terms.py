@@ -197,7 +197,7 @@ def by_sympy(heads: tuple[int, ...]) -> Callable[[Path], None]:
             return value
 
         x, m, y = (Symbol(s, commutative=False) for s in "xmy")
-        assert len(expand(side(x, "qa", "qw") * m * side(y, "kw", "ka")).args) > 0
+        assert len(expand(side(x, "qa", "qw") * m * side(y, "kw", "ka")).args) == scores_of(heads).count
 
     return work
 
