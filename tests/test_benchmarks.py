@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "benchmarks"
-SCRIPTS = ("terms", "values", "reductions", "deep", "gpt2", "growth", "accuracy")
+SCRIPTS = ("terms", "values", "reductions", "deep", "tensors", "gpt2", "growth", "accuracy")
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -74,7 +74,10 @@ def test_the_table_is_whole(bench: Any, quick: Any) -> None:
         assert row["ours"] is None or row["ours"] > 0
         if row["unit"] == "x" and row["figure"] is not None:
             assert row["figure"] == row["theirs"] / row["ours"]
-    assert sum(row["memory"] is not None for row in rows) > len(rows) / 2
+    arrays = {row["what"]: row for row in rows if " in arrays of " in row["what"]}
+    assert len(arrays) == 9
+    assert (arrays["values in arrays of JAX"]["figure"] is None) == ("JAX" in quick.found["absent"])
+    assert sum(row["memory"] is not None for row in rows) > len(rows) / 3
 
 
 def test_every_kind_of_line_is_there_and_printed(quick: Any) -> None:

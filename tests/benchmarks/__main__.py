@@ -27,7 +27,7 @@ from symcircuits.files import check_writable, write_text
 
 HERE = Path(__file__).parent
 # In the order in which they are run; which take what is asked here.
-SCRIPTS = ("terms", "values", "reductions", "deep", "gpt2", "growth", "accuracy")
+SCRIPTS = ("terms", "values", "reductions", "deep", "tensors", "gpt2", "growth", "accuracy")
 
 
 def collected(scripts: list[str], options: dict[str, list[str]], failed: list[str]) -> Iterator[Any]:

@@ -106,7 +106,7 @@ def machine() -> str:
 
 def absent() -> list[str]:
     """The peers that are not installed."""
-    modules = {"SymPy": "sympy", "python-flint": "flint", "torch": "torch"}
+    modules = {"SymPy": "sympy", "python-flint": "flint", "torch": "torch", "JAX": "jax"}
     found = [name for name, module in modules.items() if importlib.util.find_spec(module) is None]
     return found if form() else [*found, "FORM"]
 
