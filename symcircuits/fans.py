@@ -203,12 +203,22 @@ class Fans:
         inside = np.asarray(self.matrices.scaled(branch.scales, z)).reshape(*z.shape[:2], -1)
         return np.asarray(self._pattern(head) @ inside).reshape(z.shape)
 
-    def _first(self, heads: list[Head]) -> Array:
+    def _first(self, i: int, places: list[int]) -> Array:
         """All sources of some first heads of a layer: ``[batch, heads, n, sources, d_head]``."""
+        heads = [self.paths.layer_heads[i][k] for k in places]
         key = tuple(heads)
         if key in self._starts:
             return self._starts[key]
-        z = np.stack([self._start(h) for h in heads], axis=1)
+        sources = self.paths.sources_of((heads[0],))
+        if any(s.head is not None for s in sources):
+            z = np.stack([self._start(h) for h in heads], axis=1)
+        else:  # they come by the stream, so that all heads read them at once
+            reads = self.layer(i).reads
+            reads = reads if len(heads) == len(reads) else reads[places]
+            inside = np.empty((self.rows_of_batch, len(heads), self.n, len(sources), self.d_head), self.dtype)
+            for k, s in enumerate(sources):
+                np.matmul(self.flat(self.matrices.source(s))[:, None], reads, out=inside[..., k, :])
+            z = self.mixed(i, places, inside.reshape(*inside.shape[:3], -1)).reshape(inside.shape)
         if self._start_bytes + z.nbytes <= _START_BYTES:
             self._start_bytes += z.nbytes
             self._starts[key] = z
@@ -265,7 +275,7 @@ class Fans:
                     continue
                 names = [self.paths.layer_heads[i][k] for k in places]
                 if z is None:
-                    behind = self._first(names)
+                    behind = self._first(i, places)
                 else:
                     behind = self._step(beginning[-1], z, i, places)
                 rows = len(places) * behind.shape[3] * (self.count(i + 1, left) if left else 1)
