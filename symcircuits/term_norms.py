@@ -130,12 +130,14 @@ def side_blocks(values: Values, side: int, weights: Any, span: Span | None = Non
     """
     paths, span = values.expansion.sides[side], span or Span()
     fans = Fans(paths, values.matrices, values._batch, np.shape(values.run.tokens)[-1], span)
+    begun = False  # from the first block on nothing is passed over: what is inside of the span is in that one
     for mark, block in blocks(fans, weights):
-        passed = min(len(block), span.inside // weights[mark])
-        span.inside -= passed * weights[mark]
-        if passed == len(block):
-            continue
-        block = block[passed:]
+        if not begun:
+            passed = min(len(block), span.inside // weights[mark])
+            span.inside -= passed * weights[mark]
+            if passed == len(block):
+                continue
+            begun, block = True, block[passed:]
         turned = values._turned(block)
         yield mark, turned if side else turned * values.scale
 

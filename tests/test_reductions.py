@@ -389,6 +389,24 @@ def test_a_range_is_the_slice_of_the_whole(case: tuple[Expansion, Run], data: st
                 assert np.array_equal(np.array(values).reshape(wanted.shape), wanted)
 
 
+@pytest.mark.parametrize("orders", [(), (1,), (0, 2), (1, 3)])
+@pytest.mark.parametrize("held", [2**26, 0])
+def test_a_range_begins_and_ends_anywhere(held: int, orders: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Query paths of unlike marks one after the other, of which the first is cut: no other is passed over."""
+    monkeypatch.setattr(term_norms, "_KEY_BYTES", held)
+    run = random_model(sc.attention_only((2, 2), "standard", True), d_head=3, seed=3).run([1, 2, 3])
+    e = sc.scores(run.model.architecture, "L1H1").through("L0H0")
+    e = e.order(*orders) if orders else e
+    assert e.count > 20
+    for reduction in all_of_them(e, run):
+        whole = np.array(numbers(reduction())[1])
+        for start in range(e.count + 1):
+            for stop in {start, min(start + 1, e.count), min(start + 5, e.count), e.count}:
+                places, values = numbers(reduction(start=start, stop=stop, size=4))
+                assert places == list(range(start, stop))
+                np.testing.assert_allclose(np.array(values), whole[start:stop], rtol=1e-9, atol=1e-12)
+
+
 def test_what_lies_before_a_range_is_not_computed() -> None:
     """13^7 logit terms and 13^6 score terms: a thousand at the very end, in no time."""
     run = sc.random_model(sc.attention_only((12,) * 7), d_model=12, d_head=2, seed=1).run([3, 1, 4])
