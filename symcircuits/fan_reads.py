@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -185,8 +186,13 @@ class _Reads:
 
 
 def largest_number(array: Array) -> float:
-    """The largest absolute value."""
-    return max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
+    """The largest absolute value; infinite where one is no number, as comparisons with that say nothing.
+
+    >>> largest_number(np.array([1.0, -3.0])), largest_number(np.array([1.0, np.nan]))
+    (3.0, inf)
+    """
+    found = max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
+    return math.inf if math.isnan(found) else found
 
 
 def _by_mark(marks: list[Mark], values: Array) -> Iterator[tuple[Mark, Array]]:

@@ -142,6 +142,27 @@ def test_a_product_of_queries_and_keys_that_overflows_is_named(monkeypatch: pyte
             list(sc.term_values(terms, run))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_queries_that_are_no_numbers_are_named_whatever_the_keys_are() -> None:
+    """Two heads that cancel: what a third reads of each overflows both ways, and its sums are no numbers."""
+    arch = sc.attention_only((2, 1, 1))
+    model = random_model(arch, d_model=6, d_head=3, seed=1)
+    w = {name: np.array(array) for name, array in model.weights.items()}
+    w |= {f"W_{side}_L0H1": w[f"W_{side}_L0H0"] for side in "QKV"}
+    w["W_O_L0H0"] *= 1e37
+    w["W_O_L0H1"] = -w["W_O_L0H0"]
+    w["W_V_L1H0"] *= 1e3
+    w["W_O_L1H0"] /= 1e3
+    run = sc.Model(arch, w, model.score_scale).run([1, 2, 3, 4], np.float32)
+    terms = sc.scores(arch, "L2H0")
+    queries = [block for _, block in term_norms.side_blocks(sc.evaluate(terms, run), 0, terms._weights)]
+    assert np.isnan(np.concatenate(queries)).any()
+    for composition in ("Q", "K", "QK"):
+        with pytest.raises(ValueError, match=r"the value of term \d+ \(.*L0H\d -> L1H0.*\) is not finite"):
+            list(sc.term_values(terms.where(composition=composition), run))
+    assert fan_reads.largest_number(np.array([np.nan, 1.0])) == fan_reads.largest_number(np.array([1.0, np.nan])) > 9
+
+
 def test_only_so_many_heads_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run = model_of((3, 3))
     values = sc.evaluate(sc.logits(run.model.architecture), run)
