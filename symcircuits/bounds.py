@@ -179,16 +179,28 @@ class Bounds:
 
     def pairwise(self, found: Functional, rows: Array) -> tuple[Array, Array]:
         """For every head that may come before a suffix: a bound by ``rows [heads, batch, n]``, and its columns."""
+        read, size, cols = self._read(found, rows)
+        wrong = found.count * found.off_rows * rows[: found.limit].max((1, 2), initial=0.0)
+        return (np.sqrt((read**2).sum((0, 1))) + wrong) * size * (1 + gamma(8)), cols
+
+    def summed(self, found: Functional, sums: Array) -> Array:
+        """For every head that may come before a suffix: a bound on the sum of the sizes of all terms.
+
+        ``sums``: those of the rows. The size of a sum is no bound on the sum of sizes; the sum over all rows is.
+        """
+        read, size, _ = self._read(found, sums)
+        wrong = found.count**2 * found.off_rows * sums[: found.limit].sum((1, 2))
+        return np.asarray((read.sum((0, 1)) * (1 + gamma(read.size)) + wrong) * size * (1 + gamma(8)))
+
+    def _read(self, found: Functional, rows: Array) -> tuple[Array, Array, Array]:
+        """What a suffix reads of rows of each head, ``[batch, r, heads]``; of its columns the norms, and these."""
         net, count = self.network, found.limit
         cols = net.writes[:count].reshape(-1, net.d_model) @ found.cols
         cols = cols.reshape(count, net.d_head, found.cols.shape[1])
         size = np.linalg.norm(cols, axis=(1, 2)) if cols.shape[-1] == 1 else spectral(cols)
         size = size * (1 + gamma(net.d_head + 4)) + net._off_written(np.arange(count), found)
-        rows = rows[:count]
-        read = np.abs(found.rows) @ rows.transpose(1, 2, 0)  # [batch, r, heads]
-        read = np.sqrt((read**2).sum((0, 1))) * (1 + gamma(2 * len(net.tokens) + 8))
-        read = read + found.count * found.off_rows * rows.max((1, 2), initial=0.0)
-        return read * size * (1 + gamma(8)), cols
+        read = np.abs(found.rows) @ rows[:count].transpose(1, 2, 0)
+        return read * (1 + gamma(2 * len(net.tokens) + 8)), size, cols
 
     def mass(self, found: Functional, f: int, cols: Array, marks: Sequence[Mark]) -> tuple[float, float]:
         """The sum of the squares of all terms behind a suffix and head f, and a bound on the root of it.

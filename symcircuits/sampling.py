@@ -34,8 +34,8 @@ class Sample:
     """Terms drawn at random, and what they say of the sum of the sizes of all: ``estimate`` and its standard error.
 
     ``sizes [k]`` of the terms drawn, ``chances [k]`` of drawing each; ``bound``: the sum is proved to be no larger
-    (infinite where nothing is proved); ``count``: how many terms there are; ``reached``: the limit that ended it
-    early, if one did.
+    (infinite where nothing is proved; of norms it adds up all rows, as a sum of terms may be smaller than they are);
+    ``count``: how many terms there are; ``reached``: the limit that ended it early, if one did.
     """
 
     expansion: Expansion
@@ -185,6 +185,15 @@ class _Paths:
     def root(self) -> _Choices:
         return self._choices((), lambda: self.tree.start())
 
+    def most(self) -> float:
+        """A bound on the sum of the sizes of all paths."""
+        found, ended = self.tree.start()
+        _, numbers, largest, sums = self._met(found)
+        each, whole = self.tree.bounds.pairwise(found, largest)[0], self.tree.bounds.summed(found, sums)
+        behind = float(np.minimum(whole, numbers * each)[numbers > 0].sum())
+        total = (behind + sum(one.size + one.off for one in ended)) * (1 + 1e-12)
+        return float("inf") if np.isnan(total) else total
+
     def draw(self) -> tuple[Found, float]:
         """A path, and the chance of it."""
         here, chance, tree = self.root(), 1.0, self.tree
@@ -202,21 +211,27 @@ class _Paths:
         name = (self.tree.key, *heads)
         if name not in self.kept:
             found, ended = make()
-            weights = np.array([one.size + one.off if self.bound else 1.0 for one in ended])
-            choices = _Choices(found, ended, np.concatenate([weights, self._behind(found)]))
+            weights = self._weights(found, ended, self.bound)
+            if not weights.any():  # all terms behind are 0, and one is as likely as another
+                weights = self._weights(found, ended, False)
+            choices = _Choices(found, ended, weights)
             if len(self.kept) >= _KEPT:
                 self.kept.clear()
             self.kept[name] = choices
         return self.kept[name]
 
-    def _behind(self, found: Functional) -> Array:
-        """The weight of each head that may come before a suffix."""
-        tree = self.tree
-        _, counts, _, sums = tree.bounds.met(tree.wanted, found.mark, tree.key)
-        numbers = np.array([float(min(n, 10**300)) for n in counts[: found.limit]])
-        if not self.bound:
-            return numbers
-        return np.where(numbers > 0, tree.bounds.pairwise(found, sums)[0], 0.0)
+    def _weights(self, found: Functional, ended: list[Found], bound: bool) -> Array:
+        """The weight of each path that ends here, and of each head that may come before a suffix."""
+        _, numbers, _, sums = self._met(found)
+        if not bound:
+            return np.concatenate([np.ones(len(ended)), numbers])
+        behind = np.where(numbers > 0, self.tree.bounds.pairwise(found, sums)[0], 0.0)
+        return np.concatenate([[one.size + one.off for one in ended], behind])
+
+    def _met(self, found: Functional) -> tuple[Any, Array, Array, Array]:
+        """What is known of the heads before a suffix, the numbers of paths as floating-point numbers."""
+        marks, counts, largest, sums = self.tree.bounds.met(self.tree.wanted, found.mark, self.tree.key)
+        return marks, np.array([float(min(n, 10**300)) for n in counts[: found.limit]]), largest, sums
 
 
 class _Drawn:
@@ -232,7 +247,7 @@ class _Drawn:
         head = expansion.readout.head
         turns = run.arrays[f"R_{head}"] if f"R_{head}" in run.arrays and not asked.signed else None
         self.turns = None if turns is None else np.asarray(turns, np.float64)
-        self.bound = self.sides[0].root().total if bound and len(found) == 1 else float("inf")
+        self.bound = self.sides[0].most() if bound and len(found) == 1 else float("inf")
 
     def draw(self) -> tuple[Term, float, float]:
         """A term, its size and its chance."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_ranking import model_and_run, searches, sizes
 
 import symcircuits as sc
+from symcircuits.model import Settings, random_model
 from symcircuits.sampling import Sample, _Drawn
 
 
@@ -72,6 +73,38 @@ def test_the_estimate_is_unbiased_and_its_error_is_its_error(
     assert abs(estimates.mean() - exact) <= 4 * spread / np.sqrt(30)
     assert 0.6 <= spread / np.sqrt((errors**2).mean()) <= 1.6
     assert np.mean(np.abs(estimates - exact) <= 2 * errors) >= 0.75
+
+
+@pytest.mark.parametrize("tokens", [[[0], [1]], [[0, 0], [1, 1]], [0, 1]])
+def test_terms_that_stand_at_different_places_add_up_to_more_than_the_size_of_their_sum(tokens: Any) -> None:
+    """Each head reads one of two tokens, and every token sees itself alone: the sum of two terms is not as large."""
+    arch = sc.attention_only((2, 1), unembed=False)
+    model = random_model(arch, d_vocab=2, d_model=4, d_head=1)
+    w = {name: np.zeros(array.shape) for name, array in model.weights.items()}
+    w["W_E"][[0, 1], [0, 1]] = 1.0
+    for i in range(2):
+        w[f"W_V_L0H{i}"][0, i] = w[f"W_O_L0H{i}"][2, 0] = 1.0
+    w["W_V_L1H0"][0, 2] = w["W_O_L1H0"][3, 0] = 1.0
+    run = sc.Model(arch, w, model.score_scale, settings=Settings(windows=(1, 1))).run(tokens)
+    e = sc.stream(arch).order(2)
+    found = sc.sample(e, run, 9)
+    exact = exact_sum(found, run)
+    assert float(np.linalg.norm(sc.evaluate(e, run).total())) < 0.95 * exact
+    assert exact <= found.bound < 2 * exact
+
+
+@pytest.mark.parametrize("target", ["logits", "stream", "scores:L1H0"])
+def test_terms_that_are_all_zero_are_drawn_all_the_same(target: str) -> None:
+    model = random_model(sc.attention_only((2, 2)), seed=1)
+    w = {name: array * (name != "W_E") for name, array in model.weights.items()}
+    run = sc.Model(model.architecture, w, model.score_scale).run([1, 2, 3])
+    e = sc.expand(model.architecture, target)
+    for chosen in (e, e.order(1)):
+        found = sc.sample(chosen, run, 200)
+        assert (found.estimate, found.error, len(found.terms)) == (0, 0, 200)
+        assert found.bound == 0 or target[:6] == "scores"
+        assert len({t.label for t in found.terms}) == chosen.count
+        assert np.isclose(sum({t.label: c for t, c in zip(found.terms, found.chances, strict=True)}.values()), 1)
 
 
 def test_weights_by_bounds_need_fewer_draws() -> None:
