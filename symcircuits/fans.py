@@ -163,13 +163,17 @@ class Fans:
             out[:, at] = self._pattern(head) @ (inside[:, at] * self._stream_scale(head)[..., None])
         return out
 
-    def before(self, i: int, alpha: Array) -> Array:
-        """``alpha A_f`` for all heads of a layer: ``[batch, rows, n]`` to ``[batch, heads, rows, n]``."""
-        patterns = self.layer(i).patterns
-        if patterns is not None:
-            return np.asarray(alpha[:, None] @ patterns)
-        rows = [(alpha @ self._pattern(h)) * self._stream_scale(h)[:, None, :] for h in self.paths.layer_heads[i]]
-        return np.stack(rows, axis=1)
+    def behind(self, head: Head, alpha: Array, omega: Array) -> tuple[Array, Array]:
+        """What reads a stream through a head: ``alpha A`` (with what scales rows) and ``omega W_O W_V``.
+
+        ``alpha [batch, rows, n]``, ``omega [rows, d_model]``; nothing is copied.
+        """
+        branch = self._branches[head]
+        rows = np.asarray(alpha @ self._pattern(head))
+        if branch.left[1:] or branch.scales:
+            rows *= self._stream_scale(head)[:, None, :]
+        read = omega @ self.matrices.factor(branch.right[-1]).swapaxes(-1, -2)
+        return rows, np.asarray(read @ np.asarray(self.matrices.chain(branch.right[:-1])).swapaxes(-1, -2))
 
     def cols(self, head: Head) -> Array:
         """What is read of a head's values, ``[d_head, width]``."""

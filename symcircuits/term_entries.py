@@ -25,6 +25,7 @@ from symcircuits.term_norms import Held, side_blocks
 
 __all__ = ["contributions", "entries"]
 
+_MOST_WHOLE = 1 << 12  # paths of an order that read their sources themselves
 _MOST = 1 << 14  # paths that are met with a beginning at a time
 _ENDING_BYTES = 2**26  # of endings of paths that are kept
 
@@ -137,12 +138,32 @@ class _Asked:
         fans, alphas, omegas = self.fans, list[Array](), list[Array]()
         for i in fans.layers(layer):
             if fans.paths.layer_heads[i] and fans.count(i + 1, left - 1):
-                arrays, behind = fans.layer(i), self.endings(i + 1, left - 1)
-                alpha = fans.before(i, behind.alpha)
-                alphas.append(alpha.reshape(len(alpha), -1, fans.n))
-                omega = behind.omega @ arrays.writes.swapaxes(-1, -2) @ arrays.reads.swapaxes(-1, -2)
-                omegas.append(omega.reshape(-1, omega.shape[-1]))
+                after = self.endings(i + 1, left - 1)
+                for head in fans.paths.layer_heads[i]:
+                    alpha, omega = fans.behind(head, *after)
+                    alphas.append(alpha)
+                    omegas.append(omega)
         return Endings(np.concatenate(alphas, axis=1), np.concatenate(omegas))
+
+    def whole(self, order: int) -> Array | None:
+        """The entry of all paths of an order, ``[paths, batch]``: each an ending that reads a source itself.
+
+        None where they are too many for that: a beginning in head space is made once for all endings. None too where
+        heads have sources of their own, or some paths are left out.
+        """
+        fans, heads = self.fans, self.fans.paths.layer_heads
+        first = [h for i, some in enumerate(heads) if fans.count(i + 1, order - 1) for h in some]
+        sources = fans.paths.sources_of((first[0],)) if first else ()
+        alike = all(fans.paths.sources_of((h,)) == sources for h in first)
+        if not fans.plain or not alike or any(s.head is not None for s in sources):
+            return None
+        start = next(i for i, some in enumerate(heads) if some)
+        if not 0 < fans.count(start, order) <= min(_MOST_WHOLE, fans.d_head * len(first)):
+            return None
+        fans.span.enter()
+        alpha, omega = self.endings(start, order)
+        found = [(alpha @ fans.flat(fans.matrices.source(s)) * omega).sum(-1) for s in sources]
+        return np.stack(found).transpose(2, 0, 1).reshape(-1, fans.rows_of_batch)
 
     def met(self, fan: Fan) -> Array:
         """The entry of all paths of a fan, ``[paths, batch]``, in order."""
@@ -179,6 +200,10 @@ def _paths(asked: _Asked, expansion: Expansion) -> Iterator[Array]:
             sources = fans.paths.direct
             for k in range(len(sources)) if kept is None else kept:
                 yield asked.direct(sources[k])[None]
+            continue
+        whole = asked.whole(order)
+        if whole is not None:
+            yield whole
             continue
         for fan in fans.fans(order, weights, max(1, _MOST // fans.rows_of_batch)):
             found = asked.met(fan)

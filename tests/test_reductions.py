@@ -165,8 +165,10 @@ def test_heads_of_different_widths_and_patterns_one_by_one(stacked: int, monkeyp
         [sizes] = sc.norms(terms, run)
         np.testing.assert_allclose(sizes.values, np.linalg.norm(listed(terms, run), axis=(-1, -2)), rtol=1e-10)
         if not terms.readout.bilinear:
-            [found] = sc.contributions(terms, run, token=2)
-            np.testing.assert_allclose(found.values, listed(terms, run)[..., -1, 2], rtol=1e-10, atol=1e-13)
+            for whole in (0, 1 << 12):
+                monkeypatch.setattr(term_entries, "_MOST_WHOLE", whole)
+                [found] = sc.contributions(terms, run, token=2)
+                np.testing.assert_allclose(found.values, listed(terms, run)[..., -1, 2], rtol=1e-10, atol=1e-13)
 
 
 # ------------------------------------------------------------------------------------------ contributions
@@ -184,9 +186,13 @@ def test_contributions_are_entries_of_the_terms(drawn: tuple[Expansion, Run], si
     assert_alike(found, wanted, run, largest_of(values))
 
 
+@pytest.mark.parametrize("whole", [0, 30, 1 << 12])
 @pytest.mark.parametrize("most", [1, 7, 40, 1 << 14])
-def test_contributions_however_endings_are_cut(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = model_of((2, 3, 2, 2))
+def test_contributions_however_endings_are_cut(most: int, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whichever orders read their sources by themselves."""
+    model = random_model(sc.attention_only((2, 3, 2, 2), "standard"), d_vocab=30, d_model=8, d_head=30, seed=2)
+    run = model.run(np.arange(9) % 7)
+    monkeypatch.setattr(term_entries, "_MOST_WHOLE", whole)
     terms = sc.logits(run.model.architecture)
     monkeypatch.setattr(term_entries, "_MOST", most)
     monkeypatch.setattr(term_entries, "_ENDING_BYTES", 2**30 if most > 7 else 0)
@@ -198,20 +204,29 @@ def test_contributions_however_endings_are_cut(most: int, monkeypatch: pytest.Mo
         assert (block.start, len(block)) == (numbers.start, len(numbers.values))
 
 
-def test_contributions_refuse_what_they_were_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Endings whose patterns act the other way round give other numbers."""
+@pytest.mark.parametrize("most", [0, 1 << 12])
+def test_contributions_refuse_what_they_were_not(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endings whose patterns act the other way round, or which read by another head, give other numbers."""
     run = model_of((2, 3, 2, 2))
-    terms = sc.logits(run.model.architecture)
+    terms, behind = sc.logits(run.model.architecture), fans.Fans.behind
     wanted = listed(terms, run)[:, -1, 5]
-    right = fans.Fans.layer
+    monkeypatch.setattr(term_entries, "_MOST_WHOLE", most)
 
-    def turned(self: Any, i: int) -> Any:
-        found = right(self, i)
-        return found._replace(patterns=found.patterns.swapaxes(-1, -2))
+    def error() -> float:
+        [found] = sc.contributions(terms, run, token=5)
+        return float(np.abs(found.values - wanted).max() / np.abs(wanted).max())
 
-    monkeypatch.setattr(fans.Fans, "layer", turned)
-    [found] = sc.contributions(terms, run, token=5)
-    assert np.abs(found.values - wanted).max() > 1e-3 * np.abs(wanted).max()
+    def turned(self: Any, head: Any, alpha: Array, omega: Array) -> Any:
+        return alpha @ self._pattern(head).swapaxes(-1, -2), behind(self, head, alpha, omega)[1]
+
+    def another(self: Any, head: Any, alpha: Array, omega: Array) -> Any:
+        other = next(h for layer in self.paths.layer_heads for h in layer if h != head)
+        return behind(self, head, alpha, omega)[0], behind(self, other, alpha, omega)[1]
+
+    assert error() < 1e-11
+    for wrong in (turned, another):
+        monkeypatch.setattr(fans.Fans, "behind", wrong)
+        assert error() > 1e-3
 
 
 @pytest.mark.parametrize("of", ["stream", "mlp", "added"])
