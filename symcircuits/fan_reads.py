@@ -6,7 +6,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -104,9 +104,9 @@ def _read(
     if fans.scales_rows:
         z = z * fans.row_scale[..., None]  # of what is narrow
     z = z.reshape(heads * sources, batch * n, d)
-    z, size, at = z if kept is None else z[kept], -1.0, 0
-    for paths, cols, largest in _parts(fan, reads, kept, room.most(batch * n * reads.width)):
-        part, out = z[at : at + paths], room.take((paths, batch * n, reads.width), fans.dtype)
+    z, size, at, width = z if kept is None else z[kept], -1.0, 0, reads.width(fan.layer)
+    for paths, cols, largest in _parts(fan, reads, kept, room.most(batch * n * width)):
+        part, out = z[at : at + paths], room.take((paths, batch * n, width), fans.dtype)
         if len(cols) in (1, paths):
             np.matmul(part, cols, out=out)
         else:
@@ -117,7 +117,7 @@ def _read(
         else:
             size = largest_number(z) if size < 0 else size
             finite = size * largest() < safe
-        yield Piece(marks[at : at + paths], out.reshape(paths, batch, n, reads.width), finite)
+        yield Piece(marks[at : at + paths], out.reshape(paths, batch, n, width), finite)
         at += paths
 
 
@@ -149,29 +149,32 @@ class _Reads:
     def __init__(self, fans: Fans, read: Callable[[Head], Array]) -> None:
         self.fans, self.read = fans, read
         self._held: dict[int, tuple[Array, Largest]] = {}
+        self._firsts: dict[int, tuple[Head, Array]] = {}
         self._bytes = 0
 
-    @cached_property
-    def width(self) -> int:
-        """The width of what is read."""
-        return int(self._some[1].shape[-1])
+    def width(self, layer: int) -> int:
+        """The width of what is read of a layer's heads."""
+        return int(self._first_of(layer)[1].shape[-1])
 
-    @cached_property
-    def _some(self) -> tuple[Head, Array]:
-        head = next(head for heads in self.fans.paths.layer_heads for head in heads)
-        return head, self.read(head)
+    def _first_of(self, layer: int) -> tuple[Head, Array]:
+        """The first head of a layer, and what is read of it."""
+        if layer not in self._firsts:
+            head = self.fans.paths.layer_heads[layer][0]
+            self._firsts[layer] = head, self.read(head)
+        return self._firsts[layer]
 
-    def _read(self, head: Head) -> Array:
-        return self._some[1] if head == self._some[0] else self.read(head)
+    def _read(self, layer: int, head: Head) -> Array:
+        first, found = self._first_of(layer)
+        return found if head == first else self.read(head)
 
     def layer(self, layer: int) -> tuple[Array, Largest] | None:
         """Of all heads of a layer, ``[heads, d_head, width]``; None where that is too much to keep."""
         if layer in self._held:
             return self._held[layer]
         heads = self.fans.paths.layer_heads[layer]
-        if self._bytes + len(heads) * self.fans.d_head * self.width * self.fans.dtype.itemsize > _READ_BYTES:
+        if self._bytes + len(heads) * self.fans.d_head * self.width(layer) * self.fans.dtype.itemsize > _READ_BYTES:
             return None
-        made = np.stack([self._read(head) for head in heads])
+        made = np.stack([self._read(layer, head) for head in heads])
         self._bytes += made.nbytes
         self._held[layer] = made, cache(partial(largest_number, made))
         return self._held[layer]
@@ -181,7 +184,7 @@ class _Reads:
         if layer in self._held:
             made, largest = self._held[layer]
             return made[place], largest
-        found = self._read(self.fans.paths.layer_heads[layer][place])
+        found = self._read(layer, self.fans.paths.layer_heads[layer][place])
         return found, cache(partial(largest_number, found))
 
 

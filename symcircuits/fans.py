@@ -19,7 +19,7 @@ from symcircuits.paths import Path, Paths, path_branches
 from symcircuits.programs import Source
 from symcircuits.rings import Array
 from symcircuits.tree import readout_of
-from symcircuits.walk import Mark, Matrices
+from symcircuits.walk import Counts, Mark, Matrices, walk
 
 __all__ = ["Fan", "Fans", "LayerArrays", "Span"]
 
@@ -86,6 +86,7 @@ class Fans:
         self._starts: dict[tuple[Head, ...], Array] = {}
         self._start_bytes = 0
         self._counts: dict[tuple[int, int], int] = {}
+        self._before: dict[int, int] = {}
 
     # ---------------------------------------------------------------------------------------------- arrays
     @cached_property
@@ -174,6 +175,13 @@ class Fans:
             rows *= self._stream_scale(head)[:, None, :]
         read = omega @ self.matrices.factor(branch.right[-1]).swapaxes(-1, -2)
         return rows, np.asarray(read @ np.asarray(self.matrices.chain(branch.right[:-1])).swapaxes(-1, -2))
+
+    def paths_before(self, head: Head) -> int:
+        """The number of paths that lead to a head, of all that there are, those of its layer's sources too."""
+        i = self.paths._layer_of[head]
+        if i not in self._before:
+            self._before[i] = walk(self.paths.program[:i], Counts()) or 0
+        return self._before[i] + sum(s.head == head for s in self.paths.program[i].sources)
 
     def cols(self, head: Head) -> Array:
         """What is read of a head's values, ``[d_head, width]``."""

@@ -28,6 +28,7 @@ from symcircuits.walk import Mark, Matrices
 __all__ = ["Held", "norms", "side_blocks"]
 
 _KEY_BYTES = 2**26  # what is made of key paths is held up to this size, else made again for each query path
+_FEW_ROWS = 25  # rows of paths through a head, in widths of it, for which its triangle costs more than it saves
 _KEYS = 256  # key paths of which something is made at a time
 _MADE_BYTES = 2**24  # of what is made of them for masked norms
 _BLOCK_BYTES = 2**22  # of the products of a block of queries with all keys
@@ -84,7 +85,7 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
     def corner(head: Head) -> Array:
         if head not in corners:
             cols = fans.cols(head)
-            wide = cols.shape[1] > cols.shape[0]
+            wide = cols.shape[1] > cols.shape[0] and fans.paths_before(head) * fans.n > _FEW_ROWS * cols.shape[0]
             corners[head] = np.asarray(np.linalg.qr(cols.T, mode="r")).T if wide and np.isfinite(cols).all() else cols
         return corners[head]
 
