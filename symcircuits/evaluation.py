@@ -22,7 +22,7 @@ import numpy.typing as npt
 from symcircuits.expansion import Expansion, Term
 from symcircuits.factors import RunFactors
 from symcircuits.fan_reads import Room, pieces
-from symcircuits.fans import Fans
+from symcircuits.fans import Fans, Span
 from symcircuits.finite import finite, too_large
 from symcircuits.model import Run, Tensors
 from symcircuits.paths import Path, Paths, path_branches
@@ -113,10 +113,10 @@ class Values(Sums[Array]):
         found = sides[0] if len(sides) == 1 else self.met(*sides)
         return self.spread(found)
 
-    def fans(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> Fans:
-        """The paths of a side in head space; ``instead`` as in :meth:`blocks`."""
+    def fans(self, side: int, instead: Mapping[str, Array] = MappingProxyType({}), span: Span | None = None) -> Fans:
+        """The paths of a side in head space, from ``span`` on; ``instead`` as in :meth:`blocks`."""
         n = np.shape(self.run.tokens)[-1]
-        return Fans(self.expansion.sides[side], self._matrices(instead), self._batch, n)
+        return Fans(self.expansion.sides[side], self._matrices(instead), self._batch, n, span)
 
     def tree(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> HeadTree:
         """The same, for chosen paths."""

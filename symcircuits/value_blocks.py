@@ -11,9 +11,10 @@ import numpy as np
 from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fan_reads import Room, largest_number, pieces
+from symcircuits.fans import Span
 from symcircuits.finite import quiet, remedy
 from symcircuits.model import Run, Tensors
-from symcircuits.numbered import Numbers, held_fixed
+from symcircuits.numbered import Numbers, held_fixed, range_of
 from symcircuits.rings import Array
 from symcircuits.tensor_reductions import term_values_in
 from symcircuits.tensor_values import TensorValues
@@ -22,12 +23,14 @@ from symcircuits.term_norms import Held, side_blocks
 
 __all__ = ["term_values"]
 
+_Found = tuple[Any, bool]  # values, and whether they are sure to be finite
 _BLOCK_BYTES = 2**20  # of values at a time: small, so that they are read while they are in the cache
 
 
 def term_values(
-    expansion: Expansion, run: Run | Tensors, *, size: int | None = None, out: Array | None = None
-) -> Iterator[Numbers]:
+    expansion: Expansion, run: Run | Tensors, *, size: int | None = None, out: Array | None = None, start: int = 0,
+    stop: int | None = None,
+) -> Iterator[Numbers]:  # fmt: skip
     """The values of all terms, ``[terms, ..., n_context, width]``, in blocks that share one buffer.
 
     Of logits and of the stream by the head-space tree: ``Z (W_U W_O^h)^T`` with ``Z [n_context, d_head]``, of heads
@@ -38,7 +41,8 @@ def term_values(
     MiB, one term at least), and ends where the paths that belong together do. ``out``, an array of the run's dtype and
     of ``[size, ..., n_context, width]``: where the values are written. Memory beyond the buffer is the tree's: what
     paths have in head space, one stack of beginnings, and ``W_U W_O^h`` of the heads, up to 256 MiB. In
-    :class:`~symcircuits.Tensors` every block is an array of its own, and there is no ``out``.
+    :class:`~symcircuits.Tensors` every block is an array of its own, and there is no ``out``. ``start`` and ``stop``
+    choose a range of terms, as in :func:`~symcircuits.norms`.
 
     Raises ValueError on what does not go together, on an ``out`` that does not fit, and, by name, on a term that is not
     finite. Source: own derivation.
@@ -54,14 +58,32 @@ def term_values(
     True
     """
     values = held_fixed(expansion, run)
-    most = None if size is None else whole("size", size, 1)
+    most, terms = None if size is None else whole("size", size, 1), range_of(expansion, start, stop)
+    span = Span(terms.start)
     if isinstance(values, TensorValues):
         if out is not None:
             raise ValueError("out is for a run of NumPy; in Tensors every block is an array of its own")
-        return term_values_in(values, most)
-    given = None if out is None else _fitting(out, values, most)
+        span.enter()  # what lies before is made too
+        return _cut(expansion, ((block.values, True) for block in term_values_in(values, most)), terms, span)
     found = _of_scores if expansion.readout.bilinear else _of_one_side
-    return quiet(found(values, most, given))
+    room = _room(values, most, None if out is None else _fitting(out, values, most))
+    return quiet(_cut(expansion, found(values, room, span), terms, span))
+
+
+def _cut(expansion: Expansion, blocks: Iterator[_Found], terms: range, span: Span) -> Iterator[Numbers]:
+    """Blocks of values from ``span`` on as those of a range; what is no number is refused by the term's name."""
+    at = terms.start
+    for values, finite in blocks if terms else ():
+        passed = min(span.inside, values.shape[0])
+        span.inside -= passed
+        found = values[passed : min(values.shape[0], passed + terms.stop - at), ...]
+        if found.shape[0]:
+            if not finite:
+                _check(expansion, at, found)
+            yield Numbers(at, found)
+            at += found.shape[0]
+        if at == terms.stop:
+            return
 
 
 def _fitting(out: Any, values: Values, size: int | None) -> Array:
@@ -83,31 +105,22 @@ def _room(values: Values, size: int | None, out: Array | None) -> Room:
     return Room(numbers, True, out)
 
 
-def _of_one_side(values: Values, size: int | None, out: Array | None) -> Iterator[Numbers]:
-    expansion, shape, start = values.expansion, values.shape, 0
-    for piece in pieces(values.fans(0), expansion._weights, room=_room(values, size, out)):
-        found = piece.values.reshape(len(piece.marks), *shape)
-        if not piece.finite:
-            _check(expansion, start, found)
-        yield Numbers(start, found)
-        start += len(found)
+def _of_one_side(values: Values, room: Room, span: Span) -> Iterator[_Found]:
+    shape = values.shape
+    for piece in pieces(values.fans(0, span=span), values.expansion._weights, room=room):
+        yield piece.values.reshape(len(piece.marks), *shape), piece.finite
 
 
-def _of_scores(values: Values, size: int | None, out: Array | None) -> Iterator[Numbers]:
-    expansion, run, shape, start = values.expansion, values.run, values.shape, 0
-    room = _room(values, size, out)
+def _of_scores(values: Values, room: Room, span: Span) -> Iterator[_Found]:
+    run, shape = values.run, values.shape
     keys = Held(values, _turned_round, room.most(prod(shape)))
-    for mark, queries in side_blocks(values, 0, expansion._weights):
-        wanted = expansion._key_weights(mark)
+    for mark, queries in side_blocks(values, 0, values.expansion._weights, span):
+        wanted = values.expansion._key_weights(mark)
         for query in queries:
             safe = float(np.finfo(run.dtype).max) / max(1.0, 2 * query.shape[-1] * largest_number(query))
             for key, largest in keys.of(wanted):
                 tile = room.take((*key.shape[:2], *shape[-2:]), run.dtype)
-                found = np.matmul(query, key, out=tile).reshape(len(key), *shape)
-                if not largest < safe:
-                    _check(expansion, start, found)
-                yield Numbers(start, found)
-                start += len(key)
+                yield np.matmul(query, key, out=tile).reshape(len(key), *shape), largest < safe
 
 
 def _turned_round(keys: Array) -> tuple[Array, float]:

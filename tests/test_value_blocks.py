@@ -48,6 +48,19 @@ def test_the_values_are_those_of_the_terms(drawn: tuple[Expansion, Run], size: i
     assert_alike(listed, values, run, largest_of(values))
 
 
+@settings(max_examples=60)
+@given(runs(), st.none() | st.integers(1, 9), st.data())
+def test_a_range_is_a_slice_of_all(drawn: tuple[Expansion, Run], size: int | None, data: st.DataObject) -> None:
+    expansion, run = drawn
+    values = by_itself(expansion, run)
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, expansion.count)] * 2)))
+    found = [(b.start, b.values.copy()) for b in sc.term_values(expansion, run, size=size, start=start, stop=stop)]
+    assert [at for at, _ in found] == [start + sum(len(v) for _, v in found[:i]) for i in range(len(found))]
+    assert all(0 < len(v) <= (size or len(v)) for _, v in found)
+    whole = np.concatenate([v for _, v in found]) if found else values[:0]
+    assert_alike(whole, values[start:stop], run, largest_of(values))
+
+
 def test_any_buffer_and_anything_kept_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing kept, everything kept; one head at a time, all; one number at a time, all."""
     for run in (model_of((3, 2, 2)), model_of((2, 3, 2), d_head=1)):
@@ -208,6 +221,8 @@ def test_bad_input() -> None:
     for size in (0, -1):
         with pytest.raises(ValueError, match="size"):
             sc.term_values(terms, run, size=size)
+    with pytest.raises(ValueError, match=r"start 3 and stop 2 are no range of the \d+ terms"):
+        sc.term_values(terms, run, start=3, stop=2)
     with pytest.raises(ValueError, match="size must be a whole number"):
         sc.term_values(terms, run, size=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="but the run is of a model that is"):
