@@ -49,8 +49,11 @@ def _length(block: Any, ring: Namespace) -> Any:
     """Frobenius norms of matrices, whatever the size of the numbers."""
     xp = ring.xp
     most = xp.max(xp.abs(block), axis=(-2, -1), keepdims=True)
-    scaled = block / xp.where(most > 0, most, xp.ones_like(most))
-    return xp.sqrt(xp.sum(scaled * scaled, axis=(-2, -1))) * most[..., 0, 0]
+    one, none = xp.ones_like(most), most == 0
+    scaled = block / xp.where(none, one, most)
+    squared = xp.sum(scaled * scaled, axis=(-2, -1), keepdims=True)
+    length = xp.sqrt(xp.where(none, one, squared)) * most  # a root of 0 has no derivative
+    return length[..., 0, 0]
 
 
 def _without_vocabulary(values: TensorValues) -> dict[str, Any]:
@@ -63,8 +66,23 @@ def _without_vocabulary(values: TensorValues) -> dict[str, Any]:
     whole = xp.concat([w_u, arrays["b_U"][:, None]], axis=1) if biased else w_u
     if whole.shape[0] <= whole.shape[1]:
         return {}
+    if xp.finfo(values.ring.dtype).bits < 32:  # of half precision libraries make none
+        return {}
     triangle = xp.linalg.qr(whole)[1]
+    if not _leads_back(values, whole, triangle):
+        return {}
     return {"W_U": triangle[:, :d]} | ({"b_U": triangle[:, d:]} if biased else {})
+
+
+def _leads_back(values: TensorValues, whole: Any, triangle: Any) -> bool:
+    """Whether derivatives go through a triangle, if there are any: they divide by what stands on its diagonal."""
+    if getattr(whole, "requires_grad", None) is False:
+        return True
+    if not values.tensors.finite:  # nothing can be looked at
+        return False
+    xp = values.ring.xp
+    sizes = xp.abs(xp.linalg.diagonal(triangle))
+    return bool(xp.min(sizes) > float(xp.finfo(values.ring.dtype).eps) ** 0.5 * xp.max(sizes))
 
 
 def contributions_in(

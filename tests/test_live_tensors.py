@@ -115,6 +115,53 @@ def test_derivatives_of_torch_are_those_of_finite_differences(torch: Any, run: R
     assert any(w.grad is not None and float(w.grad.abs().max()) > 0 for w in weights)
 
 
+@pytest.mark.parametrize("finite", [True, False])
+@pytest.mark.parametrize("how", ["full", "twins", "dead", "small"])
+def test_derivatives_of_norms_by_an_unembedding_of_any_rank(torch: Any, run: Run, how: str, finite: bool) -> None:
+    """Its triangle has a small diagonal, by which a derivative through it would divide."""
+    w_u = torch.randn(9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    if how == "twins":
+        w_u[:, 3], w_u[:, 5] = w_u[:, 0].clone(), w_u[:, 1].clone()
+    if how in ("dead", "small"):
+        w_u[:, 2] *= {"dead": 0.0, "small": 1e-20}[how]
+    arch = sc.transformer(
+        (2, 2), "standard", norm="LN", mlps=[0], biases=sorted(run.model.architecture.biases - {"b_U"})
+    )
+    fixed = {k: v for k, v in tensors_of(torch, run).items() if k not in ("X0", "t", "P", "b_U")}
+
+    def measured(w_u: Any, direct: bool) -> Any:
+        tensors = Tensors(arch, {**fixed, "W_U": w_u}, run.tokens, finite=finite)
+        if direct:
+            return torch.stack([value.norm(dim=(-2, -1)) for value in sc.evaluate(sc.logits(arch), tensors)])
+        return torch.cat([b.values for b in sc.norms(sc.logits(arch), tensors)])
+
+    found = []
+    for direct in (False, True):
+        leaf = w_u.clone().requires_grad_()
+        value = measured(leaf, direct)
+        value.sum().backward()
+        found.append((value.detach(), leaf.grad))
+    torch.testing.assert_close(*(f[0] for f in found))
+    torch.testing.assert_close(*(f[1] for f in found))
+
+
+def test_the_norm_of_a_term_that_is_zero_has_a_derivative(torch: Any, run: Run) -> None:
+    """A root of 0 has none, and would make no number of every weight's: it is 0, as that of torch's own norm."""
+    arch = run.model.architecture
+    arrays = {k: v for k, v in tensors_of(torch, run).items() if k not in ("X0", "t")}
+    arrays["W_V_L0H0"] = torch.zeros_like(arrays["W_V_L0H0"])
+    arrays["b_Q_L1H0"] = torch.zeros_like(arrays["b_Q_L1H0"])
+    arrays = {k: v.requires_grad_() for k, v in arrays.items()}
+    tensors = Tensors(arch, arrays, run.tokens)
+    for blocks in (
+        sc.norms(sc.logits(arch), tensors), sc.norms(sc.scores(arch, "L1H0"), tensors),
+        sc.norms(sc.scores(arch, "L1H0"), tensors, masked=True),
+    ):  # fmt: skip
+        sum(b.values.sum() for b in blocks).backward(retain_graph=True)
+        assert all(bool(torch.isfinite(v.grad).all()) for v in arrays.values() if v.grad is not None)
+    assert float(arrays["W_V_L0H1"].grad.abs().max()) > 0
+
+
 def test_a_derivative_can_be_taken_of_one_term_after_another(torch: Any, run: Run) -> None:
     """Nothing that a derivative went through is used again: PyTorch would refuse it."""
     arch = run.model.architecture
@@ -155,6 +202,13 @@ def test_half_precision_stays_as_it_is(torch: Any, run: Run) -> None:
     values = sc.evaluate(sc.logits(run.model.architecture), run.to(torch, dtype=torch.bfloat16))
     assert values.total().dtype == torch.bfloat16
     assert float(abs(values.total().double() - torch.tensor(np.array(run.logits))).max()) < 0.5
+    run = random_model(run.model.architecture, seed=1, d_vocab=30, d_model=6, d_head=2).run([[1, 2, 3]])
+    for target in ("logits", "scores:L1H0"):
+        expansion = expand(run.model.architecture, target)
+        for number in (torch.bfloat16, torch.float16):
+            [found], [wanted] = (list(sc.norms(expansion, r)) for r in (run.to(torch, dtype=number), run))
+            assert found.values.dtype == number
+            np.testing.assert_allclose(found.values.double().numpy(), wanted.values, rtol=0.1, atol=0.1)
 
 
 def test_gradients_are_not_asked_for_unless_they_are(torch: Any, run: Run) -> None:
