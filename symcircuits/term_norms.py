@@ -85,8 +85,14 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
     def corner(head: Head) -> Array:
         if head not in corners:
             cols = fans.cols(head)
-            wide = cols.shape[1] > cols.shape[0] and fans.paths_before(head) * fans.n > _FEW_ROWS * cols.shape[0]
-            corners[head] = np.asarray(np.linalg.qr(cols.T, mode="r")).T if wide and np.isfinite(cols).all() else cols
+            d, alike = (
+                len(cols),
+                fans.paths.layer_heads[fans.paths._layer_of[head]],
+            )  # what is read of a layer is stacked
+            if cols.shape[1] > d and fans.n * max(map(fans.paths_before, alike)) > _FEW_ROWS * d:
+                known = bool(np.isfinite(cols).all())  # what is no number has no triangle, and is refused below
+                cols = np.asarray(np.linalg.qr(cols.T, mode="r")).T if known else np.full((d, d), np.nan, cols.dtype)
+            corners[head] = cols
         return corners[head]
 
     for _, block in blocks(fans, values.expansion._weights, corner):

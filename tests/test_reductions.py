@@ -313,6 +313,27 @@ def large(dtype: Any) -> Run:
     return dataclasses.replace(model, weights=weights).run([1, 2, 3], dtype)
 
 
+@pytest.mark.parametrize("n", [20, 40, 80])
+def test_heads_of_a_layer_with_unlike_sources_are_read_alike(n: int) -> None:
+    """One of them has a bias: more paths lead to it, for which a triangle may be worth while."""
+    arch = sc.attention_only((2, 2), biases=["b_V[L0H1]"])
+    run = random_model(arch, d_vocab=30, d_model=8, d_head=3, seed=1).run(np.arange(n) % 30)
+    [found] = sc.norms(sc.logits(arch), run)
+    np.testing.assert_allclose(found.values, [np.linalg.norm(v) for v in sc.evaluate(sc.logits(arch), run)])
+
+
+def test_one_head_of_a_layer_whose_readout_overflows_is_named() -> None:
+    """What it writes is small all the same; its neighbour has a triangle."""
+    model = random_model(sc.attention_only((2,)), d_vocab=30, d_model=8, d_head=3)
+    w = {name: np.array(array) for name, array in model.weights.items()}
+    w["W_V_L0H1"], w["W_O_L0H1"], w["W_U"] = w["W_V_L0H1"] / 1e250, w["W_O_L0H1"] * 1e200, w["W_U"] * 1e200
+    run = sc.Model(model.architecture, w, model.score_scale).run(np.arange(100) % 30)
+    terms = sc.logits(model.architecture)
+    with pytest.raises(ValueError, match=r"the norm of term 2 \(embed -> L0H1\) is not finite"):
+        list(sc.norms(terms, run))
+    assert len(next(sc.norms(terms.through("L0H0"), run)).values) == 1
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_overflows_is_named() -> None:
     run, arch = large(np.float32), sc.attention_only((2, 2, 1))
