@@ -66,7 +66,7 @@ def _without_vocabulary(values: TensorValues) -> dict[str, Any]:
     whole = xp.concat([w_u, arrays["b_U"][:, None]], axis=1) if biased else w_u
     if whole.shape[0] <= whole.shape[1]:
         return {}
-    if xp.finfo(values.ring.dtype).bits < 32:  # of half precision libraries make none
+    if xp.finfo(values.ring.dtype).bits not in (32, 64):  # no library makes one of other types
         return {}
     triangle = xp.linalg.qr(whole)[1]
     if not _leads_back(values, whole, triangle):

@@ -142,6 +142,16 @@ def test_norms(drawn: tuple[Expansion, Run], size: int, masked: bool) -> None:
         assert len(found) == 0
 
 
+@pytest.mark.parametrize("number", [np.float16, np.longdouble])
+def test_norms_in_types_that_nothing_is_decomposed_in(number: Any) -> None:
+    run = random_model(sc.attention_only((2, 2), biases=True), d_vocab=30, d_model=6, d_head=2).run([1, 2, 3])
+    for target in ("logits", "scores:L1H0"):
+        expansion = expand(run.model.architecture, target)
+        [found], [wanted] = (list(sc.norms(expansion, r)) for r in (run.to(np.zeros(1, number)), run))
+        assert found.values.dtype == number
+        np.testing.assert_allclose(found.values, wanted.values, rtol=0.02, atol=0.02)
+
+
 @settings(max_examples=60)
 @given(runs(scores=True), st.integers(1, 40), st.data())
 def test_entries_and_all_score_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataObject) -> None:
