@@ -143,6 +143,26 @@ def test_what_is_said_to_be_finite_is() -> None:
     assert not all(np.isfinite(p.values).all() for p in pieces)
 
 
+@pytest.mark.parametrize("held", [0, 2**28])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_that_overflow_are_never_said_to_be_finite(sign: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every product is just within range, and what they add up to is not."""
+    monkeypatch.setattr(fan_reads, "_READ_BYTES", held)
+    run = model_of((2, 2), d_head=6)
+    values, seen = sc.evaluate(sc.logits(run.model.architecture).order(1, 2), run), set()
+    fan = values.fans(0, {f"W_V_{h}": 100 * run.arrays[f"W_V_{h}"] for h in ("L0H0", "L0H1", "L1H0", "L1H1")})
+    largest = max(fan_reads.largest_number(f.z) for k in (1, 2) for f in fan.fans(k, values.expansion._weights))
+    for size in np.geomspace(0.01, 1.5, 40):
+        read = np.full((fan.d_head, 4), sign * size / largest * np.finfo(np.float64).max)
+        for alike in (read, np.where(np.arange(6)[:, None] % 2, read, -read)):
+            with np.errstate(over="ignore", invalid="ignore"):
+                for piece in fan_reads.pieces(fan, values.expansion._weights, lambda head, r=alike: r):  # type: ignore[misc]
+                    whole = bool(np.isfinite(piece.values).all())
+                    assert whole or not piece.finite
+                    seen.add((whole, piece.finite))
+    assert seen == {(True, True), (True, False), (False, False)}
+
+
 def test_a_product_of_queries_and_keys_that_overflows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are finite, and what they give is not."""
     run, blocks = model_of((2, 2)), value_blocks.side_blocks
@@ -189,6 +209,27 @@ def test_heads_that_are_chosen_differ_by_order() -> None:
     run = model_of((2, 2))
     terms = sc.logits(run.model.architecture).through(["L0H0", "L1H1"])
     np.testing.assert_allclose(together(terms, run), by_itself(terms, run), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("d_vocab", [3, 30])
+def test_heads_that_are_chosen_need_not_be_neighbours(d_vocab: int) -> None:
+    """The first and the third of a layer, each with its own readout."""
+    run = random_model(sc.attention_only((3, 4)), d_vocab=d_vocab, d_model=8, d_head=3, seed=2).run([1, 2, 0])
+    arch = run.model.architecture
+    for chosen in (["L0H0", "L0H2"], ["L1H0", "L1H2"], ["L1H1", "L1H3"], ["L0H2", "L1H0", "L1H3"]):
+        for terms in (sc.logits(arch).through(chosen), sc.scores(arch, "L1H0").through(chosen[:1])):
+            np.testing.assert_allclose(together(terms, run), by_itself(terms, run), rtol=1e-9, atol=1e-12)
+
+
+def test_what_first_heads_take_up_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = model_of((4, 4, 4))
+    terms = sc.logits(run.model.architecture)
+    for most in (0, 2000, 2**26):
+        monkeypatch.setattr(fans, "_START_BYTES", most)
+        monkeypatch.setattr(fans, "_FAN_BYTES", 1)
+        found = sc.evaluate(terms, run).fans(0)
+        assert sum(len(f.heads) for order in (1, 2, 3) for f in found.fans(order, terms._weights)) == 12 + 48 + 64
+        assert sum(z.nbytes for z in found._starts.values()) <= most
 
 
 def test_no_path_leads_past_a_stream_that_is_split() -> None:
