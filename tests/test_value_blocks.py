@@ -176,6 +176,23 @@ def test_a_product_of_queries_and_keys_that_overflows_is_named(monkeypatch: pyte
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_scores_that_just_overflow_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries and keys of ones: each product within range, six of them not."""
+    run, blocks, outcome = model_of((2, 2), d_head=6), value_blocks.side_blocks, set()
+    terms = sc.scores(run.model.architecture, "L1H0")
+    for size in np.geomspace(0.05, 1.5, 30):
+        most = float(np.sqrt(size) * np.sqrt(np.finfo(np.float64).max))
+        for module in (value_blocks, term_norms):
+            monkeypatch.setattr(module, "side_blocks", lambda *a, s=most: ((m, b * 0 + s) for m, b in blocks(*a)))
+        try:
+            assert all(np.isfinite(b.values).all() for b in sc.term_values(terms, run))
+            outcome.add("finite")
+        except ValueError as fault:
+            outcome.add("named" if "is not finite" in str(fault) else str(fault))
+    assert outcome == {"finite", "named"}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_queries_that_are_no_numbers_are_named_whatever_the_keys_are() -> None:
     """Two heads that cancel: what a third reads of each overflows both ways, and its sums are no numbers."""
     arch = sc.attention_only((2, 1, 1))
