@@ -32,7 +32,7 @@ _FEW_ROWS = 25  # rows of paths through a head, in widths of it, for which its t
 _KEYS = 256  # key paths of which something is made at a time
 _MADE_BYTES = 2**24  # of what is made of them for masked norms
 _BLOCK_BYTES = 2**22  # of the products of a block of queries with all keys
-_TRIANGLES: WeakKeyDictionary[Run, Array] = WeakKeyDictionary()
+_TRIANGLES: WeakKeyDictionary[Run, tuple[Array, Array]] = WeakKeyDictionary()
 
 
 def norms(
@@ -77,7 +77,7 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
     if values.expansion.target == "logits":
         small = compact(values, [], _known(run))
         if small is not None:
-            _TRIANGLES[run] = small.triangle
+            _TRIANGLES[run] = small.triangle, _mark(run)
             matrices = _instead(matrices, small)
     fans = Fans(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1], span)
     corners: dict[Head, Array] = {}
@@ -101,15 +101,20 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
 
 def _known(run: Run) -> Array | None:
     """The triangle of the unembedding, where it was made for this run or another with the same arrays."""
-    if run in _TRIANGLES:
-        return _TRIANGLES[run]
     names = [name for name in ("W_U", "b_U") if name in run.arrays]
-    if any(run.arrays[name].flags.writeable for name in names):  # one that was written to is another
-        return None
-    for other, triangle in _TRIANGLES.items():
-        if all(name in other.arrays and run.arrays[name] is other.arrays[name] for name in names):
-            return triangle if len(triangle) == sum(n == "b_U" for n in names) + run.model.d_model else None
+    for other, (triangle, mark) in _TRIANGLES.items():
+        same = all(name in other.arrays and run.arrays[name] is other.arrays[name] for name in names)
+        if same and triangle.shape[1] == len(names) - 1 + run.model.d_model and np.array_equal(mark, _mark(run)):
+            return triangle
     return None
+
+
+def _mark(run: Run) -> Array:
+    """By what an array is known that was written to meanwhile, as may be done where somebody gave it to the model."""
+    w_u = run.arrays["W_U"]
+    along = np.asarray(np.random.default_rng(0).standard_normal(w_u.shape[1]), w_u.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.concatenate([w_u @ along, *([run.arrays["b_U"]] if "b_U" in run.arrays else [])])
 
 
 def _instead(matrices: Matrices, small: Compact) -> Matrices:

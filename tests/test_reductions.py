@@ -267,6 +267,22 @@ def test_the_unembedding_is_decomposed_once(monkeypatch: pytest.MonkeyPatch) -> 
         list(sc.norms(sc.logits(model.architecture), model.run([1, 2, 3], np.float32)))
 
 
+@pytest.mark.parametrize("name", ["W_U", "b_U"])
+def test_an_unembedding_that_is_written_to_is_another(name: str) -> None:
+    """A model looks at the arrays that it was given, which somebody may train in place."""
+    made = random_model(sc.attention_only((2, 2), biases=["b_U"]), d_vocab=30, d_model=6, d_head=3, seed=2)
+    given_arrays = {n: np.array(a) for n, a in made.weights.items()}
+    model = sc.Model(made.architecture, given_arrays, made.score_scale)
+    terms, kept = sc.logits(model.architecture), []
+    for _ in range(3):
+        run = model.run([1, 2, 3])
+        kept.append(run)  # what was found of it is kept for as long as it is
+        for _ in range(2):
+            [found] = sc.norms(terms, run)
+            np.testing.assert_allclose(found.values, [np.linalg.norm(v) for v in sc.evaluate(terms, run)])
+        given_arrays[name][1] += 1.0
+
+
 def test_deep_models_are_read_from_the_start_in_little_memory() -> None:
     """Terms nobody can list: the first of them come at once."""
     run = random_model(sc.attention_only((12,) * 12), d_vocab=20, d_model=16, d_head=2).run([1, 2, 3, 4])

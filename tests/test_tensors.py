@@ -18,6 +18,7 @@ from symcircuits.expansion import Expansion, expand
 from symcircuits.model import Run, Tensors, random_model
 from symcircuits.namespaces import Namespace, namespace_of
 from symcircuits.structured import Centring, Diagonal
+from symcircuits.tensor_tree import TensorTree
 from tests.strategies import cases, selections
 
 Other = xp.Device("device1")
@@ -125,6 +126,22 @@ def together(blocks: Any) -> Any:
     return np.concatenate([v for _, v in found]) if found else np.zeros(0)
 
 
+def test_neighbours_of_which_not_all_sources_are_chosen() -> None:
+    """From one source through a head, from another through its neighbours, never from the first: by weights."""
+    run = random_model(sc.attention_only((2, 3), "standard", ["b_V"]), seed=3).run([[1, 2, 3]])
+    terms = sc.logits(run.model.architecture)
+    paths, values = terms.through("L1H1").from_source("pos").from_source("b_V").sides[0], sc.evaluate(terms, there(run))
+    wanted = {"pos": {"L1H0", "L1H2"}, "b_V": {"L1H1"}}
+    chosen = [p for p in paths.iterate(dict.fromkeys(paths.counts, 1)) if len(p.heads) == 2]
+    marks = {paths.mark(p) for p in chosen if str(p.heads[-1]) in wanted.get(p.source.kind, ())}
+    tree = TensorTree(paths, values.matrices, values.ring, (1, 3))
+    seen = [(p, b[i, ...]) for found, b in tree.blocks(dict.fromkeys(marks, 1)) for i, p in enumerate(found)]
+    assert [p for p, _ in seen] == [p for p in chosen if paths.mark(p) in marks]
+    assert {p.source.kind for p, _ in seen} == {"pos", "b_V"}
+    for path, value in seen:
+        assert_alike(numbers(value), sc.evaluate(terms, run).value(terms._term(path)), 1)
+
+
 @settings(max_examples=60)
 @given(runs(), st.integers(1, 40), st.booleans())
 def test_norms(drawn: tuple[Expansion, Run], size: int, masked: bool) -> None:
@@ -170,6 +187,16 @@ def test_entries_and_all_score_terms(drawn: tuple[Expansion, Run], size: int, da
     if wanted:
         assert_alike(values, np.array(wanted), size_of(expansion, run))
         assert_alike(entries, np.array([v[..., i, j] for v in wanted]), size_of(expansion, run))
+
+
+def test_entries_are_turned_by_both_positions() -> None:
+    arch = sc.attention_only((2, 2), "rotary", biases=["b_Q", "b_K"])
+    run = random_model(arch, d_head=4, seed=5).run([1, 2, 3, 4])
+    terms = sc.scores(arch, "L1H0")
+    wanted = np.array(list(sc.evaluate(terms, run)))
+    for i, j in ((0, 0), (3, 0), (0, 3), (2, 1), (3, 3)):
+        found = together(sc.entries(terms, there(run), position=i, key=j))
+        assert_alike(found, wanted[:, i, j], np.abs(wanted).max())
 
 
 @settings(max_examples=60)
