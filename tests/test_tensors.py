@@ -189,6 +189,23 @@ def test_entries_and_all_score_terms(drawn: tuple[Expansion, Run], size: int, da
         assert_alike(entries, np.array([v[..., i, j] for v in wanted]), size_of(expansion, run))
 
 
+def test_heads_of_different_widths() -> None:
+    """Neighbours that cannot be put one above the other."""
+    made = random_model(sc.attention_only((2, 3), "standard", ["b_V", "b_Q"]), d_model=6, d_head=3, seed=4)
+    w = {name: np.array(array) for name, array in made.weights.items()}
+    for name, width in (("L0H0", 1), ("L1H1", 2), ("L1H2", 5)):
+        w |= {f"W_{k}_{name}": np.resize(w[f"W_{k}_{name}"], (width, 6)) for k in "QKV"}
+        w |= {f"b_{k}_{name}": np.resize(w[f"b_{k}_{name}"], width) for k in "VQ"}
+        w[f"W_O_{name}"] = np.resize(w[f"W_O_{name}"], (6, width))
+    run = sc.Model(made.architecture, w, made.score_scale).run([[1, 2, 3], [4, 5, 6]])
+    for target in ("logits", "stream", "scores:L1H2"):
+        terms = expand(made.architecture, target)
+        wanted = np.array([sc.evaluate(terms, run).value(term) for term in terms])
+        assert_alike(together(sc.term_values(terms, there(run), size=4)), wanted, np.abs(wanted).max())
+        lengths = np.linalg.norm(wanted, axis=(-2, -1))
+        assert_alike(together(sc.norms(terms, there(run))), lengths, lengths.max())
+
+
 def test_entries_are_turned_by_both_positions() -> None:
     arch = sc.attention_only((2, 2), "rotary", biases=["b_Q", "b_K"])
     run = random_model(arch, d_head=4, seed=5).run([1, 2, 3, 4])
