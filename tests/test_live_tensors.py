@@ -274,6 +274,17 @@ def test_a_live_model_and_its_cache(torch: Any, data: Path, name: str) -> None:
     assert next(sc.norms(sc.scores(arrays.architecture, head), arrays, masked=True)).values.requires_grad
 
 
+def test_windows_are_in_the_masks_of_a_cache(torch: Any, data: Path) -> None:
+    """No cache has a mask, so it is made of the config, layer by layer."""
+    _, cache, tokens = recorded(torch, data / "tl_plain_s0")
+    windows = {"use_local_attn": True, "window_size": 2, "attn_types": ["global", "local"]}
+    arrays = sc.from_cache(Live(torch, data / "tl_plain_s0", **windows), cache, tokens).arrays
+    n = tokens.shape[-1]
+    seen = torch.tril(torch.ones(n, n, dtype=torch.float64))
+    assert torch.equal(arrays["mask_L0"], seen)
+    assert torch.equal(arrays["mask_L1"], torch.triu(seen, -1))
+
+
 def test_a_cache_without_its_batch_axis(torch: Any, data: Path) -> None:
     logits, cache, tokens = recorded(torch, data / "tl_ln_s2")
     arrays = sc.from_cache(Live(torch, data / "tl_ln_s2"), {k: v[0] for k, v in cache.items()}, tokens[0])

@@ -53,6 +53,17 @@ def test_thousands_of_squares_to_the_last_digits(target: str, by: str, features:
     assert str(found) == f"{found.value:.6g}"
 
 
+@pytest.mark.parametrize("target", ["logits", "scores:L2H0"])
+def test_squares_of_heads_in_sequence(target: str) -> None:
+    run = model_and_run((2, 2, 2), biases=True)
+    for chosen in (("L0H1", "L1H0"), ("L0H0", "L1H1")):
+        e = sc.expand(run.model.architecture, target).through_sequence(*chosen)
+        found = sc.squares(e, run)
+        assert found.exact
+        exact = sum(float((value**2).sum()) for value in sc.evaluate(e, run))
+        assert abs(found.value - exact) <= 1e-12 * exact
+
+
 @pytest.mark.parametrize(("target", "by", "features"), [*CASES, ("scores:L2H1", "masked norm", {})])
 def test_the_estimate_is_unbiased_and_its_error_is_its_error(target: str, by: str, features: dict[str, Any]) -> None:
     run = model_and_run((3, 3, 3, 2), **features)
