@@ -78,6 +78,16 @@ def test_any_number_of_workers_gives_the_same_bits(
         assert [t for t, _ in sc.term_sizes(model, TOKENS, e, top=9, **how).terms] == [one.term for one in proved.terms]
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_masked_norms_are_of_what_the_mask_leaves(batch: bool) -> None:
+    run = sc.random_model(sc.attention_only((2, 2), biases=["b_V"]), seed=4).run([[1, 2, 3], [4, 5, 6]][: 1 + batch])
+    terms = sc.scores(run.model.architecture, "L1H0")
+    found = sc.term_sizes(run.model, run.tokens, terms, by="masked norm", top=terms.count)
+    seen = {term.label: size for term, size in found.terms}
+    for term, value in zip(terms, sc.evaluate(terms, run), strict=True):
+        assert np.isclose(seen[term.label], np.linalg.norm(value * run.masks["L1"]), rtol=1e-12)
+
+
 def test_ranges_put_together_are_all() -> None:
     model = sc.load(MODEL)
     e = sc.logits(model.architecture).order(2)
