@@ -25,7 +25,7 @@ from symcircuits.fan_reads import Room, pieces
 from symcircuits.fans import Fans, Span
 from symcircuits.finite import finite, too_large
 from symcircuits.model import Run, Tensors
-from symcircuits.paths import Path, Paths, path_branches
+from symcircuits.paths import Path, Paths
 from symcircuits.polynomials import Unfrozen
 from symcircuits.polynomials.values import UnfrozenValues
 from symcircuits.programs import first_layer
@@ -99,19 +99,6 @@ class Values(Sums[Array]):
             for query, value in zip(queries, self._turned(values) * self.scale, strict=True):
                 for paths, key in keys.of(self.expansion.sides[0].mark(query)):
                     yield [term(query, p) for p in paths], value @ key.swapaxes(-1, -2)
-
-    def value(self, term: Term) -> Array:
-        """The value of one term, computed by itself; ValueError when it is a term of another readout."""
-        if term.readout != self.expansion.readout:
-            raise ValueError(f"{term!r} is no term of {self.expansion.target} of [{self.expansion.architecture}]")
-        sides = []
-        for program, path in zip(term.readout.sides, term.paths, strict=True):
-            value = self.matrices.source(path.source)
-            for branch in path_branches(program, path):
-                value = self.matrices.branch(branch, value)
-            sides.append(value)
-        found = sides[0] if len(sides) == 1 else self.met(*sides)
-        return self.spread(found)
 
     def fans(self, side: int, instead: Mapping[str, Array] = MappingProxyType({}), span: Span | None = None) -> Fans:
         """The paths of a side in head space, from ``span`` on; ``instead`` as in :meth:`blocks`."""

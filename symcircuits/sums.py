@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from typing import Any, Generic, TypeVar
 
-from symcircuits.expansion import Expansion, composition_of
-from symcircuits.paths import Paths
+from symcircuits.expansion import Expansion, Term, composition_of
+from symcircuits.paths import Paths, path_branches
 from symcircuits.walk import Mark, Matrices
 
 __all__ = ["PairwiseSum", "Sums"]
@@ -80,6 +80,18 @@ class Sums(Generic[A]):
 
     def _zero(self) -> A:
         raise NotImplementedError
+
+    def value(self, term: Term) -> A:
+        """The value of one term, computed by itself; ValueError when it is a term of another readout."""
+        if term.readout != self.expansion.readout:
+            raise ValueError(f"{term!r} is no term of {self.expansion.target} of [{self.expansion.architecture}]")
+        sides = []
+        for program, path in zip(term.readout.sides, term.paths, strict=True):
+            value = self.matrices.source(path.source)
+            for branch in path_branches(program, path):
+                value = self.matrices.branch(branch, value)
+            sides.append(value)
+        return self.spread(sides[0] if len(sides) == 1 else self.met(*sides))
 
     def classes(self) -> Iterator[tuple[tuple[int, ...], A]]:
         """The sums of the terms of equal orders (one a side) and conditions, by the walk: (orders, sum)."""

@@ -10,7 +10,7 @@ from typing import Any, final
 from symcircuits.algebra import scalar_argument
 from symcircuits.expansion import Expansion, Term
 from symcircuits.model import TensorFactors, Tensors
-from symcircuits.paths import Paths, path_branches
+from symcircuits.paths import Paths
 from symcircuits.sums import Sums
 from symcircuits.tensor_tree import TensorTree
 from symcircuits.walk import Mark, Matrices, walk_marked
@@ -141,16 +141,8 @@ class TensorValues(Sums[Any]):
         return values
 
     def value(self, term: Term) -> Any:
-        """The value of one term, computed by itself; ValueError when it is a term of another readout."""
-        if term.readout != self.expansion.readout:
-            raise ValueError(f"{term!r} is no term of {self.expansion.target} of [{self.expansion.architecture}]")
-        sides = []
-        for program, path in zip(term.readout.sides, term.paths, strict=True):
-            value = self.matrices.source(path.source)
-            for branch in path_branches(program, path):
-                value = self.matrices.branch(branch, value)
-            sides.append(value)
-        return self.seen(self.spread(sides[0] if len(sides) == 1 else self.met(*sides)), f"the term {term.label}")
+        """The value of one term, computed by itself; ValueError when it is of another readout, or no finite number."""
+        return self.seen(super().value(term), f"the term {term.label}")
 
     # ------------------------------------------------------------------------------------- what sums need
     def side(self, paths: Paths) -> dict[Mark, Any]:
