@@ -99,7 +99,7 @@ def _read(
     fans: Fans, fan: Fan, reads: _Reads, kept: list[int] | None, marks: list[Mark], room: Room
 ) -> Iterator[Piece]:
     batch, heads, n, sources, d = fan.z.shape
-    safe = float(np.finfo(fans.dtype).max) / (2 * d)  # a product of largest numbers whose sums stay in range
+    safe = fans.most / (2 * d)  # a product of largest numbers whose sums stay in range
     z = fan.z.transpose(1, 3, 0, 2, 4)
     if fans.scales_rows:
         z = z * fans.row_scale[..., None]  # of what is narrow

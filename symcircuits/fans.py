@@ -113,6 +113,11 @@ class Fans:
         """The type of the run's numbers."""
         return np.dtype(self.matrices.ring.dtype)  # type: ignore[attr-defined]
 
+    @cached_property
+    def most(self) -> float:
+        """The largest number of that type."""
+        return float(np.finfo(self.dtype).max)
+
     def flat(self, value: Array) -> Array:
         """A value ``[..., n, d]`` with one batch axis."""
         if not self.batch:
@@ -326,6 +331,9 @@ class Fans:
         """Heads side by side that have the same number of sources, as many as are small enough to hold."""
         group: list[int] = []
         count = before = 0
+        if z is not None and len(heads) * z.nbytes <= _FAN_BYTES:
+            yield heads
+            return
         for k in heads:
             count = len(self.paths.sources_of((self.paths.layer_heads[i][k],))) if z is None else z.shape[2]
             each = self.rows_of_batch * self.n * count * self.d_head * self.dtype.itemsize

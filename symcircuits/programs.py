@@ -13,6 +13,7 @@ into spaces of its own, which only its layer reads. Source: own derivation; the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from symcircuits.algebra import Factor, Index, Space, Symbol
 from symcircuits.architecture import FINAL, Architecture, Head, as_head
@@ -197,6 +198,7 @@ def _within(arch: Architecture, label: str) -> bool:
     return label[:1] == "M" and not arch.parallel
 
 
+@lru_cache(maxsize=4096)
 def pattern(head: Head, read: Space = _CONTEXT) -> Symbol:
     """``A^h``, the attention pattern, ``[n_context, n_context]``: rows are queries, columns keys."""
     rows, cols = Index(_CONTEXT, False, head.layer + 1), Index(read, True, head.layer)

@@ -56,7 +56,7 @@ def transpose(a: Array) -> Array:
     >>> transpose(np.zeros((5, 2, 3))).shape
     (5, 3, 2)
     """
-    return np.swapaxes(a, -1, -2)
+    return a.swapaxes(-1, -2)
 
 
 @dataclass(frozen=True)

@@ -75,9 +75,10 @@ def norms(
 def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
     run, matrices = values.run, values.matrices
     if values.expansion.target == "logits":
-        small = compact(values, [], _known(run))
+        mark = _mark(run)
+        small = compact(values, [], _known(run, mark))
         if small is not None:
-            _TRIANGLES[run] = small.triangle, _mark(run)
+            _TRIANGLES[run] = small.triangle, mark
             matrices = _instead(matrices, small)
     fans = Fans(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1], span)
     corners: dict[Head, Array] = {}
@@ -85,11 +86,8 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
     def corner(head: Head) -> Array:
         if head not in corners:
             cols = fans.cols(head)
-            d, alike = (
-                len(cols),
-                fans.paths.layer_heads[fans.paths._layer_of[head]],
-            )  # what is read of a layer is stacked
-            if cols.shape[1] > d and fans.n * max(map(fans.paths_before, alike)) > _FEW_ROWS * d:
+            d, beside = len(cols), fans.paths.layer_heads[fans.paths._layer_of[head]]  # they are stacked: read alike
+            if cols.shape[1] > d and fans.n * max(map(fans.paths_before, beside)) > _FEW_ROWS * d:
                 known = bool(np.isfinite(cols).all())  # what is no number has no triangle, and is refused below
                 cols = np.asarray(np.linalg.qr(cols.T, mode="r")).T if known else np.full((d, d), np.nan, cols.dtype)
             corners[head] = cols
@@ -99,12 +97,12 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
         yield _lengths(block)
 
 
-def _known(run: Run) -> Array | None:
+def _known(run: Run, mark: Array) -> Array | None:
     """The triangle of the unembedding, where it was made for this run or another with the same arrays."""
     names = [name for name in ("W_U", "b_U") if name in run.arrays]
-    for other, (triangle, mark) in _TRIANGLES.items():
+    for other, (triangle, before) in _TRIANGLES.items():
         same = all(name in other.arrays and run.arrays[name] is other.arrays[name] for name in names)
-        if same and triangle.shape[1] == len(names) - 1 + run.model.d_model and np.array_equal(mark, _mark(run)):
+        if same and triangle.shape[1] == len(names) - 1 + run.model.d_model and np.array_equal(before, mark):
             return triangle
     return None
 

@@ -52,6 +52,9 @@ class Converted(Mapping[str, Array]):
                 self._left -= array.nbytes
         return array
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored  # and nothing is converted to say so
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored)
 
