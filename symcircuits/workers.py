@@ -6,6 +6,7 @@ results are taken in order, so that nothing depends on how many workers there ar
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -84,11 +85,14 @@ def dask(address: str) -> Iterator[_Dask]:
         from distributed import Client
     except ImportError:
         raise ValueError("--scheduler needs Dask: pip install 'symcircuits[distributed]'") from None
+    client, said = None, ""
     try:
         client = Client(address, timeout=CONNECT, set_as_default=False)
     except (OSError, ValueError, TimeoutError, TypeError, RuntimeError) as fault:
-        said = str(fault).strip().splitlines()
-        raise OSError(f"no Dask scheduler answers at {address}: {said[0] if said else type(fault).__name__}") from None
+        said = (str(fault).strip() or type(fault).__name__).splitlines()[0]
+    if client is None:
+        gc.collect()  # the half-made client: closed when Python ends it waits for a loop that is gone, and says so
+        raise OSError(f"no Dask scheduler answers at {address} (an address is tcp://HOST:PORT): {said}")
     try:
         if not client.scheduler_info().get("workers"):
             raise OSError(f"the Dask scheduler at {address} has no workers")

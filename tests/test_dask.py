@@ -137,6 +137,17 @@ def test_a_scheduler_that_is_not_there_is_said_so(lines: Path, monkeypatch: pyte
         assert f"no Dask scheduler answers at {address}" in ran.err
 
 
+def test_a_bad_address_is_said_once_and_at_once(lines: Path) -> None:
+    pytest.importorskip("distributed", reason="a Dask cluster needs the extra distributed")
+    command = [sys.executable, "-m", "symcircuits", "explain", str(MODEL), "--prompts", str(lines), "--scheduler", "no"]
+    ran = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines() == [  # a client that is left half-made waits 20 s when Python ends, and complains
+        "symcircuits explain: error: no Dask scheduler answers at no (an address is tcp://HOST:PORT): missing port "
+        "number in address 'no'"
+    ]
+
+
 def test_a_scheduler_that_goes_away_is_said_so_and_not_waited_for() -> None:
     class Gone:
         status = "running"
