@@ -21,6 +21,13 @@ from symcircuits.options import parser_of
 __all__ = ["main"]
 
 
+class _Closed(io.TextIOBase):
+    """Standard output that was closed beforehand: what is written to it is lost, and that is said."""
+
+    def write(self, text: str) -> int:
+        raise OSError("cannot write to standard output: it is closed")
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM: work ends as it does on Ctrl-C, so that what is whole is kept and nothing else is left behind."""
 
@@ -51,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     command = "symcircuits"
+    if sys.stdout is None:
+        sys.stdout = _Closed()
+    if sys.stderr is None:  # print(..., file=None) would write to standard output
+        sys.stderr = io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no failure

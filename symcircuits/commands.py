@@ -51,6 +51,8 @@ def _read_architecture(options: argparse.Namespace) -> Architecture:
     heads = [] if text.strip().lower() == "none" else _numbers(text, "--heads")
     positions = None if options.positions == "none" else options.positions
     groups = options.key_value_heads
+    if options.no_gains and options.norm == "none":
+        raise ValueError("--no-gains says what norms are like, but there are none (see --norm)")
     return transformer(
         heads, positions, options.biases,
         scale=not options.no_scale, causal=not options.bidirectional, unembed=not options.no_unembed,

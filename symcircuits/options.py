@@ -66,7 +66,7 @@ class _Parser(argparse.ArgumentParser):
         commands = {
             c: p for a in self._actions if isinstance(a, argparse._SubParsersAction) for c, p in a.choices.items()
         }
-        chosen = [p for c, p in commands.items() if c in self.words]
+        chosen = [p for c, p in commands.items() if c in self.words[:1]]
         known = [o for parser in (self, *chosen) for action in parser._actions for o in action.option_strings]
         known += [] if chosen else commands
         options = [w.partition("=")[0] for w in self.words if w.startswith("--")]
@@ -76,7 +76,8 @@ class _Parser(argparse.ArgumentParser):
             for m in difflib.get_close_matches(w, known, 1, 0.7)
         ]  # fmt: skip
         said = visible(message + (close[0] if close else ""))
-        self.exit(2, f"{self.prog}: error: {said}\nSee {self.prog} --help\n")
+        name = chosen[0].prog if chosen else self.prog  # what is unknown is met by the parser of all commands
+        self.exit(2, f"{name}: error: {said}\nSee {name} --help\n")
 
 
 def parser_of(chosen: str = "") -> argparse.ArgumentParser:

@@ -217,6 +217,7 @@ def test_the_terms_with_nothing_held_fixed_are_counted(cli: Cli) -> None:
         ("--multipliers m", "there is no multiplier 'm' here"),
         ("--multipliers ,", "there is no multiplier '' here"),
         ("--gated", "gated says what MLPs are like, but there are none"),
+        ("--no-gains", "--no-gains says what norms are like, but there are none (see --norm)"),
         ("--parallel", "parallel says what MLPs are like, but there are none"),
     ],
 )
@@ -701,6 +702,35 @@ def test_a_full_disk_is_said_once() -> None:
         assert ran.stderr.decode().splitlines() == [
             "symcircuits count: error: cannot write to standard output: No space left on device"
         ]
+
+
+def _without(descriptor: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """The command, run by a shell that has closed a descriptor."""
+    line = " ".join(map(shlex.quote, command_line(*words))) + f" {descriptor}>&-"
+    return subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("words", [["count", "--heads", "3,3"], ["derive", "--heads", "2,2"], ["--version"]])
+def test_a_closed_standard_output_is_said(words: list[str]) -> None:
+    ran = _without("1", *words)
+    command = "symcircuits" if words[0] == "--version" else f"symcircuits {words[0]}"
+    assert (ran.returncode, ran.stderr.decode()) == (
+        2, f"{command}: error: cannot write to standard output: it is closed\n",
+    )  # fmt: skip
+
+
+def test_notes_stay_out_of_the_output_where_standard_error_is_closed(tmp_path: Path) -> None:
+    words = ["terms", "--heads", "2,2", "--order", "7", "-o", str(tmp_path / "none.csv"), "--json"]
+    assert "note: " in subprocess.run(command_line(*words), capture_output=True, timeout=60, check=True).stderr.decode()
+    ran = _without("2", *words)
+    assert (ran.returncode, json.loads(ran.stdout)["rows"]) == (0, 0)
+
+
+def test_what_a_command_does_not_know_is_refused_under_its_name(cli: Cli) -> None:
+    ran = cli("largest", "model", "--txt", "a")
+    assert ran.err.startswith("symcircuits largest: error: unrecognized arguments: --txt a")
+    assert ran.err.endswith("See symcircuits largest --help\n")
+    assert cli("--nonsense").err.endswith("See symcircuits --help\n")
 
 
 def test_a_process_exits_with_its_code() -> None:
