@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    command = "symcircuits"
+    command, names = "symcircuits", list[str]()
     if sys.stdout is None:
         sys.stdout = _Closed()
     if sys.stderr is None:  # print(..., file=None) would write to standard output
@@ -69,7 +69,7 @@ def _main(argv: Sequence[str] | None) -> int:
         try:
             words = _joined(sys.argv[1:] if argv is None else argv)
             options = parser_of(words[0] if words else "").parse_args(words)
-            command = f"symcircuits {options.command}".strip()
+            command, names = f"symcircuits {options.command}".strip(), list(vars(options))
             code: int = options.run(options)
         finally:
             sys.stdout.flush()  # here, so that a closed pipe is met here
@@ -84,9 +84,10 @@ def _main(argv: Sequence[str] | None) -> int:
     except (ValueError, OSError, OverflowError, TypeError) as fault:
         if os.environ.get("SYMCIRCUITS_DEBUG"):
             raise
+        from symcircuits.option_names import as_options
         from symcircuits.spelling import visible
 
-        said = "\n".join(map(visible, _told(fault).split("\n")))  # a name in it may hold anything
+        said = "\n".join(map(visible, as_options(_told(fault), names).split("\n")))  # a name in it may hold anything
         print(f"{command}: error: {said}", file=sys.stderr)
         if isinstance(fault, OSError):
             _drop_output()

@@ -8,6 +8,7 @@ import sys
 from symcircuits import commands
 from symcircuits.expansion import Expansion
 from symcircuits.notation import amount
+from symcircuits.option_names import as_options
 
 __all__ = ["terms"]
 
@@ -35,7 +36,7 @@ def terms(options: argparse.Namespace) -> int:
             )  # fmt: skip
         except KeyboardInterrupt as fault:
             progress.__exit__()
-            print("\n".join(getattr(fault, "__notes__", [])), file=sys.stderr)
+            print("\n".join(as_options(n, vars(options)) for n in getattr(fault, "__notes__", [])), file=sys.stderr)
             raise
     if options.json:
         commands._print_json({
@@ -43,7 +44,9 @@ def terms(options: argparse.Namespace) -> int:
             "total": found.total, "bytes": found.size, "stopped": found.stopped or None,
         })  # fmt: skip
     else:
-        print(commands._fitted(found.text()), file=sys.stdout if found.complete else sys.stderr)
+        print(
+            commands._fitted(as_options(found.text(), vars(options))), file=sys.stdout if found.complete else sys.stderr
+        )
     return 0 if found.complete else STOPPED
 
 

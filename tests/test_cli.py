@@ -553,7 +553,7 @@ OTHER = [
     (["explain", BIAS, "--tokens", "1,2", "--token", "-1"], "token -1 does not exist"),
     (["explain", BIAS, "--tokens", "1,2", "--row", "1"], "row 1 does not exist: there are 1"),
     (["explain", BIAS, "--tokens", "1,2", "--top", "-1"], "top must be a whole number, 0 or more, not -1"),
-    (["explain", BIAS, "--tokens", "1,2", "--max-terms", "-1"], "max_terms must be a whole number"),
+    (["explain", BIAS, "--tokens", "1,2", "--max-terms", "-1"], "--max-terms must be a whole number"),
     (["explain", BIAS, "--tokens", "1,2", "--queries", ""], "--queries is empty"),
     (["explain", BIAS, "--tokens", "1,2", "--head", "L0H0"], "it goes with --html FILE"),
     (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3"], "two tokens make a difference, e.g. 26,3"),

@@ -121,6 +121,7 @@ LAYERS = (
     "demo",
     "attaching",  # readouts and sources as options
     "many",  # what explain --prompts does
+    "option_names",  # of what is said
     "commands",
     "term_command",
     "ranked_command",

@@ -486,7 +486,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["--tokens", "1", "--max-memory", "-1"], "--max-memory"),
         (["--tokens", "1", "--sequence", "L0H0"], "two or more heads"),
         (["--tokens", "1", "--through", "L9H0"], "L9H0"),
-        (["--tokens", "1", "--count", "-2"], "k must be"),
+        (["--tokens", "1", "--count", "-2"], "--count must be"),
     ],
 )
 def test_the_command_refuses(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:

@@ -529,7 +529,7 @@ def test_the_command_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
     assert said["schema"] == "symcircuits.export/1"
     assert (said["complete"], said["rows"], said["total"], said["stopped"]) == (False, 7, 25, "max_terms (7)")
     assert main(asked) == 2
-    assert "take it up with resume" in capsys.readouterr().err
+    assert "take it up with --resume" in capsys.readouterr().err
     assert main([*asked, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["complete"] is True
     assert len(read(tmp_path / "a.jsonl")) == 25
@@ -584,7 +584,7 @@ def test_an_end_from_outside_leaves_what_can_be_taken_up(
     process.send_signal(how)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
-    assert f"of 4,826,809 terms are whole; the same again with resume goes on\n{said_of_it}\n" in said
+    assert f"of 4,826,809 terms are whole; the same again with --resume goes on\n{said_of_it}\n" in said
     assert not file.exists()
     subprocess.run([*asked, "--resume"], cwd=ROOT, check=True, capture_output=True, timeout=300)
     with file.open() as lines:
