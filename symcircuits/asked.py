@@ -70,6 +70,7 @@ def ask(
     foreign: dict[str, Any] = {} if by == "score entry" else {"key": key}
     foreign |= {} if "logit" in by or "direction" in by else {"token": token}
     foreign |= {} if "difference" in by else {"against": against}
+    foreign |= {"row": row or None, "position": None if position == -1 else position} if "norm" in by else {}
     for word, value in foreign.items():
         if value is not None:
             raise ValueError(f"{word} says nothing where terms are measured by {by!r}; leave it out")

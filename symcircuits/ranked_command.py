@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symcircuits import attaching
@@ -82,6 +83,8 @@ def read_asked(options: argparse.Namespace) -> AskedFor:
         expansion = expansion.through_sequence(*(h.strip() for h in heads.split(",")))
     for source in options.from_source:
         expansion = expansion.from_source(source)
+    if not expansion:
+        print("note: 0 terms meet these conditions", file=sys.stderr)
     how = {name: getattr(options, name) for name in ("by", "row", "position", "token", "against", "key")}
     return AskedFor(model, tokens, compared, expansion, how)
 

@@ -44,11 +44,10 @@ def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, dic
     e = sc.expand(arch, target)
     for s in draw(st.lists(selections(arch, target), max_size=2)):
         e = s.select(e)
-    asked = {
-        "by": draw(st.sampled_from(KINDS[target.partition(":")[0]])),
-        "row": draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0,
-        "position": draw(st.integers(0, np.shape(tokens)[-1] - 1)),
-    }
+    asked: dict[str, Any] = {"by": draw(st.sampled_from(KINDS[target.partition(":")[0]]))}
+    if "norm" not in asked["by"]:
+        asked["row"] = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0
+        asked["position"] = draw(st.integers(0, np.shape(tokens)[-1] - 1))
     return e, run, asked
 
 
@@ -152,7 +151,7 @@ def check_bounds(tree: Tree, found: Any) -> int:
 @given(searches(60))
 def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
     e, run, asked = case
-    choice = ask(e, run, asked["by"], asked["row"], asked["position"], None, None, None)
+    choice = ask(e, run, asked["by"], asked.get("row", 0), asked.get("position", -1), None, None, None)
     for tree in trees(choice, e, run):
         check_bounds(tree, tree.start()[0])
 
@@ -347,6 +346,8 @@ def test_an_empty_selection_has_nothing_to_list() -> None:
         ({"by": "logit", "against": 1}, "against says nothing"),
         ({"by": "norm", "token": 1}, "token says nothing"),
         ({"by": "logit", "key": 1}, "key says nothing"),
+        ({"by": "norm", "position": 1}, "position says nothing"),
+        ({"by": "norm", "row": 5}, "row says nothing"),
         ({"by": "logit difference", "token": 3, "against": 3}, "is 0; choose two"),
         ({"by": "logit", "position": 5}, "position 5 does not exist"),
         ({"by": "logit", "row": 1}, "row 1 does not exist"),
