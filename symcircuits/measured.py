@@ -26,7 +26,7 @@ from symcircuits.model_file import RunFile
 from symcircuits.notation import amount
 from symcircuits.parts import readable_size
 from symcircuits.pools import OutOfTime
-from symcircuits.term_blocks import COMPOSITIONS, TermBlock, blocks, whole
+from symcircuits.term_blocks import COMPOSITIONS, TermBlock, blocks, numbers, whole
 from symcircuits.workers import Crew, pairwise, pin, pinned
 
 __all__ = ["Sum", "TermSizes", "term_sizes"]
@@ -185,9 +185,8 @@ def term_sizes(
     """
     if not isinstance(expansion, Expansion):
         raise TypeError(f"what is measured is an Expansion (see logits, scores, stream), not {expansion!r}")
-    top, start = whole("top", top, 0), whole("start", start, 0)
-    end = expansion.count if stop is None else min(whole("stop", stop, 0), expansion.count)
-    total = max(end - start, 0)
+    top, chosen = whole("top", top, 0), numbers(expansion, start, stop)
+    start, total = chosen.start, chosen.stop - chosen.start
     planned = total if max_terms is None else min(total, whole("max_terms", max_terms, 0))
     if planned >= MOST:
         raise OverflowError(

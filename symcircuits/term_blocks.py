@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 
 from symcircuits.architecture import Head
 from symcircuits.expansion import Expansion
-from symcircuits.notation import Notation
+from symcircuits.notation import Notation, amount, many
 from symcircuits.path_tables import Chunk, PathTables, smallest_type
 from symcircuits.paths import Path
 from symcircuits.terms import Term, readout_notation
 from symcircuits.walk import Mark
 
-__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "whole"]
+__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "numbers", "whole"]
 
 COMPOSITIONS: Final = ("none", "V", "Q", "K", "QK")  # by code
 BLOCK = 1 << 16
@@ -209,6 +209,23 @@ def whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
         raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
     return int(value.__index__())
+
+
+def numbers(expansion: Expansion, start: int, stop: int | None) -> range:
+    """The numbers from ``start`` to ``stop`` (None, or beyond the end: the end); ValueError where these are no range.
+
+    >>> import symcircuits as sc
+    >>> numbers(sc.logits(sc.attention_only((2, 2))), 4, 100)
+    range(4, 9)
+    """
+    first, last = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
+    if first > expansion.count:
+        raise ValueError(
+            f"start {many(first)} lies beyond the {amount(expansion.count, 'term')} of this expansion, counted from 0"
+        )
+    if last < first:
+        raise ValueError(f"stop {many(last)} lies before start {many(first)}: stop is the number behind the last term")
+    return range(first, min(last, expansion.count))
 
 
 def _blocks(expansion: Expansion, size: int, start: int, stop: int) -> Iterator[TermBlock]:

@@ -19,7 +19,7 @@ from symcircuits.expansion import Expansion
 from symcircuits.files import check_writable
 from symcircuits.notation import Notation, amount, many
 from symcircuits.parts import Part, readable_size
-from symcircuits.term_blocks import BLOCK, blocks, whole
+from symcircuits.term_blocks import BLOCK, blocks, numbers, whole
 from symcircuits.term_rows import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.workers import Crew
 
@@ -67,7 +67,7 @@ class Exported:
 def export_terms(
     expansion: Expansion,
     path: str | Path,
-    columns: Sequence[str] = DEFAULT,
+    columns: str | Sequence[str] = DEFAULT,
     *,
     start: int = 0,
     stop: int | None = None,
@@ -80,7 +80,8 @@ def export_terms(
 ) -> Exported:
     """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 
-    ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex. ``resume`` takes up
+    ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
+    ``start`` lies within the terms, ``stop`` not before it (beyond the end: the end). ``resume`` takes up
     an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory beyond the interpreter
     and imports, seconds; where one is reached, what is whole is kept and the result says so. ``workers`` (see
     :class:`~symcircuits.workers.Crew`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes them in
@@ -103,15 +104,14 @@ def export_terms(
     started = time.monotonic()
     if not isinstance(expansion, Expansion):
         raise TypeError(f"what is exported is an Expansion (see logits, scores, stream), not {expansion!r}")
-    start = whole("start", start, 0)
-    end = expansion.count if stop is None else min(whole("stop", stop, 0), expansion.count)
-    total = max(end - start, 0)
+    start, end = (chosen := numbers(expansion, start, stop)).start, chosen.stop
+    total = end - start
     limit = total if max_terms is None else whole("max_terms", max_terms, 0)
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout must be seconds, 0 or more, not {timeout!r}")
-    form = _format(path)
-    what = _described(expansion, form, tuple(columns), start, start + total)
-    rows = rows_of(form, columns_of(expansion, tuple(columns)), json.dumps(what))
+    form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
+    what = _described(expansion, form, columns, start, start + total)
+    rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))
     if workers is not None and not rows.is_the_file:
         raise ValueError(f"workers make the rows of .csv and .jsonl files; a .{form} file is written by one process")
     part = Part(Path(path), what, total)
@@ -129,7 +129,7 @@ def export_terms(
             size = _block_size(max_memory, width)
             job = _Job(expansion, rows, part, _Budget(started, timeout, planned), progress or _silent, total)
             with Crew(workers) as crew:
-                made = job.made(crew, start, start + state.rows + planned, size, (form, tuple(columns)))
+                made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
                 stopped = job.write(made) or job.finish()
     except KeyboardInterrupt as fault:
         fault.add_note(f"{part.state.rows:,} of {amount(total, 'term')} are whole; the same again with resume goes on")

@@ -98,6 +98,9 @@ def test_ranges_put_together_are_all() -> None:
     assert all(abs(x - sizes[n]) <= 1e-13 * abs(sizes[n]) for h in halves for n, x in h.largest)
     none = sc.term_sizes(model, TOKENS, e, start=5, stop=5)
     assert (none.largest, none.total.count, none.by_order()) == ((), 0, {})
+    for start, stop, said in ((len(e) + 1, None, "start .* lies beyond the"), (5, 3, "stop 3 lies before start 5")):
+        with pytest.raises(ValueError, match=said):
+            sc.term_sizes(model, TOKENS, e, start=start, stop=stop)
 
 
 # --------------------------------------------------------------------------------------------------- exactly

@@ -420,6 +420,9 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
         (DEEP, "a.csv", {"timeout": -1}, ValueError, "timeout must be seconds"),
         (DEEP, "a.csv", {"timeout": float("nan")}, ValueError, "timeout must be seconds"),
         (DEEP, "a.csv", {"start": -1}, ValueError, "start must be a whole number"),
+        (DEEP.order(1), "a.csv", {"start": 145}, ValueError, "start 145 lies beyond the 144 terms of this expansion"),
+        (DEEP, "a.csv", {"start": 5, "stop": 3}, ValueError, "stop 3 lies before start 5: stop is the number behind"),
+        (DEEP, "a.csv", {"columns": "lable"}, ValueError, "there is no column 'lable'"),
         (
             DEEP.order(1), "a.csv", {"max_memory": 10**6}, ValueError,
             "max_memory 1.0 MB is not enough: this export takes at least",
@@ -431,6 +434,13 @@ def test_refused(tmp_path: Path, expansion: Any, name: str, options: Any, fault:
     with pytest.raises(fault, match=words):
         sc.export_terms(expansion, tmp_path / name, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_range_ends_where_the_terms_end_and_a_column_is_a_name(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    assert sc.export_terms(DEEP.order(0, 1), file, "number", start=143, stop=10**9).rows == 2
+    assert file.read_text().split() == ["number", "143", "144"]
+    assert sc.export_terms(DEEP.order(1), file, start=144).rows == 0
 
 
 def test_many_terms_with_a_limit_are_not_refused(tmp_path: Path) -> None:
