@@ -20,8 +20,8 @@ from symcircuits.spelling import Name, spelled
 
 __all__ = [
     "FLIPPED", "NOTATIONS", "ROW", "SHORTER", "Form", "Notation", "amount", "as_notation", "factor_latex",
-    "factor_text", "form", "glyphs_of", "latex_label", "many", "name_of", "printed_like", "scale_latex", "scale_text",
-    "symbol_called", "symbol_latex", "word_latex", "word_text",
+    "factor_text", "form", "glyphs_of", "latex_label", "many", "mebibytes", "name_of", "printed_like", "scale_latex",
+    "scale_text", "symbol_called", "symbol_latex", "word_latex", "word_text",
 ]  # fmt: skip
 
 _GLYPHS = {
@@ -373,6 +373,16 @@ def amount(n: int, thing: str) -> str:
     ('1 term', '2,197 terms')
     """
     return f"{many(n)} {thing}" if n == 1 else f"{many(n)} {thing}s"
+
+
+def mebibytes(n: int) -> str:
+    """A budget of bytes for people, in what it is given in on the command line.
+
+    >>> mebibytes(2**30), mebibytes(3 * 2**19), mebibytes(100)
+    ('1,024 MiB', '1.5 MiB', '100 bytes')
+    """
+    size = n / 2**20
+    return amount(n, "byte") if n < 2**10 else f"{size:.3g} MiB" if size < 100 else f"{size:,.0f} MiB"
 
 
 def many(n: int) -> str:

@@ -16,6 +16,7 @@ from symcircuits.expansion import Expansion, Term
 from symcircuits.finite import remedy
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
+from symcircuits.notation import mebibytes
 from symcircuits.pairs import Pairs
 from symcircuits.pools import OutOfTime
 from symcircuits.search import Budget, Found, Search, Tree
@@ -185,7 +186,7 @@ def _check(k: int, count: int, max_expansions: int | None, max_seconds: float | 
     if min(k, count) * _TERM_BYTES > max(max_memory, _FEW_BYTES):
         raise ValueError(
             f"the {min(k, count):,} largest terms need about {min(k, count) * _TERM_BYTES / 2**20:,.0f} MiB, and "
-            f"max_memory is {max_memory / 2**20:,.4g} MiB: ask for fewer"
+            f"max_memory is {mebibytes(max_memory)}: ask for fewer"
         )
 
 

@@ -15,7 +15,7 @@ from symcircuits.backward import Functional
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term
 from symcircuits.model import Run
-from symcircuits.notation import amount
+from symcircuits.notation import amount, mebibytes
 from symcircuits.pairs import pair_sizes
 from symcircuits.pools import OutOfTime
 from symcircuits.search import Found, Tree
@@ -51,14 +51,15 @@ class Sample:
 
     @property
     def estimate(self) -> float:
-        """``mean(size / chance)``: its expectation is the sum of the sizes of all terms."""
-        return float((self.sizes / self.chances).mean()) if len(self.terms) else 0.0
+        """``mean(size / chance)``: its expectation is the sum of the sizes of all terms. nan where none was drawn."""
+        none = float("nan") if self.count else 0.0
+        return float((self.sizes / self.chances).mean()) if len(self.terms) else none
 
     @property
     def error(self) -> float:
         """The standard error of the estimate; 0 where there is nothing to draw."""
         if len(self.terms) < 2:
-            return float("inf") if len(self.terms) else 0.0
+            return float("inf") if self.count else 0.0
         return float((self.sizes / self.chances).std(ddof=1) / np.sqrt(len(self.terms)))
 
     def text(self, width: int = 100, top: int = 10) -> str:
@@ -74,9 +75,13 @@ class Sample:
         return sample_json(self, top)
 
     def __repr__(self) -> str:
+        from symcircuits.render.tables import measured
+
+        known = len(self.terms) or not self.count
+        sum_of = f"the sum of all sizes is {measured(self.estimate, self.error)}" if known else "nothing is known"
         return (
-            f"<Sample of {len(self.terms):,} of {self.count:,} terms of {self.expansion.target}, by {self.asked}: "
-            f"the sum of all sizes is {self.estimate:.6g} +- {self.error:.2g}>"
+            f"<Sample of {amount(len(self.terms), 'draw')} of {amount(self.count, 'term')} of {self.expansion.target}, "
+            f"by {self.asked}: {sum_of}>"
         )
 
 
@@ -155,7 +160,7 @@ def _check(k: int, seed: int, weights: str, max_seconds: float | None, max_memor
     if k * _DRAW_BYTES > max_memory:
         raise ValueError(
             f"{amount(k, 'draw')} need about {k * _DRAW_BYTES / 2**20:,.0f} MiB, and max_memory is "
-            f"{max_memory / 2**20:,.4g} MiB: draw fewer; the error falls with the root of their number"
+            f"{mebibytes(max_memory)}: draw fewer; the error falls with the root of their number"
         )
 
 

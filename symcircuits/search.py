@@ -21,6 +21,7 @@ import numpy.typing as npt
 from symcircuits.backward import Functional, Network
 from symcircuits.bounds import Bounds
 from symcircuits.model import Run
+from symcircuits.notation import mebibytes
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Source
 from symcircuits.walk import Mark
@@ -57,7 +58,7 @@ class Budget:
         elif self.max_seconds is not None and time.monotonic() - self.start >= self.max_seconds:
             self.reached = f"{self.max_seconds:g} seconds"
         elif self.bytes >= self.max_memory:
-            self.reached = f"{self.max_memory / 2**20:.3g} MiB of memory"
+            self.reached = f"{mebibytes(self.max_memory)} of memory"
         return bool(self.reached)
 
 

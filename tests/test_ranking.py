@@ -267,6 +267,15 @@ def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any]
     assert f"the search ended after {found.reached}" in " ".join(found.text().split())
 
 
+def test_none_and_one_are_said_as_such() -> None:
+    run = model_and_run()
+    e = sc.logits(run.model.architecture)
+    assert "- proved: this is the largest; no other of the" in sc.largest(e, run, 1).text()
+    assert "- nothing is proved: no term was asked for" in sc.largest(e, run, 0).text()
+    said = sc.largest(e, run, 5, max_memory=0).text()
+    assert "the search ended after 0 bytes of memory" in said
+
+
 @pytest.mark.parametrize("max_memory", [2**20, 2**18, 2**16, 2**14])
 def test_second_moments_stay_within_the_memory(max_memory: int) -> None:
     run = model_and_run((3, 3, 3, 3))

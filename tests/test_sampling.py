@@ -135,7 +135,7 @@ def test_the_same_seed_draws_the_same() -> None:
     one, two, other = (sc.sample(e, run, 20, seed=s) for s in (3, 3, 4))
     assert one.terms == two.terms != other.terms
     assert repr(one).startswith(
-        "<Sample of 20 of 64 terms of logits, by norm over all positions and outputs: the sum of"
+        "<Sample of 20 draws of 64 terms of logits, by norm over all positions and outputs: the sum of"
     )
 
 
@@ -145,7 +145,13 @@ def test_nothing_to_draw() -> None:
     empty = sc.sample(e.order(1).order(2), run, 5)
     assert (empty.terms, empty.estimate, empty.error) == ((), 0.0, 0.0)
     assert sc.sample(e, run, 1).error == float("inf")
-    assert sc.sample(e, run, 0).terms == ()
+    none = sc.sample(e, run, 0)
+    assert (none.terms, none.error) == ((), float("inf"))
+    assert np.isnan(none.estimate)  # and not 0, as if there were nothing
+    assert repr(none).endswith("nothing is known>")
+    assert none.json()["estimate"] is none.json()["error"] is None
+    one = sc.sample(e, run, 1)
+    assert one.text().splitlines()[1].endswith(", of unknown error: there is one draw")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from symcircuits import attention_only, verify
-from symcircuits.render.tables import number, paragraph, report_text, table
+from symcircuits.render.tables import measured, number, paragraph, report_text, table
 from symcircuits.verification import Check, Report
 
 
@@ -21,6 +21,18 @@ from symcircuits.verification import Check, Report
 )  # fmt: skip
 def test_numbers(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (26.1456, 1.23, "26.1 +- 1.2"), (1085.08, 141.2, "1,085 +- 141"), (31653.8, 11034.0, "31,654 +- 11,034"),
+        (9.96, 0.996, "9.96 +- 1.00"), (2.5, 0.0, "2.5 +- 0"), (1e-12, 1e-13, "1e-12 +- 1e-13"),
+        (3e121, 1.5e120, "3e+121 +- 1.5e+120"), (0.0, 0.02, "0.000 +- 0.020"), (5.0, float("inf"), "5 +- inf"),
+    ],
+)  # fmt: skip
+def test_numbers_with_an_error(value: float, error: float, text: str) -> None:
+    assert measured(value, error) == text
 
 
 @given(st.floats(-1e300, 1e300))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.notation import amount
-from symcircuits.render.tables import number, paragraph, table
+from symcircuits.render.tables import measured, number, paragraph, table
 
 if TYPE_CHECKING:
     from symcircuits.asked import Asked
@@ -23,7 +23,9 @@ def sample_text(found: Sample, width: int = 100, top: int = 10) -> str:
     """The estimate in words, and the largest terms that were drawn."""
     count, drawn = amount(found.count, "term"), len(found.terms)
     head = f"The sum of the sizes of all {count} of {found.expansion.target}, by {found.asked}"
-    said = [f"{number(found.estimate, 6)} +- {number(found.error, 2)} (one standard error)" if drawn else "0"]
+    said = [f"{measured(found.estimate, found.error)} (one standard error)" if drawn else "0"]
+    if drawn == 1:
+        said = [f"{number(found.estimate)}, of unknown error: there is one draw"]
     if not drawn and found.count:
         said = ["nothing was drawn, so nothing is known"]
     if found.bound < float("inf"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.notation import amount
-from symcircuits.render.tables import number, paragraph, table
+from symcircuits.render.tables import measured, number, paragraph, table
 
 if TYPE_CHECKING:
     from symcircuits.ranking import Largest
@@ -19,11 +19,13 @@ def certificate(found: Largest) -> list[str]:
     """What is proved, in sentences."""
     shown, count = len(found.terms), found.expansion.count
     work = f"{amount(found.expansions, 'partial path')} expanded, {amount(found.looked, 'term')} computed"
-    if found.exact and shown == count:
+    if found.exact and count and not shown:
+        said = ["nothing is proved: no term was asked for", work]
+    elif found.exact and shown == count:
         said = [f"proved: these are all {amount(count, 'term')}", work]
     elif found.exact:
         said = [
-            f"proved: these are the {shown:,} largest; no other of the {count:,} terms is larger than "
+            f"proved: {_these(shown)}; no other of the {count:,} terms is larger than "
             f"{number(found.bound)} (rounding can change {number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds",
         ]
@@ -42,6 +44,10 @@ def certificate(found: Largest) -> list[str]:
     return [*said, _sums(found), *_share(found)]
 
 
+def _these(shown: int) -> str:
+    return "this is the largest" if shown == 1 else f"these are the {shown:,} largest"
+
+
 def _sums(found: Largest) -> str:
     total, listed, rest = (number(x) for x in (found.total, found.listed, found.remainder))
     if found.asked.signed:
@@ -57,8 +63,8 @@ def _share(found: Largest) -> list[str]:
         return ["the sum of the squares of all terms leaves the range of float64"]
     if share is None:
         return []
-    about = "" if found.squares.exact else f", which is estimated, as {found.squares.value:.3g} +- "
-    about += "" if found.squares.exact else f"{found.squares.error:.2g}"
+    of = found.squares
+    about = "" if of.exact else f", which is estimated, as {measured(of.value, of.error)}"
     said = f"the listed terms hold {100 * share:.3g}% of the sum of the squares of all{about}"
     if share < _LITTLE and found.terms:
         said += ": almost nothing. The weight is spread over very many terms, and the largest do not explain the whole"

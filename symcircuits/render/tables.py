@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from symcircuits.spelling import visible
 if TYPE_CHECKING:
     from symcircuits.verification import Report
 
-__all__ = ["UNBROKEN", "number", "paragraph", "report_text", "table"]
+__all__ = ["UNBROKEN", "measured", "number", "paragraph", "report_text", "table"]
 
 UNBROKEN = "\N{NO-BREAK SPACE}"  # it is in no text that is shown: what does not print is escaped
 _NARROWEST = 40  # room for the last column, below which it stands under its row
@@ -30,6 +31,18 @@ def number(value: float | None, digits: int = 4) -> str:
     if value == 0:
         return "0"
     return f"{value:.{digits}g}" if 1e-3 <= abs(value) < 10**digits else f"{value:.2g}"
+
+
+def measured(value: float, error: float) -> str:
+    """A number and its standard error, both to the second digit of the error after the point, or whole.
+
+    >>> measured(1085.08, 141.2), measured(0.0331456, 0.00012), measured(3e121, 1.5e120)
+    ('1,085 +- 141', '0.03315 +- 0.00012', '3e+121 +- 1.5e+120')
+    """
+    if not 0 < error < float("inf") or not max(abs(value), error) < 1e15 or error < 1e-9:
+        return f"{number(value)} +- {number(error, 2)}"
+    digits = max(1 - math.floor(math.log10(error)), 0)
+    return f"{value:,.{digits}f} +- {error:,.{digits}f}"
 
 
 def paragraph(text: str, width: int, indent: str = "") -> str:
