@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -141,12 +142,30 @@ def test_a_script_that_fails_is_said_to_and_the_others_still_run(tmp_path: Path)
         (["--only", "speed"], "there is no benchmark 'speed'"),
         (["--rounds", "0"], "--rounds is 1 or more"),
         (["--json", "no/such/folder/t.json"], "does not exist"),
+        (["--model", "no/such/model"], "--model no/such/model: there is no such folder"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_any_work(arguments: list[str], said: str) -> None:
     done = run("--quick", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("why", ["reader", "key"])
+def test_it_ends_in_a_word_where_nobody_waits_for_it(why: str) -> None:
+    command = [sys.executable, str(FOLDER), "--quick", "--only", "values,reductions"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()  # the machine: from now on a script is under way
+    process.stdout.close() if why == "reader" else process.send_signal(signal.SIGINT)
+    errors = process.stderr.read()
+    if why == "key":
+        process.stdout.close()
+    process.stderr.close()
+    assert (process.wait(60), "Traceback" in errors) == (141 if why == "reader" else 130, False)
+    assert why == "reader" or errors == "interrupted\n"
 
 
 # ------------------------------------------------------------------------------------------------- lines

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,12 +33,25 @@ HERE = Path(__file__).parent
 SCRIPTS = ("terms", "values", "reductions", "deep", "tensors", "gpt2", "growth", "accuracy")
 
 
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """A script and the peers that it runs end where its lines are no longer read."""
+    try:
+        yield
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
 def collected(scripts: list[str], options: dict[str, list[str]], failed: list[str]) -> Iterator[Any]:
     """The lines of all scripts as they come; ``failed`` takes up the names of those that fail."""
     for name in scripts:
         start = time.perf_counter()
         command = [sys.executable, str(HERE / f"bench_{name}.py"), "--lines", *options[name]]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, encoding="utf-8", start_new_session=True
+        ) as process, ended(process):  # fmt: skip
             assert process.stdout is not None
             for line in process.stdout:
                 yield from_json(line)
@@ -93,6 +109,8 @@ def arguments() -> argparse.Namespace:
     for name in asked.scripts:
         if name not in SCRIPTS:
             parser.error(f"there is no benchmark {name!r}; they are {', '.join(SCRIPTS)}")
+    if asked.model is not None and not asked.model.exists():
+        parser.error(f"--model {asked.model}: there is no such folder")
     if asked.rounds < 1:
         parser.error(f"--rounds is 1 or more, not {asked.rounds}")
     try:
@@ -125,4 +143,13 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # quiet when the reader has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)

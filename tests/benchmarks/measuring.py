@@ -132,8 +132,12 @@ def script(
     asked = parser.parse_args()
     asked.rounds = 1 if asked.quick else asked.rounds
     if asked.lines:
-        for row in rows(asked):
-            print(as_json(row), flush=True)
+        try:
+            for row in rows(asked):
+                print(as_json(row), flush=True)
+        except BrokenPipeError:  # nobody reads them any more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
         return
     print(machine() + (f"; not installed: {', '.join(absent())}" if absent() else ""))
     shown(rows(asked))
