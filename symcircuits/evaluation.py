@@ -231,7 +231,7 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | Un
         (expansion, (Expansion, Unfrozen), "an expansion"), (run, (Run, Tensors), "a run (see model.run)"),
     ):  # fmt: skip
         if not isinstance(given, kind):
-            raise TypeError(f"evaluate(expansion, run): {what} is needed there, not {given!r}")
+            raise TypeError(f"an expansion comes first, then a run: {what} is needed there, not {given!r}")
     architecture = run.architecture if isinstance(run, Tensors) else run.model.architecture
     if expansion.architecture != architecture:
         raise ValueError(

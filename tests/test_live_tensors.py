@@ -297,9 +297,11 @@ def test_what_is_cached_otherwise_is_refused(torch: Any, data: Path) -> None:
     for name in ("blocks.1.attn.hook_pattern", "ln_final.hook_scale"):
         with pytest.raises(ValueError, match=f"the cache lacks {name}: run the model with run_with_cache"):
             sc.from_cache(live, {k: v for k, v in cache.items() if k != name}, tokens)
-    with pytest.raises(ValueError, match=r"A_L0H0 has shape \[2, 9, 9\]; expected \[1, 9, 9\] or \[9, 9\]"):
+    with pytest.raises(
+        ValueError, match=r"A_L0H0 has shape \[2, 9, 9\]; expected \[1, 9, 9\] or \[9, 9\] \(A_L0H0 is made of blocks.0"
+    ):
         sc.from_cache(live, cache, tokens[:1])
-    with pytest.raises(ValueError, match="A_L0H0 holds float32, but the others hold float64"):
+    with pytest.raises(ValueError, match=r"the others hold float64.* \(A_L0H0 is made of blocks.0.attn.hook_p"):
         sc.from_cache(live, {k: v.float() if "pattern" in k else v for k, v in cache.items()}, tokens)
     bridge = SimpleNamespace(
         cfg=Live(torch, data / "tl4_bridge_s4").cfg, state_dict=Live(torch, data / "tl4_bridge_s4").state_dict
@@ -311,8 +313,15 @@ def test_what_is_cached_otherwise_is_refused(torch: Any, data: Path) -> None:
     changed.named_parameters = lambda: iter(trained.items())  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="W_U of this model is not a tensor as it is stored"):
         sc.from_cache(changed, cache, tokens)
-    with pytest.raises(TypeError, match=r"load takes the path of a folder or file, or a model with state_dict\(\)"):
-        sc.from_cache(3, cache, tokens)
+    few = {k: v[:, :1] if "pattern" in k else v for k, v in cache.items()}
+    with pytest.raises(ValueError, match=r"hook_pattern of the cache has shape \[2, 1, 9, 9\], which has no A_L0H1"):
+        sc.from_cache(live, few, tokens)
+    for model, name in ((3, "int"), (sc.load(live), "Model")):
+        with pytest.raises(TypeError, match=f"from_cache takes the live model of TransformerLens itself .* not {name}"):
+            sc.from_cache(model, cache, tokens)
+    for odd in ([1], None):
+        with pytest.raises(TypeError, match=f"a cache has arrays by name, .* this is a {type(odd).__name__}"):
+            sc.from_cache(live, odd, tokens)
 
 
 def test_a_cache_of_normed_queries_and_keys_is_refused(torch: Any, data: Path) -> None:

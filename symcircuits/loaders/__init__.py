@@ -135,6 +135,11 @@ def from_cache(live: Any, cache: Any, tokens: Any) -> Tensors:
     >>> sc.evaluate(sc.logits(arrays.architecture), arrays).total().tolist()
     [[2.0, 2.0, 2.0, 2.0, 2.0]]
     """
+    if not callable(getattr(live, "state_dict", None)):
+        raise TypeError(
+            "from_cache takes the live model of TransformerLens itself (with state_dict() and cfg), whose tensors it "
+            f"keeps, not {type(live).__name__}"
+        )
     return read_cached(live, load(live), cache, tokens)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,17 @@ def read_cached(live: Any, model: Model, cache: Any, tokens: Any) -> Tensors:
     weights = _weights(live, model)
     ring = kind_of("W_E", weights["W_E"])
     n = int(np.shape(tokens)[-1])
-    arrays = weights | _activations(cache, model)
+    hooks, activations = _activations(cache, model)
+    arrays = weights | activations
     arrays |= {f"scale_{label}": scale for label, scale in model.score_scale.items()}
-    return Tensors(arch, arrays | _constants(model, n, ring), tokens)
+    arrays |= _constants(model, n, ring)
+    try:
+        return Tensors(arch, arrays, tokens)
+    except ValueError as fault:
+        name = str(fault).partition(" ")[0]
+        if name not in hooks:
+            raise
+        raise ValueError(f"{fault} ({name} is made of {hooks[name]} of the cache)") from None
 
 
 def _weights(live: Any, model: Model) -> dict[str, Any]:
@@ -65,19 +74,34 @@ def _weights(live: Any, model: Model) -> dict[str, Any]:
     return weights
 
 
-def _activations(cache: Any, model: Model) -> dict[str, Any]:
-    arch, found = model.architecture, dict[str, Any]()
+def _activations(cache: Any, model: Model) -> tuple[dict[str, str], dict[str, Any]]:
+    """The name in the cache of each array, and the arrays."""
+    arch, hooks, found = model.architecture, dict[str, str](), dict[str, Any]()
+
+    def take(names: Iterable[str], hook: str, made: Callable[[Any, str], Any]) -> None:
+        whole = _cached(cache, hook)
+        for name in names:
+            try:
+                hooks[name], found[name] = hook, made(whole, name)
+            except IndexError:
+                shape = list(getattr(whole, "shape", []))
+                raise ValueError(
+                    f"{hook} of the cache has shape {shape}, which has no {name}: is it of this model?"
+                ) from None
+
+    def pattern(whole: Any, name: str) -> Any:
+        return whole[..., int(name.rpartition("H")[2]), :, :]
+
     for layer in range(arch.n_layers):
         if arch.heads[layer]:
-            patterns = _cached(cache, f"blocks.{layer}.attn.hook_pattern")
-            found |= {f"A_{head}": patterns[..., head.number, :, :] for head in arch.layer_heads(layer)}
+            take([f"A_{h}" for h in arch.layer_heads(layer)], f"blocks.{layer}.attn.hook_pattern", pattern)
         if layer in arch.mlps:
-            found[f"mlp_L{layer}"] = _cached(cache, f"blocks.{layer}.hook_mlp_out")
+            take([f"mlp_L{layer}"], f"blocks.{layer}.hook_mlp_out", lambda whole, _: whole)
         if arch.norm and arch.heads[layer]:
-            found[f"D_L{layer}"] = 1 / _cached(cache, f"blocks.{layer}.ln1.hook_scale")[..., 0]
+            take([f"D_L{layer}"], f"blocks.{layer}.ln1.hook_scale", lambda whole, _: 1 / whole[..., 0])
     if arch.norm and arch.unembed:
-        found[f"D_{FINAL}"] = 1 / _cached(cache, "ln_final.hook_scale")[..., 0]
-    return found
+        take([f"D_{FINAL}"], "ln_final.hook_scale", lambda whole, _: 1 / whole[..., 0])
+    return hooks, found
 
 
 def _cached(cache: Any, name: str) -> Any:
@@ -85,6 +109,8 @@ def _cached(cache: Any, name: str) -> Any:
         return cache[name]
     except KeyError:
         raise ValueError(f"the cache lacks {name}: run the model with run_with_cache, names_filter left out") from None
+    except (TypeError, IndexError):
+        raise TypeError(f"a cache has arrays by name, such as {name}; this is a {type(cache).__name__}") from None
 
 
 def _constants(model: Model, n: int, ring: Namespace) -> dict[str, Any]:

@@ -195,7 +195,7 @@ class _Pass:
                 read = stream if arch.parallel else after
                 self.read_out("mlp", layer, read)
                 after = after + self.times(f"r[M{layer}]", self.mlp(layer, read))
-            stream = self.reached(layer + 1, _finite(after, f"the residual stream after layer {layer}"))
+            stream = self.reached(layer + 1, _finite(after, f"the rows of the residual stream after layer {layer}"))
         if arch.unembed:
             logits = self.times("m_U", self.affine(self.normed(stream, FINAL), "W_U", "b_U"))
             logits = _finite(logits, "the logits")
@@ -232,7 +232,7 @@ class _Pass:
         if self.architecture.norm == "LN":
             x = x - x.mean(axis=-1, keepdims=True)
         inverse = 1 / np.sqrt((x * x).mean(axis=-1) + x.dtype.type(self.settings.eps))
-        self.record.norms[label] = _finite(inverse, f"1 / sigma of the norm {label}")
+        self.record.norms[label] = _finite(inverse, f"the values of 1 / sigma of the norm {label}")
         x = x * inverse[..., None]
         if f"gain_{label}" in self.w:
             x = x * self.w[f"gain_{label}"]
@@ -304,7 +304,7 @@ class _Pass:
     def scaled(self, rows: Array, label: str) -> Array:
         """The RMS norm of a head's queries or keys, with the gain of its layer; ``1 / sigma`` is recorded."""
         inverse = 1 / np.sqrt((rows * rows).mean(axis=-1) + rows.dtype.type(self.settings.eps))
-        self.record.norms[label] = _finite(inverse, f"1 / sigma of the norm {label}")
+        self.record.norms[label] = _finite(inverse, f"the values of 1 / sigma of the norm {label}")
         layer = label.partition("L")[2].partition("H")[0].partition("G")[0]
         return np.asarray(rows * inverse[..., None] * self.w[f"gain_{label[0]}{layer}"])
 
