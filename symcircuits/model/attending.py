@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,7 @@ def alibi(slope: float | np.floating[Any], n: int, dtype: npt.DTypeLike = np.flo
     return np.asarray(-slope * np.abs(steps[:, None] - steps[None, :]), dtype=dtype)
 
 
+@lru_cache(maxsize=2)  # the layers of a model share one, or two
 def mask(n: int, causal: bool, window: int | None = None) -> npt.NDArray[np.bool_]:
     """Which keys (columns) a query (row) attends to: itself and what is before it, or all; of these the nearest.
 
@@ -136,10 +138,11 @@ def mask(n: int, causal: bool, window: int | None = None) -> npt.NDArray[np.bool
     """
     every = np.ones((n, n), dtype=bool)
     seen = np.tril(every) if causal else every
-    if window is None:
-        return seen
-    near = np.triu(every, 1 - window)
-    return seen & (near if causal else near & np.tril(every, window - 1))
+    if window is not None:
+        near = np.triu(every, 1 - window)
+        seen = seen & (near if causal else near & np.tril(every, window - 1))
+    seen.flags.writeable = False
+    return seen
 
 
 def check_windows(windows: Sequence[Any], n_layers: int) -> None:
