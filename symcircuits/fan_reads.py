@@ -6,7 +6,6 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,8 +18,6 @@ from symcircuits.walk import Mark
 
 __all__ = ["Piece", "Room", "blocks", "largest_number", "pieces"]
 
-Largest = Callable[[], float]  # the largest absolute value of something, once it is asked for
-_FEW = 2**12  # numbers that are looked at one by one, to see whether they are finite
 _READ_BYTES = 2**28  # what is read of heads, W_O^T W_U^T, is kept up to this size; beyond it it is made as needed
 
 
@@ -104,7 +101,8 @@ def _read(
     if fans.scales_rows:
         z = z * fans.row_scale[..., None]  # of what is narrow
     z = z.reshape(heads * sources, batch * n, d)
-    z, size, at, width = z if kept is None else z[kept], -1.0, 0, reads.width(fan.layer)
+    z, at, width = z if kept is None else z[kept], 0, reads.width(fan.layer)
+    size = largest_number(z)
     for paths, cols, largest in _parts(fan, reads, kept, room.most(batch * n * width)):
         part, out = z[at : at + paths], room.take((paths, batch * n, width), fans.dtype)
         if len(cols) in (1, paths):
@@ -112,18 +110,13 @@ def _read(
         else:
             shape = len(cols), paths // len(cols)
             np.matmul(part.reshape(*shape, *part.shape[1:]), cols[:, None], out=out.reshape(*shape, *out.shape[1:]))
-        if out.size <= _FEW:
-            finite = bool(np.isfinite(out).all())
-        else:
-            size = largest_number(z) if size < 0 else size
-            finite = size * largest() < safe
-        yield Piece(marks[at : at + paths], out.reshape(paths, batch, n, width), finite)
+        yield Piece(marks[at : at + paths], out.reshape(paths, batch, n, width), size * largest < safe)
         at += paths
 
 
-def _parts(fan: Fan, reads: _Reads, kept: list[int] | None, most: int) -> Iterator[tuple[int, Array, Largest]]:
+def _parts(fan: Fan, reads: _Reads, kept: list[int] | None, most: int) -> Iterator[tuple[int, Array, float]]:
     """A fan's paths, ``most`` at a time: how many, what is read of their heads (of one, of each, or of as many as
-    divide the paths evenly), and what says the largest number of that."""
+    divide the paths evenly), and the largest number of that."""
     sources = int(fan.z.shape[3])
     each = sources if kept is None else 1
     whole = reads.layer(fan.layer) if most >= each and (kept is None or sources == 1) else None
@@ -148,7 +141,7 @@ class _Reads:
 
     def __init__(self, fans: Fans, read: Callable[[Head], Array]) -> None:
         self.fans, self.read = fans, read
-        self._held: dict[int, tuple[Array, Largest]] = {}
+        self._held: dict[int, tuple[Array, float]] = {}
         self._firsts: dict[int, tuple[Head, Array]] = {}
         self._bytes = 0
 
@@ -167,7 +160,7 @@ class _Reads:
         first, found = self._first_of(layer)
         return found if head == first else self.read(head)
 
-    def layer(self, layer: int) -> tuple[Array, Largest] | None:
+    def layer(self, layer: int) -> tuple[Array, float] | None:
         """Of all heads of a layer, ``[heads, d_head, width]``; None where that is too much to keep."""
         if layer in self._held:
             return self._held[layer]
@@ -176,16 +169,16 @@ class _Reads:
             return None
         made = np.stack([self._read(layer, head) for head in heads])
         self._bytes += made.nbytes
-        self._held[layer] = made, cache(partial(largest_number, made))
+        self._held[layer] = made, largest_number(made)
         return self._held[layer]
 
-    def head(self, layer: int, place: int) -> tuple[Array, Largest]:
+    def head(self, layer: int, place: int) -> tuple[Array, float]:
         """Of one head."""
         if layer in self._held:
             made, largest = self._held[layer]
             return made[place], largest
         found = self._read(layer, self.fans.paths.layer_heads[layer][place])
-        return found, cache(partial(largest_number, found))
+        return found, largest_number(found)
 
 
 def largest_number(array: Array) -> float:

@@ -148,7 +148,6 @@ def test_what_is_said_to_be_finite_is() -> None:
 def test_sums_that_overflow_are_never_said_to_be_finite(sign: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every product is just within range, and what they add up to is not."""
     monkeypatch.setattr(fan_reads, "_READ_BYTES", held)
-    monkeypatch.setattr(fan_reads, "_FEW", 0)  # they are not looked at one by one
     run = model_of((2, 2), d_head=6)
     values, seen = sc.evaluate(sc.logits(run.model.architecture).order(1, 2), run), set()
     fan = values.fans(0, {f"W_V_{h}": 100 * run.arrays[f"W_V_{h}"] for h in ("L0H0", "L0H1", "L1H0", "L1H1")})
