@@ -22,7 +22,7 @@ from symcircuits.labels import Labels
 from symcircuits.loaders import load
 from symcircuits.margins import HeadScores, margin, margin_shares, share_columns
 from symcircuits.model import Attachment, Model, Run
-from symcircuits.model_file import RunFile
+from symcircuits.model_file import RunFile, path_to_send
 from symcircuits.notation import ROW, Notation, as_notation
 from symcircuits.score_parts import largest_score_terms, lowest_orders, score_term_columns
 from symcircuits.sizes import SizedTerm, Target, columns, largest, place, read_target, remainder, totals
@@ -167,7 +167,7 @@ def explain(
     """
     if not isinstance(model, (Model, str, os.PathLike)):
         raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
-    chosen_notation, path = as_notation(notation, symbols), None if isinstance(model, Model) else model
+    chosen_notation, given = as_notation(notation, symbols), model
     model, own = _with_own(model if isinstance(model, Model) else load(model), readout, sources)
     run, architecture = model.run(tokens, dtype), model.architecture
     _check_sort(sort, architecture.unembed or bool(own), against is not None)
@@ -182,7 +182,7 @@ def explain(
     values = evaluate(expansion, run)
     looked = lowest_orders(expansion, max_terms)
     with Crew(workers) as crew, nullcontext() if crew.alone else pinned():
-        sent = None if crew.here else _sent(path, run, dtype)
+        sent = None if crew.here else _sent(given, run, dtype)
         shown = largest(evaluate(looked, run), target, top, sort, progress)
         scores = all_head_scores(run, sent, chosen, crew, progress)
     return Explanation(
@@ -193,10 +193,9 @@ def explain(
 
 
 # --------------------------------------------------------------------------------------------- what is asked
-def _sent(path: str | os.PathLike[str] | None, run: Run, dtype: Any) -> RunFile:
+def _sent(given: Model | str | os.PathLike[str], run: Run, dtype: Any) -> RunFile:
     """What workers in other processes are sent in place of the run."""
-    if path is None:
-        raise ValueError("workers in other processes read a model from its file: give the path of its folder")
+    path = path_to_send(given)
     if run.model.architecture.attachments:
         raise ValueError(
             "workers in other processes read a model from its file, and what is attached to it is not in that: leave "

@@ -22,7 +22,7 @@ from symcircuits.finite import remedy
 from symcircuits.loaders import load
 from symcircuits.margins import frobenius
 from symcircuits.model import Model, Run
-from symcircuits.model_file import RunFile
+from symcircuits.model_file import RunFile, path_to_send
 from symcircuits.notation import amount
 from symcircuits.parts import readable_size
 from symcircuits.pools import OutOfTime
@@ -187,6 +187,32 @@ def term_sizes(
         raise TypeError(f"what is measured is an Expansion (see logits, scores, stream), not {expansion!r}")
     top, chosen = whole("top", top, 0), numbers(expansion, start, stop)
     start, total = chosen.start, chosen.stop - chosen.start
+    planned = _planned(total, top, max_terms, max_seconds)
+    until = None if max_seconds is None else time.monotonic() + max_seconds
+    with Crew(workers) as crew, pinned():
+        path = None if crew.here else path_to_send(model)
+        run = (model if isinstance(model, Model) else load(model)).run(tokens, dtype)
+        values = evaluate(expansion, run)  # refuses what does not go together, wherever the work is done
+        asked = ask(expansion, run, by, row, position, token, against, key)
+        source: _Near | _Far
+        if path is None:
+            source = _Near.of(values, asked, until)
+        else:
+            source = _Far(RunFile.of(path, run, dtype), expansion, asked)
+        width = _width(run, expansion, max_memory)
+        parts = crew.results(_measured, _tasks(source, start, start + planned, width, top), until)
+        whole_part = pairwise(_told(parts, progress, planned), partial(_joined, top))
+        found = whole_part or _Part((), {})
+    if not sum(s.absolute for s in found.sums.values()) < float("inf"):
+        raise OverflowError("the sum of the sizes of the terms leaves the range of float64; scale the weights")
+    done = sum(s.count for s in found.sums.values())
+    late = "" if done == planned else f"max_seconds ({max_seconds:g})"
+    reached = "" if done == total else late or f"max_terms ({planned:,})"
+    return TermSizes(expansion, asked, start, start + done, found.top, found.sums, reached)
+
+
+def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | None) -> int:
+    """How many of so many terms are looked at; an error where that, or what is listed of them, is too much."""
     planned = total if max_terms is None else min(total, whole("max_terms", max_terms, 0))
     if planned >= MOST:
         raise OverflowError(
@@ -199,26 +225,7 @@ def term_sizes(
         )
     if max_seconds is not None and not (isinstance(max_seconds, (int, float)) and max_seconds >= 0):
         raise ValueError(f"max_seconds must be a number from 0 on, not {max_seconds!r}")
-    until = None if max_seconds is None else time.monotonic() + max_seconds
-    with Crew(workers) as crew, pinned():
-        if not crew.here and isinstance(model, Model):
-            raise ValueError("workers in other processes read a model from its file: give the path of its folder")
-        run = (model if isinstance(model, Model) else load(model)).run(tokens, dtype)
-        values = evaluate(expansion, run)
-        asked = ask(expansion, run, by, row, position, token, against, key)
-        source: _Near | _Far = _Near.of(values, asked, until)
-        if not crew.here:
-            source = _Far(RunFile.of(model, run, dtype), expansion, asked)  # type: ignore[arg-type]
-        width = _width(run, expansion, max_memory)
-        parts = crew.results(_measured, _tasks(source, start, start + planned, width, top), until)
-        whole_part = pairwise(_told(parts, progress, planned), partial(_joined, top))
-        found = whole_part or _Part((), {})
-    if not sum(s.absolute for s in found.sums.values()) < float("inf"):
-        raise OverflowError("the sum of the sizes of the terms leaves the range of float64; scale the weights")
-    done = sum(s.count for s in found.sums.values())
-    late = "" if done == planned else f"max_seconds ({max_seconds:g})"
-    reached = "" if done == total else late or f"max_terms ({planned:,})"
-    return TermSizes(expansion, asked, start, start + done, found.top, found.sums, reached)
+    return planned
 
 
 def _width(run: Run, expansion: Expansion, max_memory: int | None = None) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from symcircuits.loaders import load
 from symcircuits.model import Model, Run
 
-__all__ = ["ModelFile", "RunFile", "code"]
+__all__ = ["ModelFile", "RunFile", "code", "path_to_send"]
 
 _READ = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".index.json")
 _LOCK = Lock()
@@ -70,6 +70,13 @@ class RunFile:
     def run(self) -> Run:
         """The run; errors as of :meth:`ModelFile.model`."""
         return _run(self)
+
+
+def path_to_send(model: Model | str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Where workers in other processes read a model; ValueError where it was given as an object."""
+    if isinstance(model, Model):
+        raise ValueError("workers in other processes read a model from its file: give the path of its folder")
+    return model
 
 
 @lru_cache(maxsize=2)
