@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save, save_file
 
@@ -281,6 +281,7 @@ def test_a_header_longer_than_the_format_allows(tmp_path: Path, monkeypatch: pyt
         open_safetensors(tmp_path / "a.safetensors")
 
 
+@example(b"}", True)  # a whole file, of no weights
 @given(st.binary(max_size=200), st.booleans())
 def test_no_bytes_give_another_kind_of_error(
     tmp_path_factory: pytest.TempPathFactory, raw: bytes, framed: bool

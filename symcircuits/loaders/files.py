@@ -101,7 +101,7 @@ def check_file(file: Path) -> None:
 def read_weights(path: Path) -> Stored:
     """The weights in a ``.safetensors`` or ``.npz`` file, of shards by their index, or (with torch) in a ``.pt`` file.
 
-    ValueError on another kind of file.
+    ValueError on another kind of file, and on one without weights.
     """
     if path.name.endswith(_INDEX):
         return _read_shards(path)
@@ -109,7 +109,10 @@ def read_weights(path: Path) -> Stored:
     if path.suffix not in readers:
         why = " (a pickle can run code, so none is read)" if path.suffix == ".pkl" else ""
         raise ValueError(f"{path}: weights are read from a .safetensors or .npz file, and this is neither{why}")
-    return readers[path.suffix](path)
+    stored = readers[path.suffix](path)
+    if not stored.dtypes:
+        raise ValueError(f"{path}: there are no weights at all")
+    return stored
 
 
 def _read_shards(index: Path) -> Stored:
