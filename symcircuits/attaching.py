@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from symcircuits.model import Attachment
 
-__all__ = ["add_options", "read_array", "read_options"]
+__all__ = ["add_options", "attached_files", "read_array", "read_options"]
 
 _PLACE: Final = re.compile(r"(?s)(.+?)(?:@(\d+)(?::([a-z]+))?)?")
 _READOUT: Final = "write [NAME=]FILE[@LAYER[:mlp]], e.g. --readout probe.npy or --readout neuron=row.npy@1:mlp"
@@ -61,6 +60,13 @@ def read_options(options: argparse.Namespace) -> tuple[Attachment | None, list[A
     return found, sources
 
 
+def attached_files(options: argparse.Namespace) -> list[str]:
+    """The files that ``--readout`` and ``--source`` name."""
+    given = [*getattr(options, "source", []), getattr(options, "readout", None) or ""]
+    matches = [_PLACE.fullmatch(text.partition("=")[2] or text) for text in given]
+    return [match[1] for match in matches if match is not None]
+
+
 def _array_of(option: str, text: str, path: str) -> Any:
     """The array in the file that an option names; where there is none, how the option was read is said."""
     if Path(path).exists():
@@ -71,28 +77,21 @@ def _array_of(option: str, text: str, path: str) -> Any:
 
 def read_array(path: str) -> Any:
     """The array in a ``.npy`` file, or the only one of an ``.npz``; ValueError on what is neither."""
-    import numpy as np
+    from symcircuits.arrayfile import read_npy, read_npz
+    from symcircuits.files import check_input
 
-    from symcircuits.arrayfile import check_archive, check_header
-
-    if Path(path).is_dir():
-        raise ValueError(f"{path} is a folder; give a .npy file with an array")
+    place = Path(path)
+    check_input(place, "an array")
     try:
-        with Path(path).open("rb") as file:
-            if file.read(6) == b"\x93NUMPY":
+        with place.open("rb") as file:
+            if file.read(4) != b"PK\x03\x04":
                 file.seek(0)
-                check_header(file, os.fstat(file.fileno()).st_size)
-            file.seek(0)
-            found = np.load(file, allow_pickle=False)
-            if not isinstance(found, np.lib.npyio.NpzFile):
-                return found
-            with found, zipfile.ZipFile(path) as packed:
-                check_archive(packed)
-                if len(found.files) != 1:
-                    raise ValueError(f"it holds {len(found.files)} arrays ({', '.join(found.files[:6])}), not one")
-                return found[found.files[0]]
-    except OSError:
-        raise
-    except Exception as fault:  # of a broken file: whatever the readers of headers and archives say
-        said = "it is no .npy file, or holds Python objects" if "pickle" in str(fault) else fault
+                return read_npy(file, os.fstat(file.fileno()).st_size)
+        found = read_npz(place)
+        if len(found) != 1:
+            raise ValueError(f"it holds {len(found)} arrays ({', '.join(list(found)[:6])}), not one")
+        return next(iter(found.values()))
+    except ValueError as fault:
+        foreign = "pickle" in str(fault) or "not a .npy" in str(fault)
+        said = "it is no .npy file, or holds Python objects" if foreign else fault
         raise ValueError(f"{path}: cannot be read as an array of numbers (.npy): {said}") from None

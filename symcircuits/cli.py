@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
+from symcircuits.commands import check_outputs
 from symcircuits.options import parser_of
 
 __all__ = ["main"]
@@ -70,6 +71,7 @@ def _main(argv: Sequence[str] | None) -> int:
             words = _joined(sys.argv[1:] if argv is None else argv)
             options = parser_of(words[0] if words else "").parse_args(words)
             command, names = f"symcircuits {options.command}".strip(), list(vars(options))
+            check_outputs(options)
             code: int = options.run(options)
         finally:
             sys.stdout.flush()  # here, so that a closed pipe is met here
@@ -81,7 +83,7 @@ def _main(argv: Sequence[str] | None) -> int:
         ended = isinstance(fault, Terminated)
         print("terminated" if ended else "interrupted", file=sys.stderr)
         return 143 if ended else 130
-    except (ValueError, OSError, OverflowError, TypeError) as fault:
+    except (ValueError, OSError, OverflowError, TypeError, MemoryError) as fault:
         if os.environ.get("SYMCIRCUITS_DEBUG"):
             raise
         from symcircuits.option_names import as_options
@@ -99,6 +101,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _told(fault: Exception) -> str:
     """What an error says; of one of the system the file and what is wrong, and not its number."""
+    if isinstance(fault, MemoryError):
+        return f"there is too little memory ({fault})" if str(fault) else "there is too little memory"
     if not isinstance(fault, OSError) or fault.strerror is None:
         return str(fault)
     if fault.filename is not None:

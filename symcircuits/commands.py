@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from symcircuits.model import Model
     from symcircuits.recorded import Comparison
 
-__all__ = ["book", "check", "count", "demo", "derive", "explain", "verify"]
+__all__ = ["book", "check", "check_outputs", "count", "demo", "derive", "explain", "verify"]
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -346,13 +346,36 @@ def _write(path: str, text: str) -> None:
 def check(options: argparse.Namespace) -> int:
     from symcircuits.checking import check
 
-    formula = sys.stdin.read() if options.formula == "-" else options.formula
     verdict = check(
-        formula, _read_architecture(options), options.target, options.convention, part=options.part,
+        _formula(options.formula), _read_architecture(options), options.target, options.convention, part=options.part,
         notation=options.notation, symbols=_read_symbols(options.symbol),
     )  # fmt: skip
     _print_json(verdict.json()) if options.json else print(verdict.text(_width()))
     return 0 if verdict.right else 1
+
+
+def _formula(given: str) -> str:
+    """The formula itself, or (``-``) what standard input holds, up to the longest that is read."""
+    if given != "-":
+        return given
+    if sys.stdin is None:
+        raise ValueError("standard input is closed; give the formula itself in place of -")
+    from symcircuits.reading import MAX_TEXT
+
+    return sys.stdin.read(MAX_TEXT + 1)
+
+
+def check_outputs(options: argparse.Namespace) -> None:
+    """OSError, before any work, where a file to write is one that the same command reads."""
+    outputs = [o for o in (getattr(options, "output", None), getattr(options, "html", None)) if o not in (None, "-")]
+    if outputs:
+        from symcircuits.attaching import attached_files
+        from symcircuits.files import check_apart
+
+        names = ("model", "reference", "labels", "tokenizer", "prompts")
+        inputs = [i for i in (getattr(options, name, None) for name in names) if i is not None]
+        for output in outputs:
+            check_apart(output, [*inputs, *attached_files(options)])
 
 
 def book(options: argparse.Namespace) -> int:

@@ -1,18 +1,112 @@
-"""Writing files whole or not at all."""
+"""Files that somebody names: read up to a stated size, written whole or not at all, and never over a model's own."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
-__all__ = ["check_writable", "make_folder", "write_bytes", "write_text"]
+__all__ = [
+    "LIMITS",
+    "check_apart",
+    "check_input",
+    "check_writable",
+    "make_folder",
+    "read_input",
+    "write_bytes",
+    "write_text",
+]
+
+# The most bytes of a file that is read as a whole, by what it is; as Python's objects JSON takes up to 40 times that.
+LIMITS: Final[dict[str, int]] = {
+    "a config": 2**24,
+    "an index of shards": 2**26,
+    "a list of labels": 2**26,
+    "a tokenizer.json": 2**26,
+}
+_WEIGHTS: Final = (".safetensors", ".npz", ".npy", ".pt", ".pth", ".bin", ".index.json")
+_BESIDE: Final = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model",
+)  # fmt: skip
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
+def check_input(path: str | os.PathLike[str], what: str) -> None:
+    """ValueError where there is no ordinary file: a folder, or a device or pipe, which may never end."""
+    file = Path(path)
+    try:
+        if not file.exists():
+            raise ValueError(f"{file}: there is no such file")
+        if file.is_dir():
+            raise ValueError(f"{file}: this is a folder, not {what}")
+        if not file.is_file():
+            raise ValueError(f"{file}: this is a device or a pipe, which may never end; {what} is read from a file")
+    except OSError as fault:
+        raise ValueError(f"{file}: cannot be read ({fault.strerror or fault})") from None
+
+
+def read_input(path: str | os.PathLike[str], what: str) -> bytes:
+    """What an ordinary file holds, of a kind that :data:`LIMITS` names; ValueError where it is longer than that.
+
+    >>> read_input("/dev/zero", "a config")
+    Traceback (most recent call last):
+    ValueError: /dev/zero: this is a device or a pipe, which may never end; a config is read from a file
+    """
+    check_input(path, what)
+    most = LIMITS[what]
+    try:
+        with Path(path).open("rb") as file:
+            size = max(os.fstat(file.fileno()).st_size, 0)
+            content = b"" if size > most else file.read(most + 1)
+    except OSError as fault:
+        raise ValueError(f"{path}: cannot be read ({fault.strerror or fault})") from None
+    size = max(size, len(content))
+    if size > most:
+        raise ValueError(f"{path}: this file has {size:,} bytes; {what} has {most:,} at most")
+    return content
+
+
+# ------------------------------------------------------------------------------------------------------- writing
+def check_apart(output: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]]) -> None:
+    """OSError where the file to write is one of those that are read, or of a model's that is, by whatever name or link.
+
+    ``inputs``: files, and folders (or weight files) of models.
+    """
+    target = Path(output)
+    if not target.is_file():
+        return
+    for given in map(Path, inputs):
+        folder = given if given.is_dir() else given.parent
+        for file in (given, *_model_files(folder)):
+            if file.is_file() and target.samefile(file):
+                raise OSError(f"cannot write {target}: it is {file}, which is read; choose another name")
+
+
+def _model_files(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (f for f in folder.iterdir() if f.name.casefold() in _BESIDE or _holds_weights(f))
+
+
+def _holds_weights(path: Path) -> bool:
+    return path.name.casefold().endswith(_WEIGHTS)
+
+
+def _check_no_model(target: Path) -> None:
+    """OSError where what is written would take the name of a model's file: of weights, or of what lies beside them."""
+    for place in (target, Path(os.path.realpath(target))):
+        if _holds_weights(place):
+            raise OSError(f"cannot write {target}: {place.name} is a name of weights; choose another name")
+        if place.name.casefold() in _BESIDE and any(map(_holds_weights, _model_files(place.parent))):
+            raise OSError(f"cannot write {target}: {place.name} belongs to the model in {place.parent}")
+
+
+def check_writable(path: str | os.PathLike[str], of_model: bool = False) -> None:
     """Raise OSError, in words, where :func:`write_text` cannot write: a folder, or no folder to write in.
 
-    For a command to find out before its work rather than after it; nothing is written.
+    For a command to find out before its work rather than after it; nothing is written. A file of a model is written
+    over by what makes models alone (``of_model``).
     """
     target = Path(path)
     if not os.fspath(path):
@@ -24,24 +118,26 @@ def check_writable(path: str | os.PathLike[str]) -> None:
             raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist")
         if not target.parent.is_dir():
             raise NotADirectoryError(f"cannot write {target}: {target.parent} is no folder")
+        if not of_model:
+            _check_no_model(target)
     except OSError as fault:
         if fault.strerror is None:
             raise
         raise OSError(f"cannot write {target}: {fault.strerror}") from None
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> Path:
+def write_text(path: str | os.PathLike[str], text: str, of_model: bool = False) -> Path:
     """Write text, in UTF-8, as :func:`write_bytes` writes."""
-    return write_bytes(path, text.encode("utf-8"))
+    return write_bytes(path, text.encode("utf-8"), of_model)
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
+def write_bytes(path: str | os.PathLike[str], content: bytes, of_model: bool = False) -> Path:
     """Write to a temporary name in the same folder, then rename: an existing file stays whole on failure.
 
     An existing file keeps its permissions; through a link the file it leads to is written. What is no file, such as
     ``/dev/stdout``, is written to as it is. Raises OSError, in words, where it cannot be written.
     """
-    check_writable(path)
+    check_writable(path, of_model)
     target = Path(path)
     try:
         if target.exists() and not target.is_file():

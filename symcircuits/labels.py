@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from symcircuits.files import read_input
+
 __all__ = ["Labels", "printable", "read_label_file", "read_labels"]
 
 _LONGEST = 60  # characters of a name that are shown
@@ -81,10 +83,10 @@ def read_labels(labels: Any, n: int, d_vocab: int, d_vocab_out: int | None = Non
 def read_label_file(path: str | os.PathLike[str]) -> list[str]:
     """Labels from a UTF-8 file: a JSON list of strings, or one a line (an empty line is an empty label).
 
-    Raises ValueError on another content, OSError where the file cannot be read.
+    Raises ValueError on another content, and where the file is not one or is longer than :data:`files.LIMITS` say.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = read_input(path, "a list of labels").decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         raise ValueError(f"the labels in {path} are not UTF-8: {fault.reason} at byte {fault.start}") from None
     try:
@@ -94,6 +96,9 @@ def read_label_file(path: str | os.PathLike[str]) -> list[str]:
             raise ValueError(f"{path} is no JSON list of strings: {fault}") from None
         found = None  # lines, the first of which starts with a bracket
     if found is not None:
+        for i, name in enumerate(found):
+            if not isinstance(name, str):
+                raise ValueError(f"{path}: label {i} is not a string but {printable(repr(name))}")
         return list(found)
     if Path(path).suffix == ".json":
         raise ValueError(f"{path} is no JSON list of strings; it starts with {text[:20]!r}")

@@ -7,7 +7,6 @@ decoded to, not how the file spells it (`` the``, not ``Ġthe``); how it is made
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,27 +15,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from symcircuits.files import check_input, read_input
 from symcircuits.labels import Labels, printable, read_label_file, read_labels
+from symcircuits.loaders.strictjson import strict_json
 from symcircuits.model import Model
+from symcircuits.tokenizer_growth import Growth, growth_of
 
 __all__ = ["any_labels", "encoder", "is_tokenizer_file", "read_tokenizer", "tokenizer_labels", "vocabulary_labels"]
 
-_LARGEST = 2**28  # bytes of a tokenizer.json
 _INSTALL = "pip install 'symcircuits[tokenizers]'"
 _WORDS = "a list of strings, the path of a file of them or of a tokenizer.json, or a tokenizer"
 
 
 def is_tokenizer_file(path: str | os.PathLike[str]) -> bool:
     """Whether a file holds a JSON object, as a ``tokenizer.json`` does, and not a list or lines of names."""
+    check_input(path, "a list of labels")
+    with Path(path).open("rb") as file:
+        if file.read(1024).decode("utf-8-sig", "replace").lstrip()[:1] != "{":
+            return False
     try:
-        with Path(path).open("rb") as file:
-            if file.read(1024).decode("utf-8-sig", "replace").lstrip()[:1] != "{":
-                return False
-            if Path(path).suffix == ".json" or os.fstat(file.fileno()).st_size > _LARGEST:
-                return True
-            file.seek(0)
-            return isinstance(json.load(file), dict)
-    except (ValueError, RecursionError):
+        return Path(path).suffix == ".json" or isinstance(strict_json(_file_text(Path(path))), dict)
+    except ValueError:
         return False
 
 
@@ -44,8 +43,13 @@ def read_tokenizer(given: Any) -> Any:
     """A tokenizer of the package ``tokenizers``: of a file, of such an object, or of one that holds it.
 
     An object is copied, since padding and truncation are switched off. Raises ValueError where there is no such file,
-    where the file is none or too large, and where the package is missing.
+    where the file is none or too large, where it could make too much of a text (see
+    :mod:`symcircuits.tokenizer_growth`), and where the package is missing.
     """
+    return _read(given)[0]
+
+
+def _read(given: Any) -> tuple[Any, Growth]:
     if isinstance(given, (str, os.PathLike)):
         return _prepared(_file_text(Path(given)), str(given))
     inner = getattr(given, "backend_tokenizer", given)
@@ -59,30 +63,23 @@ def read_tokenizer(given: Any) -> Any:
 
 def _file_text(path: Path) -> str:
     try:
-        if not path.exists():
-            raise ValueError(f"{path}: there is no such file")
-        if path.is_dir():
-            raise ValueError(f"{path}: this is a folder, not a tokenizer.json")
-        size = path.stat().st_size
-        if size > _LARGEST:
-            raise ValueError(f"{path}: this file has {size:,} bytes; a tokenizer.json has {_LARGEST:,} at most")
-        return path.read_bytes().decode("utf-8-sig")
+        return read_input(path, "a tokenizer.json").decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         raise ValueError(f"{path}: this tokenizer.json is not UTF-8: {fault.reason} at byte {fault.start}") from None
-    except OSError as fault:
-        raise ValueError(f"{path}: cannot be read ({fault.strerror or fault})") from None
 
 
-def _prepared(text: str, what: str) -> Any:
+def _prepared(text: str, what: str) -> tuple[Any, Growth]:
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise ValueError(f"{what}: a tokenizer.json is read by the package tokenizers ({_INSTALL})") from None
+    wrong = f"{what}: this is no tokenizer.json"
+    growth: Growth = _guarded(wrong, lambda: growth_of(strict_json(text)))  # before any of it is run
     with _no_panic_printed():
-        tokenizer = _guarded(f"{what}: this is no tokenizer.json", lambda: Tokenizer.from_str(text))
+        tokenizer = _guarded(wrong, lambda: Tokenizer.from_str(text))
     tokenizer.no_truncation()  # a prompt is neither cut nor padded
     tokenizer.no_padding()
-    return tokenizer
+    return tokenizer, growth
 
 
 @contextmanager
@@ -117,11 +114,14 @@ def _guarded(what: str, call: Callable[[], Any]) -> Any:
 def encoder(tokenizer: Any, model: Model) -> Callable[[str], list[int]]:
     """What makes token ids of a text, for a model; no token is added (no start of text): what is there is in the text.
 
-    Raises ValueError on what :func:`read_tokenizer` refuses and on a tokenizer of another model.
+    Raises ValueError on what :func:`read_tokenizer` refuses, on a tokenizer of another model, and on a text that
+    could take too much memory.
     """
-    read = _fitting(read_tokenizer(tokenizer), model)
+    read, growth = _read(tokenizer)
+    _fitting(read, model)
 
     def encode(text: str) -> list[int]:
+        growth.check_text(len(text.encode("utf-8", "surrogatepass")))
         what = f"the tokenizer makes no tokens of {printable(repr(text))}"
         return [int(i) for i in _guarded(what, lambda: read.encode(text, add_special_tokens=False).ids)]
 

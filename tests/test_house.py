@@ -24,7 +24,6 @@ LAYERS = (
     "algebra",
     "finished",  # rules 2 and 3: what a finished word is
     "spelling",
-    "arrayfile",  # headers of .npy files, checked
     "notation",
     "rings",
     "structured",
@@ -32,6 +31,7 @@ LAYERS = (
     "elimination",
     "files",
     "memory",
+    "arrayfile",  # archives of arrays, checked
     "labels",  # names of tokens, and how any text is made safe to show
     "progress",
     "attachments",  # readouts and sources of one's own, described
@@ -106,6 +106,7 @@ LAYERS = (
     "all_scores",  # of every head, by any workers
     "measured",  # the size of every term
     "recorded",
+    "tokenizer_growth",  # by how much a tokenizer may lengthen a text
     "tokenizing",
     "prompts",
     "explanation",

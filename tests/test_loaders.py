@@ -766,7 +766,7 @@ def test_an_npz_that_needs_pickle_is_refused(folder: Path) -> None:
         (lambda raw: b"hello" * 100, "this is no .npz file, or it needs pickle; it is not read"),
         (
             lambda raw: raw[:300] + bytes(200) + raw[500:],
-            "this is not a whole .npz file, or it is damaged at embed.W_E",
+            r"this is not a whole .npz file, or it is damaged \(embed.W_E: Bad CRC-32",
         ),
     ],
 )

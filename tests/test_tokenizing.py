@@ -14,6 +14,7 @@ from test_cli import Cli, cli, refused
 
 import symcircuits as sc
 from symcircuits import tokenizing
+from symcircuits.files import LIMITS
 from symcircuits.labels import Labels, printable
 from symcircuits.tokenizing import any_labels, encoder, is_tokenizer_file, read_tokenizer, tokenizer_labels
 
@@ -279,7 +280,7 @@ def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_bytes(b'{"\xff"')
     with pytest.raises(ValueError, match="is not UTF-8: invalid start byte at byte 2"):
         read_tokenizer(path)
-    monkeypatch.setattr(tokenizing, "_LARGEST", 4)
+    monkeypatch.setitem(LIMITS, "a tokenizer.json", 4)
     with pytest.raises(ValueError, match=r"this file has 5 bytes; a tokenizer.json has 4 at most"):
         read_tokenizer(path.write_text("{    ") and path)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from symcircuits.arrayfile import check_archive
+from symcircuits import arrayfile
+from symcircuits.files import read_input
 from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
 from symcircuits.loaders.strictjson import strict_json
@@ -124,6 +121,9 @@ def _read_shards(index: Path) -> Stored:
     outside = [name for name in names if Path(name).name != name]
     if outside:
         raise ValueError(f"{index}: {outside[0]!r} is no name of a file in this folder")
+    indices = [name for name in names if name.casefold().endswith(_INDEX)]
+    if indices:
+        raise ValueError(f"{index}: {indices[0]!r} is an index, where a file of weights is to be named")
     missing = [name for name in names if not (index.parent / name).is_file()]
     if missing:
         raise ValueError(f"{index}: {len(missing)} of its {len(names)} files are missing: {_listed(missing)}")
@@ -135,7 +135,7 @@ def _read_shards(index: Path) -> Stored:
         stays = mapped(files)
     weights: dict[str, Array] = {}
     dtypes: dict[str, str] = {}
-    lying = 0
+    lying, notes = 0, list[str]()
     for path in paths:
         stored = open_safetensors(path).read(True) if stays else read_weights(path)
         lying += stored.mapped
@@ -146,7 +146,8 @@ def _read_shards(index: Path) -> Stored:
                 raise ValueError(f"{path}: this file {what} {said}: {_listed(sorted(wrong))}")
         weights |= stored.weights
         dtypes |= stored.dtypes
-    return Stored(weights, dtypes, lying)
+        notes += stored.notes
+    return Stored(weights, dtypes, lying, tuple(notes))
 
 
 def _listed(names: list[str], most: int = 6) -> str:
@@ -156,48 +157,34 @@ def _listed(names: list[str], most: int = 6) -> str:
 def read_config(path: Path) -> dict[str, Any]:
     """The object in a JSON file; ValueError when it is missing, not JSON, or not an object."""
     try:
-        config = strict_json(path.read_text("utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+        what = "an index of shards" if path.name.endswith(_INDEX) else "a config"
+        config = strict_json(read_input(path, what).decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: this is not JSON ({error})") from error
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path}: a config is a JSON object with keys such as n_layers, not a {type(config).__name__}")
     return config
 
 
-def _check_unpacked(path: Path, needed: int) -> None:
-    """ValueError where what a file says it unpacks to is more than the memory that is free."""
-    free = free_memory()
-    if free is not None and needed > free:
-        raise ValueError(f"{path}: it unpacks to {gigabytes(needed)}, and {gigabytes(free)} of memory are free")
-
-
 def read_npz(path: Path) -> Stored:
     """The arrays of an ``.npz`` file; ValueError when it is damaged, of another kind, or needs pickle."""
-    weights: dict[str, Array] = {}
-    name = ""
     try:
-        with path.open("rb") as file:  # np.load would leave a damaged file open
-            arrays = np.load(file, allow_pickle=False)
-            if not isinstance(arrays, np.lib.npyio.NpzFile):
-                raise ValueError(f"{path}: this is a single array, not an .npz file of named arrays")
-            with zipfile.ZipFile(path) as packed:
-                _check_unpacked(path, sum(info.file_size for info in packed.infolist()))
-                check_archive(packed)
-            for name in arrays.files:
-                array = arrays[name]
-                if not isinstance(array, np.ndarray):
-                    raise ValueError(f"{path}: {name} is no array")
-                weights[name] = array
-    except (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        with path.open("rb") as file:
+            start = file.read(6)
+        if start == b"\x93NUMPY":
+            raise ValueError(f"{path}: this is a single array, not an .npz file of named arrays")
+        if start[:2] not in (b"PK", b""):
+            raise ValueError(f"{path}: this is no .npz file, or it needs pickle; it is not read")
+        weights = arrayfile.read_npz(path)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
         if str(error).startswith(str(path)):
             raise
         if "pickle" in str(error):
-            what = f"{name} needs pickle, which can run code" if name else "this is no .npz file, or it needs pickle"
-            raise ValueError(f"{path}: {what}; it is not read") from error
-        where = f" at {name}" if name else ""
-        raise ValueError(f"{path}: this is not a whole .npz file, or it is damaged{where} ({error})") from error
+            name = str(error).partition(": ")[0]
+            raise ValueError(f"{path}: {name} needs pickle, which can run code; it is not read") from error
+        raise ValueError(f"{path}: this is not a whole .npz file, or it is damaged ({error})") from error
     return Stored(weights, {name: array.dtype.name for name, array in weights.items()})

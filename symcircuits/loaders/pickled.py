@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from symcircuits.arrayfile import check_records, check_size
 from symcircuits.loaders.stored import Stored
 from symcircuits.rings import Array
 
@@ -26,6 +27,7 @@ _SAFER = "weights in a .safetensors file need neither"
 def read_torch(path: Path) -> Stored:
     """The tensors of a file of ``torch.save``; ValueError without torch, and where the file holds anything else."""
     torch = _torch(path)
+    notes = _checked(path)
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -43,11 +45,38 @@ def read_torch(path: Path) -> Stored:
         raise ValueError(f"{path}: this file holds a {type(found).__name__}, not named tensors")
     weights: dict[str, Array] = {}
     dtypes: dict[str, str] = {}
+    _check_size(path, sum(t.numel() * t.element_size() for t in found.values() if hasattr(t, "numel")))
     for name, tensor in found.items():
         if not hasattr(tensor, "detach"):
             raise ValueError(f"{path}: {name} is a {type(tensor).__name__}, not a tensor")
-        weights[str(name)], dtypes[str(name)] = as_array(tensor)
-    return Stored(weights, dtypes)
+        try:
+            weights[str(name)], dtypes[str(name)] = as_array(tensor)
+        except (TypeError, ValueError, RuntimeError) as error:  # sparse, quantized, without values
+            raise ValueError(f"{path}: {name} cannot be read as an array ({error})") from error
+    return Stored(weights, dtypes, notes=notes)
+
+
+def _checked(path: Path) -> tuple[str, ...]:
+    """Compare the checksums in a file, which torch does not look at; what there is to say where it has none."""
+    try:
+        _check_size(path, path.stat().st_size)
+        if check_records(path):
+            return ()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        if str(error).startswith(str(path)):
+            raise
+        raise ValueError(f"{path}: this is not a whole file of torch.save, or it is damaged ({error})") from error
+    return (f"{path.name} is of the old form of torch.save, which has no checksum: damage to its numbers is not seen",)
+
+
+def _check_size(path: Path, needed: int) -> None:
+    """ValueError where tensors take more than the file (one number repeated may stand for many), or than is free."""
+    try:
+        check_size(needed, path.stat().st_size)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def as_array(tensor: Any) -> tuple[Array, str]:

@@ -14,9 +14,10 @@ __all__ = ["Stored"]
 class Stored:
     """Weights as they stand in a file, and the type of number each is stored in (``bfloat16`` is read as float32).
 
-    ``mapped``: how many bytes of them lie in a file that is mapped, not copied.
+    ``mapped``: how many bytes of them lie in a file that is mapped, not copied; ``notes``: what there is to say of it.
     """
 
     weights: Mapping[str, Array]
     dtypes: Mapping[str, str]
     mapped: int = 0
+    notes: tuple[str, ...] = ()

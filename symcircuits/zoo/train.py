@@ -203,9 +203,9 @@ def evaluate(torch: Any, weights: Weights, settings: Settings) -> dict[str, Any]
 def save(folder: pathlib.Path, weights: Weights, scores: dict[str, Any], settings: Settings) -> None:
     """Write `model.safetensors`, `config.json` and `scores.json` into the folder."""
     arrays = {name: np.ascontiguousarray(value.numpy(), dtype=np.float32) for name, value in weights.items()}
-    write_bytes(folder / "model.safetensors", safetensors.numpy.save(arrays))
+    write_bytes(folder / "model.safetensors", safetensors.numpy.save(arrays), of_model=True)
     for name, content in {"config.json": settings.config(), "scores.json": scores}.items():
-        write_text(folder / name, json.dumps(content, indent=1) + "\n")
+        write_text(folder / name, json.dumps(content, indent=1) + "\n", of_model=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
