@@ -88,7 +88,10 @@ def read_npy(file: IO[bytes], size: int, exact: bool = False) -> Array:
     shape, fortran, dtype = _header(file, size, exact)
     if not exact:
         check_size(math.prod(shape) * dtype.itemsize, size)
-    array: Array = np.empty(math.prod(shape), dtype)
+    try:
+        array: Array = np.empty(math.prod(shape), dtype)
+    except MemoryError:
+        raise ValueError(f"there is too little memory for its {math.prod(shape) * dtype.itemsize:,} bytes") from None
     raw, done = array.view(np.uint8), 0
     while done < len(raw):
         read = file.read(min(_CHUNK, len(raw) - done))

@@ -25,6 +25,7 @@ LIMITS: Final[dict[str, int]] = {
     "an index of shards": 2**26,
     "a list of labels": 2**26,
     "a tokenizer.json": 2**26,
+    "the note of an export": 2**24,
 }
 _WEIGHTS: Final = (".safetensors", ".npz", ".npy", ".pt", ".pth", ".bin", ".index.json")
 _BESIDE: Final = (

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from symcircuits.files import write_text
+from symcircuits.files import read_input, write_text
 
 __all__ = ["Part", "State", "readable_size"]
 
@@ -120,10 +120,10 @@ class Part:
         wrong = f"{self.beside} cannot be believed: "
         again = "; remove it and the part to begin anew"
         try:
-            found = json.loads(self.beside.read_text("utf-8"))
+            found = json.loads(read_input(self.beside, "the note of an export"))
             said = found.pop("check")
             state = State(*(int(found[k]) for k in State._fields))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{wrong}it is not what an export writes{again}") from None
         if said != _digest(found):
             raise ValueError(f"{wrong}its checksum is not its own, so it was changed{again}")

@@ -20,6 +20,7 @@ from symcircuits.architecture import FINAL
 from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, rounding_scale
 from symcircuits.loaders.files import check_file, read_weights
+from symcircuits.loaders.pickled import as_array
 from symcircuits.model import Model, Run
 
 __all__ = ["Compared", "Comparison", "compare_with_reference"]
@@ -126,19 +127,28 @@ def compare_with_reference(
 def _recorded_as(name: str, recorded: Array, arrays: Mapping[str, Array]) -> str:
     """What an array is: a native model of TransformerLens 4 records its patterns in place of its scores too."""
     pattern = name.replace("hook_attn_scores", "hook_pattern")
-    same = name.endswith("attn.hook_attn_scores") and pattern in arrays and np.array_equal(recorded, arrays[pattern])
-    return pattern if same else name
+    if not name.endswith("attn.hook_attn_scores") or pattern not in arrays:
+        return name
+    numbers = all(array.dtype.kind in "fiu" for array in (recorded, arrays[pattern]))
+    return pattern if numbers and np.array_equal(recorded, arrays[pattern]) else name
 
 
 def _recorded(reference: Any) -> tuple[dict[str, Array], dict[str, str]]:
     if isinstance(reference, Mapping):
-        arrays = {str(k): np.asarray(v.detach() if hasattr(v, "detach") else v) for k, v in reference.items()}
-        return arrays, {k: v.dtype.name for k, v in arrays.items()}
+        found = {str(key): _array(str(key), value) for key, value in reference.items()}
+        return {k: array for k, (array, _) in found.items()}, {k: dtype for k, (_, dtype) in found.items()}
     if not isinstance(reference, (str, os.PathLike)):
         raise TypeError(f"a reference is the path of a file, or a mapping of arrays, not a {type(reference).__name__}")
     check_file(Path(reference))
     stored = read_weights(Path(reference))
     return dict(stored.weights), dict(stored.dtypes)
+
+
+def _array(name: str, value: Any) -> tuple[Array, str]:
+    try:
+        return as_array(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} cannot be read as an array ({error})") from None
 
 
 def _tokens(arrays: Mapping[str, Array], given: Any) -> Any:

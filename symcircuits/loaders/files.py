@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def announced(path: Path) -> str:
     index = read_config(weights).get("weight_map") if weights.name.endswith(_INDEX) else {"": weights.name}
     names = {n for n in index.values() if isinstance(n, str)} if isinstance(index, dict) else set()
     places = [weights.parent / name for name in names if Path(name).name == name and name.endswith(".safetensors")]
-    files = [open_safetensors(place) for place in places if place.is_file()]
+    files = [open_safetensors(place) for place in places if os.path.isfile(place)]
     if not files or not mapped(files):
         return ""
     size, copied, free = sum(f.bytes_held for f in files), sum(f.bytes_copied(True) for f in files), free_memory()
@@ -120,14 +121,14 @@ def _read_shards(index: Path) -> Stored:
     names = list(dict.fromkeys(shard_of.values()))
     outside = [name for name in names if Path(name).name != name]
     if outside:
-        raise ValueError(f"{index}: {outside[0]!r} is no name of a file in this folder")
+        raise ValueError(f"{index}: {outside[0]!r:.200} is no name of a file in this folder")
     indices = [name for name in names if name.casefold().endswith(_INDEX)]
     if indices:
-        raise ValueError(f"{index}: {indices[0]!r} is an index, where a file of weights is to be named")
-    missing = [name for name in names if not (index.parent / name).is_file()]
+        raise ValueError(f"{index}: {indices[0]!r:.200} is an index, where a file of weights is to be named")
+    paths = [index.parent / name for name in names]
+    missing = [path.name for path in paths if not os.path.isfile(path)]  # false where no file can be called so
     if missing:
         raise ValueError(f"{index}: {len(missing)} of its {len(names)} files are missing: {_listed(missing)}")
-    paths = [index.parent / name for name in names]
     stays = False
     if all(path.suffix == ".safetensors" for path in paths):
         files = [open_safetensors(path) for path in paths]
@@ -151,7 +152,9 @@ def _read_shards(index: Path) -> Stored:
 
 
 def _listed(names: list[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(name[:200] for name in names[:most]) + (
+        f" and {len(names) - most} more" if len(names) > most else ""
+    )
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def read_torch(path: Path) -> Stored:
     for name, tensor in found.items():
         if not hasattr(tensor, "detach"):
             raise ValueError(f"{path}: {name} is a {type(tensor).__name__}, not a tensor")
+        if str(name) in weights:  # as 1 and "1"
+            raise ValueError(f"{path}: {name} stands there twice")
         try:
             weights[str(name)], dtypes[str(name)] = as_array(tensor)
         except (TypeError, ValueError, RuntimeError) as error:  # sparse, quantized, without values
