@@ -29,6 +29,7 @@ FREE_SIZE: Final = 2**28
 MOST_RATIO: Final = 32
 MOST_HEADER: Final = 10_000  # bytes, as in NumPy
 MOST_AXES: Final = 32
+_FOLDER: Final = 0x10  # among the attributes of a record
 _CHUNK: Final = 2**20
 _NUMBERS: Final = re.compile(r"[<>|=]?[?biufcSU][0-9]{0,9}")
 _LONG: Final = re.compile(r"(?<=[0-9])L(?=[,)])")  # how Python 2 marked a size
@@ -154,6 +155,10 @@ def _checked(packed: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
         seen.add(info.filename)
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{info.filename} is compressed in a way that is not read")
+        if info.external_attr & _FOLDER:  # torch then reads nothing and leaves the memory as it was
+            raise ValueError(f"{info.filename} is marked as a folder")
+        if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
+            raise ValueError(f"{info.filename} has two sizes, {info.compress_size:,} and {info.file_size:,} bytes")
         if info.comment:  # no writer of arrays writes one; a damaged length of it would hide the records behind
             raise ValueError(f"{info.filename} has a comment")
     check_size(sum(info.file_size for info in records), size)

@@ -23,6 +23,7 @@ from test_cli import Cli, cli, refused
 from test_tokenizing import byte_level
 
 import symcircuits as sc
+from symcircuits import arrayfile
 from symcircuits.attaching import read_array
 from symcircuits.files import LIMITS
 from symcircuits.labels import read_label_file
@@ -273,6 +274,24 @@ def test_headers_and_names_of_archives(tmp_path: Path, raw: bytes, message: str)
     (tmp_path / "a.npz").write_bytes(raw)
     with pytest.raises(ValueError, match=r"a\.npz: .*" + message):
         read_weights(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "message"),
+    [
+        (38, 0x10, "a.npy is marked as a folder"),  # torch would give memory that nobody wrote
+        (20, 0x00, "a.npy has two sizes, 0 and 128 bytes"),
+        (32, 0x10, "a.npy has a comment|Bad|Truncated|Corrupt"),  # which could hide the record behind it
+        (16, 0x00, "a.*: Bad CRC-32 for file 'a.npy'"),
+    ],
+)
+def test_what_readers_of_archives_understand_differently(tmp_path: Path, at: int, byte: int, message: str) -> None:
+    raw = bytearray(archive(a=npy(np.zeros(0)), b=npy(np.ones(2))))
+    raw[raw.index(b"PK\x01\x02") + at] = byte
+    (tmp_path / "a.npz").write_bytes(raw)
+    for read in (read_weights, arrayfile.check_records):
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "a.npz")
 
 
 def test_what_python_2_wrote_is_read(tmp_path: Path) -> None:
