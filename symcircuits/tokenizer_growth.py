@@ -2,7 +2,8 @@
 
 Steps that replace text multiply: three that make a hundred letters of one make a million. The package ``tokenizers``
 keeps up to ``EACH`` bytes for every byte that comes out of the steps, and for every token its text. What could take
-more than ``MOST`` bytes is refused; what comes out is bounded by the product of what each step can do at most.
+more than ``MOST`` bytes is refused; what comes out is bounded by the product of what each step can do at most. Of the
+file itself the package makes tables of tokens and programs of patterns; those may take ``TABLES`` bytes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["EACH", "MOST", "Growth", "growth_of"]
+__all__ = ["EACH", "MOST", "TABLES", "Growth", "growth_of"]
 
 EACH: Final = 500  # bytes of memory for a byte of text, measured: a token for every letter takes 430
 MOST: Final = 2**30
+TABLES: Final = 2**31
+# Bytes of memory for a byte, measured: of an added token 73, of a token of Unigram (a table for each of its bytes that
+# no other token shares) 350, of a pattern 1,700 (a class without regard to case).
+_ADDED, _UNIGRAM, _PATTERN = 100, 400, 2000
 
 # Bytes of UTF-8 that a step makes of one at most. Those of Unicode's normal forms are Unicode's own.
 _FACTORS: Final[Mapping[str, int]] = {
@@ -57,6 +62,7 @@ def growth_of(said: Any) -> Growth:
         raise ValueError("it is not a JSON object")
     added = [t.get("content", "") for t in _list(said.get("added_tokens")) if isinstance(t, dict)]
     names = [*_vocabulary(said.get("model")), *(c for c in added if isinstance(c, str))]
+    _check_tables(said, names, sum(map(_size, added)))
     normal, decoding = _factor(said.get("normalizer")), _factor(said.get("decoder"))
     found = Growth(normal * _factor(said.get("pre_tokenizer")), decoding, max(map(_size, names), default=0))
     # The package normalizes added tokens when it reads them, and every name is decoded to be shown.
@@ -67,6 +73,23 @@ def growth_of(said: Any) -> Growth:
         if size * factor > MOST:
             raise ValueError(f"it may make {factor:,} bytes of each byte of its {what}, which is too much")
     return found
+
+
+def _check_tables(said: dict[str, Any], names: list[str], added: int) -> None:
+    """ValueError where the tables that are made of the file could take more than TABLES bytes."""
+    model = said.get("model")
+    unigram = isinstance(model, dict) and isinstance(model.get("vocab"), list)
+    patterns = sum(_patterns(said.get(key)) for key in ("normalizer", "pre_tokenizer", "decoder"))
+    needed = added * _ADDED + (sum(map(_size, names)) * _UNIGRAM if unigram else 0) + patterns * _PATTERN
+    if needed > TABLES:
+        raise ValueError(f"the tables of its tokens and patterns could take {needed:,} bytes; {TABLES:,} are allowed")
+
+
+def _patterns(step: Any) -> int:
+    """Bytes of all patterns in a step."""
+    if isinstance(step, dict):
+        return sum(_size(v) if k in ("Regex", "String") else _patterns(v) for k, v in step.items())
+    return sum(map(_patterns, step)) if isinstance(step, list) else 0
 
 
 def _vocabulary(model: Any) -> list[str]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ def spell(path):
     except ValueError:
         pass
 read = {"config": read_config, "labels": read_label_file, "weights": read_weights, "tokenizer": spell,
+        "tables": symcircuits.tokenizing.read_tokenizer,
         "array": lambda p: symcircuits.attaching.read_array(str(p))}[sys.argv[1]]
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
 before = peak()
@@ -165,6 +167,10 @@ def test_what_steps_make_of_a_byte(step: Any, factor: int) -> None:
          "it may make 1,000,000,000 bytes of each byte of its added tokens, which is too much"),
         ({"decoder": steps(*[replace("a", "a" * 1000)] * 3, of="decoders"), "model": {"vocab": {"aa": 0}}},
          "it may make 1,000,000,000 bytes of each byte of its tokens, which is too much"),
+        ({"normalizer": replace("(?i)" + r"[^\p{L}]" * 200_000, "", regex=True)},
+         "the tables of its tokens and patterns could take 3,200,008,000 bytes; 2,147,483,648 are allowed"),
+        ({"model": {"vocab": [["a" * 1000 + str(i), 0.0] for i in range(6000)]}}, "the tables of its tokens"),
+        ({"added_tokens": [{"content": "a" * 22_000_000}]}, "the tables of its tokens"),
     ],
 )  # fmt: skip
 def test_tokenizers_that_are_not_run(said: Any, message: str) -> None:
@@ -189,6 +195,30 @@ def test_tokenizing_takes_what_is_stated(tmp_path: Path, change: dict[str, Any])
     taken, said = measured("tokenizer", tmp_path / "tokenizer.json")
     assert said == "NoneType", said
     assert taken < 2**26 + SPARE, taken / 2**26
+
+
+def letters(count: int) -> list[str]:
+    """So many tokens of 1000 letters that share nothing."""
+    rng = Random(0)
+    return ["".join(rng.choices("abcdefgh", k=1000)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({"normalizer": replace("(?i)" + r"[^\p{L}]" * 6000, "", regex=True)}, 2000 * 48_000),
+        ({"model": {"type": "Unigram", "unk_id": 0, "vocab": [[t, -1.0] for t in letters(300)]}}, 400 * 300_000),
+        ({"added_tokens": [{"id": 9 + i, "content": t, "single_word": False, "lstrip": False, "rstrip": False,
+                            "normalized": True, "special": False} for i, t in enumerate(letters(300))]}, 100 * 300_000),
+    ],
+    ids=["patterns", "tokens", "added"],
+)  # fmt: skip
+def test_tables_take_what_is_stated(tmp_path: Path, change: dict[str, Any], allowed: int) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(byte_level(added_tokens=[]) | change))
+    taken, said = measured("tables", tmp_path / "tokenizer.json")
+    assert said == "Tokenizer"
+    assert allowed / 10 < taken < allowed + SPARE, taken / allowed
 
 
 def test_three_replacements_that_make_gigabytes_are_refused(tmp_path: Path) -> None:
