@@ -40,11 +40,12 @@ class Tensors:
 
     ``arrays``: by argument name, in the shapes that :class:`Model` and :class:`Arrays` say: weights ``W_E``,
     ``W_V_L0H1``, ...; patterns ``A_L0H1 [..., n, n]``; ``mlp_L0 [..., n, d_model]``; norms ``D_L0``, one over sigma of
-    every token, ``[..., n]`` (or the diagonal matrix); where positions are rotary ``R_L0H1``; ``scale_L1H0`` and
-    multipliers, plain numbers too. In place of ``W_E`` and ``tokens`` (whole numbers, ``[n]`` or ``[batch, n]``) there
-    may be ``X0 [..., n, d_model]``, the embedded tokens, or ``t``. Only what a term needs has to be there. All are of
-    one library, on one device and of one floating-point type. ``finite``: whether they, and what is made of them, are
-    looked at (inside ``jax.jit`` they cannot be).
+    every token, ``[..., n]`` (or the diagonal matrix); positions ``P [..., n, d_model]`` (or ``W_pos``, whose first
+    rows they are); where they are rotary ``R_L0H1``; ``scale_L1H0`` and multipliers, plain numbers too. In place of
+    ``W_E`` and ``tokens`` (whole numbers, ``[n]`` or ``[batch, n]``) there may be ``X0 [..., n, d_model]``, the embedded
+    tokens, or ``t``. Only what a term needs has to be there. All are of one library, on one device and of one
+    floating-point type. ``finite``: whether they, and what is made of them, are looked at (inside ``jax.jit`` they
+    cannot be). Whether patterns and norms are those that the weights make is not looked at.
 
     Raises ValueError where an array is of another library, device or type than the first, of the wrong shape, not
     finite, or of a name that nothing reads.
@@ -173,7 +174,7 @@ class Tensors:
                 continue
             shape, wide = tuple(array.shape), len(tail) > 1 and name[:2] != "R_"
             full = [(*batch, *tail), *([tail] if wide else []), *([(*batch, n, n)] if name[:2] == "D_" else [])]
-            full = [tail] if name[:2] in ("P", "R_") or not tail else full
+            full = [tail] if name[:2] == "R_" or not tail else full
             full = list(dict.fromkeys(full))
             if not any(len(f) == len(shape) and all(a in (0, b) for a, b in zip(f, shape, strict=True)) for f in full):
                 raise ValueError(f"{name} has shape {list(shape)}; expected {' or '.join(str(list(f)) for f in full)}")
