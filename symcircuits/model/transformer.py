@@ -239,7 +239,7 @@ class Arrays(Mapping[str, Array]):
     The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` (1 where a query may attend to a key, else 0),
     ``scale_L1H0 []``, multipliers (``m_E []``), ``ones [n, 1]``, ``P [n, d_model]`` (the rows of W_pos in use), ``t
     [..., n, d_vocab]`` (one-hot), ``X0 = t W_E^T``, ``W_OV_L0H1 = W_O W_V`` and ``W_QK_L1H0 = W_Q^T W_K`` ``[d_model,
-    d_model]``. KeyError on another name.
+    d_model]``. None can be written to. KeyError on another name.
     """
 
     __slots__ = ("_made", "_makers", "_others")
@@ -247,7 +247,7 @@ class Arrays(Mapping[str, Array]):
     def __init__(
         self, known: Mapping[str, Array], makers: Mapping[str, Callable[[], Array]], others: Mapping[str, Array]
     ) -> None:
-        self._made = dict(known)
+        self._made = {name: _closed(array) for name, array in known.items()}
         self._makers = dict(makers)
         self._others = others
 
@@ -256,7 +256,7 @@ class Arrays(Mapping[str, Array]):
             return self._made[name]
         if name not in self._makers:
             return self._others[name]
-        self._made[name] = self._makers[name]()
+        self._made[name] = _closed(self._makers[name]())
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -272,6 +272,14 @@ class Arrays(Mapping[str, Array]):
         return f"Arrays({', '.join(self)})"
 
 
+def _closed(array: Array) -> Array:
+    """The array, or a view of it, that cannot be written to; whose it is stays as it was."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 def _run(
     model: Model,
     tokens: npt.NDArray[np.int64],
@@ -281,6 +289,8 @@ def _run(
 ) -> Run:
     """The forward pass; with patterns ``given`` by head, and the outputs of heads ``removed`` (see ``edits``)."""
     check_run(model, tokens, dtype)
+    tokens = tokens.view()
+    tokens.flags.writeable = False
     w = Converted(model.weights, dtype)
     changed = Changes(given, removed)
     scalars = {**model.score_scale, **model.multipliers}
