@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from symcircuits.architecture import SOURCE_BIASES, Architecture, possible_biases
 from symcircuits.model import Model, Settings
 from symcircuits.model.attending import mask
@@ -55,7 +53,7 @@ def mask_note(buffers: Mapping[str, Array], windows: Sequence[int | None] = ()) 
     odd = []
     for name, array in buffers.items():
         layer = re.search(r"\.(\d+)\.(attn|attention)\.(mask|bias)$", f".{name}")
-        if layer is None or array.ndim < 2 or array.size != array.shape[-1] ** 2:
+        if layer is None or array.ndim < 2 or not array.size or array.size != array.shape[-1] ** 2:
             continue
         seen = array.reshape(array.shape[-1], -1)
         window = windows[int(layer[1])] if windows else None
