@@ -292,6 +292,14 @@ def test_a_mask_that_goes_with_no_such_model() -> None:
         ValueError, match="numbers that a mask adds to scores stand before a softmax, and this model has"
     ):
         bare.run(TOKENS, mask=np.where(CAUSAL, 1.0, -np.inf))
+    some = sc.random_model(sc.attention_only((1,)))
+    for far, number in ((-1e300, "float32"), (1e308, "float64")):
+        with pytest.raises(ValueError, match=rf"the mask adds numbers as large as .* leave the range of {number}"):
+            some.run(TOKENS, number, mask=np.where(CAUSAL, 0.0, far))
+    low = some.run(TOKENS, "float32", mask=np.where(CAUSAL, 0.0, -1e9))  # a number that is added, and no mask
+    assert np.array_equal(low.logits, some.run(TOKENS, "float32").logits)
+    assert low.masks["L0"].all()
+    assert sc.explain(some, TOKENS, mask=np.where(CAUSAL, 0.0, -1e9)).ok
     near = sc.random_model(sc.attention_only((1, 1)), settings=sc.model.Settings(windows=(None, 2)))
     with pytest.raises(ValueError, match="leaves no key to query 4 in the window of layer 1, 2 keys"):
         near.run(TOKENS, mask=CAUSAL & (np.arange(N) < 3))

@@ -168,11 +168,22 @@ class Model:
             raise ValueError(f"the forward pass is computed in float64 or float32, not {number}")
         read = read_tokens(tokens, self.d_vocab, self.n_context)
         attended = mask if mask is None or isinstance(mask, Attended) else read_mask(mask, read.shape)
-        if attended is not None and attended.added is not None and not self.architecture.softmax:
-            raise ValueError(
-                "numbers that a mask adds to scores stand before a softmax, and this model has none: give truth values"
-            )
+        if attended is not None and attended.added is not None:
+            _check_added(attended.added, number, self.architecture.softmax)
         return _run(self, read, number, attended=attended)
+
+
+def _check_added(added: Array, number: np.dtype[Any], softmax: bool) -> None:
+    """ValueError where what a mask adds stands before no softmax, or leaves the range of the run's numbers."""
+    if not softmax:
+        raise ValueError(
+            "numbers that a mask adds to scores stand before a softmax, and this model has none: give truth values"
+        )
+    if np.abs(added).max() > np.finfo(number).max / 4:
+        raise ValueError(
+            f"the mask adds numbers as large as {np.abs(added).max():.3g}, which leave the range of {number} with the "
+            "scores; -inf masks, and so do truth values"
+        )
 
 
 def _numbers(given: Mapping[str, float], what: str) -> dict[str, float]:
