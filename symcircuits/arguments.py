@@ -38,7 +38,7 @@ SIZES: Final = {
     "readout": "n_directions",
     "one": "1",
 }
-_BATCHED: Final = ("t", "A", "D", "mlp", "rest", "part")
+_BATCHED: Final = ("t", "A", "D", "mlp", "rest", "part", "mask")
 _OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov", "mlp")  # spaces whose size is their owner's
 # Every array that a model can hand over; what is none of these is a mistake.
 _KNOWN: Final = re.compile(

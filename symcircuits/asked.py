@@ -90,7 +90,8 @@ def ask(
     pattern = patterns[query] if at is None else patterns[at, query]
     seen = int(np.argmax(np.abs(pattern))) if key is None else place("key", key, n)
     assert expansion.readout.head is not None
-    if not run.masks[f"L{expansion.readout.head.layer}"][query, seen]:
+    mask = np.broadcast_to(run.masks[f"L{expansion.readout.head.layer}"], patterns.shape)
+    if not (mask if at is None else mask[at])[query, seen]:
         raise ValueError(f"query {query} does not see key {seen}: the mask leaves no score there")
     return Asked(by, at, query, seen)
 

@@ -141,6 +141,7 @@ def explain(
     readout: str | Attachment | None = None,
     sources: Sequence[Attachment] = (),
     workers: Any = None,
+    mask: Any = None,
 ) -> Explanation:
     """Run a model on tokens and take its logits (the stream, without unembedding) and scores apart.
 
@@ -153,7 +154,8 @@ def explain(
     one: they are in the remainder, whose sum is exact. ``notation`` and ``symbols``: how terms are printed (see
     :class:`~symcircuits.notation.Notation`). ``readout``: what is taken apart in place of the logits, a
     :func:`~symcircuits.readout` or the name of one that the model has; ``token`` and ``against`` then number its
-    directions. ``sources``: parts set apart (:func:`~symcircuits.source`).
+    directions. ``sources``: parts set apart (:func:`~symcircuits.source`). ``mask``: as of
+    :meth:`~symcircuits.model.Model.run`, which keys each query may attend to, in place of the model's own rule.
 
     ``workers``: a number of threads, an executor or a function that makes one (as for
     :func:`~symcircuits.explain_many`), which take the scores apart, some heads each; the result is the same, bit for
@@ -169,7 +171,7 @@ def explain(
         raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
     chosen_notation, given = as_notation(notation, symbols), model
     model, own = _with_own(model if isinstance(model, Model) else load(model), readout, sources)
-    run, architecture = model.run(tokens, dtype), model.architecture
+    run, architecture = model.run(tokens, dtype, mask=mask), model.architecture
     _check_sort(sort, architecture.unembed or bool(own), against is not None)
     for name, number in (("top", top), ("max_terms", max_terms)):
         if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
@@ -239,7 +241,11 @@ def assumptions(model: Model, run: Run) -> tuple[str, ...]:
     lines.append(f"computed in {run.dtype}; the file holds {model.dtype}")
     lines.append(_position_sentence(architecture))
     direction = "causal (a query sees itself and what is before)" if architecture.causal else "bidirectional"
+    if run.attended is not None:
+        direction = "by the mask that was given, in place of the model's own"
     lines.append(f"attention: {direction}")
+    if run.attended is not None and run.attended.added is not None:
+        lines.append("what the mask adds to scores is no term: score terms add up to the scores before it")
     lines.append(_scale_sentence(model))
     lines += _feature_sentences(model) + _own_sentences(architecture)
     if architecture.biases:

@@ -207,11 +207,15 @@ class TermFunction:
            [ 4., 40.]])
     """
 
-    __slots__ = ("_function", "_inputs", "arguments", "source")
+    __slots__ = ("_function", "_inputs", "_word", "arguments", "source")
 
-    def __init__(self, source: str, inputs: Inputs, function: Callable[..., Any]) -> None:
-        self.source, self._inputs, self._function = source, inputs, function
-        self.arguments: tuple[str, ...] = tuple(n for n in inputs.symbols if n != "ones")
+    def __init__(self, word: Word) -> None:
+        self._word = word
+        self._inputs, [self.source], self._function = _compile([word])
+        self.arguments: tuple[str, ...] = tuple(n for n in self._inputs.symbols if n != "ones")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TermFunction, (self._word,)  # made again of the word: no text of a pickle is run
 
     def __call__(self, /, *values: Any, **arrays: Any) -> Any:
         """The value of the term, ``[..., rows, columns]``; arguments by name, or in the order of ``arguments``."""
@@ -237,8 +241,27 @@ def lambdify_word(word: Word) -> TermFunction:
     >>> lambdify_word(Word(embedding()))(t=[[1, 0], [0, 1]], W_E=[[2.0, 3.0]]).tolist()
     [[2.0], [3.0]]
     """
-    inputs, sources, function = _compile([word])
-    return TermFunction(sources[0], inputs, function)
+    return TermFunction(word)
+
+
+@final
+class _WordsFunction:
+    """What :func:`lambdify_words` gives."""
+
+    __slots__ = ("_function", "_inputs", "_words")
+
+    def __init__(self, words: tuple[Word, ...]) -> None:
+        self._words = words
+        self._inputs, _, self._function = _compile(words)
+
+    def __call__(self, arrays: Mapping[str, Any]) -> list[Any]:
+        """The values of the words, in order."""
+        found = _evaluate(self._function, self._inputs.bind(arrays))
+        leading = leading_axes(arrays)
+        return [_spread(value, leading) for value in found]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _WordsFunction, (self._words,)
 
 
 def lambdify_words(words: Iterable[Word]) -> Callable[[Mapping[str, Any]], list[Any]]:
@@ -252,14 +275,7 @@ def lambdify_words(words: Iterable[Word]) -> Callable[[Mapping[str, Any]], list[
     >>> [v.tolist() for v in values({"t": [[1.0]], "W_E": [[2.0]], "A_L0H0": [[1.0]], "W_OV_L0H0": [[3.0]]})]
     [[[2.0]], [[6.0]]]
     """
-    inputs, _, function = _compile(list(words))
-
-    def values(arrays: Mapping[str, Any]) -> list[Any]:
-        found = _evaluate(function, inputs.bind(arrays))
-        leading = leading_axes(arrays)
-        return [_spread(value, leading) for value in found]
-
-    return values
+    return _WordsFunction(tuple(words))
 
 
 def _evaluate(function: Callable[..., Any], values: Sequence[Any]) -> list[Any]:

@@ -196,6 +196,11 @@ def _read_name(found: Explanation, difference: bool) -> str:
     return f"logit[{token}] - logit[{against}]" if difference else f"logit[{token}]"
 
 
+def _causal(found: Explanation) -> bool:
+    """Whether nothing comes from a later position."""
+    return found.model.architecture.causal and found.run.attended is None
+
+
 def term_map(found: Explanation, term: Term, difference: bool = False) -> HeatMap:
     """Where a term comes from: its part at each position (row) that starts at each position (column).
 
@@ -204,8 +209,7 @@ def term_map(found: Explanation, term: Term, difference: bool = False) -> HeatMa
     values, reader = evaluate(found.expansion, found.run), _reader(found, difference)
     value = moves(values, term) if reader is None else by_position(values, term, reader)
     names = {"row_name": "arrives at", "column_name": "starts at"}
-    causal = found.model.architecture.causal
-    shown = np.tril(np.ones(value.shape, bool)) if causal else None
+    shown = np.tril(np.ones(value.shape, bool)) if _causal(found) else None
     return _square(found, term.label, value, shown, **names, signed=reader is not None)
 
 
@@ -217,7 +221,7 @@ def origin_map(found: Explanation, terms: Sequence[SizedTerm], difference: bool 
     at = found.target.position
     value = np.array([row_of(found, r)[at] for r in rows]).reshape(-1, len(names))
     shown = np.ones(value.shape, bool)
-    if found.model.architecture.causal:
+    if _causal(found):
         shown[:, at + 1 :] = False
     title = f"{_read_name(found, difference)} at position {at}"
     return HeatMap(

@@ -112,7 +112,7 @@ def without(run: Run, head: str, part: Array) -> Array:
     allowed = np.isfinite(run.scores[head])
     left = np.where(allowed, run.products.get(head, run.scores[head]), 0) - np.where(allowed, part, 0)
     model = run.model
-    return pattern_of(model.architecture, model.settings, model.architecture.head(head), left, allowed)
+    return pattern_of(model.architecture, model.settings, model.architecture.head(head), left, allowed, run.attended)
 
 
 def remove_scores(

@@ -64,6 +64,8 @@ class RunFile:
     @classmethod
     def of(cls, path: str | os.PathLike[str], run: Run, dtype: Any) -> RunFile:
         """What is sent in place of a run of the model that lies there."""
+        if run.attended is not None:
+            raise ValueError("a run with a mask of its own is not sent to workers in other processes: use threads")
         kind = None if dtype is None else np.dtype(dtype).name
         return cls(ModelFile.at(path), _tuples(run.tokens.tolist()), kind)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +34,9 @@ class Namespace:
     xp: Any
     device: Any
     dtype: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _by_name, (self.xp.__name__, self.device, self.dtype)  # a library does not pickle
 
     def __str__(self) -> str:
         at = "" if self.device is None else f" on {self.device}"
@@ -134,6 +138,10 @@ class Namespace:
                 f"{name} holds {_short(seen.dtype)}, but the others hold {_short(self.dtype)}: convert one or the other"
             )
         return a
+
+
+def _by_name(library: str, device: Any, dtype: Any) -> Namespace:
+    return Namespace(import_module(library), device, dtype)
 
 
 def namespace_of(like: Any, *, device: Any = None, dtype: Any = None) -> Namespace:

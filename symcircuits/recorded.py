@@ -242,8 +242,8 @@ def _scores(run: Run, layer: int) -> Found | None:
 
 
 def _added(run: Run, label: str) -> Array | float:
-    """The size of what stands between the products and the scores that softmax sees: what ALiBi adds."""
-    if run.model.architecture.positions != "alibi":
+    """The size of what stands between the products and the scores that softmax sees: what ALiBi (a mask) adds."""
+    if run.model.architecture.positions != "alibi" and (run.attended is None or run.attended.added is None):
         return 0.0
     seen = np.isfinite(run.scores[label])
     return np.abs(np.where(seen, run.scores[label], 0)) + np.abs(np.where(seen, run.products[label], 0))

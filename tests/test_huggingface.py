@@ -60,6 +60,11 @@ def test_gpt2_with_and_without_prefix_head_and_buffers(data: Path) -> None:
         assert np.array_equal(logits(stored, config), expected)
     dropped = "buffers that are no weights were dropped: h.0.attn.bias, h.1.attn.masked_bias"
     assert dropped in from_arrays(bare | buffers, config).notes
+    assert any(
+        "h.0.attn.bias in the file is another mask" in note for note in from_arrays(bare | buffers, config).notes
+    )
+    causal = {"h.0.attn.bias": np.tril(np.ones((12, 12), np.uint8))[None, None]}
+    assert not any("another mask" in note for note in from_arrays(bare | causal, config).notes)
     assert "the unembedding is the embedding (tied)" in from_arrays(weights, config).notes
     untied = {**config, "tie_word_embeddings": False}
     assert np.array_equal(logits(with_head, untied), expected)

@@ -241,7 +241,25 @@ def recorded(torch: Any, folder: Path) -> tuple[Any, Any, Any]:
         weights = np.exp(kept[name] - kept[name].max(-1, keepdims=True))
         kept.setdefault(name.replace("hook_attn_scores", "hook_pattern"), weights / weights.sum(-1, keepdims=True))
     cache = {k: torch.tensor(v) for k, v in kept.items() if "hook_" in k}
+    end = f"blocks.{_last(kept)}.hook_resid_post"
+    cache.setdefault(end, torch.tensor(kept[end] if end in kept else _end(folder, kept)))
     return torch.tensor(kept["logits"]), cache, torch.tensor(kept["tokens"])
+
+
+def _last(kept: dict[str, Any]) -> int:
+    return max(int(name.split(".")[1]) for name in kept if name.startswith("blocks."))
+
+
+def _end(folder: Path, kept: dict[str, Any]) -> Any:
+    """The stream after the last layer, which was not kept: of the results of heads and outputs of MLPs that were."""
+    w, tokens = load_file(folder / "model.safetensors"), kept["tokens"]
+    shortformer = "shortformer" in (folder / "config.json").read_text()
+    x = w["embed.W_E"].astype(np.float64)[tokens]
+    x = x + w["pos_embed.W_pos"][: tokens.shape[-1]] if "pos_embed.W_pos" in w and not shortformer else x
+    for layer in range(_last(kept) + 1):
+        x = x + kept[f"blocks.{layer}.attn.hook_result"].sum(axis=-2) + w.get(f"blocks.{layer}.attn.b_O", 0)
+        x = x + kept.get(f"blocks.{layer}.hook_mlp_out", 0)
+    return x
 
 
 CACHED = (
@@ -274,17 +292,6 @@ def test_a_live_model_and_its_cache(torch: Any, data: Path, name: str) -> None:
     assert next(sc.norms(sc.scores(arrays.architecture, head), arrays, masked=True)).values.requires_grad
 
 
-def test_windows_are_in_the_masks_of_a_cache(torch: Any, data: Path) -> None:
-    """No cache has a mask, so it is made of the config, layer by layer."""
-    _, cache, tokens = recorded(torch, data / "tl_plain_s0")
-    windows = {"use_local_attn": True, "window_size": 2, "attn_types": ["global", "local"]}
-    arrays = sc.from_cache(Live(torch, data / "tl_plain_s0", **windows), cache, tokens).arrays
-    n = tokens.shape[-1]
-    seen = torch.tril(torch.ones(n, n, dtype=torch.float64))
-    assert torch.equal(arrays["mask_L0"], seen)
-    assert torch.equal(arrays["mask_L1"], torch.triu(seen, -1))
-
-
 def test_a_cache_without_its_batch_axis(torch: Any, data: Path) -> None:
     logits, cache, tokens = recorded(torch, data / "tl_ln_s2")
     arrays = sc.from_cache(Live(torch, data / "tl_ln_s2"), {k: v[0] for k, v in cache.items()}, tokens[0])
@@ -303,11 +310,9 @@ def test_what_is_cached_otherwise_is_refused(torch: Any, data: Path) -> None:
         sc.from_cache(live, cache, tokens[:1])
     with pytest.raises(ValueError, match=r"the others hold float64.* \(A_L0H0 is made of blocks.0.attn.hook_p"):
         sc.from_cache(live, {k: v.float() if "pattern" in k else v for k, v in cache.items()}, tokens)
-    bridge = SimpleNamespace(
-        cfg=Live(torch, data / "tl4_bridge_s4").cfg, state_dict=Live(torch, data / "tl4_bridge_s4").state_dict
-    )
-    with pytest.raises(ValueError, match="a cache is read with the names of TransformerLens 1 to 3"):
-        sc.from_cache(bridge, cache, tokens)
+    foreign = SimpleNamespace(cfg=live.cfg, state_dict=lambda: {f"model.{k}": v for k, v in live.state_dict().items()})
+    with pytest.raises(ValueError, match="have no layout that is known"):
+        sc.from_cache(foreign, cache, tokens)
     changed = Live(torch, data / "tl_ln_s2")
     trained = {k: v + 1 if k == "unembed.W_U" else v for k, v in changed.parameters.items()}
     changed.named_parameters = lambda: iter(trained.items())  # type: ignore[method-assign]

@@ -358,9 +358,21 @@ def test_no_layers_at_all() -> None:
 
 def test_buffers_are_dropped(data: Path) -> None:
     weights, config = parts(data)
-    weights |= {"blocks.0.attn.mask": np.ones((12, 12), dtype=bool), "blocks.0.attn.IGNORE": np.array(-1e5)}
-    model = from_arrays(weights, config)
-    assert model.notes == ("buffers that are no weights were dropped: blocks.0.attn.mask, blocks.0.attn.IGNORE",)
+    causal = np.tril(np.ones((12, 12), dtype=bool))
+    buffers = {"blocks.0.attn.mask": causal, "blocks.0.attn.IGNORE": np.array(-1e5)}
+    model = from_arrays(weights | buffers, config)
+    dropped = "buffers that are no weights were dropped: blocks.0.attn.mask, blocks.0.attn.IGNORE"
+    assert model.notes == (dropped,)
+    prefix = causal | (np.arange(12) < 3)
+    for mask in (prefix, causal & (np.arange(12) > 0), np.triu(causal, -3)):
+        odd = from_arrays(weights | buffers | {"blocks.0.attn.mask": mask, "blocks.1.attn.mask": mask}, config)
+        assert odd.notes[1].startswith("blocks.0.attn.mask (and 1 more) in the file is another mask than that of this")
+    windows = {"use_local_attn": True, "window_size": 4, "attn_types": ["local", "global"]}
+    near = from_arrays(weights | {"blocks.0.attn.mask": np.triu(causal, -3)}, config | windows)
+    assert not [note for note in near.notes if "another mask" in note]
+    assert any("another mask" in note for note in from_arrays(weights | buffers, config | windows).notes)
+    odd = from_arrays(weights | {"blocks.0.attn.mask": prefix}, config)
+    assert np.array_equal(odd.run([1, 2, 3, 4], mask=prefix[:4, :4]).masks["L1"], prefix[:4, :4])
 
 
 @pytest.mark.parametrize(

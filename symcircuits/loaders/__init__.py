@@ -120,19 +120,23 @@ def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str
 def from_cache(live: Any, cache: Any, tokens: Any) -> Tensors:
     """The weights of a live model and the activations that its hooks recorded, as the tensors that they are.
 
-    ``live``: a HookedTransformer (names of TransformerLens 1 to 3); ``cache``: what ``run_with_cache(tokens)`` gives,
-    with ``hook_pattern``, of norms ``hook_scale``, of MLPs ``hook_mlp_out``. Nothing is moved but a copy by which the
-    model is read and checked; derivatives go to the weights. Norms and MLP outputs are held at what was recorded.
-    Raises ValueError on what :func:`load` refuses, on a cache that lacks something, and where a weight is not stored as
-    the terms need it; :class:`Unsupported` for normed queries and keys. The model's ``architecture`` is that of the
-    tensors.
+    ``live``: a HookedTransformer, or a bridge of TransformerLens 4; ``cache``: what ``run_with_cache(tokens)`` gives,
+    with ``hook_pattern``, of norms ``hook_scale``, of MLPs ``hook_mlp_out``, and the last ``hook_resid_post``; tokens
+    ``[n]`` go with a batch of one row too. Nothing is moved but copies by which model and cache are read and checked;
+    derivatives go to the weights. Norms and MLP outputs are held at what was recorded, positions at ``hook_pos_embed``
+    (which padding moves), masks are those of ``hook_attn_scores``. Raises ValueError on what :func:`load` refuses, on a
+    cache that lacks something, where a weight is not stored as the terms need it, and where the terms do not add up to
+    what the cache holds (see :func:`~symcircuits.loaders.cache_checks.check_computed`): other tokens, an output or a
+    stream that a hook changed; :class:`Unsupported` for normed queries and keys. The model's ``architecture`` is that
+    of the tensors.
 
     >>> from types import SimpleNamespace
     >>> import numpy as np
     >>> import symcircuits as sc
     >>> weights = {"embed.W_E": np.ones((5, 2)), "unembed.W_U": np.ones((2, 5))}      # of PyTorch, on any device
     >>> model = SimpleNamespace(cfg={"n_layers": 0, "d_model": 2}, state_dict=lambda: weights)
-    >>> arrays = from_cache(model, {}, [4])                        # logits, cache = model.run_with_cache(tokens)
+    >>> cache = {"hook_embed": np.ones((1, 1, 2))}                 # logits, cache = model.run_with_cache(tokens)
+    >>> arrays = from_cache(model, cache, [4])
     >>> sc.evaluate(sc.logits(arrays.architecture), arrays).total().tolist()
     [[2.0, 2.0, 2.0, 2.0, 2.0]]
     """

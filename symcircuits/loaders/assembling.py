@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from symcircuits.architecture import SOURCE_BIASES, Architecture, possible_biases
 from symcircuits.model import Model, Settings
+from symcircuits.model.attending import mask
 from symcircuits.rings import Array
 from symcircuits.spelling import visible
 
-__all__ = ["argument", "assemble", "dropped_note", "half_precision_note"]
+__all__ = ["argument", "assemble", "dropped_note", "half_precision_note", "mask_note"]
 
 _OWNERS = {"b_O": "layers", "b_in": "layers", "b_gate": "layers", "b_out": "layers", "b_N": "norms"}  # others: heads
 
@@ -44,6 +46,25 @@ def assemble(
     weights = {n: w for n, w in paper.items() if n not in dropped}
     said = (*notes, *_zero_notes(zero, possible), *_absent_notes(there, possible, described.gated))
     return Model(architecture, weights, scales, name, said, ", ".join(dtypes), settings, numbers)
+
+
+def mask_note(buffers: Mapping[str, Array], windows: Sequence[int | None] = ()) -> list[str]:
+    """Which masks in a file are not those of the causal model that is read from it, and how a run takes them."""
+    odd = []
+    for name, array in buffers.items():
+        layer = re.search(r"\.(\d+)\.(attn|attention)\.(mask|bias)$", f".{name}")
+        if layer is None or array.ndim < 2 or not array.size or array.size != array.shape[-1] ** 2:
+            continue
+        seen = array.reshape(array.shape[-1], -1)
+        window = windows[int(layer[1])] if windows else None
+        odd += [name] if ((seen != 0) != mask(len(seen), True, window)).any() else []
+    if not odd:
+        return []
+    more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+    return [
+        f"{visible(odd[0])}{more} in the file is another mask than that of this model, which is causal; it is not "
+        "read: give it to a run, model.run(tokens, mask=)"
+    ]
 
 
 def dropped_note(dropped: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from symcircuits.loaders.transformerlens import TRANSFORMERLENS
 from symcircuits.model import Model
 from symcircuits.rings import Array
 
-__all__ = ["BRIDGE", "NATIVE"]
+__all__ = ["BRIDGE", "NATIVE", "renamed"]
 
 NATIVE = "TransformerLensNative"  # what the config of a native bridge has as its architecture
 
@@ -52,7 +52,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     weights: dict[str, Array] = {}
     dtypes: dict[str, str] = {}
     for old, w in stored.weights.items():
-        new, array = _renamed(old, w, heads, shared or heads)
+        new, array = renamed(old, w, heads, shared or heads)
         if new in weights:
             raise ValueError(f"the file has {old}, and the same weight under the name {new} too")
         weights[new], dtypes[new] = array, stored.dtypes[old]
@@ -84,7 +84,7 @@ def _refuse_wrapped(architecture: Any) -> None:
         )
 
 
-def _renamed(name: str, w: Array, heads: int, shared: int) -> tuple[str, Array]:
+def renamed(name: str, w: Array, heads: int, shared: int) -> tuple[str, Array]:
     """A weight under TransformerLens's older name and in its shape; what has none stays, and is refused there."""
     if name in _ENDS:
         return _ENDS[name], w

@@ -16,7 +16,7 @@ import numpy as np
 
 from symcircuits.architecture import FINAL, transformer
 from symcircuits.loaders import huggingface as hf
-from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note
+from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note, mask_note
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.files import Stored
 from symcircuits.loaders.layout import Layout
@@ -59,7 +59,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes += half_precision_note(dtypes)
     notes += ["scores of layer l (counted from 0) are divided by l + 1 too"] if by_layer else []
-    notes += dropped_note(dropped)
+    notes += dropped_note(dropped) + mask_note({n: stored.weights[n] for n in dropped})
     scales = hf.scales_of(described, d_head, by_layer, weighted)
     act = hf.activation(settings, "activation_function", "gelu_new")
     rules = Settings(hf.epsilon(settings, "layer_norm_epsilon", 1e-5), act)

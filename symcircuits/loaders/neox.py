@@ -15,7 +15,7 @@ from typing import Any
 
 from symcircuits.architecture import FINAL, transformer
 from symcircuits.loaders import huggingface as hf
-from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note
+from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note, mask_note
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.files import Stored
 from symcircuits.loaders.layout import Layout
@@ -59,7 +59,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     paper["W_U"] = weights[head]
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes += half_precision_note(dtypes)
-    notes += dropped_note(dropped)
+    notes += dropped_note(dropped) + mask_note({n: stored.weights[n] for n in dropped})
     rotary = hf.rotary_of(settings, d_head, 0.25, "rotary_pct", "rotary_emb_base")
     eps, act = hf.epsilon(settings, "layer_norm_eps", 1e-5), hf.activation(settings, "hidden_act", "gelu")
     rules = Settings(eps, act, rotary)

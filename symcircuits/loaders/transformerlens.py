@@ -22,7 +22,7 @@ import numpy as np
 
 from symcircuits.architecture import FINAL, Architecture, Head, transformer
 from symcircuits.loaders.agreement import Features, check_biases, features_of
-from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note
+from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note, mask_note
 from symcircuits.loaders.config import Config, refuse_unsupported
 from symcircuits.loaders.files import Stored
 from symcircuits.loaders.layout import Layout
@@ -97,6 +97,8 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes = [*_notes(settings, described, dtypes, sizes), *_move_gated_biases(paper, described)]
     notes += dropped_note(dropped) + [f"{n} is in the file, but a model with ALiBi does not read it" for n in unread]
+    if described.causal:  # one that looks both ways has the buffer too, and does not read it
+        notes += mask_note({n: stored.weights[n] for n in dropped}, settings.windows(len(found.counts)))
     scales = _scales(settings, described, sizes)
     rules = replace(settings.settings, windows=settings.windows(len(found.counts)))
     return assemble(paper, described, scales, rules, name=name, notes=notes, dtypes=dtypes)

@@ -17,16 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from symcircuits.architecture import Architecture
 from symcircuits.loaders import gpt2, llama, neox
 from symcircuits.loaders import huggingface as hf
-from symcircuits.loaders.bridge import BRIDGE, NATIVE
+from symcircuits.loaders.bridge import BRIDGE, NATIVE, renamed
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.stored import Stored
 from symcircuits.model import Model
 
-__all__ = ["check_computes", "is_wrapped", "read_wrapped"]
+__all__ = ["check_computes", "is_wrapped", "older_names", "read_wrapped"]
 
 _TOKENS = 5  # on so many tokens what was read is held to the live model
 # How far logits may be off, of the largest, by the type of the weights: a weight that is turned the wrong way, another
@@ -73,6 +74,29 @@ def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: s
     hf.check_keys(settings, kind.keys, kind.model_types)
     turned = {n: w.T if re.search(kind.turned, n) else w for n, w in stored.weights.items()}
     return BRIDGE.read(Stored(turned, stored.dtypes), kind.say(settings), name)
+
+
+def older_names(live: Any, tensors: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
+    """The tensors of a live bridge under TransformerLens's older names and in its shapes, without a copy.
+
+    Those that have no such name are left out. ValueError where the names are not those of a bridge.
+    """
+    if not BRIDGE.recognises(tensors):
+        raise ValueError(
+            "a cache is read with the names of TransformerLens (embed.W_E and blocks.0.attn.W_Q, or embed.weight and "
+            "blocks.0.attn.q.weight); this model has others: give its tensors to sc.Tensors by their names there"
+        )
+    kind = _KINDS.get(str(getattr(live.cfg, "architecture", None)))
+    heads, shared = (
+        max(architecture.heads, default=1),
+        max(map(len, map(architecture.key_values, range(architecture.n_layers))), default=1),
+    )
+    found = {}
+    for name, w in tensors.items():
+        new, tensor = renamed(name, w.T if kind is not None and re.search(kind.turned, name) else w, heads, shared)
+        if new != name:
+            found[new] = tensor
+    return found
 
 
 # ----------------------------------------------------------------------- configs, in the words of TransformerLens

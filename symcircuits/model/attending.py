@@ -13,7 +13,10 @@ import numpy.typing as npt
 
 from symcircuits.rings import Array
 
-__all__ = ["Rotary", "alibi", "alibi_slopes", "check_windows", "mask", "rotate", "rotations"]
+__all__ = [
+    "Attended", "Rotary", "alibi", "alibi_slopes", "check_seen", "check_windows", "mask", "read_mask", "rotate",
+    "rotations",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +141,97 @@ def mask(n: int, causal: bool, window: int | None = None) -> npt.NDArray[np.bool
     """
     every = np.ones((n, n), dtype=bool)
     seen = np.tril(every) if causal else every
-    if window is not None:
-        near = np.triu(every, 1 - window)
-        seen = seen & (near if causal else near & np.tril(every, window - 1))
+    seen = seen if window is None else seen & _near(n, causal, window)
     seen.flags.writeable = False
     return seen
+
+
+def _near(n: int, causal: bool, window: int) -> npt.NDArray[np.bool_]:
+    """The keys that lie in a query's window; of those after it, where attention looks back, all do."""
+    near = np.triu(np.ones((n, n), dtype=bool), 1 - window)
+    return near if causal else np.tril(near, window - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attended:
+    """A mask in place of the model's own: ``allowed [n, n]`` or ``[batch, n, n]``, and what is ``added`` to scores.
+
+    ``added``: None where nothing is, else an array of the same shape, 0 where it is masked.
+    """
+
+    allowed: npt.NDArray[np.bool_]
+    added: Array | None = None
+
+    def within(self, causal: bool, window: int | None) -> npt.NDArray[np.bool_]:
+        """The keys that a layer with that window attends to."""
+        seen = self.allowed if window is None else self.allowed & _near(self.allowed.shape[-1], causal, window)
+        seen.flags.writeable = False
+        return seen
+
+
+_MASKS = "a mask holds truth values (True: the query may attend to the key), or numbers that are added to scores"
+
+
+def read_mask(given: Any, shape: tuple[int, ...]) -> Attended:
+    """A mask for tokens of that shape: ``[n, n]``, or ``[batch, n, n]`` with a batch; rows are queries, columns keys.
+
+    Truth values: True where the query may attend to the key. Floating-point numbers are added to the scores that
+    softmax sees; minus infinity masks, and so does the lowest number of their type, which libraries write for it.
+    Raises ValueError on another shape, on what holds neither (whole numbers too), and on numbers that are none or
+    plus infinity.
+
+    >>> read_mask([[True, False], [True, True]], (2,)).allowed.tolist()
+    [[True, False], [True, True]]
+    >>> read_mask(np.array([[0.0, -np.inf], [-1.5, 0.0]]), (2,)).added.tolist()
+    [[0.0, 0.0], [-1.5, 0.0]]
+    """
+    array = _mask_array(given)
+    n, batch = shape[-1], shape[:-1]
+    if array.shape not in ((n, n), (*batch, n, n)):
+        expected = f"[{n}, {n}]" + (f" or {[*batch, n, n]}" if batch else "")
+        padding = "; of padding say for each query which keys are left: padding[:, None, :] & causal" * (
+            array.shape == shape
+        )
+        raise ValueError(f"the mask has shape {list(array.shape)}; expected {expected}{padding}")
+    if array.dtype.kind == "b":
+        return Attended(array.copy())
+    lowest = 0.99 * float(np.finfo(array.dtype).min)  # of bfloat16 too, which is widened
+    bad = ~(array < np.inf)
+    if bad.any():
+        place = [int(i) for i in np.argwhere(bad)[0]]
+        raise ValueError(f"the mask holds {array[tuple(place)]} at {place}; what is added to scores is finite, or -inf")
+    allowed = array > lowest
+    added = np.where(allowed, array, 0).astype(np.float64)
+    added.flags.writeable = False
+    return Attended(allowed, added if added.any() else None)
+
+
+def _mask_array(given: Any) -> npt.NDArray[Any]:
+    """What is given (a list, an array, a tensor) as an array of truth values or floating-point numbers."""
+    tensor = given.detach() if hasattr(given, "detach") else given
+    tensor = tensor.cpu() if hasattr(tensor, "cpu") else tensor
+    tensor = tensor.float() if "bfloat16" in str(getattr(tensor, "dtype", "")) and hasattr(tensor, "float") else tensor
+    try:
+        array = np.asarray(tensor)
+    except (TypeError, ValueError, RuntimeError) as fault:
+        raise ValueError(f"{_MASKS}; this is a {type(given).__name__}, and cannot be read: {fault!s:.200}") from None
+    if array.dtype.kind not in "bf":
+        hint = "; where 1 means that a key is seen, give mask.astype(bool)" if array.dtype.kind in "iu" else ""
+        raise ValueError(f"{_MASKS}; this one holds {array.dtype}{hint}")
+    return array
+
+
+def check_seen(allowed: npt.NDArray[np.bool_], layer: int, window: int | None) -> None:
+    """ValueError where a query is left with no key at all."""
+    alone = ~allowed.any(axis=-1)
+    if alone.any():
+        *row, query = (int(i) for i in np.argwhere(alone)[0])
+        where = f"query {query}" + (f" of row {row[0]}" if row else "")
+        why = "" if window is None else f" in the window of layer {layer}, {window} keys"
+        raise ValueError(
+            f"the mask leaves no key to {where}{why}: a row of a pattern sums to one, so let the query attend to "
+            "something (padding to itself: mask[..., i, i] = True)"
+        )
 
 
 def check_windows(windows: Sequence[Any], n_layers: int) -> None:

@@ -57,5 +57,5 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
             raise ValueError(f"the pattern of {label} must have shape {list(shape)}, not {list(np.shape(pattern))}")
         given[str(run.model.architecture.head(label))] = np.array(pattern, dtype=run.dtype)
     labels = {str(run.model.architecture.head(label)) for label in removed}
-    found = _run(run.model, run.tokens, run.dtype, given, labels)
+    found = _run(run.model, run.tokens, run.dtype, given, labels, run.attended)
     return Edited(found.logits, found.streams, found.patterns, found.products, found.readouts)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.architecture import FINAL, Architecture, Head
-from symcircuits.model.attending import Rotary, alibi, alibi_slopes, mask, rotate
+from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
 from symcircuits.rings import Array, transpose
 
@@ -149,28 +149,35 @@ def forward(
     tokens: npt.NDArray[np.int64],
     changes: Changes | None = None,
     attached: Weights | None = None,
+    attended: Attended | None = None,
 ) -> Record:
     """Run the model on tokens ``[..., n]``, with changes if any; all weights in one dtype, which is the record's.
 
     ``scales``: the score scale of every head by its label, and the multipliers by name.
-    ``attached``: the arrays of readouts and sources, by argument name.
+    ``attached``: the arrays of readouts and sources, by argument name. ``attended``: a mask in place of the model's.
 
-    Raises ValueError where numbers leave the range of the dtype, with the place.
+    Raises ValueError where numbers leave the range of the dtype, with the place; where a mask leaves a query no key.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by _finite, with the place
         pass_ = _Pass(architecture, w, scales, settings, tokens.shape[-1])
-        pass_.changes, pass_.attached = changes or pass_.changes, attached or {}
+        pass_.changes, pass_.attached, pass_.attended = changes or pass_.changes, attached or {}, attended
         return pass_.run(tokens).close()
 
 
 def pattern_of(
-    architecture: Architecture, settings: Settings, head: Head, products: Array, allowed: npt.NDArray[np.bool_]
+    architecture: Architecture,
+    settings: Settings,
+    head: Head,
+    products: Array,
+    allowed: npt.NDArray[np.bool_],
+    attended: Attended | None = None,
 ) -> Array:
     """The pattern that the model makes of scaled products ``[..., n, n]`` of queries and keys.
 
-    Soft cap, ALiBi, mask, softmax (or what stands in for it), in this order.
+    Soft cap, ALiBi, what a mask adds, mask, softmax (or what stands in for it), in this order.
     """
     pass_ = _Pass(architecture, {"W_E": products}, {}, settings, products.shape[-1])
+    pass_.attended = attended
     return pass_.pattern(pass_.masked(head, products, allowed), allowed)
 
 
@@ -181,6 +188,7 @@ class _Pass:
         self.architecture, self.w, self.scales, self.settings = architecture, w, scales, settings
         self.record, self.n, self.changes = Record(), n, Changes()
         self.attached: Weights = {}
+        self.attended: Attended | None = None
         self.positions = w["W_pos"][:n] if "W_pos" in w else np.zeros((), dtype_of(w))
 
     def run(self, tokens: npt.NDArray[np.int64]) -> Record:
@@ -244,12 +252,12 @@ class _Pass:
         read = values_of + self.positions if self.architecture.positions == "shortformer" else values_of
         after, record = stream, self.record
         window = self.settings.windows[layer] if self.settings.windows else None
-        record.masks[f"L{layer}"] = allowed = mask(self.n, self.architecture.causal, window)
+        record.masks[f"L{layer}"] = allowed = self.allowed(layer, window)
         for head in self.architecture.layer_heads(layer):
             name, shared = str(head), self.architecture.key_value(head)
             product = _finite(self.scores(head, read), f"the scores of {head}")
             record.scores[name] = self.masked(head, product, allowed)
-            if self.settings.score_cap is not None or self.architecture.positions == "alibi":
+            if self.settings.score_cap is not None or self.adds:
                 record.products[name] = product
             given = self.changes.given.get(name)
             record.patterns[name] = self.pattern(record.scores[name], allowed) if given is None else given
@@ -260,8 +268,21 @@ class _Pass:
             after = after + record.results[name]
         return after + self.times(f"r[L{layer}]", self.w[f"b_O_L{layer}"]) if f"b_O_L{layer}" in self.w else after
 
+    def allowed(self, layer: int, window: int | None) -> npt.NDArray[np.bool_]:
+        """Which keys the queries of a layer attend to, ``[n, n]``, or with a mask for each row ``[batch, n, n]``."""
+        if self.attended is None:
+            return mask(self.n, self.architecture.causal, window)
+        found = self.attended.within(self.architecture.causal, window)
+        check_seen(found, layer, window)
+        return found
+
+    @property
+    def adds(self) -> bool:
+        """Whether something is added to the scores."""
+        return self.architecture.positions == "alibi" or (self.attended is not None and self.attended.added is not None)
+
     def masked(self, head: Head, products: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-        """What softmax sees of scaled products: after the soft cap, with what ALiBi adds, -inf where it is masked."""
+        """What softmax sees of scaled products: after the soft cap, with what is added, -inf where it is masked."""
         scores = self.biased(head, _capped(products, self.settings.score_cap))
         return np.where(allowed, scores, products.dtype.type(-np.inf))
 
@@ -309,7 +330,9 @@ class _Pass:
         return np.asarray(rows * inverse[..., None] * self.w[f"gain_{label[0]}{layer}"])
 
     def biased(self, head: Head, scores: Array) -> Array:
-        """The scores with what ALiBi adds to them."""
+        """The scores with what ALiBi and a mask add to them."""
+        if self.attended is not None and self.attended.added is not None:
+            scores = scores + self.attended.added.astype(scores.dtype)
         if self.architecture.positions != "alibi":
             return scores
         slope = alibi_slopes(self.architecture.heads[head.layer], self.settings.geometric_slopes)[head.number]

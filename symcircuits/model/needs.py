@@ -47,6 +47,7 @@ class Converted(Mapping[str, Array]):
         if array.dtype != self.stored[name].dtype:
             if self._left is None:
                 self._left = max(_LEAST_KEPT, (free_memory() or 0) // 4)
+            array.flags.writeable = False  # of this object alone, as it was made here
             if array.nbytes <= self._left:
                 self._made[name] = array
                 self._left -= array.nbytes

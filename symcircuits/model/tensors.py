@@ -7,7 +7,10 @@ patterns that a hook recorded. They stay what they are, where they are; derivati
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
 
 from symcircuits.algebra import scalar_argument
 from symcircuits.architecture import Architecture, scalar_names
@@ -40,11 +43,12 @@ class Tensors:
 
     ``arrays``: by argument name, in the shapes that :class:`Model` and :class:`Arrays` say: weights ``W_E``,
     ``W_V_L0H1``, ...; patterns ``A_L0H1 [..., n, n]``; ``mlp_L0 [..., n, d_model]``; norms ``D_L0``, one over sigma of
-    every token, ``[..., n]`` (or the diagonal matrix); where positions are rotary ``R_L0H1``; ``scale_L1H0`` and
-    multipliers, plain numbers too. In place of ``W_E`` and ``tokens`` (whole numbers, ``[n]`` or ``[batch, n]``) there
-    may be ``X0 [..., n, d_model]``, the embedded tokens, or ``t``. Only what a term needs has to be there. All are of
-    one library, on one device and of one floating-point type. ``finite``: whether they, and what is made of them, are
-    looked at (inside ``jax.jit`` they cannot be).
+    every token, ``[..., n]`` (or the diagonal matrix); positions ``P [..., n, d_model]`` (or ``W_pos``, whose first
+    rows they are); where they are rotary ``R_L0H1``; ``scale_L1H0`` and multipliers, plain numbers too. In place of
+    ``W_E`` and ``tokens`` (whole numbers, ``[n]`` or ``[batch, n]``) there may be ``X0 [..., n, d_model]``, the
+    embedded tokens, or ``t``. Only what a term needs has to be there. All are of one library, on one device and of one
+    floating-point type. ``finite``: whether they, and what is made of them, are looked at (inside ``jax.jit`` they
+    cannot be). Whether patterns and norms are those that the weights make is not looked at.
 
     Raises ValueError where an array is of another library, device or type than the first, of the wrong shape, not
     finite, or of a name that nothing reads.
@@ -78,12 +82,20 @@ class Tensors:
             )
         if not isinstance(arrays, Mapping):
             raise TypeError(f"arrays come by name, such as W_E and A_L0H0, not as {type(arrays).__name__}")
-        self.arrays = dict(arrays)
+        self.arrays = MappingProxyType(dict(arrays))
         self.ring = self._checked()
         if tokens is not None:
             self._tokens = self._whole(tokens)
         self.shape = self._rows()
         self.d_model = self._shapes()
+
+    def __getstate__(self) -> dict[str, Any]:
+        arrays = self.arrays if isinstance(self.arrays, _OfRun) else dict(self.arrays)
+        return self.__dict__ | {"arrays": arrays}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        arrays = state["arrays"]
+        self.__dict__.update(state, arrays=arrays if isinstance(arrays, _OfRun) else MappingProxyType(arrays))
 
     def __repr__(self) -> str:
         return f"<Tensors of {self.architecture}, on tokens {list(self.shape)}: {self.ring}>"
@@ -173,7 +185,7 @@ class Tensors:
                 continue
             shape, wide = tuple(array.shape), len(tail) > 1 and name[:2] != "R_"
             full = [(*batch, *tail), *([tail] if wide else []), *([(*batch, n, n)] if name[:2] == "D_" else [])]
-            full = [tail] if name[:2] in ("P", "R_") or not tail else full
+            full = [tail] if name[:2] == "R_" or not tail else full
             full = list(dict.fromkeys(full))
             if not any(len(f) == len(shape) and all(a in (0, b) for a, b in zip(f, shape, strict=True)) for f in full):
                 raise ValueError(f"{name} has shape {list(shape)}; expected {' or '.join(str(list(f)) for f in full)}")
@@ -209,8 +221,13 @@ class _OfRun(Mapping[str, Any]):
             array = self.ring.asarray(self.run.arrays[name] if norm is None else norm)
             if not self.ring.finite(array):
                 raise ValueError(f"{name} leaves the range of {self.ring}: ask for a wider type")
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False  # a record, as the run is; arrays of other libraries have no such flag
             self._made[name] = array
         return self._made[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _OfRun, (self.run, self.ring)
 
     def __contains__(self, name: object) -> bool:
         return name in self.run.arrays
@@ -236,7 +253,7 @@ class TensorFactors(Mapping[str, Any]):
     """
 
     def __init__(self, tensors: Tensors, instead: Mapping[str, Any]) -> None:
-        self._tensors, self._instead = tensors, instead
+        self._tensors, self._instead = tensors, dict(instead)
 
     def __getitem__(self, name: str) -> Any:
         if name in self._instead:

@@ -16,7 +16,7 @@ from symcircuits.algebra import scalar_argument, scalar_order
 from symcircuits.architecture import Architecture
 from symcircuits.attachments import Part
 from symcircuits.model.attached import arrays_of, attach, check_attached
-from symcircuits.model.attending import check_windows, rotations
+from symcircuits.model.attending import Attended, check_windows, read_mask, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values
 from symcircuits.model.forward import Changes, Record, Settings, forward
 from symcircuits.model.needs import Converted, check_run, embedded
@@ -143,23 +143,47 @@ class Model:
         architecture, arrays = attach(self.architecture, self.attached, attachments)
         return replace(self, architecture=architecture, attached=arrays)
 
-    def run(self, tokens: Any, dtype: npt.DTypeLike | None = None) -> Run:
+    def run(self, tokens: Any, dtype: npt.DTypeLike | None = None, *, mask: Any = None) -> Run:
         """The forward pass, recorded.
 
         ``tokens``: whole numbers in ``[n]`` or ``[batch, n]``. ``dtype``: float64 (also when None, whatever the
-        file holds) or float32. Raises ValueError on tokens that do not fit (it names the one), on another dtype,
-        and where numbers leave the range of ``dtype``.
+        file holds) or float32. ``mask``: which keys each query may attend to, ``[n, n]`` (rows are queries) or
+        ``[batch, n, n]``, in place of the model's own rule (causal, or both ways) in every layer; windows stay. Truth
+        values: True where it may; floating-point numbers are added to the scores that softmax sees, -inf masks.
+        Positions are counted from the first token of a row, be it padding. Raises ValueError on tokens that do not fit
+        (it names the one), on another dtype, on a mask that does not fit or leaves a query no key, and where numbers
+        leave the range of ``dtype``.
 
         >>> from symcircuits.model import random_model
         >>> from symcircuits.architecture import attention_only
         >>> random_model(attention_only((1,))).run([[0, 1], [2, 3]]).patterns["L0H0"][:, 0]
         array([[1., 0.],
                [1., 0.]])
+        >>> run = random_model(attention_only((1,))).run([0, 1], mask=[[True, True], [False, True]])
+        >>> run.patterns["L0H0"][1], bool(0 < run.patterns["L0H0"][0, 1] < 1)
+        (array([0., 1.]), True)
         """
         number = np.dtype(np.float64 if dtype is None else dtype)
         if number not in (np.dtype(np.float64), np.dtype(np.float32)):
             raise ValueError(f"the forward pass is computed in float64 or float32, not {number}")
-        return _run(self, read_tokens(tokens, self.d_vocab, self.n_context), number)
+        read = read_tokens(tokens, self.d_vocab, self.n_context)
+        attended = mask if mask is None or isinstance(mask, Attended) else read_mask(mask, read.shape)
+        if attended is not None and attended.added is not None:
+            _check_added(attended.added, number, self.architecture.softmax)
+        return _run(self, read, number, attended=attended)
+
+
+def _check_added(added: Array, number: np.dtype[Any], softmax: bool) -> None:
+    """ValueError where what a mask adds stands before no softmax, or leaves the range of the run's numbers."""
+    if not softmax:
+        raise ValueError(
+            "numbers that a mask adds to scores stand before a softmax, and this model has none: give truth values"
+        )
+    if np.abs(added).max() > np.finfo(number).max / 4:
+        raise ValueError(
+            f"the mask adds numbers as large as {np.abs(added).max():.3g}, which leave the range of {number} with the "
+            "scores; -inf masks, and so do truth values"
+        )
 
 
 def _numbers(given: Mapping[str, float], what: str) -> dict[str, float]:
@@ -178,8 +202,9 @@ class Run:
     ``logits [..., n, d_vocab_out]`` (None without unembedding); by head label ``scores [..., n, n]`` (scaled;
     masked entries are -inf), ``patterns [..., n, n]`` (rows are queries; masked entries are exactly 0) and
     ``results [..., n, d_model]``, what the head adds to the stream, with its b_V and multiplier, without b_O;
-    ``products``, what score terms add up to, of heads whose scores are something else; ``masks [n, n]``, by layer
-    (``L0``) which keys (columns) a query may attend to; ``streams``, the residual stream ``[..., n, d_model]`` at
+    ``products``, what score terms add up to, of heads whose scores are something else; ``masks [n, n]`` (``[batch, n,
+    n]`` where one was given for each row), by layer (``L0``) which keys (columns) a query may attend to; ``attended``,
+    the mask that was given (None: that of the model); ``streams``, the residual stream ``[..., n, d_model]`` at
     points 0 to n_layers; ``norms [..., n]``, by label of the norm (``L0``, ``M0``, ``final``) its ``1 / sigma`` of
     every token; ``mlps [..., n, d_model]``, by layer (``L0``) what its MLP writes, before its multiplier; ``readouts
     [..., n, k]``, by name what one's own readouts read; ``arrays``,
@@ -208,6 +233,7 @@ class Run:
     norms: Mapping[str, Array]
     mlps: Mapping[str, Array]
     readouts: Mapping[str, Array] = field(default_factory=dict)
+    attended: Attended | None = None
 
     def to(self, like: Any, *, device: Any = None, dtype: Any = None) -> Tensors:
         """The arrays of this run as those of another library, in which terms are then evaluated.
@@ -227,7 +253,7 @@ class Run:
         return of_run(self, like, device, dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _run, (self.model, self.tokens, self.dtype)  # the same numbers, computed again
+        return _run, (self.model, self.tokens, self.dtype, {}, (), self.attended)  # the same numbers, computed again
 
     def __repr__(self) -> str:
         return f"<Run of {visible(self.model.name)} on tokens {list(self.tokens.shape)}, {self.dtype}>"
@@ -236,10 +262,10 @@ class Run:
 class Arrays(Mapping[str, Array]):
     """Everything a term needs, by argument name, in one dtype; what is derived is made when it is asked for.
 
-    The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` (1 where a query may attend to a key, else 0),
-    ``scale_L1H0 []``, multipliers (``m_E []``), ``ones [n, 1]``, ``P [n, d_model]`` (the rows of W_pos in use), ``t
-    [..., n, d_vocab]`` (one-hot), ``X0 = t W_E^T``, ``W_OV_L0H1 = W_O W_V`` and ``W_QK_L1H0 = W_Q^T W_K`` ``[d_model,
-    d_model]``. KeyError on another name.
+    The weights and biases, ``A_L0H1 [..., n, n]``, ``mask_L0 [n, n]`` or ``[batch, n, n]`` (1 where a query may attend
+    to a key, else 0), ``scale_L1H0 []``, multipliers (``m_E []``), ``ones [n, 1]``, ``P [n, d_model]`` (the rows of
+    W_pos in use), ``t [..., n, d_vocab]`` (one-hot), ``X0 = t W_E^T``, ``W_OV_L0H1 = W_O W_V`` and ``W_QK_L1H0 = W_Q^T
+    W_K`` ``[d_model, d_model]``. None can be written to. KeyError on another name.
     """
 
     __slots__ = ("_made", "_makers", "_others")
@@ -247,7 +273,7 @@ class Arrays(Mapping[str, Array]):
     def __init__(
         self, known: Mapping[str, Array], makers: Mapping[str, Callable[[], Array]], others: Mapping[str, Array]
     ) -> None:
-        self._made = dict(known)
+        self._made = {name: _closed(array) for name, array in known.items()}
         self._makers = dict(makers)
         self._others = others
 
@@ -256,7 +282,7 @@ class Arrays(Mapping[str, Array]):
             return self._made[name]
         if name not in self._makers:
             return self._others[name]
-        self._made[name] = self._makers[name]()
+        self._made[name] = _closed(self._makers[name]())
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -272,26 +298,41 @@ class Arrays(Mapping[str, Array]):
         return f"Arrays({', '.join(self)})"
 
 
+def _closed(array: Array) -> Array:
+    """The array, or a view of it, that cannot be written to; whose it is stays as it was."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 def _run(
     model: Model,
     tokens: npt.NDArray[np.int64],
     dtype: np.dtype[Any],
     given: Mapping[str, Array] = MappingProxyType({}),
     removed: Collection[str] = (),
+    attended: Attended | None = None,
 ) -> Run:
-    """The forward pass; with patterns ``given`` by head, and the outputs of heads ``removed`` (see ``edits``)."""
+    """The forward pass; with patterns ``given`` by head, and the outputs of heads ``removed`` (see ``edits``).
+
+    ``attended``: a mask in place of the model's own.
+    """
     check_run(model, tokens, dtype)
+    tokens = tokens.view()
+    tokens.flags.writeable = False
     w = Converted(model.weights, dtype)
     changed = Changes(given, removed)
     scalars = {**model.score_scale, **model.multipliers}
     own = arrays_of(model.architecture, model.attached, tokens.shape, dtype)
-    record = forward(model.architecture, w, scalars, model.settings, tokens, changed, own)
+    record = forward(model.architecture, w, scalars, model.settings, tokens, changed, own, attended)
     arrays = _arrays(model, w, own, tokens, record)
     by_label = {name: MappingProxyType(getattr(record, name)) for name in ("scores", "patterns", "results")}
     by_label |= {
         name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps", "readouts")
     }
-    return Run(model, tokens, dtype, record.logits, streams=tuple(record.streams), arrays=arrays, **by_label)
+    streams = tuple(record.streams)
+    return Run(model, tokens, dtype, record.logits, streams=streams, arrays=arrays, attended=attended, **by_label)
 
 
 def _rotations(model: Model, d_head: int, n: int, dtype: np.dtype[Any]) -> Callable[[], Array]:

@@ -191,7 +191,7 @@ def _narrow(found: Explanation) -> Explanation:
     chosen = [t for t in (target.token, target.against) if t is not None]
     ends = {name: found.model.weights[name][chosen] for name in ("W_U", "b_U") if name in found.model.weights}
     model = replace(found.model, weights={**found.model.weights, **ends})
-    run = model.run(found.run.tokens, found.run.dtype)
+    run = model.run(found.run.tokens, found.run.dtype, mask=found.run.attended)
     return replace(
         found, model=model, run=run, target=replace(target, token=0, against=1 if len(chosen) == 2 else None)
     )
