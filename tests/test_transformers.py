@@ -161,11 +161,14 @@ def oracle(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> Calla
 
 # ----------------------------------------------------------------------------------------------- unedited folders
 @pytest.mark.parametrize("kind", SMALL)
-def test_what_transformers_saves_is_read(oracle: Callable[[str], Oracle], kind: str) -> None:
+def test_what_transformers_saves_is_read(transformers: Any, oracle: Callable[[str], Oracle], kind: str) -> None:
     asked = oracle(kind)
     assert asked.off(asked.ours(asked.config), asked.base) < SAME
     (asked.folder / "config.json").write_text(json.dumps(asked.config))
     assert np.array_equal(sc.load(asked.folder).run(TOKENS).logits, asked.ours(asked.config))
+    with quiet():
+        told = transformers.AutoConfig.from_pretrained(asked.folder).to_dict()
+    assert np.array_equal(asked.ours(told), asked.ours(asked.config))
 
 
 # ------------------------------------------------------------------------------------------ the table and the classes
@@ -417,9 +420,10 @@ TOLD: dict[str, Any] = {
     **dict.fromkeys(("dtype", "torch_dtype"), "float16"), "id2label": {"0": "odd"}, "label2id": {"odd": 0},
     **dict.fromkeys(("name_or_path", "_name_or_path", "summary_activation", "summary_type", "tokenizer_class",
                      "transformers_version", "unsloth_version", "finetuning_task", "prefix"), "odd"),
-    "problem_type": "regression", "auto_map": {}, "task_specific_params": {"odd": 1},
-    "cache_implementation": "static", "compile_config": None, "watermarking_config": {},
-    "assistant_ensemble_weight": 0.5, "transformers.js_config": {"dtype": "q4"},
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 3), "max_position_embeddings": 7,
+    "max_new_tokens": 7, "pretraining_tp": 2, "problem_type": "regression", "auto_map": {},
+    "task_specific_params": {"odd": 1}, "cache_implementation": "static", "compile_config": None,
+    "watermarking_config": {}, "assistant_ensemble_weight": 0.5, "transformers.js_config": {"dtype": "q4"},
 }  # fmt: skip
 _INTERNAL = {"model_type", "use_return_dict", "attn_implementation", "experts_implementation", "generation_config",
              "reorder_and_upcast_attn"}  # the last runs in float32 alone  # fmt: skip
@@ -430,7 +434,10 @@ def test_harmless_keys_change_nothing(oracle: Callable[[str], Oracle], kind: str
     """All of them at once, as far from their defaults as transformers takes them."""
     asked = oracle(kind)
     keys = HARMLESS - READ[kind].keys() - SYNONYMS.get(kind, {}).keys() - _INTERNAL
-    change = {key: TOLD.get(key, 7) for key in keys if not key.startswith("_") or key in TOLD or key == "_num_labels"}
-    assert len(change) > 130
-    assert asked.off(asked.theirs({**asked.config, **change}), asked.base) < SAME
-    assert asked.hold(change) == "same"
+    keys = {key for key in keys if not key.startswith("_") or key in TOLD or key == "_num_labels"}
+    assert len(keys) > 130
+    for untyped in (7, False):
+        change = {key: TOLD.get(key, untyped) for key in keys}
+        change["num_labels"] = change["_num_labels"] = 1
+        assert asked.off(asked.theirs({**asked.config, **change}), asked.base) < SAME
+        assert asked.hold(change) == "same"

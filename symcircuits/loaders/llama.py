@@ -117,8 +117,8 @@ def _multipliers(config: Config, layers: int, d_model: int) -> dict[str, float]:
 def windows_of(config: Config, layers: int) -> tuple[int | None, ...]:
     """How many keys the queries of each layer see, None for all; nothing where no layer has a window.
 
-    All layers of a Mistral have its window; of a Qwen2 those that ``layer_types`` names, or those from
-    ``max_window_layers`` on, if ``use_sliding_window`` is true. The others have none.
+    All layers of a Mistral have its window: its class does not look at ``layer_types``. Of a Qwen2 those that
+    ``layer_types`` names, or those from ``max_window_layers`` on, if ``use_sliding_window`` is true. Others have none.
     """
     kind, types = config.values["model_type"], config.values.get("layer_types")
     on = config.flag("use_sliding_window", False) if kind == "qwen2" else kind == "mistral"
@@ -132,8 +132,9 @@ def windows_of(config: Config, layers: int) -> tuple[int | None, ...]:
     types = told if types is None else types
     if not isinstance(types, list) or len(types) != layers or not {*types} <= {"full_attention", "sliding_attention"}:
         refuse({"another kind of attention": f"layer_types is {config.shown('layer_types')}"})
-    if kind == "mistral" and types != told:  # it does not look at them
-        refuse({"a window in some layers": f"layer_types is {config.shown('layer_types')}"})
+    if kind == "mistral" and types != told:
+        said = f"layer_types is {config.shown('layer_types')}"
+        refuse({"a window in some layers": f"{said}, which AutoModelForCausalLM obeys and MistralForCausalLM does not"})
     if "sliding_attention" not in types:
         return ()
     if window is None:
