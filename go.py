@@ -2,7 +2,7 @@
 
     python3 go.py demo    the main job (what follows is passed on to `symcircuits demo`)
     python3 go.py test    the tests (what follows is passed on to pytest: python3 go.py test -k walk)
-    python3 go.py torch   the tests that use PyTorch, which they bring along
+    python3 go.py torch   the tests that use PyTorch and transformers, which they bring along
     python3 go.py lint    style and types
     python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the kernel, one at a time
 
@@ -27,9 +27,17 @@ COMMANDS = {
     "demo": ([], None, [["-m", "symcircuits", "demo"]]),
     "test": (["test"], ROOT, [["-m", "pytest", "-n", "auto", "--dist", "loadfile"]]),
     "torch": (
-        ["test", "train"],
+        ["test", "train", "oracle"],
         ROOT,
-        [["-m", "pytest", "tests/test_live_tensors.py", "tests/test_containers.py::test_a_real_file_of_torch"]],
+        [
+            [
+                "-m",
+                "pytest",
+                "tests/test_live_tensors.py",
+                "tests/test_containers.py::test_a_real_file_of_torch",
+                "tests/test_transformers.py",
+            ]
+        ],
     ),
     "mutate": (["test", "mutation"], ROOT, [[os.path.join("tests", "mutation", "mutate.py")]]),
     "lint": (["lint"], ROOT, [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),

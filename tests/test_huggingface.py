@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 
 import symcircuits as sc
 from symcircuits.loaders import LAYOUTS, Unsupported, from_arrays
+from symcircuits.loaders.keys import READ
 from symcircuits.model import Model
 
 GPT2 = ["hf_gpt2", "hf_gpt2_by_layer"]
@@ -145,8 +146,12 @@ def test_gpt2_that_needs_what_is_not_built(data: Path, config: dict[str, Any], f
 
 def test_keys_that_are_not_set_are_taken(data: Path) -> None:
     weights, config = parts(data, "hf_gpt2")
-    more = {"novel_trick": None, "other": False, "third": [], "fourth": {}, "n_ctx": 12, "_name_or_path": "x"}
+    more = {"novel_trick": None, "third": [], "fourth": {}, "n_ctx": 12, "_name_or_path": "x", "alibi": False}
     assert np.array_equal(logits(weights, {**config, **more}), logits(weights, config))
+    with pytest.raises(
+        ValueError, match=r"keys that are not known here .*: other = false"
+    ):  # it may be true by default
+        logits(weights, {**config, "other": False})
 
 
 # -------------------------------------------------------------------------------------- rotary positions
@@ -229,7 +234,8 @@ def test_llama_with_all_biases(data: Path) -> None:
         ("hf_llama", {"num_attention_heads": None}, {}, "num_attention_heads is not in the config"),
         ("hf_llama", {"attention_bias": True}, {}, "attention_bias is true, but there is no .*q_proj.bias"),
         ("hf_llama", {"mlp_bias": True}, {}, "mlp_bias is true, but there is no .*gate_proj.bias"),
-        ("hf_qwen2", {"attention_bias": False}, {}, "attention_bias is false, but there is a .*q_proj.bias"),
+        ("hf_qwen2", {"use_sliding_window": True, "sliding_window": 0}, {}, "sliding_window must be a whole number"),
+        ("hf_qwen2", {"max_window_layers": -1}, {}, "max_window_layers in the config must be a whole number, not -1"),
         ("hf_qwen2", {}, {"model.layers.1.self_attn.k_proj.bias": None}, "missing in the file: .*1.self_attn.k_proj"),
         ("hf_qwen2", {"tie_word_embeddings": False}, {}, "tie_word_embeddings is false, but there is no lm_head"),
         ("hf_neox", {"attention_bias": False}, {}, "attention_bias is false, but there is a .*query_key_value.bias"),
@@ -258,7 +264,11 @@ def test_rotary_models_that_are_wrong(
         ("hf_llama", {"rope_scaling": {"type": "linear"}, "rope_parameters": None}, "scaled rotary positions"),
         ("hf_llama", {"rope_parameters": {"rope_type": "llama3"}}, "scaled rotary positions"),
         ("hf_llama", {"hidden_act": "gelu_10"}, "the activation gelu_10"),
-        ("hf_qwen2", {"use_sliding_window": True}, "local (windowed) attention"),
+        ("hf_llama", {"use_sliding_window": True}, "local (windowed) attention"),
+        ("hf_llama", {"sliding_window": 4}, "local (windowed) attention"),
+        ("hf_gemma", {"layer_types": ["sliding_attention"] * 2}, "another kind of attention"),
+        ("hf_mistral", {"layer_types": ["full_attention", "sliding_attention"]}, "a window in some layers"),
+        ("hf_qwen2", {"attention_bias": False}, "queries, keys and values without biases"),
         ("hf_qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "a window without a size"),
         ("hf_llama", {"layer_types": ["full_attention", "chunked_attention"]}, "another kind of attention"),
     ],
@@ -279,10 +289,29 @@ def test_windows(data: Path) -> None:
     assert (pattern > 0).tolist() == np.triu(np.tri(4, dtype=bool), -1).tolist()
     default = {k: v for k, v in config.items() if k != "sliding_window"}
     assert from_arrays(weights, default).settings.windows == (4096, 4096)
-    mixed = from_arrays(
-        weights, {**config, "sliding_window": 2, "layer_types": ["full_attention", "sliding_attention"]}
-    )
-    assert mixed.settings.windows == (None, 2)
+    none = {**config, "sliding_window": None, "layer_types": ["full_attention"] * 2}
+    assert from_arrays(weights, none).settings.windows == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "windows"),
+    [
+        ({"use_sliding_window": False, "sliding_window": 2}, ()),
+        ({"sliding_window": 2, "max_window_layers": 1}, (None, 2)),
+        ({"sliding_window": 2, "max_window_layers": 0}, (2, 2)),
+        ({"max_window_layers": 0}, (4096, 4096)),
+        ({"sliding_window": 2}, ()),  # the first 28 have none
+        ({"sliding_window": None, "max_window_layers": 0}, ()),
+        (
+            {"sliding_window": 2, "max_window_layers": 0, "layer_types": ["full_attention", "sliding_attention"]},
+            (None, 2),
+        ),
+    ],
+)
+def test_windows_of_qwen2(data: Path, said: dict[str, Any], windows: tuple[int | None, ...]) -> None:
+    weights, config = parts(data, "hf_qwen2")
+    bare = {k: v for k, v in config.items() if k not in ("layer_types", "sliding_window", "max_window_layers")}
+    assert from_arrays(weights, {**bare, "use_sliding_window": True, **said}).settings.windows == windows
 
 
 # -------------------------------------------------------------------------------------------- all layouts
@@ -335,6 +364,105 @@ def test_the_reference_tells_a_wrong_reading(data: Path) -> None:
     assert found.first is not None
     assert found.first.name == "blocks.0.attn.hook_pattern"
     assert re.search(r"the first in layer 0: blocks\.0\.attn\.hook_pattern", " ".join(found.text().split()))
+
+
+# ------------------------------------------------------------------------------------------- keys of configs
+PLAIN, SCALED = {"rope_type": "default", "rope_theta": 1e4}, {"type": "yarn", "factor": 4.0}
+
+
+@pytest.mark.parametrize("name", ROTARY)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope_parameters": {"type": "linear", "factor": 4.0, "rope_theta": 1e4}},
+        {"rope_parameters": {**PLAIN, "type": "linear"}},
+        {"rope_parameters": PLAIN, "rope_scaling": {**SCALED, "original_max_position_embeddings": 16}},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}, "rope_scaling": PLAIN},
+        {"rope_parameters": PLAIN, "rope_theta": 100.0},
+        {"rope_parameters": {**PLAIN, "factor": 4.0}},
+        {"rope_parameters": {"full_attention": PLAIN}},
+        {"partial_rotary_factor": 0.75},
+        {"is_causal": False},
+        {"is_causal": None},
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        {"per_layer_config": {"0": {"rms_norm_eps": 0.5}}},
+    ],
+)
+def test_what_the_class_reads_otherwise_is_refused(data: Path, name: str, said: dict[str, Any]) -> None:
+    weights, config = parts(data, name)
+    with pytest.raises(ValueError):  # noqa: PT011 - of several kinds
+        from_arrays(weights, {**config, **said})
+
+
+@pytest.mark.parametrize("name", ["hf_llama", "hf_mistral", "hf_qwen2", "hf_granite", "hf_gemma"])
+def test_only_neox_turns_a_part_of_each_head(data: Path, name: str) -> None:
+    weights, config = parts(data, name)
+    for inside, whole in ((0.5, False), (1.0, True)):
+        said = {**config, "rope_parameters": {**config["rope_parameters"], "partial_rotary_factor": inside}}
+        if whole:
+            assert np.array_equal(logits(weights, said), logits(weights, config))
+        else:
+            with pytest.raises(Unsupported, match="a part of each head"):
+                from_arrays(weights, said)
+
+
+def test_a_config_of_neox_as_older_versions_save_it(data: Path) -> None:
+    """The share and the base stand there twice: they must agree, and one alone must be what all versions read."""
+    weights, config = parts(data, "hf_neox")
+    bare = {key: value for key, value in config.items() if key != "rope_parameters"}
+    old = {"rotary_pct": 0.5, "partial_rotary_factor": 0.5, "rotary_emb_base": 1e4, "rope_theta": 10000}
+    more = {"type_vocab_size": 2, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0, "rope_scaling": None}
+    assert np.array_equal(logits(weights, {**bare, **old, **more}), logits(weights, config))
+    for said in ({"rotary_pct": 0.25}, {"partial_rotary_factor": 0.25}, {"rope_theta": 500}, {"rotary_emb_base": 500}):
+        with pytest.raises(ValueError, match="set both to the one that is meant"):
+            from_arrays(weights, {**bare, **old, **said})
+    with pytest.raises(ValueError, match=r"partial_rotary_factor in the config is 0.5, and what a newer .* is 0.25"):
+        from_arrays(weights, {**bare, "partial_rotary_factor": 0.5})
+
+
+def test_other_names_of_sizes(data: Path) -> None:
+    weights, config = parts(data, "hf_gpt2")
+    assert np.array_equal(logits(weights, {**config, "hidden_size": 8}), logits(weights, config))
+    renamed = {("num_attention_heads" if key == "n_head" else key): value for key, value in config.items()}
+    assert np.array_equal(logits(weights, renamed), logits(weights, config))
+    with pytest.raises(ValueError, match="n_head is 2 and num_attention_heads, another name of it, is 4; remove"):
+        from_arrays(weights, {**config, "num_attention_heads": 4})
+
+
+@pytest.mark.parametrize("name", [*GPT2, *ROTARY])
+def test_null_is_not_the_default(data: Path, name: str) -> None:
+    """Where the default is true, or a number, a class takes null for false or fails."""
+    weights, config = parts(data, name)
+    rows = READ[config["model_type"]]
+    strict = [
+        k
+        for k, v in rows.items()
+        if v is not None and v is not False and k not in ("num_key_value_heads", "sliding_window")
+    ]
+    assert len(strict) > 4
+    for key in strict:
+        with pytest.raises(ValueError, match=f"{key} in the config is null"):
+            from_arrays(weights, {**config, key: None})
+
+
+def test_generation_and_training_keys_change_nothing(data: Path) -> None:
+    weights, config = parts(data, "hf_llama")
+    more = {
+        "max_length": 20, "temperature": 0.6, "top_k": 50, "top_p": 0.9, "num_beams": 1, "do_sample": True,
+        "_num_labels": 2, "is_llama_config": True, "transformers.js_config": {"dtype": "q4"}, "unsloth_fixed": True,
+        "max_sequence_length": 2048, "unsloth_version": "2024.9", "neftune_noise_alpha": 0.0, "rope_interleaved": False,
+        "use_mrope": False, "pruned_heads": {}, "torchscript": False, "tie_encoder_decoder": False,
+    }  # fmt: skip
+    assert np.array_equal(logits(weights, {**config, **more}), logits(weights, config))
+
+
+def test_the_readme_names_the_keys_that_are_read() -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    shared = set.intersection(*(set(rows) for kind, rows in READ.items() if kind not in ("gpt2", "gpt_neox")))
+    named = {key for rows in READ.values() for key in rows} - (shared - {"rope_theta"})
+    sizes = {"n_layer", "n_head", "n_embd", "n_inner", "n_positions"}
+    usual = {"activation_function", "layer_norm_epsilon", "layer_norm_eps", "tie_word_embeddings"}
+    assert [key for key in sorted(named - sizes - usual) if f"`{key}`" not in text] == []
 
 
 # ------------------------------------------------------------------------------------------- multipliers
@@ -391,10 +519,10 @@ def test_each_multiplier_of_granite_is_seen(data: Path) -> None:
         ("hf_granite", {"logits_scaling": 0}, "logits_scaling, which logits are divided by, must not be 0"),
         ("hf_granite", {"residual_multiplier": True}, "residual_multiplier in the config must be a number, not true"),
         ("hf_granite", {"embedding_multiplier": "3"}, 'embedding_multiplier in the config must be a number, not "3"'),
-        ("hf_gemma", {"use_bidirectional_attention": True}, "not known here .*: use_bidirectional_attention = true"),
+        ("hf_gemma", {"use_bidirectional_attention": True}, "later tokens .use_bidirectional_attention is true"),
         ("hf_gemma", {"hidden_act": "gelu"}, "versions of transformers read one or the other; set both"),
         ("hf_gemma", {"hidden_activation": "gelu"}, "versions of transformers read one or the other; set both"),
-        ("hf_gemma", {"head_dim": None}, r"q_proj.weight has shape \[8, 16\]; .*heads\*head_dim = 512"),
+        ("hf_gemma", {"head_dim": None}, "head_dim in the config is null, which a gemma cannot read"),
         ("hf_gemma", {"final_logit_softcapping": 30.0}, "not known here .*: final_logit_softcapping = 30.0"),
     ],
 )
@@ -404,10 +532,12 @@ def test_multipliers_that_are_not_known(data: Path, name: str, change: dict[str,
         from_arrays(weights, {**config, **change})
 
 
-@pytest.mark.parametrize("both", ["gelu", "gelu_pytorch_tanh"])
+@pytest.mark.parametrize("both", ["relu", "gelu_pytorch_tanh"])
 def test_the_activation_of_gemma_where_both_keys_agree(data: Path, both: str) -> None:
     weights, config = parts(data, "hf_gemma")
     model = from_arrays(weights, {**config, "hidden_act": both, "hidden_activation": both})
     assert model.settings.activation == both
+    with pytest.raises(ValueError, match="some versions read as gelu_pytorch_tanh"):
+        from_arrays(weights, {**config, "hidden_act": "gelu", "hidden_activation": "gelu"})
     neither = {k: v for k, v in config.items() if k != "hidden_act"}
     assert from_arrays(weights, neither).settings.activation == "gelu_pytorch_tanh"

@@ -19,17 +19,14 @@ from symcircuits.loaders import huggingface as hf
 from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note, mask_note
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.files import Stored
+from symcircuits.loaders.keys import read_keys
 from symcircuits.loaders.layout import Layout
 from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["GPT2", "READ"]
+__all__ = ["GPT2"]
 
-READ = (
-    "activation_function", "layer_norm_epsilon", "n_embd", "n_head", "n_inner", "n_layer", "n_positions",
-    "scale_attn_by_inverse_layer_idx", "scale_attn_weights", "vocab_size",
-)  # fmt: skip
 _BUFFERS = re.compile(r"\.attn\.(bias|masked_bias)$")
 
 
@@ -38,13 +35,12 @@ def _recognises(names: Iterable[str]) -> bool:
 
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
-    settings = Config(config)
-    hf.check_keys(settings, READ, ("gpt2",))
+    settings = read_keys(Config(config), ("gpt2",))
     layers, heads, d_model = hf.needed(settings, "n_layer", "n_head", "n_embd")
     prefix = "transformer." if any(n.startswith("transformer.") for n in stored.weights) else ""
     dropped = [n for n in stored.weights if _BUFFERS.search(n)]
     weights = {n: w for n, w in stored.weights.items() if n not in dropped}
-    head, notes = hf.unembedding(settings, weights, "lm_head.weight", f"{prefix}wte.weight", default=True)
+    head, notes = hf.unembedding(settings, weights, "lm_head.weight", f"{prefix}wte.weight")
     d_head = hf.head_size(d_model, heads)
     axes = {f"{prefix}{n}": a for n, a in _axes(layers).items()}
     axes |= {head: ("vocab_size", "n_embd")} if head not in axes else {}
@@ -53,7 +49,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     hf.check_all(axes, weights, {"n_inner": 4 * d_model, **sizes, "3*n_embd": 3 * d_model})
     paper = _to_paper({n.removeprefix(prefix): w for n, w in weights.items()}, layers, heads)
     paper["W_U"] = weights[head]
-    weighted = settings.flag("scale_attn_weights", True)
+    weighted = settings.flag("scale_attn_weights", False)
     by_layer = settings.flag("scale_attn_by_inverse_layer_idx", False)
     described = transformer([heads] * layers, "standard", norm="LN", mlps=layers > 0, scale=weighted or by_layer)
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
@@ -61,8 +57,8 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     notes += ["scores of layer l (counted from 0) are divided by l + 1 too"] if by_layer else []
     notes += dropped_note(dropped) + mask_note({n: stored.weights[n] for n in dropped})
     scales = hf.scales_of(described, d_head, by_layer, weighted)
-    act = hf.activation(settings, "activation_function", "gelu_new")
-    rules = Settings(hf.epsilon(settings, "layer_norm_epsilon", 1e-5), act)
+    act = hf.activation(settings, "activation_function")
+    rules = Settings(hf.epsilon(settings, "layer_norm_epsilon"), act)
     return assemble(paper, described, scales, rules, name=name, notes=notes, dtypes=dtypes)
 
 

@@ -1,78 +1,31 @@
-"""What the layouts of Hugging Face have in common: keys of the config, heads in fused weights, tied unembeddings.
+"""What the layouts of Hugging Face have in common: values of keys, heads in fused weights, tied unembeddings.
 
 Which axis of a weight is which is said by the layout, never guessed from a shape: many of these matrices are square.
-Every key of a config that is neither read nor known to be harmless is refused: it might change what is computed.
+A :class:`Config` here is one of :func:`~symcircuits.loaders.keys.read_keys`: it has every key that its class reads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from symcircuits.architecture import Architecture, Head
 from symcircuits.loaders.config import Config
-from symcircuits.loaders.layout import Unsupported
+from symcircuits.loaders.keys import TURNS, TURNS_OF, refuse
 from symcircuits.model import ACTIVATIONS, Rotary
 from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
 from symcircuits.rings import Array
 
 __all__ = [
-    "activation", "biases_of", "check_all", "check_keys", "epsilon", "head_size", "heads_of", "needed",
-    "refuse", "rotary_of", "scales_of", "unembedding",
+    "activation", "biases_of", "check_all", "epsilon", "head_size", "heads_of", "needed", "rotary_of", "scales_of",
+    "unembedding",
 ]  # fmt: skip
 
-# Keys that say how a model was trained, stored or is called, but not what it computes.
-_HARMLESS = {
-    "_name_or_path", "_attn_implementation_autoset", "architectures", "attention_dropout", "attn_implementation",
-    "attn_pdrop", "auto_map", "bos_token_id", "chunk_size_feed_forward", "classifier_dropout", "dtype", "embd_pdrop",
-    "eos_token_id", "finetuning_task", "gradient_checkpointing", "hidden_dropout", "id2label", "initializer_range",
-    "is_decoder", "keys_to_ignore_at_inference", "label2id", "max_window_layers", "model_type", "n_ctx",
-    "name_or_path", "output_attentions", "output_hidden_states", "pad_token_id", "pretraining_tp", "problem_type",
-    "pruned_heads", "reorder_and_upcast_attn", "resid_pdrop", "return_dict", "sep_token_id", "summary_activation",
-    "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params",
-    "n_special", "output_past", "predict_special_tokens",
-    "tie_word_embeddings", "tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "unk_token_id",
-    "use_bfloat16", "use_cache",
-}  # fmt: skip
 
-# Keys that need what is not built, when they are set, and what that is.
-_FEATURES = {
-    "add_cross_attention": "an encoder and a decoder",
-    "is_encoder_decoder": "an encoder and a decoder",
-    "quantization_config": "quantized weights",
-    "use_sliding_window": "local (windowed) attention",
-    "qk_norm": "normalized queries and keys",
-    "num_experts": "a mixture of experts",
-    "num_local_experts": "a mixture of experts",
-}
-
-
-def check_keys(config: Config, read: Iterable[str], model_types: tuple[str, ...]) -> None:
-    """ValueError on keys that are not known, :class:`Unsupported` on a kind of model or a feature that is not built."""
-    values, needs = config.values, dict[str, str]()
-    kind = values.get("model_type")
-    if kind is not None and kind not in model_types:
-        needs[f"the computation of model_type {kind}"] = f"its names are those of {', '.join(model_types)}"
-    needs |= {what: f"{key} is {config.shown(key)}" for key, what in _FEATURES.items() if values.get(key)}
-    if needs:
-        refuse(needs)
-    known = {*read, *_HARMLESS, *_FEATURES}
-    unset = [k for k, v in values.items() if v is None or v is False or (isinstance(v, (dict, list)) and not v)]
-    unknown = [k for k in values if k not in known and k not in unset]
-    if unknown:
-        listed = ", ".join(f"{k} = {config.shown(k)}" for k in unknown)
-        raise ValueError(
-            f"the config has keys that are not known here and may change what the model computes: {listed}; "
-            "remove them if they do not"
-        )
-
-
-def refuse(needs: Mapping[str, str]) -> None:
-    """Raise :class:`Unsupported` with features and where each was seen."""
-    seen = "; ".join(f"{feature} ({where})" for feature, where in needs.items())
-    raise Unsupported(f"this model needs what is not built yet, so it is not run: {seen}", tuple(needs))
+_ELSEWHERE = ("solu", "identity")  # activations that have these names in TransformerLens alone
 
 
 def needed(config: Config, *keys: str) -> list[int]:
@@ -93,17 +46,17 @@ def head_size(size: int, heads: int, said: int | None = None) -> int:
     return said if said is not None else size // heads
 
 
-def activation(config: Config, key: str, default: str) -> str:
+def activation(config: Config, key: str) -> str:
     """The activation of the MLPs by name; :class:`Unsupported` for one that is not built."""
-    name = config.values.get(key, default)
-    if not isinstance(name, str) or name not in ACTIVATIONS:
+    name = config.values[key]
+    if not isinstance(name, str) or name not in ACTIVATIONS or name in _ELSEWHERE:
         refuse({f"the activation {name}": f"{key} is {config.shown(key)}"})
     return str(name)
 
 
-def epsilon(config: Config, key: str, default: float) -> float:
+def epsilon(config: Config, key: str) -> float:
     """The eps of the norms."""
-    value = config.values.get(key, default)
+    value = config.values[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ValueError(f"{key} in the config must be a number from 0 on, not {config.shown(key)}")
     return float(value)
@@ -139,14 +92,12 @@ def heads_of(glyph: str, layer: int, rows: Array, count: int, group: bool = Fals
     return {f"{glyph}_{owner}": part for owner, part in zip(owners, np.split(rows, count), strict=True)}
 
 
-def unembedding(
-    config: Config, weights: dict[str, Array], head: str, embedding: str, default: bool
-) -> tuple[str, list[str]]:
+def unembedding(config: Config, weights: dict[str, Array], head: str, embedding: str) -> tuple[str, list[str]]:
     """The name of the weight that unembeds, and a note where that is the embedding (tied).
 
     Of a tied model a head that is stored too is taken out of ``weights``, when it is the same; ValueError otherwise.
     """
-    tied = config.flag("tie_word_embeddings", default)
+    tied = config.flag("tie_word_embeddings", False)
     if not tied:
         if head not in weights:
             said = config.shown("tie_word_embeddings")
@@ -167,21 +118,49 @@ def scales_of(
     return {str(head): 1 / (divisor * (head.layer + 1 if by_layer else 1)) for head in heads}
 
 
-def rotary_of(config: Config, d_head: int, share: float, share_key: str, base_key: str) -> Rotary:
+def rotary_of(config: Config, d_head: int) -> Rotary:
     """Rotary positions, from ``rope_parameters`` of newer configs, else the older keys; entry i turns with i + dim / 2.
 
-    Refused where the angles are scaled.
+    Refused where the angles are scaled, and where two places say two things.
     """
-    new = config.values.get("rope_parameters") or {}
-    scaling = config.values.get("rope_scaling") or {}
-    if not isinstance(new, Mapping) or not isinstance(scaling, Mapping):
-        raise ValueError("rope_parameters and rope_scaling in the config must be objects, or null")
-    kind = new.get("rope_type", scaling.get("rope_type", scaling.get("type", "default")))
-    if kind != "default":
-        refuse({"scaled rotary positions": f"their type is {kind}"})
-    base = new.get("rope_theta", config.values.get(base_key, 10000.0))
-    part = new.get("partial_rotary_factor", config.values.get(share_key, share))
-    for value in (base, part):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise ValueError(f"rotary positions need a base and a share that are positive, not {value!r}")
-    return Rotary(int(d_head * part), float(base))
+    kind, place = config.values["model_type"], _rope_parameters(config)
+    rows = TURNS_OF.get(kind, TURNS)
+    base, part = (_turns(config, place, key, *rows[key]) for key in ("rope_theta", "partial_rotary_factor"))
+    if part != 1 and kind not in TURNS_OF:
+        refuse({"rotary positions of a part of each head": f"partial_rotary_factor is {part}"})
+    return Rotary(int(d_head * part), base)
+
+
+def _rope_parameters(config: Config) -> Mapping[str, Any]:
+    """``rope_parameters``, or ``rope_scaling`` as it was called: of both transformers 5 reads the second, 4 too."""
+    places = {key: config.values[key] or {} for key in ("rope_scaling", "rope_parameters")}
+    for key, place in places.items():
+        if not isinstance(place, Mapping):
+            raise ValueError(f"rope_parameters and rope_scaling in the config must be objects, or null, not {place!r}")
+        types = [place[name] for name in ("rope_type", "type") if name in place]
+        if any(said != "default" for said in types):
+            refuse({"scaled rotary positions": f"the type in {key} is {', '.join(map(str, types))}"})
+        unknown = [k for k in place if k not in ("rope_type", "type", *TURNS)]
+        if unknown:
+            raise ValueError(f"{unknown[0]} in {key} of the config is not known here; remove it if it changes nothing")
+    older, newer = places.values()
+    if older and newer and older != newer:
+        shown = f"rope_parameters is {config.shown('rope_parameters')} and rope_scaling {config.shown('rope_scaling')}"
+        raise ValueError(f"{shown}: versions of transformers read one or the other; remove the one that is not meant")
+    return older or newer
+
+
+def _turns(config: Config, place: Mapping[str, Any], key: str, others: tuple[str, ...], default: float) -> float:
+    """A positive number: in ``rope_parameters``, else under the first other key; ValueError where another disagrees."""
+    given = {other: config.values[other] for other in others if config.values[other] is not None}
+    value = place[key] if key in place else given.get(others[0], default)
+    for said in (value, *given.values()):
+        if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 < said < math.inf:
+            raise ValueError(f"rotary positions need a base and a share that are positive, not {said!r}")
+    for other, said in given.items():
+        if said != value:
+            raise ValueError(
+                f"{other} in the config is {said}, and what a newer transformers reads for it, {key} in "
+                f"rope_parameters or its default, is {value}; set both to the one that is meant"
+            )
+    return float(value)

@@ -23,18 +23,14 @@ from symcircuits.loaders import huggingface as hf
 from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.files import Stored
+from symcircuits.loaders.keys import read_keys, refuse
 from symcircuits.loaders.layout import Layout
 from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["LLAMA", "READ", "windows_of"]
+__all__ = ["LLAMA", "windows_of"]
 
-READ = (
-    "attention_bias", "head_dim", "hidden_act", "hidden_size", "intermediate_size", "layer_types",
-    "max_position_embeddings", "mlp_bias", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
-    "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "vocab_size",
-)  # fmt: skip
 _MULTIPLIERS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")  # of Granite
 _KINDS = ("llama", "mistral", "qwen2", "granite", "gemma")
 _BUFFERS = re.compile(r"rotary_emb\.inv_freq$")
@@ -47,22 +43,18 @@ def _recognises(names: Iterable[str]) -> bool:
 
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
-    settings = Config(config)
-    kind = config.get("model_type")
-    if kind is None:
-        raise ValueError("model_type is not in the config, and these names are those of several kinds of models")
-    more = {"granite": _MULTIPLIERS, "gemma": ("hidden_activation",)}.get(str(kind), ())
-    hf.check_keys(settings, (*READ, *more), _KINDS)
+    settings = read_keys(Config(config), _KINDS)
+    kind = settings.values["model_type"]
     gemma = kind == "gemma"
     layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
     shared = settings.size("num_key_value_heads", 1) or heads
     if heads % shared:
         raise ValueError(f"num_key_value_heads is {shared}, which does not divide the {heads} heads")
-    d_head = hf.head_size(d_model, heads, settings.size("head_dim", 1) or (256 if gemma else None))
+    d_head = hf.head_size(d_model, heads, settings.size("head_dim", 1))
     dropped = [n for n in stored.weights if _BUFFERS.search(n)]
     weights = {n: w for n, w in stored.weights.items() if n not in dropped}
-    head, notes = hf.unembedding(settings, weights, "lm_head.weight", "model.embed_tokens.weight", default=gemma)
-    axes = _axes(layers) | _biases(settings, str(kind), layers, weights)
+    head, notes = hf.unembedding(settings, weights, "lm_head.weight", "model.embed_tokens.weight")
+    axes = _axes(layers) | _biases(settings, layers, weights)
     axes |= {head: ("vocab_size", "hidden_size")} if head not in axes else {}
     known = ("hidden_size", "vocab_size", "intermediate_size")
     sizes = {key: size for key in known if (size := settings.size(key, 1)) is not None}
@@ -73,14 +65,14 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes += half_precision_note(dtypes)
     notes += dropped_note(dropped)
-    rotary = hf.rotary_of(settings, d_head, 1.0, "partial_rotary_factor", "rope_theta")
-    eps, act = hf.epsilon(settings, "rms_norm_eps", 1e-6), _activation(settings, gemma)
-    rules = Settings(eps, act, rotary, windows_of(settings, str(kind), layers))
+    rotary = hf.rotary_of(settings, d_head)
+    eps, act = hf.epsilon(settings, "rms_norm_eps"), _activation(settings, gemma)
+    rules = Settings(eps, act, rotary, windows_of(settings, layers))
     described = transformer(
         [heads] * layers, groups=[shared] * layers, norm="RMS", mlps=layers > 0, gated=layers > 0,
         positions="rotary",
     )  # fmt: skip
-    scales, multipliers = hf.scales_of(described, d_head), _multipliers(settings, str(kind), layers, d_model)
+    scales, multipliers = hf.scales_of(described, d_head), _multipliers(settings, layers, d_model)
     if kind == "granite":
         scales = dict.fromkeys(scales, _number(settings, "attention_multiplier"))
     return assemble(
@@ -89,22 +81,20 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
 
 
 def _activation(config: Config, gemma: bool) -> str:
-    """The activation by name; of Gemma both keys are read, by some versions of the library one, by some the other."""
-    if not gemma:
-        return hf.activation(config, "hidden_act", "silu")
-    newer, older = config.values.get("hidden_act"), config.values.get("hidden_activation")
-    default = "gelu_pytorch_tanh"
-    if (newer or default) != (older or default):
+    """The activation by name; of Gemma versions of the library read one key or the other, and "gelu" in two ways."""
+    name, other = config.values["hidden_act"], config.values.get("hidden_activation")
+    if gemma and ((other is not None and name != other) or name == "gelu"):
         raise ValueError(
             f"hidden_act is {config.shown('hidden_act')} and hidden_activation is {config.shown('hidden_activation')}: "
-            "versions of transformers read one or the other; set both to the activation that is meant"
+            "versions of transformers read one or the other; set both to the activation that is meant (not to gelu, "
+            "which some versions read as gelu_pytorch_tanh)"
         )
-    return hf.activation(Config({"hidden_act": newer or older or default}), "hidden_act", default)
+    return hf.activation(config, "hidden_act")
 
 
 def _number(config: Config, key: str) -> float:
-    """A multiplier; 1 where the config does not say."""
-    value = config.values.get(key, 1.0)
+    """A multiplier."""
+    value = config.values[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(f"{key} in the config must be a number, not {config.shown(key)}")
     if key == "logits_scaling" and not value:
@@ -112,8 +102,9 @@ def _number(config: Config, key: str) -> float:
     return float(value)
 
 
-def _multipliers(config: Config, kind: str, layers: int, d_model: int) -> dict[str, float]:
+def _multipliers(config: Config, layers: int, d_model: int) -> dict[str, float]:
     """The multipliers by name: Gemma's sqrt(hidden_size), or those of a Granite config."""
+    kind = config.values["model_type"]
     if kind == "gemma":
         return {"m_E": math.sqrt(d_model)}
     if kind != "granite":
@@ -123,26 +114,41 @@ def _multipliers(config: Config, kind: str, layers: int, d_model: int) -> dict[s
     return {"m_E": embedding, **added, "m_U": 1 / divisor}
 
 
-def windows_of(config: Config, kind: str, layers: int) -> tuple[int | None, ...]:
-    """How many keys the queries of each layer see; Mistral's window is 4096 where the config does not say.
+def windows_of(config: Config, layers: int) -> tuple[int | None, ...]:
+    """How many keys the queries of each layer see, None for all; nothing where no layer has a window.
 
-    Qwen2 has its own switch, LLaMA no window.
+    All layers of a Mistral have its window: its class does not look at ``layer_types``. Of a Qwen2 those that
+    ``layer_types`` names, or those from ``max_window_layers`` on, if ``use_sliding_window`` is true. Others have none.
     """
-    types = (
-        config.values.get("layer_types") or ["sliding_attention" if kind == "mistral" else "full_attention"] * layers
-    )
-    window = config.values.get("sliding_window", 4096 if kind == "mistral" else None)
-    if window is None and not config.values.get("layer_types"):
-        return ()
-    if not isinstance(types, list) or len(types) != layers or not {*types} <= {"full_attention", "sliding_attention"}:
-        hf.refuse({"another kind of attention": f"layer_types is {config.shown('layer_types')}"})
-    if window is None and "sliding_attention" in types:
-        hf.refuse({"a window without a size": f"layer_types is {config.shown('layer_types')}"})
+    kind, types = config.values["model_type"], config.values.get("layer_types")
+    on = config.flag("use_sliding_window", False) if kind == "qwen2" else kind == "mistral"
+    window = config.values["sliding_window"] if on else None
     if window is not None and (type(window) is not int or window < 1):
         raise ValueError(
             f"sliding_window must be a whole number of keys, or null, not {config.shown('sliding_window')}"
         )
+    first = _first_with_window(config) if kind == "qwen2" else 0
+    told = ["sliding_attention" if window is not None and i >= first else "full_attention" for i in range(layers)]
+    types = told if types is None else types
+    if not isinstance(types, list) or len(types) != layers or not {*types} <= {"full_attention", "sliding_attention"}:
+        refuse({"another kind of attention": f"layer_types is {config.shown('layer_types')}"})
+    if kind == "mistral" and types != told:
+        said = f"layer_types is {config.shown('layer_types')}"
+        refuse({"a window in some layers": f"{said}, which AutoModelForCausalLM obeys and MistralForCausalLM does not"})
+    if "sliding_attention" not in types:
+        return ()
+    if window is None:
+        refuse({"a window without a size": f"layer_types is {config.shown('layer_types')}"})
     return tuple(window if t == "sliding_attention" else None for t in types)
+
+
+def _first_with_window(config: Config) -> int:
+    first = config.values["max_window_layers"]
+    if type(first) is not int or first < 0:
+        raise ValueError(
+            f"max_window_layers in the config must be a whole number, not {config.shown('max_window_layers')}"
+        )
+    return first
 
 
 def _axes(layers: int) -> dict[str, Axes]:
@@ -158,8 +164,9 @@ def _axes(layers: int) -> dict[str, Axes]:
     return axes | {"model.norm.weight": ("hidden_size",)}
 
 
-def _biases(config: Config, kind: str, layers: int, weights: Mapping[str, Array]) -> dict[str, Axes]:
+def _biases(config: Config, layers: int, weights: Mapping[str, Array]) -> dict[str, Axes]:
     """Qwen2 has biases of queries, keys and values; Mistral none; the others those that their config tells."""
+    kind = config.values["model_type"]
     inner: dict[str, Axes] = {}
     output: dict[str, Axes] = {}
     mlp: dict[str, Axes] = {}
@@ -170,7 +177,7 @@ def _biases(config: Config, kind: str, layers: int, weights: Mapping[str, Array]
         output[f"{at}self_attn.o_proj.bias"] = ("hidden_size",)
         mlp |= {f"{at}mlp.{p}.bias": ("intermediate_size",) for p in _PROJECTIONS[:2]}
         mlp[f"{at}mlp.down_proj.bias"] = ("hidden_size",)
-    said = config.flag("attention_bias", kind == "qwen2")
+    said = config.flag("attention_bias", False) or kind == "qwen2"
     if kind in ("llama", "granite", "gemma"):
         inner |= output
     found = hf.biases_of(inner, weights, said, "attention_bias")

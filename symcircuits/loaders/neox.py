@@ -18,18 +18,14 @@ from symcircuits.loaders import huggingface as hf
 from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note, mask_note
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.files import Stored
+from symcircuits.loaders.keys import read_keys
 from symcircuits.loaders.layout import Layout
 from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["NEOX", "READ"]
+__all__ = ["NEOX"]
 
-READ = (
-    "attention_bias", "hidden_act", "hidden_size", "intermediate_size", "layer_norm_eps", "max_position_embeddings",
-    "num_attention_heads", "num_hidden_layers", "rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base",
-    "rotary_pct", "use_parallel_residual", "vocab_size",
-)  # fmt: skip
 _BUFFERS = re.compile(r"\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)$|\.rotary_emb\.inv_freq$")
 _PREFIX = "gpt_neox."
 
@@ -39,17 +35,16 @@ def _recognises(names: Iterable[str]) -> bool:
 
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
-    settings = Config(config)
-    hf.check_keys(settings, READ, ("gpt_neox",))
+    settings = read_keys(Config(config), ("gpt_neox",))
     layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
     prefix = _PREFIX if any(n.startswith(_PREFIX) for n in stored.weights) else ""
     dropped = [n for n in stored.weights if _BUFFERS.search(n)]
     weights = {n: w for n, w in stored.weights.items() if n not in dropped}
     stored_head = "lm_head.weight" if "lm_head.weight" in weights else "embed_out.weight"
-    head, notes = hf.unembedding(settings, weights, stored_head, f"{prefix}embed_in.weight", default=False)
+    head, notes = hf.unembedding(settings, weights, stored_head, f"{prefix}embed_in.weight")
     d_head = hf.head_size(d_model, heads)
     axes, biases = ({f"{prefix}{n}": a for n, a in kind.items()} for kind in _axes(layers))
-    said = settings.flag("attention_bias", True)
+    said = settings.flag("attention_bias", False)
     axes |= hf.biases_of(biases, weights, said, "attention_bias")
     axes |= {head: ("vocab_size", "hidden_size")} if head not in axes else {}
     known = ("hidden_size", "vocab_size", "intermediate_size")
@@ -60,10 +55,10 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
     notes += half_precision_note(dtypes)
     notes += dropped_note(dropped) + mask_note({n: stored.weights[n] for n in dropped})
-    rotary = hf.rotary_of(settings, d_head, 0.25, "rotary_pct", "rotary_emb_base")
-    eps, act = hf.epsilon(settings, "layer_norm_eps", 1e-5), hf.activation(settings, "hidden_act", "gelu")
+    rotary = hf.rotary_of(settings, d_head)
+    eps, act = hf.epsilon(settings, "layer_norm_eps"), hf.activation(settings, "hidden_act")
     rules = Settings(eps, act, rotary)
-    parallel = settings.flag("use_parallel_residual", True) and layers > 0
+    parallel = settings.flag("use_parallel_residual", False) and layers > 0
     described = transformer(
         [heads] * layers, "rotary", norm="LN", mlps=layers > 0, parallel=parallel
     )  # fmt: skip

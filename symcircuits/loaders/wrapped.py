@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from symcircuits.architecture import Architecture
-from symcircuits.loaders import gpt2, llama, neox
 from symcircuits.loaders import huggingface as hf
 from symcircuits.loaders.bridge import BRIDGE, NATIVE, renamed
 from symcircuits.loaders.config import Config
+from symcircuits.loaders.keys import read_keys
 from symcircuits.loaders.layout import Unsupported
+from symcircuits.loaders.llama import windows_of
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.stored import Stored
 from symcircuits.model import Model
@@ -38,10 +39,9 @@ Told = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of model: its ``model_type``, the keys of its config, what they say, which weights are stored turned."""
+    """A kind of model: its ``model_type``, what its config says, which weights are stored turned."""
 
     model_types: tuple[str, ...]
-    keys: tuple[str, ...]
     say: Callable[[Config], Told]
     turned: str = r"(?!)"
 
@@ -70,8 +70,8 @@ def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: s
             f"this is a bridge around a {architecture} without the config of that model (original_model.config), which "
             "says what the config of the bridge leaves out"
         )
-    kind, settings = _KINDS[architecture], Config(said)
-    hf.check_keys(settings, kind.keys, kind.model_types)
+    kind = _KINDS[architecture]
+    settings = read_keys(Config(said), kind.model_types)
     turned = {n: w.T if re.search(kind.turned, n) else w for n, w in stored.weights.items()}
     return BRIDGE.read(Stored(turned, stored.dtypes), kind.say(settings), name)
 
@@ -106,9 +106,9 @@ def _gpt2(config: Config) -> Told:
         "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": hf.head_size(size, heads),
         "d_vocab": config.size("vocab_size", 1), "n_ctx": config.size("n_positions", 1),
         "d_mlp": config.size("n_inner", 1) or 4 * size, "normalization_type": "LN",
-        "act_fn": hf.activation(config, "activation_function", "gelu_new"),
-        "eps": hf.epsilon(config, "layer_norm_epsilon", 1e-5),
-        "positional_embedding_type": "standard", "use_attn_scale": config.flag("scale_attn_weights", True),
+        "act_fn": hf.activation(config, "activation_function"),
+        "eps": hf.epsilon(config, "layer_norm_epsilon"),
+        "positional_embedding_type": "standard", "use_attn_scale": config.flag("scale_attn_weights", False),
         "scale_attn_by_inverse_layer_idx": config.flag("scale_attn_by_inverse_layer_idx", False),
     }  # fmt: skip
 
@@ -119,17 +119,17 @@ def _neox(config: Config) -> Told:
     return {
         "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": d_head,
         "d_vocab": config.size("vocab_size", 1), "d_mlp": config.size("intermediate_size", 1),
-        "act_fn": hf.activation(config, "hidden_act", "gelu"), "normalization_type": "LN",
-        "eps": hf.epsilon(config, "layer_norm_eps", 1e-5),
-        "parallel_attn_mlp": config.flag("use_parallel_residual", True),
-        **_rotary(config, d_head, 0.25, "rotary_pct", "rotary_emb_base"),
+        "act_fn": hf.activation(config, "hidden_act"), "normalization_type": "LN",
+        "eps": hf.epsilon(config, "layer_norm_eps"),
+        "parallel_attn_mlp": config.flag("use_parallel_residual", False),
+        **_rotary(config, d_head),
     }  # fmt: skip
 
 
 def _llama(config: Config) -> Told:
     layers, heads, size = hf.needed(config, "num_hidden_layers", "num_attention_heads", "hidden_size")
     d_head = hf.head_size(size, heads, config.size("head_dim", 1))
-    windows = llama.windows_of(config, str(config.values.get("model_type")), layers)
+    windows = windows_of(config, layers)
     shown = [w for w in windows if w is not None]
     local = {"use_local_attn": True, "window_size": shown[0],
              "attn_types": ["global" if w is None else "local" for w in windows]} if shown else {}  # fmt: skip
@@ -137,23 +137,23 @@ def _llama(config: Config) -> Told:
         "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": d_head,
         "n_key_value_heads": config.size("num_key_value_heads", 1) or heads,
         "d_vocab": config.size("vocab_size", 1), "d_mlp": config.size("intermediate_size", 1), "gated_mlp": True,
-        "act_fn": hf.activation(config, "hidden_act", "silu"), "normalization_type": "RMS",
-        "eps": hf.epsilon(config, "rms_norm_eps", 1e-6), **local,
-        **_rotary(config, d_head, 1.0, "partial_rotary_factor", "rope_theta"),
+        "act_fn": hf.activation(config, "hidden_act"), "normalization_type": "RMS",
+        "eps": hf.epsilon(config, "rms_norm_eps"), **local,
+        **_rotary(config, d_head),
     }  # fmt: skip
 
 
-def _rotary(config: Config, d_head: int, share: float, share_key: str, base_key: str) -> Told:
-    found = hf.rotary_of(config, d_head, share, share_key, base_key)
+def _rotary(config: Config, d_head: int) -> Told:
+    found = hf.rotary_of(config, d_head)
     return {"positional_embedding_type": "rotary", "rotary_dim": found.dim, "rotary_base": found.base}
 
 
 _KINDS = {
-    "GPT2LMHeadModel": _Kind(("gpt2",), gpt2.READ, _gpt2, r"\.(attn\.o|mlp\.in|mlp\.out)\.weight$"),
-    "GPTNeoXForCausalLM": _Kind(("gpt_neox",), neox.READ, _neox),
-    "LlamaForCausalLM": _Kind(("llama",), llama.READ, _llama),
-    "MistralForCausalLM": _Kind(("mistral",), llama.READ, _llama),
-    "Qwen2ForCausalLM": _Kind(("qwen2",), llama.READ, _llama),
+    "GPT2LMHeadModel": _Kind(("gpt2",), _gpt2, r"\.(attn\.o|mlp\.in|mlp\.out)\.weight$"),
+    "GPTNeoXForCausalLM": _Kind(("gpt_neox",), _neox),
+    "LlamaForCausalLM": _Kind(("llama",), _llama),
+    "MistralForCausalLM": _Kind(("mistral",), _llama),
+    "Qwen2ForCausalLM": _Kind(("qwen2",), _llama),
 }
 
 
