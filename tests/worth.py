@@ -198,9 +198,10 @@ class Truth:
         turned = [True, False] if not scores or (bare and sided) else [False]
         for turn in turned:
             product = " @ ".join(backwards if turn else form)
-            for kept in {tuple(n for n in numbers if (s or n[:6] != "scale[") and (m or n[:6] == "scale["))
-                         for s in (0, 1) for m in (0, 1)}:  # fmt: skip
-                name = turn, way, key(self.worth.of(product))[0]
+            ways = {(scaled, many): tuple(n for n in numbers if (scaled if n[:6] == "scale[" else many))
+                    for scaled in {False, self.arch.scale} for many in {False, bool(self.arch.multipliers)}}  # fmt: skip
+            for written, kept in ways.items():
+                name = turn, way, written, key(self.worth.of(product))[0]
                 forms.setdefault(name, []).append(" * ".join([*kept, product]))
 
     def right(self, text: str, named: bool = False, theirs: bool = False, part: bool = False) -> bool:
@@ -227,7 +228,7 @@ class Truth:
         found: set[Any] = set()
         for some in self.circuits():
             values = list({key(v): v for v in map(self.worth.of, dict.fromkeys(some))}.values())
-            found |= set(map(key, values)) | {key((a + b) % PRIME) for a, b in combinations(values[:40], 2)}
+            found |= set(map(key, values)) | {key((a + b) % PRIME) for a, b in combinations(values, 2)}
         return found
 
 
