@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from itertools import product as product_of
 from typing import Any
 
 import numpy as np
@@ -198,8 +199,8 @@ class Truth:
         turned = [True, False] if not scores or (bare and sided) else [False]
         for turn in turned:
             product = " @ ".join(backwards if turn else form)
-            ways = {(scaled, many): tuple(n for n in numbers if (scaled if n[:6] == "scale[" else many))
-                    for scaled in {False, self.arch.scale} for many in {False, bool(self.arch.multipliers)}}  # fmt: skip
+            flags = product_of({False, self.arch.scale}, {False, bool(self.arch.multipliers)})
+            ways = {f: tuple(n for n in numbers if f[n[:6] != "scale["]) for f in flags}
             for written, kept in ways.items():
                 name = turn, way, written, key(self.worth.of(product))[0]
                 forms.setdefault(name, []).append(" * ".join([*kept, product]))
