@@ -154,8 +154,9 @@ class _Case:
         self.cancelled = [w for w in added if not w.coefficient]
         self.spelling = spelling
         self.notes = ["some terms cancel"] if self.cancelled else []
-        if formula.target is not None and target is not None and formula.target != self.expansion.target:
-            self.notes.append(f"the left-hand side says {formula.target}")
+        self.other = formula.target if formula.target not in (None, self.expansion.target) else None
+        if self.other is not None:
+            self.notes.append(f"the left-hand side says {self.other}")
 
     def match(self, letters: Letters) -> Match | None:
         """The term that a word is, or whose circuit it is."""
@@ -318,7 +319,11 @@ class _Case:
                           missing=self._missing() if self._whole() else Texts())  # fmt: skip
 
     def _left_fault(self) -> Verdict | None:
-        """Whether a left-hand side names the whole, but weights alone follow."""
+        """Whether a left-hand side names another target than was asked for, or the whole, but weights alone follow."""
+        if self.other is not None:
+            both = self.other[:6] == self.expansion.target[:6] == "scores"
+            message = f"the left-hand side says {self.other}, but these are terms of {self.expansion.target}."
+            return self._make(message, "wrong-head" if both else "unknown")
         if not (self.circuit and self.named and self.words):
             return None
         terms = [w.match.term for w in self.words if w.match]

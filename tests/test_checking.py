@@ -107,6 +107,19 @@ def test_a_left_hand_side_claims_the_whole() -> None:
     assert (verdict.mistake, verdict.missing.count) == ("missing-terms", 15)
 
 
+def test_a_left_hand_side_that_names_another_target_is_wrong() -> None:
+    arch = attention_only((1, 1))
+    for named, target, mistake in (
+        ("S[L1H0]", "logits", "unknown"), ("stream", "logits", "unknown"), ("logits", "scores:L1H0", "unknown"),
+        ("S[L0H0]", "scores:L1H0", "wrong-head"),
+    ):  # fmt: skip
+        formula = " + ".join(t.text for t in expand(arch, target))
+        assert check(formula, arch, target).right
+        verdict = check(f"{named} = {formula}", arch, target)
+        assert (verdict.right, verdict.mistake) == (False, mistake), verdict
+        assert "the left-hand side says" in verdict.message
+
+
 def test_any_size_is_numbered_by_arithmetic() -> None:
     expansion = scores(DEEP, "L11H3")
     start = time.process_time()

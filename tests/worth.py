@@ -432,9 +432,12 @@ def _mutant(truth: Truth, rng: random.Random) -> Mutant:
             words[-1].factors = [turned(f) for f in reversed(words[-1].factors)]
     text = factored(words, arch, theirs) if rng.random() < 0.3 else summed(words, arch, theirs)
     named = rng.random() < 0.25 and truth.target[:7] != "readout"
-    left = {"logits": "logits = ", "stream": "stream = "}.get(truth.target, f"S[{truth.target[7:]}] = ") * named
+    said = rng.choice(["stream", *numbers[:1]]) if named and rng.random() < 0.1 else truth.target
+    left = (said if said in ("logits", "stream") else f"S[{said.rpartition(':')[2].strip('scale[]')}]") + " = "
+    left *= named
     part = rng.random() < 0.15 and len(words) < 3
-    right = truth.right(text, named, theirs, part)
+    same = not named or left == f"{truth.target} = " or left == f"S[{truth.target[7:]}] = "
+    right = same and truth.right(text, named, theirs, part)
     formula = in_latex(text) if rng.random() < 0.2 and not (arch.parts or arch.readings) else text
     return Mutant(truth, text, left + formula, right, theirs, part)
 
