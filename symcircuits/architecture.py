@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from symcircuits.algebra import scalar_order
@@ -77,7 +77,8 @@ class Architecture:
 
     ``biases`` holds the names of the biases that are there, ``gains`` the labels of the norms that have a gain,
     ``mlps`` the layers that have an MLP, ``groups`` (None: every head its own) the number of key/value heads of each
-    layer, ``multipliers`` the names of the multipliers that are there.
+    layer, ``multipliers`` the names of the multipliers that are there, ``capped`` whether a soft cap acts on scores
+    (:class:`~symcircuits.Model` says so by its settings).
 
     >>> arch = attention_only((2, 3), positions="shortformer")
     >>> arch.n_layers, str(arch.head("1.2")), str(arch)
@@ -102,6 +103,16 @@ class Architecture:
     multipliers: frozenset[str] = frozenset()
     readings: tuple[Reading, ...] = ()
     parts: tuple[Part, ...] = ()
+    capped: bool = field(default=False, compare=False)  # the terms are the same
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether softmax does not see what is the same for every key: not behind a soft cap, nor where there is none.
+
+        >>> [attention_only((1,), capped=capped).shift_invariant for capped in (False, True)]
+        [True, False]
+        """
+        return self.softmax and not self.capped
 
     @property
     def polynomial(self) -> bool:
@@ -213,6 +224,7 @@ class Architecture:
         extra += [f"{self.norm} norm" + ("" if self.gains else " without gain")] if self.norm else []
         extra += ["normed queries and keys"] if self.qk_norm else []
         extra += [] if self.softmax else ["no softmax"]
+        extra += ["soft-capped scores"] if self.capped else []
         extra += [self._mlp_words()] if self.mlps else []
         extra += ["biases"] if self.biases else []
         extra += [self._multiplier_words()] if self.multipliers else []
@@ -321,6 +333,7 @@ def transformer(
     softmax: bool = True,
     bilinear: bool = False,
     multipliers: bool | Iterable[str] = False,
+    capped: bool = False,
 ) -> Architecture:
     """Describe a transformer: heads per layer, positions, biases, norms, MLPs, key/value groups.
 
@@ -331,7 +344,8 @@ def transformer(
     ``groups``: the number of key/value heads of each layer, which divides its number of heads. ``qk_norm``: every head
     takes an RMS norm, with the gain of its layer, of its queries and of its keys. ``softmax=False``: the pattern is the
     masked scores themselves; ``bilinear``: MLPs are gated without activation, ``((X W_in^T) * (X W_gate^T)) W_out^T``:
-    both expand with nothing held fixed but norms (:func:`symcircuits.unfrozen`). ``multipliers``: True for all, or the
+    both expand with nothing held fixed but norms (:func:`symcircuits.unfrozen`). ``capped``: a soft cap acts on the
+    scores before softmax, which then sees every term (a model's settings say so). ``multipliers``: True for all, or the
     names (or kinds: ``"r"``) of the numbers that multiply the token embedding (``m_E``; never the position), what the
     heads of a layer and its b_O add (``r[L0]``), what its MLP adds (``r[M0]``) and the logits (``m_U``). The rest as in
     :func:`attention_only`. Raises ValueError on anything else. Source: Ba et al. 2016 and Zhang and Sennrich 2019 for
@@ -347,7 +361,7 @@ def transformer(
     if norm not in NORMS:
         raise ValueError(f'norm must be None, "LN" or "RMS", not {norm!r}')
     flags = {"scale": scale, "causal": causal, "unembed": unembed, "gated": gated, "parallel": parallel}
-    flags |= {"qk_norm": qk_norm, "softmax": softmax, "bilinear": bilinear}
+    flags |= {"qk_norm": qk_norm, "softmax": softmax, "bilinear": bilinear, "capped": capped}
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, not {flag!r}")
@@ -357,9 +371,11 @@ def transformer(
         raise ValueError(f"{word} says what MLPs are like, but there are none (see mlps)")
     if positions == "alibi" and not softmax:
         raise ValueError("ALiBi adds to what softmax takes, which is no path term; without softmax it is not supported")
+    if capped and not softmax:
+        raise ValueError("a soft cap on scores stands before a softmax, and there is none")
     plain = Architecture(
         counts, positions, frozenset(), scale, causal, unembed, norm, frozenset(), layers, gated or bilinear,
-        parallel, _groups(groups, counts), qk_norm, softmax, bilinear,
+        parallel, _groups(groups, counts), qk_norm, softmax, bilinear, capped=capped,
     )  # fmt: skip
     plain = replace(plain, multipliers=_multipliers(multipliers, possible_multipliers(plain)))
     named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
 from symcircuits.algebra import Word, is_multiplier, scalar_order
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.lexing import CONVENTIONS
-from symcircuits.matching import CONTEXT, READERS, Letters, Match, Matcher, Spelling
+from symcircuits.matching import (
+    READERS,
+    Letters,
+    Match,
+    Matcher,
+    Spelling,
+    multipliers_of_weights,
+    of_tokens_in,
+)
 from symcircuits.mistakes import Edit, Nearest, mistake_of, nearest, type_fault
 from symcircuits.notation import ROW, Notation, amount, as_notation, letter_text, scale_text, word_text
 from symcircuits.reading import Formula, ReadError, read
@@ -45,11 +53,15 @@ def check(
     ``arch`` is an architecture (or a model); ``target`` ``"logits"``, ``"stream"`` or ``"scores:L1H0"``, by default
     what the formula itself speaks of. One product is right when it is a term; a sum when it is all terms, each once
     (with ``part=True`` when it is some of them). Weights alone, such as ``W_E.T @ W_QK[L1H0] @ W_E``, are right when
-    they are the circuit of a term. Scores without any scale are read as unscaled scores; multipliers have to stand in
-    every term that carries them. ``convention`` is that of the
-    formula and of the answer: ``"paper"``, products of matrices in the paper's shapes (``"row"`` is the same), or
-    ``"transformerlens"``, where ``OV`` is ``W_V @ W_O``. ``notation`` prints the right terms of the answer in another
-    notation; ``symbols`` are other names for symbols, in the formula and in the answer.
+    they are the circuit of a term; a sum of them when they are circuits of terms, each once, all written the same way
+    round. A left-hand side (``logits =``, ``S[L1H0] =``) names all terms with their tokens and patterns, so none may
+    stand before weights alone. What is equal for every model is the same: diagonal matrices commute, ``C @ C`` is
+    ``C``, a number ``b_Q.T @ b_K`` is its own transpose. Scores without any scale are read as unscaled scores;
+    multipliers have to stand in every term that carries them, and in a circuit, if in any, where its letters bring
+    them. ``convention`` is that of the formula and of the answer: ``"paper"``, products of matrices in the paper's
+    shapes (``"row"`` is the same), or ``"transformerlens"``, where ``OV`` is ``W_V @ W_O``. ``notation`` prints the
+    right terms of the answer in another notation; ``symbols`` are other names for symbols, in the formula and in the
+    answer.
 
     Raises :class:`~symcircuits.reading.ReadError`, with the position, on what cannot be read, and ValueError on an
     unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in TransformerLens.
@@ -137,10 +149,14 @@ class _Case:
         readout_notation(self.expansion.readout, self.notation)  # refuses names that are taken here
         self.matcher = Matcher(self.expansion)
         self._numbers: dict[str, int] = {}
-        self.words = [_Word(c, s, ls, self.match(ls)) for (ls, s), c in sums.items() if c]
-        self.notes = ["some terms cancel"] if len(self.words) < len(sums) else []
-        if formula.target is not None and target is not None and formula.target != self.expansion.target:
-            self.notes.append(f"the left-hand side says {formula.target}")
+        added = _added_up([_Word(c, s, ls, self.match(ls)) for (ls, s), c in sums.items()])
+        self.words = [w for w in added if w.coefficient]
+        self.cancelled = [w for w in added if not w.coefficient]
+        self.spelling = spelling
+        self.notes = ["some terms cancel"] if self.cancelled else []
+        self.other = formula.target if formula.target not in (None, self.expansion.target) else None
+        if self.other is not None:
+            self.notes.append(f"the left-hand side says {self.other}")
 
     def match(self, letters: Letters) -> Match | None:
         """The term that a word is, or whose circuit it is."""
@@ -179,7 +195,8 @@ class _Case:
         if wrong:
             return self._wrong_words(wrong)
         self._note_forms()
-        for fault in (self._scale_fault, self._number_fault, self._missing_fault):
+        faults = (self._scale_fault, self._number_fault, self._left_fault, self._sizes_fault, self._missing_fault)
+        for fault in faults:
             found = fault()
             if found is not None:  # a wrong verdict is false
                 return found
@@ -215,13 +232,20 @@ class _Case:
     def _nearest_text(self, meant: Nearest) -> str:
         """The nearest right term, spelled as the formula spells it where it is printed in the formula's notation."""
         if self.circuit or self.notation == self.as_read:
-            return self.text(meant.letters, self._own_scales(meant.term))
+            return self.text(meant.letters, self._own_scales(meant.term, meant.letters))
         return self.term_text(meant.term)
 
-    def _own_scales(self, term: Term) -> tuple[str, ...]:
-        """The scalars of a term: its scale if any is written; its multipliers, in circuits too if any is written."""
-        written = not self.circuit or any(is_multiplier(s) for w in self.words for s in w.scales)
-        return tuple(s for s in term.word.scales if (written if is_multiplier(s) else self.scaled))
+    def _own_scales(self, term: Term, letters: Letters = ()) -> tuple[str, ...]:
+        """The scalars of a term: its scale if any is written, and its multipliers.
+
+        Those of a circuit are what its own ``letters`` bring, and none where none is written in the formula.
+        """
+        scales = tuple(s for s in term.word.scales if self.scaled and not is_multiplier(s))
+        if not (self.circuit and letters):
+            return scales + tuple(s for s in term.word.scales if is_multiplier(s))
+        if not any(is_multiplier(s) for w in self.words for s in w.scales):
+            return scales
+        return scales + multipliers_of_weights(letters, self.expansion.architecture)
 
     def _why(self, word: _Word, found: Nearest | None) -> str:
         what = "the circuit of no term" if self.circuit else "no term"
@@ -236,10 +260,18 @@ class _Case:
         if found is not None:
             said.append(f"The nearest is term {self.number(found.term):,}, {found.term.label}: "
                         + "; ".join(self._change(e) for e in found.edits[:6]) + ".")  # fmt: skip
+        said += self._other_order(word.letters)
         fault = type_fault(self.expansion.architecture, word.letters, (), self.circuit)
         if fault:
             said.append(("Types: " if self.as_read == ROW else "Types (in the paper's convention): ") + fault)
         return " ".join(said)
+
+    def _other_order(self, letters: Letters) -> list[str]:
+        """Where W_V and W_O stand as in the other convention: what is the order here."""
+        for pair in pairwise(letters):
+            if {f.glyph for f in pair} == {"W_O", "W_V"} and len(self.spelling.fuse(pair[::-1])) == 1:
+                return [f"{self.text(pair)} is the order of the other convention; here it is {self.text(pair[::-1])}."]
+        return []
 
     def _change(self, edit: Edit) -> str:
         given = letter_text(*edit.given, self.as_read) if edit.given else ""
@@ -258,7 +290,7 @@ class _Case:
         if not self.scaled and label and not self.circuit:
             self.notes.append("no score scale is written, so these are read as unscaled scores; "
                               f"the model's carry {scale_text(label, self.as_read)}")  # fmt: skip
-        wanted = [(w, self._own_scales(w.match.term)) for w in self.words if w.match]
+        wanted = [(w, self._own_scales(w.match.term, w.letters)) for w in self.words if w.match]
         bad = [w for w, scales in wanted if w.scales != scales]
         if not bad:
             return None
@@ -285,6 +317,41 @@ class _Case:
         extra = [w for w in bad if w.coefficient < 0]
         return self._make(message, mistake, doubled=_texts(self, doubled), extra=_texts(self, extra),
                           missing=self._missing() if self._whole() else Texts())  # fmt: skip
+
+    def _left_fault(self) -> Verdict | None:
+        """Whether a left-hand side names another target than was asked for, or the whole, but weights alone follow."""
+        if self.other is not None:
+            both = self.other[:6] == self.expansion.target[:6] == "scores"
+            message = f"the left-hand side says {self.other}, but these are terms of {self.expansion.target}."
+            return self._make(message, "wrong-head" if both else "unknown")
+        if not (self.circuit and self.named and self.words):
+            return None
+        terms = [w.match.term for w in self.words if w.match]
+        message = (
+            f"a left-hand side names the whole of {self.expansion.target}, {amount(self.expansion.count, 'term')} with "
+            "their tokens and attention patterns, but these are weights alone, the circuits of "
+            f"{amount(len(terms), 'term')}. Write the terms, with X0 and A[...], or no left-hand side."
+        )
+        return self._make(message, "dropped-factor", nearest=self.term_text(terms[0]), missing=self._missing())
+
+    def _sizes_fault(self) -> Verdict | None:
+        """Whether words are added, or cancel, whose rows and columns are not the same things."""
+        if len(self.words) + len(self.cancelled) < 2 or not self.words:
+            return None
+        first, sizes = self.words[0], self.spelling.sizes
+        bad = [w for w in self.cancelled if not w.match and sizes(w.letters) != sizes(first.letters)]
+        ways = first.match.forms if first.match else frozenset()
+        for word in [w for w in (*self.words, *self.cancelled) if w.match and self.circuit]:
+            common = ways & (word.match.forms if word.match else frozenset())
+            bad += [] if common else [word]
+            ways = common or ways
+        if not bad:
+            return None
+        message = (
+            f"{self.text(bad[0].letters)} cannot be added to {self.text(first.letters)}: its rows and columns stand "
+            "for other things (is it the other way round, or without the matrices at its ends?)."
+        )
+        return self._make(message, "transpose", extra=_texts(self, bad))
 
     def _per_head(self, word: _Word) -> bool:
         """Whether a source was counted once for each head of a layer."""
@@ -327,6 +394,17 @@ class _Case:
         return self._make(f"these are all {amount(n, 'term')} of {target}, each once.")
 
 
+def _added_up(words: list[_Word]) -> list[_Word]:
+    """Words that are one term in several spellings as one word."""
+    found: dict[tuple[object, ...], _Word] = {}
+    for word in words:
+        same = (word.letters,) if word.match is None else (word.match.term.label, word.match.forms)
+        key = *same, word.scales
+        there = found.get(key)
+        found[key] = word if there is None else there._replace(coefficient=there.coefficient + word.coefficient)
+    return list(found.values())
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= _LONG else text[:_LONG] + " ..."
 
@@ -339,7 +417,7 @@ def _texts(case: _Case, words: list[_Word]) -> Texts:
 
 def _is_circuit(words: Sequence[Letters], architecture: Architecture) -> bool:
     """Whether these are products of weights alone."""
-    of_tokens = {*CONTEXT, *(part.name for part in architecture.parts)}
+    of_tokens = of_tokens_in(architecture)
     if any(f.glyph in of_tokens for letters in words for f in letters):
         return False
     glyphs = {f.glyph for letters in words for f in letters}

@@ -60,6 +60,7 @@ def _read_architecture(options: argparse.Namespace) -> Architecture:
         groups=None if groups is None else _numbers(groups, "--key-value-heads"),
         gated=options.gated, parallel=options.parallel, qk_norm=options.qk_norm,
         multipliers=_read_multipliers(options.multipliers), softmax=not options.no_softmax, bilinear=options.bilinear,
+        capped=options.capped,
     )  # fmt: skip
 
 

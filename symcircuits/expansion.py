@@ -229,15 +229,18 @@ class Expansion(TermSequence[Term]):
         return side
 
     def softmax_invisible(self) -> Expansion:
-        """The score terms that softmax does not see: the key side starts from a bias, and meets no norm."""
+        """The score terms that softmax does not see: the key side starts from a bias, and meets no norm.
+
+        None where a soft cap acts on the scores, which the architecture of a model says (``model.architecture``).
+        """
         if not self.readout.bilinear:
             raise ValueError(f"only score terms meet a softmax, those of {self.target} do not")
         layers = self.readout.sides[1]
         seen = layers[-1:] if self.architecture.norm else layers  # norms stand before every reader, or nowhere
         if self.architecture.positions == "rotary" or self.architecture.qk_norm:
             seen = ()  # every key is turned by its own angle, or scaled
-        if not self.architecture.softmax:
-            seen = ()  # rows of patterns do not sum to one, and nothing is dropped
+        if not self.architecture.shift_invariant:
+            seen = ()  # no softmax drops it, or a soft cap stands before
         names = {s.name for layer in seen for s in layer.sources if s.is_bias}
         return self._with(Clause("from_source", frozenset(names), "key"))
 

@@ -282,7 +282,7 @@ _REFUSED: Final = (
     (re.compile(r"\\(?:c?dots|ldots)|\.\.\.|…"), "dots stand for terms that cannot be read; write all of them"),
     (re.compile(r"\\otimes|⊗"), "a tensor product cannot be read; write A @ X0 @ W.T for (A (x) W) X0"),
     (re.compile(r"/|\\frac|\\sqrt"), "a quotient cannot be read; write the score scale as scale[L1H0] *"),
-    (re.compile(r"="), "only one left-hand side is read, logits, stream, S[L1H0] or X_2"),
+    (re.compile(r"="), "only one left-hand side is read: logits, stream, S[L1H0] or X_2; circuits stand alone"),
     (re.compile(r"\\sum"), "a sum sign cannot be read; write the terms with + between"),
     (re.compile(r"\^"), "a power or superscript cannot be read here; ^{T} and .T transpose"),
     (re.compile(r"\."), "only .T may follow a symbol, and coefficients are whole numbers"),

@@ -66,7 +66,7 @@ def head_scores(
         margin_shares(run, expansion, sums, queries),
         {c: frobenius(np.where(allowed, sums[c], 0)) if c in sums else 0.0 for c in COMPOSITIONS},
         {c: expansion.counts_by_composition().get(c, 0) for c in COMPOSITIONS},
-        0 if run.model.settings.score_cap is not None else expansion.softmax_invisible().count,
+        expansion.softmax_invisible().count,
         margin(reference(expansion.target, run), run.patterns[label], allowed, queries),
         {c: seen.get(c, None if None in seen.values() else 0.0) for c in COMPOSITIONS},
         {c: frobenius(centred(sums[c], allowed)) if c in sums else 0.0 for c in COMPOSITIONS},

@@ -170,7 +170,7 @@ def _forms(matcher: Matcher, term: Term, given: Letters, circuit: bool) -> Itera
     forms = [f for f, _ in circuit_forms(matcher, term)] if circuit else [matcher.term_letters(term)]
     for form in [f for f in forms if _ends(f) == _ends(given)] or forms:
         yield given, form
-        spelled = () if circuit else tuple(w for w, parts in _SPELLED.items() if any(f.glyph in parts for f in given))
+        spelled = tuple(w for w, parts in _SPELLED.items() if any(f.glyph in parts for f in given))
         if spelled:
             yield matcher.spelling.unfuse(given, spelled), matcher.spelling.unfuse(form, spelled)
 
@@ -198,7 +198,8 @@ def nearest(matcher: Matcher, letters: Letters, circuit: bool = False) -> Neares
         for given, form in _forms(matcher, term, letters, circuit):
             cost, edits = _distance(given, form)
             if edits and (best is None or (cost, number) < best[0]):
-                best = (cost, number), Nearest(term, matcher.spelling.fuse(form), edits, cost)
+                spelled = any(e.kind == "order" for e in edits)  # then the order is what there is to be seen
+                best = (cost, number), Nearest(term, form if spelled else matcher.spelling.fuse(form), edits, cost)
     return best[1] if best and best[1].cost <= 250 + 40 * len(letters) else None
 
 
@@ -245,7 +246,8 @@ def _kind(matcher: Matcher, letters: Letters, found: Nearest, edit: Edit) -> str
     if edit.kind == "whole":
         return "query-key-swap" if matcher.readout.bilinear else "transpose"
     if edit.kind == "order":
-        return _order_kind(letters, found.letters)
+        spelled = matcher.spelling.unfuse
+        return _order_kind(spelled(letters), spelled(found.letters))
     bias = [n for n in found.term.sources if n[:3] in ("b_V", "b_O")]
     if edit.kind == "relabel":
         assert given is not None
@@ -278,31 +280,30 @@ def _extra_kind(matcher: Matcher, letters: Letters, found: Nearest, given: Lette
 
 
 def _order_kind(letters: Letters, right: Letters) -> str:
-    """What is wrong with an order: of the heads, of the sides, or of anything else."""
+    """What is wrong with an order, abbreviations written out: of the heads, of the sides, or of anything else."""
 
     def sides(ls: Letters) -> list[Counter[tuple[str, str]]]:
         cut = next((i for i, f in enumerate(ls) if f.glyph in READERS), len(ls))
-        return [Counter(f.name for f in part if f.glyph != "R") for part in (ls[:cut], ls[cut + 1 :])]
+        return [Counter(f.name for f in part if f.glyph != "R") for part in (ls[:cut], ls[cut:])]
 
     def heads(ls: Letters, glyph: str) -> list[str]:
         return [f.label for f in ls if f.glyph == glyph]
 
-    if any(f.glyph in READERS for f in letters) and sides(letters) != sides(right):
-        return "query-key-swap"
-
     def order(ls: Letters, glyphs: tuple[str, ...]) -> list[tuple[str, str]]:
         return [f.name for f in ls if f.glyph in glyphs]
 
-    if any(heads(letters, g) != heads(right, g) for g in ("A", "W_OV", "W_O", "W_V")):
+    if order(letters, READERS) and (sides(letters) != sides(right) or order(letters, READERS) != order(right, READERS)):
+        return "query-key-swap"
+    if any(heads(letters, g) != heads(right, g) for g in ("A", "W_O", "W_V")):
         return "layer-order"
     if order(letters, ("A", "D")) != order(right, ("A", "D")) or _crossed(letters) != _crossed(right):
         return "norm-side"
-    if order(letters, _GAINED) != order(right, _GAINED):
+    if order(letters, ("C", "gain")) and order(letters, _GAINED) != order(right, _GAINED):
         return "gain-order"
     return "factor-order"
 
 
-_GAINED: Final = ("C", "gain", "W_Q", "W_K", "W_V", "W_O", "W_OV", "W_QK", "W_U")
+_GAINED: Final = ("C", "gain", "R", "W_Q", "W_K", "W_V", "W_U")
 
 
 def _crossed(letters: Letters) -> list[str]:

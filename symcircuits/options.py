@@ -127,6 +127,7 @@ def _architecture_options(parser: Any, required: bool = True) -> None:
     parser.add_argument("--biases", action="store_true", help="all biases, each a source of its own")
     parser.add_argument("--no-scale", action="store_true", help="scores without a scale")
     parser.add_argument("--no-softmax", action="store_true", help="patterns are the masked scores themselves")
+    parser.add_argument("--capped", action="store_true", help="a soft cap on scores: softmax sees every term")
     parser.add_argument("--bidirectional", action="store_true", help="attention without a causal mask")
     parser.add_argument("--no-unembed", action="store_true", help="a model without unembedding (expand the stream)")
     parser.add_argument("--norm", choices=["none", "LN", "RMS"], default="none", help="norm before whatever reads")

@@ -80,8 +80,6 @@ def score_parts(run: Run, head: str | tuple[int, int]) -> ScoreParts:
             counts[pair] = counts.get(pair, 0) + n * m
     unseen = expansion.softmax_invisible()
     invisible, unseen_count = np.array(evaluate(unseen, run).total()), unseen.count
-    if run.model.settings.score_cap is not None:
-        invisible, unseen_count = np.zeros_like(invisible), 0
     return ScoreParts(
         label, np.isfinite(run.scores[label]), {c: by_composition[c] for c in expansion.counts_by_composition()},
         by_source, counts,
@@ -152,7 +150,7 @@ def largest_score_terms(
     allowed = np.isfinite(run.scores[label])
     looked = lowest_orders(expansion, min(max_terms, max(_ENTRIES // allowed.size, 1)))
     whole = centred(reference(expansion.target, run), allowed).astype(np.float64)
-    length, capped = frobenius(whole), run.model.settings.score_cap is not None
+    length = frobenius(whole)
     defined = None not in centred_shares(run, expansion, evaluate(expansion, run).by_composition()).values()
     found: list[ScoreTerm] = []
     for terms, block in quiet(evaluate(looked, run).blocks()):
@@ -161,7 +159,7 @@ def largest_score_terms(
             share = float(np.sum(part * (whole / length))) / length if defined else None
             norm = frobenius(np.where(allowed, value, 0))
             check_finite(term, norm, run)
-            found.append(ScoreTerm(term, norm, frobenius(part), share, term.softmax_invisible and not capped))
+            found.append(ScoreTerm(term, norm, frobenius(part), share, term.softmax_invisible))
         if len(found) > 4 * top + 1000:
             found = _best(found, top)
     return tuple(_best(found, top)), looked.count

@@ -163,11 +163,14 @@ class Term(PrintedTerm):
         """Whether it is constant along the keys, so that softmax does not see it.
 
         So it is where the key side starts from a bias and meets no norm: ``b_K``, and ``b_O``, ``b_V`` because the
-        rows of the patterns they go through sum to one (never without softmax). A norm scales every key by its own
-        ``1 / sigma``, and rotary positions turn every key by its own angle.
+        rows of the patterns they go through sum to one (never without softmax, nor where a soft cap acts on the scores:
+        ask the architecture of the model, which says so). A norm scales every key by its own ``1 / sigma``, and rotary
+        positions turn every key by its own angle.
         """
         arch = self.readout.architecture
-        if len(self.paths) != 2 or not self.paths[1].source.is_bias or arch.positions == "rotary" or not arch.softmax:
+        if len(self.paths) != 2 or not self.paths[1].source.is_bias or arch.positions == "rotary":
+            return False
+        if not arch.shift_invariant:
             return False
         branches = path_branches(self.readout.sides[1], self.paths[1])
         return not any(f.symbol.glyph == "D" for b in branches for f in b.left)

@@ -97,6 +97,7 @@ def _features(draw: DrawFn, n_layers: int) -> dict[str, Any]:
     found: dict[str, Any] = {"norm": draw(st.sampled_from(["LN", "RMS", None])), "mlps": mlps}
     found["qk_norm"] = draw(st.sampled_from([False, False, True]))
     found["softmax"] = draw(st.sampled_from([True, True, False]))
+    found["capped"] = found["softmax"] and draw(st.sampled_from([False, False, True]))
     return found | ({kind: draw(st.booleans()) for kind in ("gated", "parallel", "bilinear")} if mlps else {})
 
 
@@ -350,10 +351,13 @@ def invisible(arch: Architecture) -> Selection:
 
 
 def unseen_by_softmax(row: Row, arch: Architecture) -> bool:
-    """Softmax does not see what is the same for every key: a bias that meets no norm and is not turned."""
+    """Softmax does not see what is the same for every key: a bias that meets no norm and is not turned.
+
+    Behind a soft cap it sees everything.
+    """
     key = row.routes[1]
     moved = any(f.startswith("D[") for f in key.factors) or " @ R[" in row.text
-    return arch.softmax and key.source[:2] == "b_" and not moved
+    return arch.softmax and not arch.capped and key.source[:2] == "b_" and not moved
 
 
 def selections(arch: Architecture, target: str) -> SearchStrategy[Selection]:

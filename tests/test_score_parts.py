@@ -1,5 +1,6 @@
 """Scores split, centred and shared out: all of it held to the sum of the terms, one after the other."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,12 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plain import centred as plain_centred
-from plain import forward, heads_of_models, score_rows
+from plain import forward, heads_of_models, pattern_of, score_rows, seen
 from strategies import unseen_by_softmax
 
 import symcircuits as sc
 from symcircuits.margins import centred, centred_shares, head_scores
-from symcircuits.model import Model
+from symcircuits.model import Model, Settings
 from symcircuits.score_parts import largest_score_terms, lowest_orders, score_parts
 
 TOKENS = [3, 1, 4, 1, 5]
@@ -43,11 +44,45 @@ def test_parts_are_sums_of_their_terms(case: tuple[Model, str]) -> None:
         mine = [v for r, v in terms if tuple(kind(x.source) for x in r.routes) == pair]
         assert parts.counts_by_source[pair] == len(mine)
         assert close(parts.by_source[pair], sum(mine), size)
-    unseen = [v for r, v in terms if unseen_by_softmax(r, model.architecture) and model.settings.score_cap is None]
+    unseen = [v for r, v in terms if unseen_by_softmax(r, model.architecture)]
     assert parts.invisible_count == len(unseen)
     assert close(parts.invisible, sum(unseen, np.zeros((5, 5))), size)
     assert parts.spread <= 1e-11 * size  # constant along the keys
     assert np.array_equal(parts.allowed, np.isfinite(forward(model, TOKENS).scores[head]))
+
+
+@given(heads_of_models())
+def test_without_what_softmax_does_not_see_every_pattern_is_the_same(case: tuple[Model, str]) -> None:
+    model, head = case
+    expansion, plain = sc.scores(model.architecture, head), forward(model, TOKENS)
+    unseen = {t.label for t in expansion if t.softmax_invisible}
+    assert unseen == {t.label for t in expansion.softmax_invisible()}
+    gone = sum((v for r, v in score_rows(model, plain, head) if r.label in unseen), np.zeros((5, 5)))
+    layer, i = model.architecture.head(head)
+    pattern = pattern_of(model, seen(model, layer, i, plain.score_sums[head] - gone))
+    assert close(pattern, plain.patterns[head], max(1.0, np.abs(gone).max()))
+
+
+def test_behind_a_soft_cap_softmax_sees_every_term() -> None:
+    arch = sc.attention_only((2, 2), biases=True)
+    model = sc.random_model(arch, seed=3, settings=Settings(score_cap=1.0))
+    assert sc.scores(arch, "L1H0").softmax_invisible().count == 28
+    for capped in (model.architecture, sc.attention_only((2, 2), biases=True, capped=True)):
+        expansion = sc.scores(capped, "L1H0")
+        assert str(capped) == "attention-only, heads 2,2, soft-capped scores, biases"
+        assert (expansion.softmax_invisible().count, expansion.count) == (0, 49)
+        assert not any(t.softmax_invisible for t in expansion)
+        assert "Terms marked *" not in sc.derive(capped, "scores:L1H0").text()
+    assert "Terms marked *" in sc.derive(arch, "scores:L1H0").text()
+    assert not replace(model, settings=Settings()).architecture.capped
+    assert model.architecture == arch  # the terms are the same
+    terms = score_rows(model, forward(model, TOKENS), "L1H0")
+    gone = sum(v for r, v in terms if unseen_by_softmax(r, arch))
+    plain = forward(model, TOKENS)
+    moved = pattern_of(model, seen(model, 1, 0, plain.score_sums["L1H0"] - gone)) - plain.patterns["L1H0"]
+    assert np.abs(moved).max() > 0.01
+    with pytest.raises(ValueError, match="a soft cap on scores stands before a softmax"):
+        sc.attention_only((1,), softmax=False, capped=True)
 
 
 @given(heads_of_models())

@@ -105,9 +105,12 @@ def factored(frame: Frame) -> str:
         folded = "gain C" if frame.gains and frame.architecture.norm == "LN" else "gain" if frame.gains else ""
         folded = folded or ("C" if frame.architecture.norm == "LN" else "")
         head = f"A D (x) W_OV {folded}".rstrip()
+    layers = [f"r[L{layer}]" in frame.multipliers for layer in range(frame.depth)]
+    head = f"r {head}" if any(layers) else head
+    one = " (`r` is 1 where a layer has no multiplier)" if any(layers) and not all(layers) else ""
     sources = "" if one_source(frame) else ", and every source goes through the layers after it"
     return (
-        f"The factored form: every layer is the map `Id + sum {head}`, later layers stand on the left"
+        f"The factored form: every layer is the map `Id + sum {head}`{one}, later layers stand on the left"
         f'{sources} (paper, "The Path Expansion Trick").'
     )
 

@@ -137,7 +137,7 @@ def _collected(frame: Frame, target: Target, everything: Expr) -> Draft:
         count = formula if frame.generic else Number(len(members))
         families.append(Family(plus(members), composition, count, order))
     claim = Claim((target, everything, with_addend(frame, Sum(tuple(families)))))
-    unseen = frame.architecture.softmax and any(softmax_invisible(expr) for _, expr in frame.terms)
+    unseen = frame.architecture.shift_invariant and any(softmax_invisible(expr) for _, expr in frame.terms)
     reason = reasons.collected(frame) + (reasons.unseen(frame) if unseen else "")
     return Draft("collecting by composition type", (claim,), reason, complete=True, softmax=unseen)
 

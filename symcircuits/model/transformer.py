@@ -76,6 +76,9 @@ class Model:
         check_windows(self.settings.windows, self.architecture.n_layers)
         if self.settings.score_cap is not None and not self.architecture.softmax:
             raise ValueError("a soft cap on scores stands before a softmax, and this model has none")
+        capped = self.settings.score_cap is not None
+        if self.architecture.capped != capped:
+            object.__setattr__(self, "architecture", replace(self.architecture, capped=capped))
         if self.architecture.positions == "rotary":
             for axis in sizes:
                 if axis.startswith("d_head of queries"):

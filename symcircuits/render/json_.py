@@ -83,7 +83,7 @@ def _terms(derivation: Derivation) -> list[dict[str, Any]]:
         }
         if len(term.orders) == 2:
             entry["orders"] = list(term.orders)
-            entry["softmax_invisible"] = frame.architecture.softmax and softmax_invisible(expr)
+            entry["softmax_invisible"] = frame.architecture.shift_invariant and softmax_invisible(expr)
         if frame.generic:
             entry |= {"count": _expr(frame.count(term), notation)}
             entry["layers"] = [[h.layer + 1 for h in path.heads] for path in term.paths]

@@ -106,7 +106,7 @@ def _misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
         yield f"{label} is said to have orders {term.orders}"
     if term.composition != _composition([len(heads) for _, heads in read]):
         yield f"{label} is said to be of type {term.composition}"
-    if term.softmax_invisible != (e.architecture.softmax and _constant_along_keys(term.word, read)):
+    if term.softmax_invisible != (e.architecture.shift_invariant and _constant_along_keys(term.word, read)):
         yield f"{label} is {'not ' * (not term.softmax_invisible)}said to be invisible to softmax"
     if (not whole or i % (e.count // SAMPLE + 1) == 0) and not _found(e, i, term):
         yield f"{label} is not found under its number"
