@@ -19,6 +19,7 @@ import numpy.typing as npt
 from symcircuits.architecture import FINAL
 from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, rounding_scale
+from symcircuits.given import need
 from symcircuits.loaders.files import check_file, read_weights
 from symcircuits.model import Model, Run
 
@@ -103,6 +104,7 @@ def compare_with_reference(
     >>> found.ok, found.first.name
     (False, 'blocks.0.attn.hook_pattern')
     """
+    need("compare_with_reference", model, Model)
     arrays, dtypes = _recorded(reference)
     run = model.run(_tokens(arrays, tokens))
     rows: list[tuple[tuple[int, int], Compared]] = []

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from symcircuits.expansion import Expansion
 from symcircuits.files import check_writable
+from symcircuits.given import need
 from symcircuits.notation import Notation, amount, many
 from symcircuits.parts import Part, readable_size
 from symcircuits.term_blocks import BLOCK, blocks, numbers, whole
@@ -102,8 +103,7 @@ def export_terms(
     3,"embed -> L0H0 | embed -> L0H0"
     """
     started = time.monotonic()
-    if not isinstance(expansion, Expansion):
-        raise TypeError(f"what is exported is an Expansion (see logits, scores, stream), not {expansion!r}")
+    need("export_terms", expansion, Expansion)
     start, end = (chosen := numbers(expansion, start, stop)).start, chosen.stop
     total = end - start
     limit = total if max_terms is None else whole("max_terms", max_terms, 0)

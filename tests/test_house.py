@@ -21,6 +21,7 @@ PACKAGE = ROOT / "symcircuits"
 # Lowest first; a module imports only what stands before it. A folder of modules (render, loaders, zoo)
 # is one entry, and its modules may import each other.
 LAYERS = (
+    "given",  # what a call was given in place of what it takes
     "algebra",
     "finished",  # rules 2 and 3: what a finished word is
     "spelling",

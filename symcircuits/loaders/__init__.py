@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from symcircuits.given import brief
 from symcircuits.loaders.bridge import BRIDGE
 from symcircuits.loaders.cached import read_cached
 from symcircuits.loaders.files import Stored, read_model_files
@@ -104,6 +105,8 @@ def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str
     >>> from_arrays(weights, {"n_layers": 0, "d_model": 2}).run([4]).logits.tolist()
     [[2.0, 2.0, 2.0, 2.0, 2.0]]
     """
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights come by name, such as embed.W_E; this is {brief(weights)}")
     if not isinstance(config, Mapping):
         raise ValueError(f"a config maps keys such as n_layers to values; this is a {type(config).__name__}")
     arrays: dict[str, Array] = {}
