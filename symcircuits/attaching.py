@@ -6,8 +6,9 @@ import argparse
 import os
 import re
 import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from symcircuits.files import user_path
 
 if TYPE_CHECKING:
     from symcircuits.model import Attachment
@@ -63,7 +64,7 @@ def read_options(options: argparse.Namespace) -> tuple[Attachment | None, list[A
 
 def _array_of(option: str, text: str, path: str) -> Any:
     """The array in the file that an option names; where there is none, how the option was read is said."""
-    if Path(path).exists():
+    if user_path(path).exists():
         return read_array(path)
     read = "" if path == text else f" (of {option} {text!r}: FILE is what follows the first = and stands before @LAYER)"
     raise ValueError(f"{option}: there is no file {path!r}{read}")
@@ -75,10 +76,11 @@ def read_array(path: str) -> Any:
 
     from symcircuits.arrayfile import check_archive, check_header
 
-    if Path(path).is_dir():
+    place = user_path(path)
+    if place.is_dir():
         raise ValueError(f"{path} is a folder; give a .npy file with an array")
     try:
-        with Path(path).open("rb") as file:
+        with place.open("rb") as file:
             if file.read(6) == b"\x93NUMPY":
                 file.seek(0)
                 check_header(file, os.fstat(file.fileno()).st_size)
@@ -86,7 +88,7 @@ def read_array(path: str) -> Any:
             found = np.load(file, allow_pickle=False)
             if not isinstance(found, np.lib.npyio.NpzFile):
                 return found
-            with found, zipfile.ZipFile(path) as packed:
+            with found, zipfile.ZipFile(place) as packed:
                 check_archive(packed)
                 if len(found.files) != 1:
                     raise ValueError(f"it holds {len(found.files)} arrays ({', '.join(found.files[:6])}), not one")

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Paths as somebody wrote them, and writing files whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["check_writable", "make_folder", "write_bytes", "write_text"]
+__all__ = ["check_writable", "make_folder", "user_path", "write_bytes", "write_text"]
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """A path as somebody wrote it, ``~`` being the home folder; ValueError where that user is not known.
+
+    >>> user_path("~/models") == Path.home() / "models"
+    True
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path}: the home folder of this user is not known") from None
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -14,7 +26,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
     For a command to find out before its work rather than after it; nothing is written.
     """
-    target = Path(path)
+    target = user_path(path)
     if not os.fspath(path):
         raise FileNotFoundError("the name of the file to write is empty")
     try:
@@ -42,7 +54,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
     ``/dev/stdout``, is written to as it is. Raises OSError, in words, where it cannot be written.
     """
     check_writable(path)
-    target = Path(path)
+    target = user_path(path)
     try:
         if target.exists() and not target.is_file():
             target.write_bytes(content)
@@ -57,7 +69,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """The folder, made with those above it where it is not there; OSError, in words, where a file is in its place."""
-    folder = Path(path)
+    folder = user_path(path)
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"cannot write to {folder}: it is a file, not a folder")
     try:

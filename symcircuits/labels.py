@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from symcircuits.files import user_path
+
 __all__ = ["Labels", "printable", "read_label_file", "read_labels"]
 
 _LONGEST = 60  # characters of a name that are shown
@@ -84,7 +86,7 @@ def read_label_file(path: str | os.PathLike[str]) -> list[str]:
     Raises ValueError on another content, OSError where the file cannot be read.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = user_path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         raise ValueError(f"the labels in {path} are not UTF-8: {fault.reason} at byte {fault.start}") from None
     try:

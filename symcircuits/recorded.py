@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from symcircuits.architecture import FINAL
 from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, rounding_scale
+from symcircuits.files import user_path
 from symcircuits.given import need
 from symcircuits.loaders.files import check_file, read_weights
 from symcircuits.model import Model, Run
@@ -138,8 +138,9 @@ def _recorded(reference: Any) -> tuple[dict[str, Array], dict[str, str]]:
         return arrays, {k: v.dtype.name for k, v in arrays.items()}
     if not isinstance(reference, (str, os.PathLike)):
         raise TypeError(f"a reference is the path of a file, or a mapping of arrays, not a {type(reference).__name__}")
-    check_file(Path(reference))
-    stored = read_weights(Path(reference))
+    place = user_path(reference)
+    check_file(place)
+    stored = read_weights(place)
     return dict(stored.weights), dict(stored.dtypes)
 
 

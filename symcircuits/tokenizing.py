@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from symcircuits.files import user_path
 from symcircuits.labels import Labels, printable, read_label_file, read_labels
 from symcircuits.model import Model
 
@@ -29,7 +30,7 @@ _WORDS = "a list of strings, the path of a file of them or of a tokenizer.json, 
 def is_tokenizer_file(path: str | os.PathLike[str]) -> bool:
     """Whether a file holds a JSON object, as a ``tokenizer.json`` does, and not a list or lines of names."""
     try:
-        with Path(path).open("rb") as file:
+        with user_path(path).open("rb") as file:
             if file.read(1024).decode("utf-8-sig", "replace").lstrip()[:1] != "{":
                 return False
             if Path(path).suffix == ".json" or os.fstat(file.fileno()).st_size > _LARGEST:
@@ -47,7 +48,7 @@ def read_tokenizer(given: Any) -> Any:
     where the file is none or too large, and where the package is missing.
     """
     if isinstance(given, (str, os.PathLike)):
-        return _prepared(_file_text(Path(given)), str(given))
+        return _prepared(_file_text(user_path(given)), str(given))
     inner = getattr(given, "backend_tokenizer", given)
     if not all(callable(getattr(inner, name, None)) for name in ("to_str", "id_to_token", "encode")):
         raise ValueError(
@@ -185,7 +186,7 @@ def any_labels(labels: Any, n: int, model: Model) -> Labels:
     if isinstance(labels, Labels):
         return labels
     if isinstance(labels, (str, os.PathLike)):
-        if not Path(labels).exists():
+        if not user_path(labels).exists():
             raise ValueError(f"labels is {_WORDS}; there is no file {printable(str(labels))}")
         if is_tokenizer_file(labels):
             return tokenizer_labels(labels, model)

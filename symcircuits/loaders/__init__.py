@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from symcircuits.given import brief
 from symcircuits.loaders.bridge import BRIDGE
 from symcircuits.loaders.cached import read_cached
-from symcircuits.loaders.files import Stored, read_model_files
+from symcircuits.loaders.files import Stored, model_name, model_place, read_model_files
 from symcircuits.loaders.gpt2 import GPT2
 from symcircuits.loaders.layout import Layout, Unsupported
 from symcircuits.loaders.llama import LLAMA
 from symcircuits.loaders.neox import NEOX
 from symcircuits.loaders.pickled import as_array
+from symcircuits.loaders.stored import without_wrappers
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
 from symcircuits.loaders.wrapped import check_computes, is_wrapped, read_wrapped
 from symcircuits.memory import gigabytes
@@ -50,12 +50,10 @@ def load(path: str | os.PathLike[str] | Any) -> Model:
     """
     if not isinstance(path, (str, os.PathLike)):
         return _read_live(path)
-    place = Path(path)
+    place = model_place(path)
     stored, config = read_model_files(place)
-    own_name = place.stem if place.is_file() and place.stem != "model" else ""
-    name = own_name or (place.parent if place.is_file() else place).resolve().name
     try:
-        model = _read(stored, config, name)
+        model = _read(stored, config, model_name(place))
         return replace(model, notes=(*model.notes, *_mapped_note(stored))) if stored.mapped else model
     except Unsupported as error:
         raise Unsupported(f"{place}: {error}", error.features) from error
@@ -146,7 +144,8 @@ def from_cache(live: Any, cache: Any, tokens: Any) -> Tensors:
     return read_cached(live, load(live), cache, tokens)
 
 
-def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
+def _read(found: Stored, config: Mapping[str, Any], name: str) -> Model:
+    stored, notes = without_wrappers(found)
     inner = next((n for n in stored.weights if "_original_component" in n), None)
     if inner is not None:
         what = "the inner names of a bridge"
@@ -157,7 +156,8 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
         )
     for layout in LAYOUTS:
         if layout.recognises(stored.weights):
-            return layout.read(stored, config, name)
+            model = layout.read(stored, config, name)
+            return replace(model, notes=(*model.notes, *notes)) if notes else model
     raise ValueError(
         f"the weights have no layout that is known ({', '.join(layout.name for layout in LAYOUTS)}); "
         f"{_seen(stored.weights)}"

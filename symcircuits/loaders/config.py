@@ -267,8 +267,6 @@ def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
     if values.get("use_local_attn") is None:
         found += [("local (windowed) attention", said(k)) for k in ("window_size", "attn_types") if values.get(k)]
     found += [(feature, said(key)) for key, feature in _FEATURE_KEYS.items() if values.get(key)]
-    if values.get("tie_word_embeddings") and "unembed.W_U" not in names:
-        found.append(("an unembedding tied to the embedding", said("tie_word_embeddings") + " without unembed.W_U"))
     return found
 
 

@@ -78,6 +78,10 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     dropped = [n for n in stored.weights if n.endswith(BUFFERS)]
     unread = [n for n in ("pos_embed.W_pos",) if n in stored.weights and settings.values.get(_POSITION) == "alibi"]
     weights = {n: w for n, w in stored.weights.items() if n not in dropped + unread}
+    dtypes_of = dict(stored.dtypes)
+    tied = settings.flag("tie_word_embeddings", False) and "unembed.W_U" not in weights and "embed.W_E" in weights
+    if tied:
+        weights["unembed.W_U"], dtypes_of["unembed.W_U"] = weights["embed.W_E"].T, dtypes_of["embed.W_E"]
     refuse_unsupported(settings, weights)
     found = features_of(settings, weights)
     weights = {n: w for n, w in weights.items() if not _of_no_head(n, w, found.counts)}
@@ -94,8 +98,9 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
         scale=_scaled(settings), unembed="W_U" in paper, qk_norm=found.qk_norm, softmax=settings.flag("softmax", True),
         bilinear=found.gated and settings.values.get("act_fn") == "identity",
     )  # fmt: skip
-    dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
+    dtypes = list(dict.fromkeys(dtypes_of[n] for n in axes))
     notes = [*_notes(settings, described, dtypes, sizes), *_move_gated_biases(paper, described)]
+    notes += ["the unembedding is the embedding (tied)"] if tied else []
     notes += dropped_note(dropped) + [f"{n} is in the file, but a model with ALiBi does not read it" for n in unread]
     scales = _scales(settings, described, sizes)
     rules = replace(settings.settings, windows=settings.windows(len(found.counts)))
