@@ -29,7 +29,16 @@ COMMANDS = {
     "torch": (
         ["test", "train"],
         ROOT,
-        [["-m", "pytest", "tests/test_live_tensors.py", "tests/test_containers.py::test_a_real_file_of_torch"]],
+        [
+            [
+                "-m",
+                "pytest",
+                "tests/test_live_tensors.py",
+                "tests/test_containers.py",
+                "tests/test_hub_models.py",
+                "tests/test_live_transformers.py",
+            ]
+        ],
     ),
     "mutate": (["test", "mutation"], ROOT, [[os.path.join("tests", "mutation", "mutate.py")]]),
     "lint": (["lint"], ROOT, [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),

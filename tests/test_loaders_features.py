@@ -164,11 +164,11 @@ def test_every_activation_of_transformerlens_is_known(data: Path, name: str) -> 
 
 def test_an_activation_that_is_not_built_is_refused_by_name(data: Path) -> None:
     weights, config = parts(data, MLP)
-    with pytest.raises(Unsupported, match=r"the activation solu_ln \(act_fn is") as error:
-        from_arrays(weights, {**config, "act_fn": "solu_ln"})
-    assert error.value.features == ("the activation solu_ln",)
+    with pytest.raises(Unsupported, match=r"the activation xielu \(act_fn is") as error:
+        from_arrays(weights, {**config, "act_fn": "xielu"})
+    assert error.value.features == ("the activation xielu",)
     plain, said = parts(data, PLAIN)
-    assert from_arrays(plain, {**said, "act_fn": "solu_ln"}).architecture.mlps == frozenset()  # no MLP: not used
+    assert from_arrays(plain, {**said, "act_fn": "xielu"}).architecture.mlps == frozenset()  # no MLP: not used
 
 
 def test_mlps_are_there_where_the_config_does_not_say(data: Path) -> None:

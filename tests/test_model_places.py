@@ -160,7 +160,7 @@ def test_prefixes_of_wrappers(data: Path, tmp_path: Path, wrap: Any) -> None:
 def test_two_weights_of_one_name(data: Path) -> None:
     weights = load_file(data / NAME / "model.safetensors")
     config = strict_json((data / NAME / "config.json").read_text())
-    with pytest.raises(ValueError, match="and another weight are both embed.W_E without the prefix"):
+    with pytest.raises(ValueError, match=r"and another weight are both embed\.W_E without the prefix"):
         from_arrays({**weights, "_orig_mod.embed.W_E": weights["embed.W_E"]}, config)
-    with pytest.raises(ValueError, match="nothing reads: module.embed.W_E"):  # not before all names
+    with pytest.raises(ValueError, match=r"nothing reads: module\.embed\.W_E"):  # not before all names
         from_arrays({**weights, "module.embed.W_E": weights["embed.W_E"]}, config)

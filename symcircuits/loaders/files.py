@@ -122,7 +122,7 @@ def announced(path: Path) -> str:
 def _find(path: Path) -> tuple[Path, Path]:
     try:
         if path.is_dir():
-            found = _there(path, WEIGHT_FILES) or _there(path, OTHER_FILES)[:1]
+            found = _there(path, WEIGHT_FILES) or _there(path, OTHER_FILES)[:1] or sorted(path.glob("*_final.pth"))
             if not found:
                 first, others = " or ".join(WEIGHT_FILES[:2]), ", ".join((*WEIGHT_FILES[2:], *OTHER_FILES))
                 raise ValueError(f"{path}: there is no {first} in this folder (nor {others})")

@@ -29,7 +29,7 @@ class Stored:
 
 
 def without_wrappers(stored: Stored) -> tuple[Stored, list[str]]:
-    """The weights under the names that they have without ``torch.compile``, ``DataParallel`` and their like, and a note.
+    """The weights under their names without ``torch.compile``, ``DataParallel`` and their like, and a note.
 
     ValueError where two weights would have one name.
     """
