@@ -79,9 +79,12 @@ def test_training_on_does_not_change_what_was_loaded(data: Path) -> None:
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (SimpleNamespace(state_dict=dict), r"or a model with state_dict\(\) and cfg, not SimpleNamespace"),
-        (SimpleNamespace(cfg={}), r"or a model with state_dict\(\) and cfg, not SimpleNamespace"),
-        (3, r"or a model with state_dict\(\) and cfg, not int"),
+        (
+            SimpleNamespace(state_dict=dict),
+            r"a model with state_dict\(\) and cfg \(or config\), not a SimpleNamespace",
+        ),
+        (SimpleNamespace(cfg={}), r"a model with state_dict\(\) and cfg \(or config\), not a SimpleNamespace"),
+        (3, r"or a model with state_dict\(\) and cfg \(or config\), not 3;"),
     ],
 )
 def test_what_is_no_live_model(thing: Any, message: str) -> None:
