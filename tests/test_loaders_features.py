@@ -53,7 +53,9 @@ def test_eps_is_read_and_said_where_it_is_not_given(data: Path) -> None:
     assert model.run([4]).norms["L0"] == pytest.approx(1 / np.sqrt(x.var(-1) + 0.5), rel=1e-14)
     del config["eps"]
     assert from_arrays(weights, config).notes == ("the config does not say eps of the norms, so it is 1e-05",)
-    for eps in (-1.0, "small", True, float("nan")):
+    with pytest.raises(ValueError, match="eps in the config holds a number that is not finite, or too large: NaN"):
+        from_arrays(weights, {**config, "eps": float("nan")})
+    for eps in (-1.0, "small", True):
         with pytest.raises(ValueError, match="eps in the config must be a number from 0 on, not"):
             from_arrays(weights, {**config, "eps": eps})
 

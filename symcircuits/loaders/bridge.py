@@ -76,6 +76,9 @@ def _as_computed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _refuse_wrapped(architecture: Any) -> None:
     """A bridge around another model has these names too, but stores some weights turned, which names do not tell."""
+    if not isinstance(architecture, (str, type(None))):
+        shown = Config({"architecture": architecture}).shown("architecture")
+        raise ValueError(f"architecture in the config must be a string, or null, not {shown}")
     if architecture not in (None, NATIVE):
         raise Unsupported(
             f"these are the weights of a bridge around a {architecture}, whose names do not tell how each is stored; "

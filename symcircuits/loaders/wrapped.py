@@ -58,7 +58,7 @@ def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: s
     Raises :class:`Unsupported` for a kind of model whose stored weights are not known, ValueError without its config.
     """
     architecture = config["architecture"]
-    if architecture not in _KINDS:
+    if not isinstance(architecture, str) or architecture not in _KINDS:
         what = f"a bridge around a {architecture}"
         raise Unsupported(
             f"{what} cannot be read: how its weights are stored is known for {', '.join(_KINDS)}; weights in one of "
