@@ -28,6 +28,8 @@ __all__ = ["Compared", "Comparison", "compare_with_reference"]
 Array = npt.NDArray[Any]
 _LOW = -1e4  # a masked score is recorded as minus infinity, -1e30 or -1e5
 _OF_NORMS = re.compile(r"ln(1|2|_final)\.hook_")
+_TELLING = 16  # numbers that are not 0, of which a type can be told
+_SHORTER = {"float64": ("bfloat16", "float16", "float32"), "float32": ("bfloat16", "float16")}
 _UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
 
@@ -47,7 +49,8 @@ class Compared:
 class Comparison:
     """What :func:`compare_with_reference` found: ``rows`` in the order of the forward pass, ``unknown`` names.
 
-    ``layers`` are the sums of parts of every layer (see :func:`~symcircuits.closing.layer_closures`).
+    ``layers`` are the sums of parts of every layer (see :func:`~symcircuits.closing.layer_closures`), ``notes`` what
+    was taken from the recorded numbers themselves.
     """
 
     model: str
@@ -55,6 +58,7 @@ class Comparison:
     rows: tuple[Compared, ...]
     unknown: tuple[str, ...]
     layers: tuple[Closure, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -93,7 +97,8 @@ def compare_with_reference(
     ``attn.hook_result [batch, n, head, d_model]``, ``ln1.hook_scale``, ``ln1.hook_normalized``, ``ln2``, ``ln_final``,
     ``hook_embed``, ``hook_pos_embed``. Scores are those that softmax sees: after a soft cap, with what ALiBi adds.
     ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
-    precision, that of the run that they came from: see :func:`_unit`), ``l`` the number of layers before, ``f`` the
+    precision, and of numbers all of which a shorter type holds, that of the run that they came from: see :func:`_unit`
+    and :func:`_run_in`), ``l`` the number of layers before, ``f`` the
     size of what is rounded; it is empirical. Raises ValueError on a file
     that cannot be read, where there are no tokens or others than these, and where no array is known.
 
@@ -109,11 +114,14 @@ def compare_with_reference(
     run = model.run(_tokens(arrays, tokens))
     rows: list[tuple[tuple[int, int], Compared]] = []
     unknown: list[str] = []
+    ours = {name: found for name, a in arrays.items() if (found := _ours(_recorded_as(name, a, arrays), run))}
+    known = {name: arrays[name] for name in ours}
+    run_in = {dtype: told for dtype in _SHORTER if (told := _run_in(known, dtypes, dtype))}
     for name, recorded in arrays.items():
-        found = _ours(_recorded_as(name, recorded, arrays), run)
-        if found is not None:
-            unit = _unit(name, recorded, dtypes[name], model.dtype)
-            rows.append((found.order, _compared(name, recorded, dtypes[name], unit, found)))
+        if name in ours:
+            kind = run_in.get(dtypes[name], dtypes[name])
+            unit = _unit(name, recorded, kind, model.dtype)
+            rows.append((ours[name].order, _compared(name, recorded, dtypes[name], unit, ours[name])))
         elif name != "tokens":
             unknown.append(name)
     if not rows:
@@ -122,7 +130,7 @@ def compare_with_reference(
             f"the reference holds no array that is known (logits, blocks.0.attn.hook_pattern, ...); it holds {names}"
         )
     ordered = tuple(row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].name)))
-    return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run))
+    return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run), _notes(run_in))
 
 
 def _recorded_as(name: str, recorded: Array, arrays: Mapping[str, Array]) -> str:
@@ -351,12 +359,44 @@ def _unit(name: str, recorded: Array, dtype: str, stored: str) -> float:
     return _UNITS.get(dtype, 2.0**-53)
 
 
-def _holds(half: str, array: Array) -> bool:
-    """Whether a type of two bytes holds every one of these float32 numbers."""
-    if half == "bfloat16":
-        return not (np.ascontiguousarray(array).view(np.uint32) & 0xFFFF).any()
+def _run_in(arrays: Mapping[str, Array], dtypes: Mapping[str, str], dtype: str) -> str:
+    """The shorter type of a run whose numbers were recorded in a wider one (``dtype``); empty where it was none.
+
+    All numbers so recorded are such that the type holds them (but norms, which are computed in a wider type), and its
+    last bit is used: whole numbers and simple fractions, which every type holds, tell nothing.
+    """
+    stream = [a for name, a in arrays.items() if dtypes[name] == dtype and not _OF_NORMS.search(name)]
+    for kind in _SHORTER[dtype]:
+        if all(_holds(kind, array) for array in stream):
+            bits = [_last_bits(kind, array) for array in stream]
+            count = sum(there for _, there in bits)
+            if count >= _TELLING and sum(odd for odd, _ in bits) >= count / 8:
+                return kind
+    return ""
+
+
+def _last_bits(kind: str, array: Array) -> tuple[int, int]:
+    """How many numbers use the last bit of that type, and how many there are that are not 0."""
     with np.errstate(over="ignore"):
-        return bool(np.array_equal(array.astype(np.float16), array, equal_nan=True))
+        numbers = array[np.isfinite(array) & (array != 0)].astype("float16" if kind == "float16" else "float32")
+    bits = numbers.view(np.uint16 if kind == "float16" else np.uint32)
+    return int(((bits >> (16 if kind == "bfloat16" else 0)) & 1).sum()), bits.size
+
+
+def _notes(run_in: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        f"all numbers recorded as {dtype} are {kind} numbers, so the run is taken to be one in {kind}, with its bound"
+        for dtype, kind in run_in.items()
+    )
+
+
+def _holds(half: str, array: Array) -> bool:
+    """Whether a shorter type holds every one of these numbers."""
+    with np.errstate(over="ignore"):
+        single = array.astype(np.float32 if half != "float16" else np.float16)
+    if not np.array_equal(single, array, equal_nan=True):
+        return False
+    return half != "bfloat16" or not (np.ascontiguousarray(single).view(np.uint32) & 0xFFFF).any()
 
 
 def _overflow(dtype: str) -> str:

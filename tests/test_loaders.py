@@ -385,7 +385,7 @@ def test_buffers_are_dropped(data: Path) -> None:
         ({"attention_dir": "sideways"}, 'attention_dir must be "causal" or "bidirectional", not "sideways"'),
         ({"attn_scale": 0}, "attn_scale, which scores are divided by, must be a positive number, not 0"),
         ({"attn_scale": "2"}, 'must be a positive number, not "2"'),
-        ({"attn_scale": float("inf")}, "attn_scale in the config holds a number that is not finite, or too large: Infinity"),
+        ({"attn_scale": float("inf")}, "attn_scale in the config holds a number that is not finite, or too large: Inf"),
         ({"use_attn_scale": 1}, "use_attn_scale in the config must be true or false, not 1"),
         ({"attn_only": "yes"}, 'attn_only in the config must be true or false, not "yes"'),
         ({"attn_scores_soft_cap": "30"}, 'attn_scores_soft_cap in the config must be a number, not "30"'),

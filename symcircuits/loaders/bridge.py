@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from symcircuits.loaders.config import Config
+from symcircuits.loaders.config import Config, check_kinds
 from symcircuits.loaders.files import Stored
 from symcircuits.loaders.layout import Layout, Unsupported
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
@@ -41,6 +41,7 @@ def _recognises(names: Iterable[str]) -> bool:
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     settings = Config(config)
+    check_kinds(settings)  # also of what a native model does not look at
     _refuse_wrapped(config.get("architecture"))
     heads, shared = settings.size("n_heads", 1), settings.size("n_key_value_heads", 1)
     if heads is None:
@@ -76,9 +77,6 @@ def _as_computed(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _refuse_wrapped(architecture: Any) -> None:
     """A bridge around another model has these names too, but stores some weights turned, which names do not tell."""
-    if not isinstance(architecture, (str, type(None))):
-        shown = Config({"architecture": architecture}).shown("architecture")
-        raise ValueError(f"architecture in the config must be a string, or null, not {shown}")
     if architecture not in (None, NATIVE):
         raise Unsupported(
             f"these are the weights of a bridge around a {architecture}, whose names do not tell how each is stored; "

@@ -17,7 +17,7 @@ from symcircuits.given import brief
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.model import ACTIVATIONS, Rotary, Settings
 
-__all__ = ["Config", "refuse_unsupported"]
+__all__ = ["Config", "check_kinds", "refuse_unsupported"]
 
 _READ = {
     "n_layers", "n_heads", "d_model", "d_head", "d_vocab", "d_vocab_out", "n_ctx", "attention_dir", "use_attn_scale",
@@ -245,7 +245,7 @@ def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
 
     ValueError on a key of the config that is not known.
     """
-    _check_kinds(config)
+    check_kinds(config)
     names = list(weights)
     needs: dict[str, list[str]] = {}
     for feature, evidence in (*_from_config(config, names), *_from_weights(names)):
@@ -265,7 +265,7 @@ def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
         )
 
 
-def _check_kinds(config: Config) -> None:
+def check_kinds(config: Config) -> None:
     """ValueError where a key holds what it cannot, whether or not this model has a use for it."""
     for key in _FLAGS:
         config.flag(key, False)
