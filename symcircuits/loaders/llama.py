@@ -28,14 +28,14 @@ from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["LLAMA", "READ", "windows_of"]
+__all__ = ["LLAMA", "MULTIPLIERS", "READ", "activation_of", "multipliers_of", "number_of", "windows_of"]
 
 READ = (
     "attention_bias", "head_dim", "hidden_act", "hidden_size", "intermediate_size", "layer_types",
     "max_position_embeddings", "mlp_bias", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
     "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta", "sliding_window", "vocab_size",
 )  # fmt: skip
-_MULTIPLIERS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")  # of Granite
+MULTIPLIERS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")  # of Granite
 _KINDS = ("llama", "mistral", "qwen2", "granite", "gemma")
 _BUFFERS = re.compile(r"rotary_emb\.inv_freq$")
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -51,7 +51,7 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     kind = config.get("model_type")
     if kind is None:
         raise ValueError("model_type is not in the config, and these names are those of several kinds of models")
-    more = {"granite": _MULTIPLIERS, "gemma": ("hidden_activation",)}.get(str(kind), ())
+    more = {"granite": MULTIPLIERS, "gemma": ("hidden_activation",)}.get(str(kind), ())
     hf.check_keys(settings, (*READ, *more), _KINDS)
     gemma = kind == "gemma"
     layers, heads, d_model = hf.needed(settings, "num_hidden_layers", "num_attention_heads", "hidden_size")
@@ -74,21 +74,21 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     notes += half_precision_note(dtypes)
     notes += dropped_note(dropped)
     rotary = hf.rotary_of(settings, d_head, 1.0, "partial_rotary_factor", "rope_theta")
-    eps, act = hf.epsilon(settings, "rms_norm_eps", 1e-6), _activation(settings, gemma)
+    eps, act = hf.epsilon(settings, "rms_norm_eps", 1e-6), activation_of(settings, gemma)
     rules = Settings(eps, act, rotary, windows_of(settings, str(kind), layers))
     described = transformer(
         [heads] * layers, groups=[shared] * layers, norm="RMS", mlps=layers > 0, gated=layers > 0,
         positions="rotary",
     )  # fmt: skip
-    scales, multipliers = hf.scales_of(described, d_head), _multipliers(settings, str(kind), layers, d_model)
+    scales, multipliers = hf.scales_of(described, d_head), multipliers_of(settings, str(kind), layers, d_model)
     if kind == "granite":
-        scales = dict.fromkeys(scales, _number(settings, "attention_multiplier"))
+        scales = dict.fromkeys(scales, number_of(settings, "attention_multiplier"))
     return assemble(
         paper, described, scales, rules, name=name, notes=notes, dtypes=dtypes, multipliers=multipliers
     )  # fmt: skip
 
 
-def _activation(config: Config, gemma: bool) -> str:
+def activation_of(config: Config, gemma: bool) -> str:
     """The activation by name; of Gemma both keys are read, by some versions of the library one, by some the other."""
     if not gemma:
         return hf.activation(config, "hidden_act", "silu")
@@ -102,7 +102,7 @@ def _activation(config: Config, gemma: bool) -> str:
     return hf.activation(Config({"hidden_act": newer or older or default}), "hidden_act", default)
 
 
-def _number(config: Config, key: str) -> float:
+def number_of(config: Config, key: str) -> float:
     """A multiplier; 1 where the config does not say."""
     value = config.values.get(key, 1.0)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -112,13 +112,13 @@ def _number(config: Config, key: str) -> float:
     return float(value)
 
 
-def _multipliers(config: Config, kind: str, layers: int, d_model: int) -> dict[str, float]:
+def multipliers_of(config: Config, kind: str, layers: int, d_model: int) -> dict[str, float]:
     """The multipliers by name: Gemma's sqrt(hidden_size), or those of a Granite config."""
     if kind == "gemma":
         return {"m_E": math.sqrt(d_model)}
     if kind != "granite":
         return {}
-    embedding, residual, divisor = (_number(config, key) for key in _MULTIPLIERS[:3])
+    embedding, residual, divisor = (number_of(config, key) for key in MULTIPLIERS[:3])
     added = {f"r[{part}{layer}]": residual for layer in range(layers) for part in "LM"}
     return {"m_E": embedding, **added, "m_U": 1 / divisor}
 

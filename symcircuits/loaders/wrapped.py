@@ -4,15 +4,15 @@ Their state dict has the names of a native bridge (:mod:`~symcircuits.loaders.br
 bridge made to its weights (folded norms, centred weights). Of GPT-2 what is a ``Conv1D`` there, ``attn.o``,
 ``mlp.in`` and ``mlp.out``, stays ``[in, out]``; ``q``, ``k`` and ``v`` are linear layers. What the bridge's own config
 leaves out (windows, the part of a head that turns) stands in the config of the model inside, which is read as that of a
-file is. Since names and shapes tell neither of this, what was read is held to what the live model computes on a few
-tokens. Source: TransformerLens 4.3, transformers 5.
+file is, as do the multipliers of Granite and Gemma; Gemma's gains are stored less 1. Since names and shapes tell
+neither of this, what was read is held to what the live model computes on a few tokens. Source: TransformerLens 4.3, transformers 5.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ _TOKENS = 5  # on so many tokens what was read is held to the live model
 # activation or eps show far above, rounding stays far below. In float64 too transformers has its RMS norms and
 # rotations in float32.
 _OFF = {"float64": 1e-4, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
+_GAIN = re.compile(r"(^|\.)ln(1|2|_final)\.weight$")
 Told = dict[str, Any]
 
 
@@ -74,7 +75,18 @@ def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: s
     kind, settings = _KINDS[architecture], Config(said)
     hf.check_keys(settings, kind.keys, kind.model_types)
     turned = {n: w.T if re.search(kind.turned, n) else w for n, w in stored.weights.items()}
-    return BRIDGE.read(Stored(turned, stored.dtypes), kind.say(settings), name)
+    if "gemma" in kind.model_types:  # its gains are stored less 1
+        turned = {n: 1 + w.astype(np.float64) if _GAIN.search(n) else w for n, w in turned.items()}
+    return _multiplied(BRIDGE.read(Stored(turned, stored.dtypes), kind.say(settings), name), settings)
+
+
+def _multiplied(model: Model, config: Config) -> Model:
+    """With the multipliers of a Granite or Gemma, which no key of TransformerLens holds."""
+    kind, layers = str(config.values.get("model_type")), model.architecture.n_layers
+    numbers = llama.multipliers_of(config, kind, layers, model.d_model)
+    numbers = {symbol: number for symbol, number in numbers.items() if number != 1}
+    architecture = replace(model.architecture, multipliers=frozenset(numbers))
+    return replace(model, architecture=architecture, multipliers=numbers) if numbers else model
 
 
 # ----------------------------------------------------------------------- configs, in the words of TransformerLens
@@ -109,16 +121,25 @@ def _llama(config: Config) -> Told:
     d_head = hf.head_size(size, heads, config.size("head_dim", 1))
     windows = llama.windows_of(config, str(config.values.get("model_type")), layers)
     shown = [w for w in windows if w is not None]
+    gemma, granite = (config.values.get("model_type") == kind for kind in ("gemma", "granite"))
+    scaled = {"attn_scale": _inverse(llama.number_of(config, "attention_multiplier"))} if granite else {}
     local = {"use_local_attn": True, "window_size": shown[0],
              "attn_types": ["global" if w is None else "local" for w in windows]} if shown else {}  # fmt: skip
     return {
         "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": d_head,
         "n_key_value_heads": config.size("num_key_value_heads", 1) or heads,
         "d_vocab": config.size("vocab_size", 1), "d_mlp": config.size("intermediate_size", 1), "gated_mlp": True,
-        "act_fn": hf.activation(config, "hidden_act", "silu"), "normalization_type": "RMS",
-        "eps": hf.epsilon(config, "rms_norm_eps", 1e-6), **local,
+        "act_fn": llama.activation_of(config, gemma), "normalization_type": "RMS",
+        "eps": hf.epsilon(config, "rms_norm_eps", 1e-6), **local, **scaled,
         **_rotary(config, d_head, 1.0, "partial_rotary_factor", "rope_theta"),
     }  # fmt: skip
+
+
+def _inverse(multiplier: float) -> float:
+    """What scores are divided by; ValueError where that is not a positive number."""
+    if not multiplier > 0:
+        raise ValueError(f"attention_multiplier in the config must be a positive number, not {multiplier:g}")
+    return 1 / multiplier
 
 
 def _rotary(config: Config, d_head: int, share: float, share_key: str, base_key: str) -> Told:
@@ -132,6 +153,8 @@ _KINDS = {
     "LlamaForCausalLM": _Kind(("llama",), llama.READ, _llama),
     "MistralForCausalLM": _Kind(("mistral",), llama.READ, _llama),
     "Qwen2ForCausalLM": _Kind(("qwen2",), llama.READ, _llama),
+    "GraniteForCausalLM": _Kind(("granite",), (*llama.READ, *llama.MULTIPLIERS), _llama),
+    "GemmaForCausalLM": _Kind(("gemma",), (*llama.READ, "hidden_activation"), _llama),
 }
 
 
