@@ -2,7 +2,7 @@
 
     python3 go.py demo    the main job (what follows is passed on to `symcircuits demo`)
     python3 go.py test    the tests (what follows is passed on to pytest: python3 go.py test -k walk)
-    python3 go.py torch   the tests that use PyTorch, which they bring along
+    python3 go.py torch   the tests that use PyTorch and transformers, which they bring along
     python3 go.py lint    style and types
     python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the kernel, one at a time
 
@@ -27,14 +27,14 @@ COMMANDS = {
     "demo": ([], None, [["-m", "symcircuits", "demo"]]),
     "test": (["test"], ROOT, [["-m", "pytest", "-n", "auto", "--dist", "loadfile"]]),
     "torch": (
-        ["test", "train"],
+        ["test", "train", "oracle"],
         ROOT,
         [
             [
                 "-m",
                 "pytest",
                 "tests/test_live_tensors.py",
-                "tests/test_containers.py",
+                "tests/test_containers.py::test_a_real_file_of_torch",
                 "tests/test_hub_models.py",
                 "tests/test_live_transformers.py",
             ]

@@ -404,8 +404,7 @@ def test_without_torch_it_is_said_what_to_do(folder: Path, monkeypatch: pytest.M
         sc.load(path)
 
 
-def test_a_real_file_of_torch(folder: Path, data: Path) -> None:
-    torch = pytest.importorskip("torch")
+def test_a_real_file_of_torch(torch: Any, folder: Path, data: Path) -> None:
     weights = {k: torch.tensor(v) for k, v in load_file(folder / "model.safetensors").items()}
     (folder / "model.safetensors").unlink()
     torch.save(weights, folder / "model.pt")

@@ -39,8 +39,7 @@ def test_what_transformerlens_computes(data: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_of_the_hub(data: Path, name: str, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+def test_files_of_the_hub(torch: Any, data: Path, name: str, tmp_path: Path) -> None:
     weights, _, tokens, logits = parts(data, name)
     file = "SoLU_1L_v9_final.pth" if "old" in name else "model_final.pth"
     torch.save({k: torch.tensor(v) for k, v in weights.items()}, tmp_path / file)

@@ -8,9 +8,10 @@ import pytest
 
 import symcircuits as sc
 from symcircuits.loaders import Unsupported
+from tests.conftest import find_module
 
-torch = pytest.importorskip("torch")
-tf = pytest.importorskip("transformers")
+torch = find_module("torch")
+tf = find_module("transformers")
 
 TOKENS = [[3, 1, 4, 1, 5, 9, 2, 6]]
 SIZES = {

@@ -5,7 +5,8 @@ bridge made to its weights (folded norms, centred weights). Of GPT-2 what is a `
 ``mlp.in`` and ``mlp.out``, stays ``[in, out]``; ``q``, ``k`` and ``v`` are linear layers. What the bridge's own config
 leaves out (windows, the part of a head that turns) stands in the config of the model inside, which is read as that of a
 file is, as do the multipliers of Granite and Gemma; Gemma's gains are stored less 1. Since names and shapes tell
-neither of this, what was read is held to what the live model computes on a few tokens. Source: TransformerLens 4.3, transformers 5.
+neither of this, what was read is held to what the live model computes on a few tokens. Source: TransformerLens 4.3,
+transformers 5.
 """
 
 from __future__ import annotations
