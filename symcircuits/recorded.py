@@ -22,15 +22,12 @@ from symcircuits.files import user_path
 from symcircuits.given import need
 from symcircuits.loaders.files import check_file, read_weights
 from symcircuits.model import Model, Run
+from symcircuits.recorded_types import notes_of, runs_in, unit_of
 
 __all__ = ["Compared", "Comparison", "compare_with_reference"]
 
 Array = npt.NDArray[Any]
 _LOW = -1e4  # a masked score is recorded as minus infinity, -1e30 or -1e5
-_OF_NORMS = re.compile(r"ln(1|2|_final)\.hook_")
-_TELLING = 16  # numbers that are not 0, of which a type can be told
-_SHORTER = {"float64": ("bfloat16", "float16", "float32"), "float32": ("bfloat16", "float16")}
-_UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +88,24 @@ def compare_with_reference(
 ) -> Comparison:
     """Set our forward pass beside recorded activations, array by array.
 
-    ``reference``: a ``.npz`` or ``.safetensors`` file, or a mapping, with ``tokens`` (unless they are given here),
-    ``logits`` and hook names of TransformerLens: ``blocks.0.hook_resid_pre``, ``hook_resid_mid``, ``hook_resid_post``,
-    ``hook_attn_out``, ``hook_mlp_out``, ``attn.hook_attn_scores`` and ``attn.hook_pattern`` ``[batch, head, q, k]``,
-    ``attn.hook_result [batch, n, head, d_model]``, ``ln1.hook_scale``, ``ln1.hook_normalized``, ``ln2``, ``ln_final``,
+        ``reference``: a ``.npz`` or ``.safetensors`` file, or a mapping, with ``tokens`` (unless they are given here),
+    ``logits`` and hook names of TransformerLens: ``blocks.0.hook_resid_pre``, ``hook_resid_mid``,
+    ``hook_resid_post``, ``hook_attn_out``, ``hook_mlp_out``, ``attn.hook_attn_scores`` and ``attn.hook_pattern``
+    ``[batch, head, q, k]``, ``attn.hook_result [batch, n, head, d_model]``, ``ln1.hook_scale``,
+    ``ln1.hook_normalized``, ``ln2``, ``ln_final``,
     ``hook_embed``, ``hook_pos_embed``. Scores are those that softmax sees: after a soft cap, with what ALiBi adds.
-    ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
-    precision, and of numbers all of which a shorter type holds, that of the run that they came from: see :func:`_unit`
-    and :func:`_run_in`), ``l`` the number of layers before, ``f`` the
-    size of what is rounded; it is empirical. Raises ValueError on a file
+        ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
+        precision, and of numbers all of which a shorter type holds, that of the run that they came from: see
+    :mod:`symcircuits.recorded_types`), ``l`` the number of layers before, ``f`` the size of what is rounded; it is
+    empirical. Raises ValueError on a file
     that cannot be read, where there are no tokens or others than these, and where no array is known.
 
-    >>> import symcircuits as sc
-    >>> model = sc.random_model(sc.attention_only((2,)))
-    >>> recorded = {"tokens": [1, 2], "blocks.0.attn.hook_pattern": [[[1, 0], [0.4, 0.6]]] * 2}
-    >>> found = compare_with_reference(model, recorded)
-    >>> found.ok, found.first.name
-    (False, 'blocks.0.attn.hook_pattern')
+        >>> import symcircuits as sc
+        >>> model = sc.random_model(sc.attention_only((2,)))
+        >>> recorded = {"tokens": [1, 2], "blocks.0.attn.hook_pattern": [[[1, 0], [0.4, 0.6]]] * 2}
+        >>> found = compare_with_reference(model, recorded)
+        >>> found.ok, found.first.name
+        (False, 'blocks.0.attn.hook_pattern')
     """
     need("compare_with_reference", model, Model)
     arrays, dtypes = _recorded(reference)
@@ -116,11 +114,11 @@ def compare_with_reference(
     unknown: list[str] = []
     ours = {name: found for name, a in arrays.items() if (found := _ours(_recorded_as(name, a, arrays), run))}
     known = {name: arrays[name] for name in ours}
-    run_in = {dtype: told for dtype in _SHORTER if (told := _run_in(known, dtypes, dtype))}
+    run_in = runs_in(known, dtypes)
     for name, recorded in arrays.items():
         if name in ours:
             kind = run_in.get(dtypes[name], dtypes[name])
-            unit = _unit(name, recorded, kind, model.dtype)
+            unit = unit_of(name, recorded, kind, model.dtype)
             rows.append((ours[name].order, _compared(name, recorded, dtypes[name], unit, ours[name])))
         elif name != "tokens":
             unknown.append(name)
@@ -130,7 +128,7 @@ def compare_with_reference(
             f"the reference holds no array that is known (logits, blocks.0.attn.hook_pattern, ...); it holds {names}"
         )
     ordered = tuple(row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].name)))
-    return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run), _notes(run_in))
+    return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run), notes_of(run_in))
 
 
 def _recorded_as(name: str, recorded: Array, arrays: Mapping[str, Array]) -> str:
@@ -344,59 +342,6 @@ def _worst(theirs: Array, value: Array, bound: Array) -> tuple[float, float, flo
     ratio = np.where(error == 0, 0.0, error / np.maximum(bound, np.finfo(np.float64).tiny))
     worst = int(np.argmax(ratio))
     return float(ratio[worst]), float(error[worst]), float(bound[worst])
-
-
-def _unit(name: str, recorded: Array, dtype: str, stored: str) -> float:
-    """The unit roundoff of the recorded numbers.
-
-    A run in half precision leaves float32 numbers too: norms are computed in float32 of a stream that is not, and a
-    file that has no bfloat16 holds it widened. So of a model whose weights are ``stored`` in half precision these
-    have the unit of that: what comes from a norm, and float32 numbers all of which it can hold.
-    """
-    half = next((t for t in ("bfloat16", "float16") if t in stored.split(", ")), None)
-    if dtype == "float32" and half is not None and (_OF_NORMS.search(name) or _holds(half, recorded)):
-        return _UNITS[half]
-    return _UNITS.get(dtype, 2.0**-53)
-
-
-def _run_in(arrays: Mapping[str, Array], dtypes: Mapping[str, str], dtype: str) -> str:
-    """The shorter type of a run whose numbers were recorded in a wider one (``dtype``); empty where it was none.
-
-    All numbers so recorded are such that the type holds them (but norms, which are computed in a wider type), and its
-    last bit is used: whole numbers and simple fractions, which every type holds, tell nothing.
-    """
-    stream = [a for name, a in arrays.items() if dtypes[name] == dtype and not _OF_NORMS.search(name)]
-    for kind in _SHORTER[dtype]:
-        if all(_holds(kind, array) for array in stream):
-            bits = [_last_bits(kind, array) for array in stream]
-            count = sum(there for _, there in bits)
-            if count >= _TELLING and sum(odd for odd, _ in bits) >= count / 8:
-                return kind
-    return ""
-
-
-def _last_bits(kind: str, array: Array) -> tuple[int, int]:
-    """How many numbers use the last bit of that type, and how many there are that are not 0."""
-    with np.errstate(over="ignore"):
-        numbers = array[np.isfinite(array) & (array != 0)].astype("float16" if kind == "float16" else "float32")
-    bits = numbers.view(np.uint16 if kind == "float16" else np.uint32)
-    return int(((bits >> (16 if kind == "bfloat16" else 0)) & 1).sum()), bits.size
-
-
-def _notes(run_in: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(
-        f"all numbers recorded as {dtype} are {kind} numbers, so the run is taken to be one in {kind}, with its bound"
-        for dtype, kind in run_in.items()
-    )
-
-
-def _holds(half: str, array: Array) -> bool:
-    """Whether a shorter type holds every one of these numbers."""
-    with np.errstate(over="ignore"):
-        single = array.astype(np.float32 if half != "float16" else np.float16)
-    if not np.array_equal(single, array, equal_nan=True):
-        return False
-    return half != "bfloat16" or not (np.ascontiguousarray(single).view(np.uint32) & 0xFFFF).any()
 
 
 def _overflow(dtype: str) -> str:

@@ -106,6 +106,7 @@ LAYERS = (
     "model_file",  # a model, or its run on tokens, by path and digest
     "all_scores",  # of every head, by any workers
     "measured",  # the size of every term
+    "recorded_types",  # in which type a run was computed, told by its numbers
     "recorded",
     "tokenizing",
     "prompts",
