@@ -88,24 +88,23 @@ def compare_with_reference(
 ) -> Comparison:
     """Set our forward pass beside recorded activations, array by array.
 
-        ``reference``: a ``.npz`` or ``.safetensors`` file, or a mapping, with ``tokens`` (unless they are given here),
-    ``logits`` and hook names of TransformerLens: ``blocks.0.hook_resid_pre``, ``hook_resid_mid``,
-    ``hook_resid_post``, ``hook_attn_out``, ``hook_mlp_out``, ``attn.hook_attn_scores`` and ``attn.hook_pattern``
-    ``[batch, head, q, k]``, ``attn.hook_result [batch, n, head, d_model]``, ``ln1.hook_scale``,
-    ``ln1.hook_normalized``, ``ln2``, ``ln_final``,
+    ``reference``: a ``.npz`` or ``.safetensors`` file, or a mapping, with ``tokens`` (unless they are given here),
+    ``logits`` and hook names of TransformerLens: ``blocks.0.hook_resid_pre``, ``hook_resid_mid``, ``hook_resid_post``,
+    ``hook_attn_out``, ``hook_mlp_out``, ``attn.hook_attn_scores`` and ``attn.hook_pattern`` ``[batch, head, q, k]``,
+    ``attn.hook_result [batch, n, head, d_model]``, ``ln1.hook_scale``, ``ln1.hook_normalized``, ``ln2``, ``ln_final``,
     ``hook_embed``, ``hook_pos_embed``. Scores are those that softmax sees: after a soft cap, with what ALiBi adds.
-        ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
-        precision, and of numbers all of which a shorter type holds, that of the run that they came from: see
+    ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
+    precision, and of numbers all of which a shorter type holds, that of the run that they came from: see
     :mod:`symcircuits.recorded_types`), ``l`` the number of layers before, ``f`` the size of what is rounded; it is
-    empirical. Raises ValueError on a file
-    that cannot be read, where there are no tokens or others than these, and where no array is known.
+    empirical. Raises ValueError on a file that cannot be read, where there are no tokens or others than these, and
+    where no array is known.
 
-        >>> import symcircuits as sc
-        >>> model = sc.random_model(sc.attention_only((2,)))
-        >>> recorded = {"tokens": [1, 2], "blocks.0.attn.hook_pattern": [[[1, 0], [0.4, 0.6]]] * 2}
-        >>> found = compare_with_reference(model, recorded)
-        >>> found.ok, found.first.name
-        (False, 'blocks.0.attn.hook_pattern')
+    >>> import symcircuits as sc
+    >>> model = sc.random_model(sc.attention_only((2,)))
+    >>> recorded = {"tokens": [1, 2], "blocks.0.attn.hook_pattern": [[[1, 0], [0.4, 0.6]]] * 2}
+    >>> found = compare_with_reference(model, recorded)
+    >>> found.ok, found.first.name
+    (False, 'blocks.0.attn.hook_pattern')
     """
     need("compare_with_reference", model, Model)
     arrays, dtypes = _recorded(reference)
