@@ -8,6 +8,7 @@ from typing import Any, Final
 __all__ = ["brief", "need"]
 
 _MOST: Final = 60
+_PLAIN: Final = (str, int, float, complex, bytes, tuple, list, dict, set, frozenset, type(None))
 # What each kind of object is called, and how one comes by it.
 _WANTED: Final = {
     "Architecture": "an architecture (see attention_only)",
@@ -26,11 +27,8 @@ def brief(value: Any, most: int = _MOST) -> str:
     >>> brief("L0"), brief([1] * 1000), brief(1e400)
     ("'L0'", 'a list', 'inf')
     """
-    text = (
-        repr(value)
-        if isinstance(value, (str, int, float, bytes, tuple, list, dict, set, frozenset, type(None)))
-        else ""
-    )
+    small = type(value).__module__ == "numpy" and getattr(value, "size", most) < most
+    text = repr(value) if small or isinstance(value, _PLAIN) else ""
     return text if 0 < len(text) <= most and "\n" not in text else _named(value)
 
 
