@@ -36,6 +36,8 @@ COMMANDS = {
                 "tests/test_live_tensors.py",
                 "tests/test_containers.py::test_a_real_file_of_torch",
                 "tests/test_transformers.py",
+                "tests/test_hub_models.py",
+                "tests/test_live_transformers.py",
             ]
         ],
     ),

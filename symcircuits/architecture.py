@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from symcircuits.algebra import scalar_order
 from symcircuits.attachments import Part, Reading, check_attachments
+from symcircuits.given import brief
 from symcircuits.notation import amount
 
 __all__ = [
@@ -68,7 +69,7 @@ def as_head(head: str | tuple[int, int]) -> Head:
             layer, number = (operator.index(i) for i in head)
             if min(layer, number) >= 0 and not any(isinstance(i, bool) for i in head):
                 return Head(layer, number)
-    raise ValueError(f"{head!r} is not the name of a head; write L1H4, 1.4 or (1, 4), counted from 0")
+    raise ValueError(f"{brief(head)} is not the name of a head; write L1H4, 1.4 or (1, 4), counted from 0")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -424,7 +425,7 @@ def _listed(values: Any, what: str) -> tuple[Any, ...]:
             return tuple(values)
         except TypeError:
             pass
-    raise ValueError(f"{what}, not {values!r}")
+    raise ValueError(f"{what}, not {brief(values)}")
 
 
 def _head_counts(heads: Iterable[int]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from symcircuits.evaluation import reference
 from symcircuits.expansion import Expansion
+from symcircuits.given import need
 from symcircuits.model import Run
 from symcircuits.search import Tree
 from symcircuits.sizes import place, read_target
@@ -61,8 +62,7 @@ def ask(
     key: int | None,
 ) -> Asked:  # fmt: skip
     """What is asked for, completed and checked; ValueError on what does not exist."""
-    if not isinstance(expansion, Expansion):
-        raise TypeError(f"an expansion such as logits(arch) is needed there, patterns held fixed, not {expansion!r}")
+    need("what is asked of terms, patterns held fixed,", expansion, Expansion)
     kind, _, name = expansion.target.partition(":")
     if by not in KINDS[kind]:
         known = ", ".join(f'"{k}"' for k in KINDS[kind])

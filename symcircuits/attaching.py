@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from symcircuits.files import user_path
 
 if TYPE_CHECKING:
     from symcircuits.model import Attachment
@@ -69,7 +70,7 @@ def attached_files(options: argparse.Namespace) -> list[str]:
 
 def _array_of(option: str, text: str, path: str) -> Any:
     """The array in the file that an option names; where there is none, how the option was read is said."""
-    if Path(path).exists():
+    if user_path(path).exists():
         return read_array(path)
     read = "" if path == text else f" (of {option} {text!r}: FILE is what follows the first = and stands before @LAYER)"
     raise ValueError(f"{option}: there is no file {path!r}{read}")
@@ -80,7 +81,7 @@ def read_array(path: str) -> Any:
     from symcircuits.arrayfile import read_npy, read_npz
     from symcircuits.files import check_input
 
-    place = Path(path)
+    place = user_path(path)
     check_input(place, "an array")
     try:
         with place.open("rb") as file:

@@ -12,6 +12,7 @@ import numpy as np
 
 from symcircuits.evaluation import Closure
 from symcircuits.expansion import Expansion, expand
+from symcircuits.given import need
 from symcircuits.labels import Labels
 from symcircuits.loaders import load
 from symcircuits.model import Model
@@ -211,8 +212,7 @@ def explain_many(
 
 def _known(model: Any, crew: Crew) -> ModelFile | None:
     """The file that workers elsewhere read; None where the work is done here."""
-    if not isinstance(model, (Model, str, os.PathLike)):
-        raise TypeError(f"explain_many takes a model (see load and from_arrays), not {type(model).__name__}")
+    need("explain_many", model, Model, str, os.PathLike)
     if crew.here:
         return None
     if isinstance(model, Model):

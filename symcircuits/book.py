@@ -12,7 +12,7 @@ from typing import Any
 
 from symcircuits.architecture import transformer
 from symcircuits.derivation import Derivation, derive, theorem
-from symcircuits.files import check_writable, write_bytes, write_text
+from symcircuits.files import check_writable, user_path, write_bytes, write_text
 from symcircuits.notation import ROW, Notation
 
 __all__ = ["CHAPTERS", "BookError", "derivations", "index", "write_book", "write_index"]
@@ -171,7 +171,7 @@ def index() -> str:
 
 def write_index(folder: str | Path) -> Path:
     """Write the index as ``README.md`` in a folder. OSError, in words, where it cannot be written."""
-    target = Path(folder) / "README.md"
+    target = user_path(folder) / "README.md"
     check_writable(target)
     return write_text(target, index())
 
@@ -197,7 +197,7 @@ def write_book(folder: str | Path, notation: Notation = ROW) -> Path:
     printed alike, FileNotFoundError that pdflatex is not there (``book.tex`` is written all the same),
     :class:`BookError` that LaTeX fails or a line is too wide, and OSError that a file cannot be written.
     """
-    folder = Path(folder)
+    folder = user_path(folder)
     source = folder / "book.tex"
     check_writable(source)
     check_writable(folder / "book.pdf")

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from symcircuits.algebra import Word, is_multiplier, scalar_order
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, Term, expand
+from symcircuits.given import need
 from symcircuits.lexing import CONVENTIONS
 from symcircuits.matching import (
     READERS,
@@ -78,7 +79,7 @@ def check(
     """
     architecture = getattr(arch, "architecture", arch)
     if not isinstance(architecture, Architecture):
-        raise TypeError(f"expected an architecture (see attention_only) or a model, not {arch!r}")
+        need("check(formula, arch)", arch, Architecture)
     found = read(formula, architecture, convention, symbols)
     asked = _Asked(architecture, target, convention, part, as_notation(notation or CONVENTIONS[convention], symbols))
     verdict = _Case(found, asked).verdict()

@@ -200,12 +200,10 @@ def _derived(options: argparse.Namespace) -> Derivation:
 
 
 def _load(path: str) -> Model:
-    from pathlib import Path
-
     from symcircuits.loaders import load
-    from symcircuits.loaders.files import announced
+    from symcircuits.loaders.files import announced, model_place
 
-    said = announced(Path(path))
+    said = announced(model_place(path))
     if said:
         print(f"{visible(path)}: {said}", file=sys.stderr)
     return load(path)

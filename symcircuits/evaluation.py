@@ -24,6 +24,7 @@ from symcircuits.factors import RunFactors
 from symcircuits.fan_reads import Room, pieces
 from symcircuits.fans import Fans, Span
 from symcircuits.finite import finite, too_large
+from symcircuits.given import need
 from symcircuits.model import Run, Tensors
 from symcircuits.paths import Path, Paths
 from symcircuits.polynomials import Unfrozen
@@ -227,11 +228,8 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | Un
     >>> len(list(values)), bool(abs(values.total() - run.logits).max() < 1e-12)
     (9, True)
     """
-    for given, kind, what in (
-        (expansion, (Expansion, Unfrozen), "an expansion"), (run, (Run, Tensors), "a run (see model.run)"),
-    ):  # fmt: skip
-        if not isinstance(given, kind):
-            raise TypeError(f"an expansion comes first, then a run: {what} is needed there, not {given!r}")
+    need("evaluate(expansion, run)", expansion, Expansion, Unfrozen)
+    need("evaluate(expansion, run)", run, Run, Tensors)
     architecture = run.architecture if isinstance(run, Tensors) else run.model.architecture
     if expansion.architecture != architecture:
         raise ValueError(

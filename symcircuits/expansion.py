@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, final
 
 from symcircuits.architecture import Architecture, Head
+from symcircuits.given import need
 from symcircuits.notation import ROW, Notation, amount
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Readout, Source, readout
@@ -296,8 +297,7 @@ def expand(architecture: Architecture, target: str) -> Expansion:
     >>> expand(attention_only((3, 5)), "scores:L1H4").count
     16
     """
-    if not isinstance(architecture, Architecture):
-        raise TypeError(f"expected an architecture (see attention_only), or model.architecture, not {architecture!r}")
+    need("expand", architecture, Architecture)
     return Expansion(readout(architecture, target))
 
 
@@ -308,6 +308,7 @@ def logits(architecture: Architecture) -> Expansion:
     >>> logits(attention_only((3, 3))).count
     16
     """
+    need("logits", architecture, Architecture)
     return expand(architecture, "logits")
 
 
@@ -318,6 +319,7 @@ def scores(architecture: Architecture, head: str | tuple[int, int]) -> Expansion
     >>> scores(attention_only((3, 3)), "L1H0").counts_by_composition()
     {'none': 1, 'Q': 3, 'K': 3, 'QK': 9}
     """
+    need("scores", architecture, Architecture)
     return expand(architecture, f"scores:{architecture.head(head)}")
 
 
@@ -328,4 +330,5 @@ def stream(architecture: Architecture) -> Expansion:
     >>> stream(attention_only((3, 3), unembed=False)).counts_by_order()
     {0: 1, 1: 6, 2: 9}
     """
+    need("stream", architecture, Architecture)
     return expand(architecture, "stream")

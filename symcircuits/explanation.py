@@ -18,6 +18,7 @@ from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, closure, evaluate
 from symcircuits.expansion import Expansion, expand
 from symcircuits.files import write_text
+from symcircuits.given import need
 from symcircuits.labels import Labels
 from symcircuits.loaders import load
 from symcircuits.margins import HeadScores, margin, margin_shares, share_columns
@@ -167,8 +168,7 @@ def explain(
     >>> found.ok, len(found.terms), found.remainder["count"]
     (True, 3, 6)
     """
-    if not isinstance(model, (Model, str, os.PathLike)):
-        raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
+    need("explain", model, Model, str, os.PathLike)
     chosen_notation, given = as_notation(notation, symbols), model
     model, own = _with_own(model if isinstance(model, Model) else load(model), readout, sources)
     run, architecture = model.run(tokens, dtype, mask=mask), model.architecture

@@ -15,6 +15,7 @@ __all__ = [
     "check_writable",
     "make_folder",
     "read_input",
+    "user_path",
     "write_bytes",
     "write_text",
 ]
@@ -32,6 +33,18 @@ _BESIDE: Final = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model",
 )  # fmt: skip
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """A path as somebody wrote it, ``~`` being the home folder; ValueError where that user is not known.
+
+    >>> user_path("~/models") == Path.home() / "models"
+    True
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path}: the home folder of this user is not known") from None
 
 
 def check_input(path: str | os.PathLike[str], what: str) -> None:
@@ -109,7 +122,7 @@ def check_writable(path: str | os.PathLike[str], of_model: bool = False) -> None
     For a command to find out before its work rather than after it; nothing is written. A file of a model is written
     over by what makes models alone (``of_model``).
     """
-    target = Path(path)
+    target = user_path(path)
     if not os.fspath(path):
         raise FileNotFoundError("the name of the file to write is empty")
     try:
@@ -139,7 +152,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes, of_model: bool = F
     ``/dev/stdout``, is written to as it is. Raises OSError, in words, where it cannot be written.
     """
     check_writable(path, of_model)
-    target = Path(path)
+    target = user_path(path)
     try:
         if target.exists() and not target.is_file():
             target.write_bytes(content)
@@ -154,7 +167,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes, of_model: bool = F
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
     """The folder, made with those above it where it is not there; OSError, in words, where a file is in its place."""
-    folder = Path(path)
+    folder = user_path(path)
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"cannot write to {folder}: it is a file, not a folder")
     try:

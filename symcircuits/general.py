@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from symcircuits.files import user_path
+
 __all__ = ["INSTALL", "THEOREMS", "GeneralReport", "check_general"]
 
 INSTALL = "apt-get install --no-install-recommends coq libcoq-mathcomp-algebra"
@@ -163,7 +165,7 @@ def check_general(folder: str | os.PathLike[str] | None = None) -> GeneralReport
     ...
     """
     start = time.perf_counter()
-    sources = Path(__file__).parent.parent / "derivations" / "general" if folder is None else Path(folder)
+    sources = Path(__file__).parent.parent / "derivations" / "general" if folder is None else user_path(folder)
     if not (sources / "_CoqProject").is_file():
         if folder is not None:
             raise FileNotFoundError(f"there are no proofs in {os.fspath(sources)!r}: it has no file _CoqProject")

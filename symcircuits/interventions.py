@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term, expand
+from symcircuits.given import brief, need
 from symcircuits.model import Arrays, Edited, Run, rerun
 from symcircuits.model.forward import pattern_of
 
@@ -63,6 +64,7 @@ def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], readout
     >>> bool(abs(last.pattern_part).max() < 1e-12)      # nothing comes after
     True
     """
+    need("remove_heads", run, Run)
     architecture = run.model.architecture
     expansion = _expanded_end(run, readout)
     labels = [str(h) for h in architecture.some_heads(heads)]
@@ -135,6 +137,7 @@ def remove_scores(
     >>> bool(abs(gone.frozen - gone.recomputed).max() < 1e-12)      # no head comes after
     True
     """
+    need("remove_scores", run, Run)
     architecture = run.model.architecture
     label = str(architecture.head(head))
     name, part = _part(run, expand(architecture, f"scores:{label}"), what)
@@ -159,7 +162,7 @@ def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[st
             "select from the expansion of its own architecture"
         )
     if not isinstance(what, Expansion) or what.readout != scores.readout:
-        raise ValueError(f"{what!r} is no composition type, no term and no selection of {scores.target}")
+        raise ValueError(f"{brief(what)} is no composition type, no term and no selection of {scores.target}")
     return ", ".join(map(str, what.clauses)) or "all terms", np.array(evaluate(what, run).total())
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from symcircuits.files import read_input
+from symcircuits.files import read_input, user_path
 
 __all__ = ["Labels", "printable", "read_label_file", "read_labels"]
 
@@ -86,7 +86,7 @@ def read_label_file(path: str | os.PathLike[str]) -> list[str]:
     Raises ValueError on another content, and where the file is not one or is longer than :data:`files.LIMITS` say.
     """
     try:
-        text = read_input(path, "a list of labels").decode("utf-8-sig")
+        text = read_input(user_path(path), "a list of labels").decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         raise ValueError(f"the labels in {path} are not UTF-8: {fault.reason} at byte {fault.start}") from None
     try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
+
+from symcircuits.files import user_path
+from symcircuits.loaders.files import model_place
 
 __all__ = ["averaged", "crew", "encoded", "named", "refuse_with_prompts"]
 
@@ -69,13 +71,13 @@ def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:
     from symcircuits.tokenizing import is_tokenizer_file, read_tokenizer, tokenizer_labels
 
     labels, tokenizer = options.labels, options.tokenizer
-    if labels is not None and not Path(labels).exists():
+    if labels is not None and not user_path(labels).exists():
         raise ValueError(f"--labels {labels}: there is no such file")
     asked = tokenizer is not None or (labels is not None and is_tokenizer_file(labels))
     if asked:
         tokenizer = read_tokenizer(labels if tokenizer is None else tokenizer)
         return (tokenizer_labels(tokenizer, model) if labels is None else labels), tokenizer
-    place = Path(options.model)
+    place = model_place(options.model)
     beside = (place if place.is_dir() else place.parent) / "tokenizer.json"
     if not beside.is_file():
         return labels, None

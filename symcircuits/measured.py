@@ -19,6 +19,7 @@ from symcircuits.compact import Compact, compact
 from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Expansion, Term
 from symcircuits.finite import remedy
+from symcircuits.given import need
 from symcircuits.loaders import load
 from symcircuits.margins import frobenius
 from symcircuits.model import Model, Run
@@ -183,8 +184,8 @@ def term_sizes(
     >>> found.largest == sc.term_sizes(model, [1, 2, 3], sc.logits(model.architecture), by="logit", top=1).largest
     True
     """
-    if not isinstance(expansion, Expansion):
-        raise TypeError(f"what is measured is an Expansion (see logits, scores, stream), not {expansion!r}")
+    need("term_sizes(model, tokens, expansion)", model, Model, str, os.PathLike)
+    need("term_sizes(model, tokens, expansion)", expansion, Expansion)
     top, chosen = whole("top", top, 0), numbers(expansion, start, stop)
     start, total = chosen.start, chosen.stop - chosen.start
     planned = _planned(total, top, max_terms, max_seconds)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from symcircuits.loaders import load
+from symcircuits.loaders.files import model_place
 from symcircuits.model import Model, Run
 
 __all__ = ["ModelFile", "RunFile", "code", "path_to_send"]
@@ -37,10 +38,8 @@ class ModelFile:
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> ModelFile:
         """Of the files that are there now."""
-        place = Path(path)
-        if not place.exists():
-            raise ValueError(f"{place}: there is no such file or folder")
-        return cls(str(place.resolve()), _digest(place), code())
+        place = model_place(path)
+        return cls(str(place.parent.resolve() / place.name), _digest(place), code())
 
     def model(self) -> Model:
         """The model, read once in each process; OSError where its files are others than they were, or cannot be read.

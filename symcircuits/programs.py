@@ -18,6 +18,7 @@ from functools import lru_cache
 from symcircuits.algebra import Factor, Index, Space, Symbol
 from symcircuits.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.attachments import Reading
+from symcircuits.given import brief
 
 __all__ = [
     "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "first_layer", "mask", "mlp_bias",
@@ -435,4 +436,5 @@ def readout(arch: Architecture, target: str) -> Readout:
     if kind == "readout" and which:
         return _read_by(arch, arch.reading(which))
     own = "".join(f', "readout:{r.name}"' for r in arch.readings)
-    raise ValueError(f'unknown target {target!r}; the targets are "logits", "stream" and "scores:L1H0" (any head){own}')
+    what = brief(target)
+    raise ValueError(f'unknown target {what}; the targets are "logits", "stream" and "scores:L1H0" (any head){own}')

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.files import user_path
 from symcircuits.labels import printable
 from symcircuits.model import Model
 from symcircuits.model.tokens import read_tokens
@@ -69,7 +70,7 @@ class Prompts:
 
     def __init__(self, model: Model, given: Any, position: int = -1, encode: Encode = None) -> None:
         self.model, self.given, self.position, self.encode = model, given, position, encode
-        self.path = Path(given) if isinstance(given, (str, os.PathLike)) else None
+        self.path = user_path(given) if isinstance(given, (str, os.PathLike)) else None
         if self.path is None and (isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable)):
             raise TypeError(f"prompts are the path of a file or an iterable of prompts, not {type(given).__name__}")
         if self.path is None:

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,17 @@ import numpy.typing as npt
 from symcircuits.architecture import FINAL
 from symcircuits.closing import layer_closures
 from symcircuits.evaluation import Closure, rounding_scale
+from symcircuits.files import user_path
+from symcircuits.given import need
 from symcircuits.loaders.files import check_file, read_weights
 from symcircuits.loaders.pickled import as_array
 from symcircuits.model import Model, Run
+from symcircuits.recorded_types import notes_of, runs_in, unit_of
 
 __all__ = ["Compared", "Comparison", "compare_with_reference"]
 
 Array = npt.NDArray[Any]
 _LOW = -1e4  # a masked score is recorded as minus infinity, -1e30 or -1e5
-_OF_NORMS = re.compile(r"ln(1|2|_final)\.hook_")
-_UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ class Compared:
 class Comparison:
     """What :func:`compare_with_reference` found: ``rows`` in the order of the forward pass, ``unknown`` names.
 
-    ``layers`` are the sums of parts of every layer (see :func:`~symcircuits.closing.layer_closures`).
+    ``layers`` are the sums of parts of every layer (see :func:`~symcircuits.closing.layer_closures`), ``notes`` what
+    was taken from the recorded numbers themselves.
     """
 
     model: str
@@ -55,6 +56,7 @@ class Comparison:
     rows: tuple[Compared, ...]
     unknown: tuple[str, ...]
     layers: tuple[Closure, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -93,9 +95,10 @@ def compare_with_reference(
     ``attn.hook_result [batch, n, head, d_model]``, ``ln1.hook_scale``, ``ln1.hook_normalized``, ``ln2``, ``ln_final``,
     ``hook_embed``, ``hook_pos_embed``. Scores are those that softmax sees: after a soft cap, with what ALiBi adds.
     ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
-    precision, that of the run that they came from: see :func:`_unit`), ``l`` the number of layers before, ``f`` the
-    size of what is rounded; it is empirical. Raises ValueError on a file
-    that cannot be read, where there are no tokens or others than these, and where no array is known.
+    precision, and of numbers all of which a shorter type holds, that of the run that they came from: see
+    :mod:`symcircuits.recorded_types`), ``l`` the number of layers before, ``f`` the size of what is rounded; it is
+    empirical. Raises ValueError on a file that cannot be read, where there are no tokens or others than these, and
+    where no array is known.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((2,)))
@@ -104,15 +107,19 @@ def compare_with_reference(
     >>> found.ok, found.first.name
     (False, 'blocks.0.attn.hook_pattern')
     """
+    need("compare_with_reference", model, Model)
     arrays, dtypes = _recorded(reference)
     run = model.run(_tokens(arrays, tokens))
     rows: list[tuple[tuple[int, int], Compared]] = []
     unknown: list[str] = []
+    ours = {name: found for name, a in arrays.items() if (found := _ours(_recorded_as(name, a, arrays), run))}
+    known = {name: arrays[name] for name in ours}
+    run_in = runs_in(known, dtypes)
     for name, recorded in arrays.items():
-        found = _ours(_recorded_as(name, recorded, arrays), run)
-        if found is not None:
-            unit = _unit(name, recorded, dtypes[name], model.dtype)
-            rows.append((found.order, _compared(name, recorded, dtypes[name], unit, found)))
+        if name in ours:
+            kind = run_in.get(dtypes[name], dtypes[name])
+            unit = unit_of(name, recorded, kind, model.dtype)
+            rows.append((ours[name].order, _compared(name, recorded, dtypes[name], unit, ours[name])))
         elif name != "tokens":
             unknown.append(name)
     if not rows:
@@ -121,7 +128,7 @@ def compare_with_reference(
             f"the reference holds no array that is known (logits, blocks.0.attn.hook_pattern, ...); it holds {names}"
         )
     ordered = tuple(row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].name)))
-    return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run))
+    return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run), notes_of(run_in))
 
 
 def _recorded_as(name: str, recorded: Array, arrays: Mapping[str, Array]) -> str:
@@ -139,8 +146,9 @@ def _recorded(reference: Any) -> tuple[dict[str, Array], dict[str, str]]:
         return {k: array for k, (array, _) in found.items()}, {k: dtype for k, (_, dtype) in found.items()}
     if not isinstance(reference, (str, os.PathLike)):
         raise TypeError(f"a reference is the path of a file, or a mapping of arrays, not a {type(reference).__name__}")
-    check_file(Path(reference))
-    stored = read_weights(Path(reference))
+    place = user_path(reference)
+    check_file(place)
+    stored = read_weights(place)
     return dict(stored.weights), dict(stored.dtypes)
 
 
@@ -343,27 +351,6 @@ def _worst(theirs: Array, value: Array, bound: Array) -> tuple[float, float, flo
     ratio = np.where(error == 0, 0.0, error / np.maximum(bound, np.finfo(np.float64).tiny))
     worst = int(np.argmax(ratio))
     return float(ratio[worst]), float(error[worst]), float(bound[worst])
-
-
-def _unit(name: str, recorded: Array, dtype: str, stored: str) -> float:
-    """The unit roundoff of the recorded numbers.
-
-    A run in half precision leaves float32 numbers too: norms are computed in float32 of a stream that is not, and a
-    file that has no bfloat16 holds it widened. So of a model whose weights are ``stored`` in half precision these
-    have the unit of that: what comes from a norm, and float32 numbers all of which it can hold.
-    """
-    half = next((t for t in ("bfloat16", "float16") if t in stored.split(", ")), None)
-    if dtype == "float32" and half is not None and (_OF_NORMS.search(name) or _holds(half, recorded)):
-        return _UNITS[half]
-    return _UNITS.get(dtype, 2.0**-53)
-
-
-def _holds(half: str, array: Array) -> bool:
-    """Whether a type of two bytes holds every one of these float32 numbers."""
-    if half == "bfloat16":
-        return not (np.ascontiguousarray(array).view(np.uint32) & 0xFFFF).any()
-    with np.errstate(over="ignore"):
-        return bool(np.array_equal(array.astype(np.float16), array, equal_nan=True))
 
 
 def _overflow(dtype: str) -> str:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from symcircuits.algebra import quoted
+from symcircuits.given import brief
 
 __all__ = ["Name", "escaped", "spelled", "visible"]
 
@@ -102,7 +103,7 @@ def spelled(name: str) -> Name:
     \\text{\\$x\\_1\\%}
     """
     if not isinstance(name, str):
-        raise ValueError(f"the name of a symbol is a string, not {name!r}")
+        raise ValueError(f"the name of a symbol is a string, not {brief(name)}")
     name = unicodedata.normalize("NFC", name)
     if not name or name != name.strip():
         raise ValueError(f"the name of a symbol must not be empty, nor start or end with a space, as {name!r} does")

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from symcircuits.architecture import Head
 from symcircuits.expansion import Expansion
+from symcircuits.given import need
 from symcircuits.notation import Notation, amount, many
 from symcircuits.path_tables import Chunk, PathTables, smallest_type
 from symcircuits.paths import Path
@@ -195,8 +196,7 @@ def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | 
     >>> block.start, block.labels()[0] == deep[10**12].label, block.heads[0].shape
     (1000000000000, True, (1000, 12))
     """
-    if not isinstance(expansion, Expansion):
-        raise TypeError(f"blocks are made of an Expansion (see logits, scores, stream), not of {expansion!r}")
+    need("blocks", expansion, Expansion)
     if len(expansion.clauses) > MAX_CLAUSES:
         raise ValueError(f"blocks take at most {MAX_CLAUSES} conditions; this expansion has {len(expansion.clauses)}")
     size = whole("size", size, 1)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from symcircuits.expansion import Expansion
-from symcircuits.files import check_writable
+from symcircuits.files import check_writable, user_path
+from symcircuits.given import need
 from symcircuits.notation import Notation, amount, many
 from symcircuits.parts import Part, readable_size
 from symcircuits.term_blocks import BLOCK, blocks, numbers, whole
@@ -102,8 +103,7 @@ def export_terms(
     3,"embed -> L0H0 | embed -> L0H0"
     """
     started = time.monotonic()
-    if not isinstance(expansion, Expansion):
-        raise TypeError(f"what is exported is an Expansion (see logits, scores, stream), not {expansion!r}")
+    need("export_terms", expansion, Expansion)
     start, end = (chosen := numbers(expansion, start, stop)).start, chosen.stop
     total = end - start
     limit = total if max_terms is None else whole("max_terms", max_terms, 0)
@@ -114,7 +114,7 @@ def export_terms(
     rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))
     if workers is not None and not rows.is_the_file:
         raise ValueError(f"workers make the rows of .csv and .jsonl files; a .{form} file is written by one process")
-    part = Part(Path(path), what, total)
+    part = Part(user_path(path), what, total)
     try:
         with part.opened(resume, rows.header()) as state:
             planned = min(limit, total - state.rows)
@@ -134,7 +134,7 @@ def export_terms(
     except KeyboardInterrupt as fault:
         fault.add_note(f"{part.state.rows:,} of {amount(total, 'term')} are whole; the same again with resume goes on")
         raise
-    return Exported(Path(path), part.state.rows, total, part.size, stopped)
+    return Exported(user_path(path), part.state.rows, total, part.size, stopped)
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -226,7 +226,7 @@ class _Job:
 
 def _format(path: str | Path) -> str:
     check_writable(path)
-    target = Path(path)
+    target = user_path(path)
     if target.exists() and not target.is_file():
         raise OSError(f"cannot write {target}: it is no ordinary file, and an export is renamed into its place")
     form = target.suffix.lstrip(".").lower()

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from symcircuits.files import check_input, read_input
+from symcircuits.files import check_input, read_input, user_path
 from symcircuits.labels import Labels, printable, read_label_file, read_labels
 from symcircuits.loaders.strictjson import strict_json
 from symcircuits.model import Model
@@ -29,12 +29,13 @@ _WORDS = "a list of strings, the path of a file of them or of a tokenizer.json, 
 
 def is_tokenizer_file(path: str | os.PathLike[str]) -> bool:
     """Whether a file holds a JSON object, as a ``tokenizer.json`` does, and not a list or lines of names."""
-    check_input(path, "a list of labels")
-    with Path(path).open("rb") as file:
+    place = user_path(path)
+    check_input(place, "a list of labels")
+    with place.open("rb") as file:
         if file.read(1024).decode("utf-8-sig", "replace").lstrip()[:1] != "{":
             return False
     try:
-        return Path(path).suffix == ".json" or isinstance(strict_json(_file_text(Path(path))), dict)
+        return place.suffix == ".json" or isinstance(strict_json(_file_text(place)), dict)
     except ValueError:
         return False
 
@@ -51,7 +52,7 @@ def read_tokenizer(given: Any) -> Any:
 
 def _read(given: Any) -> tuple[Any, Growth]:
     if isinstance(given, (str, os.PathLike)):
-        return _prepared(_file_text(Path(given)), str(given))
+        return _prepared(_file_text(user_path(given)), str(given))
     inner = getattr(given, "backend_tokenizer", given)
     if not all(callable(getattr(inner, name, None)) for name in ("to_str", "id_to_token", "encode")):
         raise ValueError(
@@ -185,7 +186,7 @@ def any_labels(labels: Any, n: int, model: Model) -> Labels:
     if isinstance(labels, Labels):
         return labels
     if isinstance(labels, (str, os.PathLike)):
-        if not Path(labels).exists():
+        if not user_path(labels).exists():
             raise ValueError(f"labels is {_WORDS}; there is no file {printable(str(labels))}")
         if is_tokenizer_file(labels):
             return tokenizer_labels(labels, model)

@@ -581,7 +581,7 @@ def test_large_sums_are_checked_in_time() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(TypeError, match="expected an architecture"):
+    with pytest.raises(TypeError, match="takes an architecture"):
         check("X0", (3, 3))
     with pytest.raises(ValueError, match="unknown target"):
         check("X0", PLAIN, "loss")

@@ -352,12 +352,15 @@ def pickled(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     return folder, weights
 
 
-@pytest.mark.parametrize("inside", [None, "state_dict", "model_state_dict", "model"])
+@pytest.mark.parametrize("inside", [None, "state_dict", "model_state_dict", "model", "net", "model/state_dict"])
 def test_tensors_are_read_by_torch_and_nothing_else(
     pickled: tuple[Path, dict[str, Tensor]], data: Path, monkeypatch: pytest.MonkeyPatch, inside: str | None
 ) -> None:
     folder, weights = pickled
-    calls = stand_in(monkeypatch, {inside: weights, "step": 3} if inside else weights)
+    found: Any = weights
+    for name in reversed(inside.split("/") if inside else []):
+        found = {name: found, "step": 3, "optimizer": {"state": {}}}
+    calls = stand_in(monkeypatch, found)
     assert np.array_equal(sc.load(folder).run([1, 2]).logits, sc.load(data / "tl_bias_s1").run([1, 2]).logits)
     assert calls == [{"map_location": "cpu", "weights_only": True}]
 
@@ -374,6 +377,13 @@ def test_bfloat16_of_torch(pickled: tuple[Path, dict[str, Tensor]], monkeypatch:
         (ValueError("Weights only load failed. More"), "2.6.0", r"from this file \(Weights only load failed\)"),
         ([1, 2], "2.6", "this file holds a list, not named tensors"),
         ({"a": Tensor([1.0]), "epoch": 3}, "2.13.0", "epoch is a int, not a tensor"),
+        (
+            {"optimizer": {"state": {}}, "epoch": 3}, "2.13.0",
+            r"what this file holds are the weights cannot be told: optimizer \(a dict\), epoch \(a int\); save",
+        ),
+        ({"model": {"a": Tensor([1.0])}, "state_dict": {"a": Tensor([1.0])}}, "2.6", r"model \(a dict\), state_dict"),
+        ({"ema": {"a": Tensor([1.0])}, "best": {"a": Tensor([1.0])}}, "2.6", r"ema \(a dict\), best \(a dict\)"),
+        ({"model": {"model": {"model": {"model": {"model": {}}}}}}, "2.6", "holds no tensors by name, 4 levels deep"),
         ({}, "2.5.1", r"torch 2\.5\.1 is not used to read this file: before 2\.6 weights_only=True can still run code"),
         ({}, "1.13", r"torch 1\.13 is not used"),
         (OSError(5, "Input/output error"), "2.6", "cannot be read .Input/output error"),
@@ -395,8 +405,7 @@ def test_without_torch_it_is_said_what_to_do(folder: Path, monkeypatch: pytest.M
         sc.load(path)
 
 
-def test_a_real_file_of_torch(folder: Path, data: Path) -> None:
-    torch = pytest.importorskip("torch")
+def test_a_real_file_of_torch(torch: Any, folder: Path, data: Path) -> None:
     weights = {k: torch.tensor(v) for k, v in load_file(folder / "model.safetensors").items()}
     (folder / "model.safetensors").unlink()
     torch.save(weights, folder / "model.pt")

@@ -479,7 +479,7 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         (lambda: E.head(-1), ValueError, "whole number of terms, 0 or more, not -1"),
         (lambda: E.head(2.0), ValueError, "whole number of terms, 0 or more, not 2.0"),
         (lambda: E.head(True), ValueError, "whole number of terms, 0 or more, not True"),
-        (lambda: expand("logits", "logits"), TypeError, "expected an architecture .* not 'logits'"),
+        (lambda: expand("logits", "logits"), TypeError, "expand takes an architecture .* not 'logits'"),
         (lambda: expand(SMALL, "score"), ValueError, "unknown target 'score'; the targets are"),
         (lambda: scores(SMALL, "L2H0"), ValueError, "there is no head L2H0"),
         (lambda: logits(attention_only((1,), unembed=False)), ValueError, "no unembedding.*expand the stream"),

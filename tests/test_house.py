@@ -21,6 +21,7 @@ PACKAGE = ROOT / "symcircuits"
 # Lowest first; a module imports only what stands before it. A folder of modules (render, loaders, zoo)
 # is one entry, and its modules may import each other.
 LAYERS = (
+    "given",  # what a call was given in place of what it takes
     "algebra",
     "finished",  # rules 2 and 3: what a finished word is
     "spelling",
@@ -105,6 +106,7 @@ LAYERS = (
     "model_file",  # a model, or its run on tokens, by path and digest
     "all_scores",  # of every head, by any workers
     "measured",  # the size of every term
+    "recorded_types",  # in which type a run was computed, told by its numbers
     "recorded",
     "tokenizer_growth",  # by how much a tokenizer may lengthen a text
     "tokenizing",

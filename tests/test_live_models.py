@@ -79,9 +79,12 @@ def test_training_on_does_not_change_what_was_loaded(data: Path) -> None:
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (SimpleNamespace(state_dict=dict), r"or a model with state_dict\(\) and cfg, not SimpleNamespace"),
-        (SimpleNamespace(cfg={}), r"or a model with state_dict\(\) and cfg, not SimpleNamespace"),
-        (3, r"or a model with state_dict\(\) and cfg, not int"),
+        (
+            SimpleNamespace(state_dict=dict),
+            r"a model with state_dict\(\) and cfg \(or config\), not a SimpleNamespace",
+        ),
+        (SimpleNamespace(cfg={}), r"a model with state_dict\(\) and cfg \(or config\), not a SimpleNamespace"),
+        (3, r"or a model with state_dict\(\) and cfg \(or config\), not 3;"),
     ],
 )
 def test_what_is_no_live_model(thing: Any, message: str) -> None:
@@ -203,7 +206,10 @@ def test_biases_inside_a_gated_mlp_of_the_bridge_are_refused(data: Path) -> None
 
 
 # ------------------------------------------------------------------ bridges around a model of Hugging Face
-WRAPPED = ["gpt2", "gpt2_by_layer", "gpt2_folded", "llama", "llama_folded", "mistral", "neox", "neox_serial", "qwen2"]
+WRAPPED = [
+    "gemma", "gemma_folded", "gpt2", "gpt2_by_layer", "gpt2_folded", "granite", "granite_folded", "llama",
+    "llama_folded", "mistral", "neox", "neox_serial", "qwen2",
+]  # fmt: skip
 
 
 class Wrapped:
@@ -243,6 +249,20 @@ def test_a_window_that_the_bridges_config_leaves_out(data: Path) -> None:
     live = Wrapped(data, "mistral")
     assert "sliding_window" not in live.cfg
     assert sc.load(live).settings.windows == (3, 3)
+
+
+def test_multipliers_that_no_key_of_a_bridge_holds(data: Path) -> None:
+    live = Wrapped(data, "granite")
+    assert sc.load(live).multipliers["r[L0]"] == 0.5
+    assert sc.load(Wrapped(data, "gemma")).multipliers == {"m_E": pytest.approx(np.sqrt(8))}
+    for key, value in {"embedding_multiplier": 2.0, "residual_multiplier": 1.0, "attention_multiplier": 0.5}.items():
+        other = Wrapped(data, "granite")
+        other.inside[key] = value
+        with pytest.raises(ValueError, match="the live model computes other logits than its weights and config say"):
+            sc.load(other)
+    live.inside["attention_multiplier"] = 0.0
+    with pytest.raises(ValueError, match="attention_multiplier in the config must be a positive number, not 0"):
+        sc.load(live)
 
 
 def test_square_weights_that_are_stored_turned_are_not_guessed(data: Path) -> None:

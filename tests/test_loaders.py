@@ -397,7 +397,7 @@ def test_buffers_are_dropped(data: Path) -> None:
         ({"attention_dir": "sideways"}, 'attention_dir must be "causal" or "bidirectional", not "sideways"'),
         ({"attn_scale": 0}, "attn_scale, which scores are divided by, must be a positive number, not 0"),
         ({"attn_scale": "2"}, 'must be a positive number, not "2"'),
-        ({"attn_scale": float("inf")}, "must be a positive number, not Infinity"),
+        ({"attn_scale": float("inf")}, "attn_scale in the config holds a number that is not finite, or too large: Inf"),
         ({"use_attn_scale": 1}, "use_attn_scale in the config must be true or false, not 1"),
         ({"attn_only": "yes"}, 'attn_only in the config must be true or false, not "yes"'),
         ({"attn_scores_soft_cap": "30"}, 'attn_scores_soft_cap in the config must be a number, not "30"'),
@@ -545,12 +545,21 @@ def test_weights_that_need_what_is_not_built(data: Path, name: str, feature: str
     assert name in str(error.value)
 
 
-def test_a_tied_unembedding_is_refused(data: Path) -> None:
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_tied_unembedding_is_the_embedding(data: Path, bias: bool) -> None:
     weights, config = parts(data)
-    del weights["unembed.W_U"], weights["unembed.b_U"]
-    assert not from_arrays(weights, config).architecture.unembed
-    with pytest.raises(Unsupported, match="tied to the embedding"):
-        from_arrays(weights, {**config, "tie_word_embeddings": True})
+    del weights["unembed.W_U"]
+    if not bias:
+        del weights["unembed.b_U"]
+        assert not from_arrays(weights, config).architecture.unembed
+    tied = from_arrays(weights, {**config, "tie_word_embeddings": True})
+    untied = from_arrays({**weights, "unembed.W_U": weights["embed.W_E"].T.copy()}, config)
+    assert np.abs(tied.run([1, 2, 3]).logits - untied.run([1, 2, 3]).logits).max() < 1e-12
+    assert "the unembedding is the embedding (tied)" in tied.notes
+    with pytest.raises(ValueError, match="d_vocab_out"):
+        from_arrays(weights, {**config, "tie_word_embeddings": True, "d_vocab_out": 5})
+    with pytest.raises(ValueError, match='tie_word_embeddings in the config must be true or false, not "yes"'):
+        from_arrays(weights, {**config, "tie_word_embeddings": "yes"})
 
 
 # ---------------------------------------------------------------------------------------------- weights

@@ -158,7 +158,7 @@ def test_what_cannot_be_is_refused() -> None:
     ):
         with pytest.raises(kind, match=what):
             sc.term_sizes(model, TOKENS, e, **wrong)
-    with pytest.raises(TypeError, match="an Expansion"):
+    with pytest.raises(TypeError, match="an expansion"):
         sc.term_sizes(model, TOKENS, list(e))  # type: ignore[arg-type]
     deep = sc.logits(sc.attention_only((12,) * 12))
     with pytest.raises(OverflowError, match="too many to look at one by one"):

@@ -320,7 +320,7 @@ def test_what_a_term_is_made_of() -> None:
     ("call", "fault"),
     [
         (lambda: unfrozen(sc.logits(sc.attention_only((1,)))), "describe a model with softmax=False or bilinear=True"),
-        (lambda: unfrozen("logits"), "an expansion is needed there"),
+        (lambda: unfrozen("logits"), "unfrozen takes an expansion"),
         (lambda: sc.attention_only((1,), "alibi", softmax=False), "without softmax it is not supported"),
         (lambda: sc.attention_only((1,), bilinear=True), "bilinear says what MLPs are like, but there are none"),
         (lambda: sc.attention_only((1,), softmax=0), "softmax must be True or False"),

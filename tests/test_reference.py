@@ -130,11 +130,45 @@ def test_a_run_in_half_precision_that_was_recorded_in_float32(data: Path, half: 
     for key in [k for k in reference if "ln" in k]:
         reference[key] = np.asarray(reference[key] * np.float32(1 + 3e-5), np.float32)
     assert sc.compare_with_reference(model, reference).ok
-    assert not sc.compare_with_reference(replace(model, dtype="float32"), reference).ok
+    for dtype in ("float32", "float64", ""):  # whatever the weights are stored in: the recorded numbers tell it
+        found = sc.compare_with_reference(replace(model, dtype=dtype), reference)
+        assert found.ok, found.text()
+        said = f"all numbers recorded as float32 are {half} numbers, so the run is taken to be one in {half}"
+        assert said in " ".join(found.text().split())
+        assert found.json()["notes"] == list(found.notes)
     fine = {k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in exact.items()}
     assert sc.compare_with_reference(model, fine).ok
     wrong = {**fine, "blocks.1.attn.hook_pattern": fine["blocks.1.attn.hook_pattern"] + np.float32(1e-3)}
     assert not sc.compare_with_reference(model, wrong).ok  # float32 numbers that the type cannot hold: no such run
+
+
+@pytest.mark.parametrize(("kind", "wide"), [("bfloat16", "float64"), ("float16", "float64"), ("float32", "float64")])
+def test_a_run_that_was_recorded_in_a_wider_type(model: Any, arrays: dict[str, Any], kind: str, wide: str) -> None:
+    short = {k: v.astype(np.float32) if kind == "float32" else rounded(v, kind) for k, v in floats(arrays).items()}
+    widened = {k: v.astype(wide) for k, v in short.items()}
+    found = sc.compare_with_reference(model, {**arrays, **widened})
+    assert found.ok, found.text()
+    assert found.notes[0].startswith(f"all numbers recorded as {wide} are {kind} numbers")
+    far = {
+        k: v * {"float32": 1.01, "float16": 2.0, "bfloat16": 20.0}[kind] if k == "logits" else v
+        for k, v in widened.items()
+    }
+    assert not sc.compare_with_reference(model, {**arrays, **far}).ok
+
+
+def test_whole_numbers_tell_no_type(data: Path) -> None:
+    """Of a compiled program all activations are whole numbers or simple fractions: the bound stays that of float32."""
+    reference = recorded(data, "tracr_prevprev_V_2L")
+    found = sc.compare_with_reference(sc.load(data / "tracr_prevprev_V_2L"), reference)
+    assert found.ok
+    assert found.notes == ()
+    few = {"tokens": [1, 2], "blocks.0.hook_resid_pre": np.full((2, 16), 1 / 3, np.float32)}
+    other = sc.random_model(sc.attention_only((1,)), d_vocab=5)
+    assert sc.compare_with_reference(other, few).notes == ()
+
+
+def floats(arrays: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in arrays.items() if v.dtype.kind == "f"}
 
 
 def rounded(array: Any, half: str) -> Any:

@@ -208,7 +208,7 @@ def test_wrong_numbers_are_refused(options: dict[str, object], sentence: str) ->
 
 
 def test_what_is_no_expansion_is_refused() -> None:
-    with pytest.raises(TypeError, match="blocks are made of an Expansion"):
+    with pytest.raises(TypeError, match="blocks takes an expansion"):
         sc.blocks(sc.attention_only((2,)))  # type: ignore[arg-type]
 
 

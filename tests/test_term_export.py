@@ -427,7 +427,7 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
             DEEP.order(1), "a.csv", {"max_memory": 10**6}, ValueError,
             "max_memory 1.0 MB is not enough: this export takes at least",
         ),
-        ("logits", "a.csv", {}, TypeError, "what is exported is an Expansion"),
+        ("logits", "a.csv", {}, TypeError, "export_terms takes an expansion"),
     ],
 )  # fmt: skip
 def test_refused(tmp_path: Path, expansion: Any, name: str, options: Any, fault: type[Exception], words: str) -> None:

@@ -165,7 +165,7 @@ def test_chosen_targets() -> None:
         (RECORD, {"tokens": [11]}, ValueError, "11"),
         (RECORD, {"tokens": []}, ValueError, "token"),
         (RECORD, {"tokens": [0.5]}, ValueError, "0.5"),
-        ((3, 3), {}, TypeError, "an architecture .* or a model, not"),
+        ((3, 3), {}, TypeError, "an architecture .* or a model .*, not"),
     ],
 )
 def test_bad_input_is_refused(subject: Any, how: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -13,6 +13,8 @@ from symcircuits.derivation.frames import Frame, make_frame
 from symcircuits.derivation.page import printed
 from symcircuits.derivation.results import RESULTS, Result, frame_of, registered
 from symcircuits.derivation.steps import path_expansion
+from symcircuits.files import user_path
+from symcircuits.given import need
 from symcircuits.notation import ROW, Notation, as_notation
 
 __all__ = [
@@ -118,7 +120,7 @@ class Derivation:
         """
         from symcircuits.render import save_derivation
 
-        return save_derivation(self, Path(path))
+        return save_derivation(self, user_path(path))
 
     def _repr_latex_(self) -> str:
         from symcircuits.render.latex import derivation_display
@@ -155,6 +157,7 @@ def derive(
     >>> derivation.ok, [step.kind for step in derivation.steps][3:6]
     (True, ['substitution', 'distributing', 'collecting by composition type'])
     """
+    need("derive", architecture, Architecture)
     chosen = as_notation(notation, symbols)  # a bad name is refused before the work
     if architecture.attachments:
         one = architecture.attachments[0]

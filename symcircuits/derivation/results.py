@@ -13,6 +13,7 @@ from typing import Any
 from symcircuits.derivation.checks import Draft
 from symcircuits.derivation.frames import Frame, make_frame
 from symcircuits.derivation.real import Real
+from symcircuits.given import brief
 
 __all__ = ["RESULTS", "Result", "frame_of", "registered", "result"]
 
@@ -62,7 +63,7 @@ def registered(name: str) -> Result:
     from symcircuits.derivation import every_result  # noqa: F401  (they register)
 
     if name not in RESULTS:
-        raise ValueError(f"no result {name!r}; the results are {', '.join(sorted(RESULTS))}")
+        raise ValueError(f"no result {brief(name)}; the results are {', '.join(sorted(RESULTS))}")
     return RESULTS[name]
 
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from symcircuits.given import brief
 from symcircuits.loaders.bridge import BRIDGE
 from symcircuits.loaders.cached import read_cached
-from symcircuits.loaders.files import Stored, read_model_files
+from symcircuits.loaders.files import Stored, model_name, model_place, read_model_files
 from symcircuits.loaders.gpt2 import GPT2
 from symcircuits.loaders.layout import Layout, Unsupported
+from symcircuits.loaders.live import read_live
 from symcircuits.loaders.llama import LLAMA
 from symcircuits.loaders.neox import NEOX
 from symcircuits.loaders.pickled import as_array
+from symcircuits.loaders.stored import without_wrappers
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
-from symcircuits.loaders.wrapped import check_computes, is_wrapped, read_wrapped
 from symcircuits.memory import gigabytes
 from symcircuits.model import Model, Tensors
 from symcircuits.rings import Array
@@ -37,8 +38,9 @@ def load(path: str | os.PathLike[str] | Any) -> Model:
     The folder holds ``config.json`` and one of ``model.safetensors``, ``model.npz``, ``model.safetensors.index.json``
     with its shards, or (read by torch, extra ``torch``) ``pytorch_model.bin``, ``model.pt``; the layouts are those of
     ``LAYOUTS``. A live model is anything with ``state_dict()`` and ``cfg``, such as a HookedTransformer or a
-    TransformerBridge of TransformerLens; it is not imported, and its weights are copied. A bridge around a model of
-    Hugging Face (see :mod:`symcircuits.loaders.wrapped`) is run on a few tokens, to check what was read. Raises
+    TransformerBridge of TransformerLens, or with ``config``, such as a GPT2LMHeadModel of transformers; its weights are
+    copied. A model of Hugging Face, and a bridge around one (see :mod:`symcircuits.loaders.wrapped`), is run on a few
+    tokens, to check what was read. ``~`` is the home folder. Raises
     ValueError that names the file and what is wrong (missing, truncated or foreign files, weights that are missing,
     unknown, of the wrong shape or not finite, a config that contradicts the weights), and its subclass
     :class:`Unsupported` for a model that needs what is not built, by name.
@@ -48,13 +50,11 @@ def load(path: str | os.PathLike[str] | Any) -> Model:
     ValueError: no/such/model: there is no such file or folder
     """
     if not isinstance(path, (str, os.PathLike)):
-        return _read_live(path)
-    place = Path(path)
+        return read_live(path, _read)
+    place = model_place(path)
     stored, config = read_model_files(place)
-    own_name = place.stem if place.is_file() and place.stem != "model" else ""
-    name = own_name or (place.parent if place.is_file() else place).resolve().name
     try:
-        model = _read(stored, config, name)
+        model = _read(stored, config, model_name(place))
         said = [*stored.notes, *(_mapped_note(stored) if stored.mapped else [])]
         return replace(model, notes=(*model.notes, *said)) if said else model
     except Unsupported as error:
@@ -70,33 +70,6 @@ def _mapped_note(stored: Stored) -> list[str]:
     ]
 
 
-def _read_live(model: Any) -> Model:
-    """From ``state_dict()`` and ``cfg``; copies, so that training on does not change what was loaded."""
-    if not callable(getattr(model, "state_dict", None)) or not hasattr(model, "cfg"):
-        raise TypeError(
-            f"load takes the path of a folder or file, or a model with state_dict() and cfg, not "
-            f"{type(model).__name__}; for arrays see from_arrays"
-        )
-    said = model.cfg.to_dict() if callable(getattr(model.cfg, "to_dict", None)) else model.cfg
-    config: Any = said if isinstance(said, Mapping) else getattr(said, "__dict__", None)
-    if config is None:
-        raise ValueError(f"the cfg of this model is a {type(model.cfg).__name__}, which has no keys to read")
-    weights = model.state_dict()
-    if not isinstance(weights, Mapping):
-        raise TypeError(f"state_dict() of this model gives a {type(weights).__name__}, not weights by name")
-    tensors = {str(key): value for key, value in weights.items()}
-    arrays = {key: as_array(value) for key, value in tensors.items()}
-    copies = {key: array.copy() for key, (array, _) in arrays.items()}
-    stored = Stored(copies, {key: dtype for key, (_, dtype) in arrays.items()})
-    given = config.get("model_name")
-    name = given if isinstance(given, str) and given else "model"
-    if not is_wrapped(config, list(tensors)):
-        return _read(stored, config, name)
-    found = read_wrapped(stored, config, getattr(getattr(model, "original_model", None), "config", None), name)
-    check_computes(model, next(iter(tensors.values())), found)
-    return found
-
-
 def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str = "model") -> Model:
     """Make a model from named arrays (or tensors) and a config, as :func:`load` does from files.
 
@@ -105,6 +78,8 @@ def from_arrays(weights: Mapping[str, Any], config: Mapping[str, Any], name: str
     >>> from_arrays(weights, {"n_layers": 0, "d_model": 2}).run([4]).logits.tolist()
     [[2.0, 2.0, 2.0, 2.0, 2.0]]
     """
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"weights come by name, such as embed.W_E; this is {brief(weights)}")
     if not isinstance(config, Mapping):
         raise ValueError(f"a config maps keys such as n_layers to values; this is a {type(config).__name__}")
     arrays: dict[str, Array] = {}
@@ -148,7 +123,8 @@ def from_cache(live: Any, cache: Any, tokens: Any) -> Tensors:
     return read_cached(live, load(live), cache, tokens)
 
 
-def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
+def _read(found: Stored, config: Mapping[str, Any], name: str) -> Model:
+    stored, notes = without_wrappers(found)
     inner = next((n for n in stored.weights if "_original_component" in n), None)
     if inner is not None:
         what = "the inner names of a bridge"
@@ -159,7 +135,8 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
         )
     for layout in LAYOUTS:
         if layout.recognises(stored.weights):
-            return layout.read(stored, config, name)
+            model = layout.read(stored, config, name)
+            return replace(model, notes=(*model.notes, *notes)) if notes else model
     raise ValueError(
         f"the weights have no layout that is known ({', '.join(layout.name for layout in LAYOUTS)}); "
         f"{_seen(stored.weights)}"

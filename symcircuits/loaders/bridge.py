@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from symcircuits.loaders.config import Config
+from symcircuits.loaders.config import Config, check_kinds
 from symcircuits.loaders.files import Stored
 from symcircuits.loaders.layout import Layout, Unsupported
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
@@ -41,6 +41,7 @@ def _recognises(names: Iterable[str]) -> bool:
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     settings = Config(config)
+    check_kinds(settings)  # also of what a native model does not look at
     _refuse_wrapped(config.get("architecture"))
     heads, shared = settings.size("n_heads", 1), settings.size("n_key_value_heads", 1)
     if heads is None:

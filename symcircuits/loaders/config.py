@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from symcircuits.given import brief
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.model import ACTIVATIONS, Rotary, Settings
 
-__all__ = ["Config", "refuse_unsupported"]
+__all__ = ["Config", "check_kinds", "refuse_unsupported"]
 
 _READ = {
     "n_layers", "n_heads", "d_model", "d_head", "d_vocab", "d_vocab_out", "n_ctx", "attention_dir", "use_attn_scale",
@@ -89,6 +91,16 @@ _FEATURE_WEIGHTS = {
     r"^(encoder|decoder)\.|cross_attn": "an encoder and a decoder",
 }
 
+_FLAGS = (
+    "attn_only", "final_rms", "gated_mlp", "parallel_attn_mlp", "rotary_adjacent_pairs",
+    "scale_attn_by_inverse_layer_idx", "softmax", "tie_word_embeddings", "use_attn_scale", "use_local_attn",
+    "use_qk_norm", "uses_rms_norm",
+)  # fmt: skip
+_SIZES = (
+    "d_head", "d_mlp", "d_model", "d_vocab", "d_vocab_out", "n_ctx", "n_key_value_heads", "n_layers", "rotary_dim",
+    "window_size",
+)  # fmt: skip
+_SHOWN = 80  # characters of a value
 _POSITIONS = (None, "standard", "shortformer", "rotary", "alibi")
 
 
@@ -97,18 +109,28 @@ _NORMS = {"LN": ("LN", True), "LNPre": ("LN", False), "RMS": ("RMS", True), "RMS
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A config, read key by key; ValueError names the key, what is allowed and what was seen."""
+    """A config, read key by key; ValueError names the key, what is allowed and what was seen.
+
+    No key may hold a number that float64 has not, nor one that is not finite, however deep.
+    """
 
     values: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        for key, value in self.values.items():
+            if not _finite(value):
+                what = "a number that is not finite, or too large"
+                raise ValueError(f"{key} in the config holds {what}: {self.shown(key)}")
+
     def shown(self, key: str) -> str:
-        """The value of a key as it stands in JSON, or "not given"."""
-        return json.dumps(self.values[key], default=str) if key in self.values else "not given"
+        """The value of a key as it stands in JSON, cut where it is long, or "not given"."""
+        text = json.dumps(self.values[key], default=lambda v: brief(v)) if key in self.values else "not given"
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
     def size(self, key: str, least: int) -> int | None:
         """A whole number; None where it is absent, null or -1 (TransformerLens's "not set")."""
         value = self.values.get(key)
-        if value is None or value == -1:
+        if value is None or (type(value) in (int, float) and value == -1):
             return None
         if type(value) is not int or value < least:
             raise ValueError(f"{key} in the config must be a whole number, {least} or more, not {self.shown(key)}")
@@ -136,7 +158,7 @@ class Config:
     def norm(self) -> tuple[str | None, bool]:
         """The norm (``LN``, ``RMS`` or None), and whether it has a gain (and an LN its bias) that is not folded."""
         value = self.values.get("normalization_type")
-        if value is not None and value not in _NORMS:
+        if value is not None and (not isinstance(value, str) or value not in _NORMS):
             seen = self.shown("normalization_type")
             raise ValueError(f'normalization_type must be null, "LN", "LNPre", "RMS" or "RMSPre", not {seen}')
         return _NORMS[value] if value is not None else (None, False)
@@ -223,6 +245,7 @@ def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
 
     ValueError on a key of the config that is not known.
     """
+    check_kinds(config)
     names = list(weights)
     needs: dict[str, list[str]] = {}
     for feature, evidence in (*_from_config(config, names), *_from_weights(names)):
@@ -240,6 +263,40 @@ def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
             f"the config has keys that are not known here and may change what the model computes: {listed}; "
             "remove them if they do not"
         )
+
+
+def check_kinds(config: Config) -> None:
+    """ValueError where a key holds what it cannot, whether or not this model has a use for it."""
+    for key in _FLAGS:
+        config.flag(key, False)
+    for key in _SIZES:
+        config.size(key, 0 if key in ("n_layers", "rotary_dim") else 1)
+    _ = config.norm, config.causal, config.divisor, config.settings
+    if not isinstance(config.values.get("positional_embedding_type"), str):
+        _ = config.positions  # of one that is a string it may be said what it would need
+    kinds = config.values.get("attn_types")
+    if kinds is not None and not (isinstance(kinds, (list, tuple)) and {*map(type, kinds)} <= {str}):
+        raise ValueError(f'attn_types in the config must list "local" or "global", not {config.shown("attn_types")}')
+    for key in ("act_fn", "architecture", "original_architecture"):
+        if not isinstance(config.values.get(key), (str, type(None))):
+            raise ValueError(f"{key} in the config must be a string, or null, not {config.shown(key)}")
+    for key in (*_FEATURE_KEYS, *_SCALED_ANGLES):
+        if isinstance(config.values.get(key), (str, list, tuple, dict)) and not config.values[key]:
+            raise ValueError(f"{key} in the config must be true or false, a number, or null, not {config.shown(key)}")
+
+
+def _finite(value: Any) -> bool:
+    """Whether all numbers in a value, however deep, are some that float64 has."""
+    levels = [value]
+    while levels:
+        one = levels.pop()
+        if isinstance(one, (list, tuple)):
+            levels += one
+        elif isinstance(one, Mapping):
+            levels += one.values()
+        elif (type(one) is int and abs(one) > sys.float_info.max) or (type(one) is float and not math.isfinite(one)):
+            return False
+    return True
 
 
 def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
@@ -267,8 +324,6 @@ def _from_config(config: Config, names: list[str]) -> list[tuple[str, str]]:
     if values.get("use_local_attn") is None:
         found += [("local (windowed) attention", said(k)) for k in ("window_size", "attn_types") if values.get(k)]
     found += [(feature, said(key)) for key, feature in _FEATURE_KEYS.items() if values.get(key)]
-    if values.get("tie_word_embeddings") and "unembed.W_U" not in names:
-        found.append(("an unembedding tied to the embedding", said("tie_word_embeddings") + " without unembed.W_U"))
     return found
 
 

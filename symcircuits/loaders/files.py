@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from symcircuits import arrayfile
-from symcircuits.files import read_input
+from symcircuits.files import read_input, user_path
 from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
 from symcircuits.loaders.strictjson import strict_json
@@ -21,6 +22,8 @@ __all__ = [
     "Stored",
     "announced",
     "check_file",
+    "model_name",
+    "model_place",
     "read_config",
     "read_model_files",
     "read_npz",
@@ -30,8 +33,58 @@ __all__ = [
 
 WEIGHT_FILES = ("model.safetensors", "model.npz", "model.safetensors.index.json")
 # Read only where none of the others is there: many folders hold the same weights twice.
-OTHER_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.bin")
+OTHER_FILES = (
+    "pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.bin", "model_final.pth",
+)  # fmt: skip
 _INDEX = ".index.json"
+_SUFFIXES = (".safetensors", ".npz", ".json", *TORCH_FILES)
+
+
+def model_place(path: str | os.PathLike[str]) -> Path:
+    """The folder or weight file that somebody named: ``~`` is the home folder.
+
+    Of a folder of the Hugging Face cache (``models--x--y``) it is the snapshot in it that ``refs/main`` names, or the
+    only one. ValueError where it cannot be told which, and where there is no such file or folder.
+    """
+    place = user_path(path)
+    try:
+        if not (place.exists() or place.is_symlink()):
+            raise ValueError(f"{place}: there is no such file or folder{_on_the_hub(os.fspath(path))}")
+        above = (place / "snapshots").is_dir() and not _there(place, (*WEIGHT_FILES, *OTHER_FILES))
+        return _snapshot(place) if above else place
+    except OSError as error:
+        raise ValueError(f"{place}: cannot be read ({error.strerror or error})") from error
+
+
+def _snapshot(place: Path) -> Path:
+    folder, main, named = place / "snapshots", place / "refs" / "main", ""
+    there = sorted(one.name for one in folder.iterdir() if one.is_dir())
+    if main.is_file():
+        with main.open("rb") as file:
+            named = file.read(200).decode("utf-8", "replace").strip()
+    if named in there or (not named and len(there) == 1):
+        return folder / (named or there[0])
+    held = f"{len(there)} snapshots ({_listed(there) or 'none'})"
+    why = f"refs/main names {named!r}, which is not there" if named else "there is no refs/main that names one"
+    raise ValueError(f"{place}: it holds {held}, and {why}; give the folder of one of them")
+
+
+def model_name(place: Path) -> str:
+    """What a model is called: its weight file, where that has a name of its own, else its folder."""
+    usual = {name.partition(".")[0] for name in (*WEIGHT_FILES, *OTHER_FILES)}
+    if place.is_file() and place.stem not in usual:
+        return place.stem
+    folder = (place.parent if place.is_file() else place).resolve()
+    return folder.parent.parent.name.rpartition("--")[2] if folder.parent.name == "snapshots" else folder.name
+
+
+def _on_the_hub(name: str) -> str:
+    """What saves a model, where a name may be one of the Hugging Face hub and not a path."""
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name) or Path(name).suffix in _SUFFIXES:
+        return ""
+    saved = f'AutoModelForCausalLM.from_pretrained("{name}").save_pretrained("{name}")'
+    lines = f"from transformers import AutoModelForCausalLM; {saved}"
+    return f"; a model of that name on the Hugging Face hub is saved here by: {lines}"
 
 
 def read_model_files(path: Path) -> tuple[Stored, dict[str, Any]]:
@@ -65,7 +118,7 @@ def announced(path: Path) -> str:
 def _find(path: Path) -> tuple[Path, Path]:
     try:
         if path.is_dir():
-            found = _there(path, WEIGHT_FILES) or _there(path, OTHER_FILES)[:1]
+            found = _there(path, WEIGHT_FILES) or _there(path, OTHER_FILES)[:1] or sorted(path.glob("*_final.pth"))
             if not found:
                 first, others = " or ".join(WEIGHT_FILES[:2]), ", ".join((*WEIGHT_FILES[2:], *OTHER_FILES))
                 raise ValueError(f"{path}: there is no {first} in this folder (nor {others})")

@@ -29,9 +29,9 @@ from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
 from symcircuits.rings import Array
 
-__all__ = ["LLAMA", "windows_of"]
+__all__ = ["LLAMA", "MULTIPLIERS", "activation_of", "multipliers_of", "number_of", "windows_of"]
 
-_MULTIPLIERS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")  # of Granite
+MULTIPLIERS = ("embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier")  # of Granite
 _KINDS = ("llama", "mistral", "qwen2", "granite", "gemma")
 _BUFFERS = re.compile(r"rotary_emb\.inv_freq$")
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -66,21 +66,21 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     notes += half_precision_note(dtypes)
     notes += dropped_note(dropped)
     rotary = hf.rotary_of(settings, d_head)
-    eps, act = hf.epsilon(settings, "rms_norm_eps"), _activation(settings, gemma)
+    eps, act = hf.epsilon(settings, "rms_norm_eps"), activation_of(settings, gemma)
     rules = Settings(eps, act, rotary, windows_of(settings, layers))
     described = transformer(
         [heads] * layers, groups=[shared] * layers, norm="RMS", mlps=layers > 0, gated=layers > 0,
         positions="rotary",
     )  # fmt: skip
-    scales, multipliers = hf.scales_of(described, d_head), _multipliers(settings, layers, d_model)
+    scales, multipliers = hf.scales_of(described, d_head), multipliers_of(settings, layers, d_model)
     if kind == "granite":
-        scales = dict.fromkeys(scales, _number(settings, "attention_multiplier"))
+        scales = dict.fromkeys(scales, number_of(settings, "attention_multiplier"))
     return assemble(
         paper, described, scales, rules, name=name, notes=notes, dtypes=dtypes, multipliers=multipliers
     )  # fmt: skip
 
 
-def _activation(config: Config, gemma: bool) -> str:
+def activation_of(config: Config, gemma: bool) -> str:
     """The activation by name; of Gemma versions of the library read one key or the other, and "gelu" in two ways."""
     name, other = config.values["hidden_act"], config.values.get("hidden_activation")
     if gemma and ((other is not None and name != other) or name == "gelu"):
@@ -92,7 +92,7 @@ def _activation(config: Config, gemma: bool) -> str:
     return hf.activation(config, "hidden_act")
 
 
-def _number(config: Config, key: str) -> float:
+def number_of(config: Config, key: str) -> float:
     """A multiplier."""
     value = config.values[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -102,14 +102,14 @@ def _number(config: Config, key: str) -> float:
     return float(value)
 
 
-def _multipliers(config: Config, layers: int, d_model: int) -> dict[str, float]:
+def multipliers_of(config: Config, layers: int, d_model: int) -> dict[str, float]:
     """The multipliers by name: Gemma's sqrt(hidden_size), or those of a Granite config."""
     kind = config.values["model_type"]
     if kind == "gemma":
         return {"m_E": math.sqrt(d_model)}
     if kind != "granite":
         return {}
-    embedding, residual, divisor = (_number(config, key) for key in _MULTIPLIERS[:3])
+    embedding, residual, divisor = (number_of(config, key) for key in MULTIPLIERS[:3])
     added = {f"r[{part}{layer}]": residual for layer in range(layers) for part in "LM"}
     return {"m_E": embedding, **added, "m_U": 1 / divisor}
 

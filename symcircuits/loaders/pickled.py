@@ -21,6 +21,7 @@ __all__ = ["TORCH_FILES", "as_array", "read_torch"]
 
 TORCH_FILES = (".pt", ".pth", ".bin")
 _INSIDE = ("state_dict", "model_state_dict", "model")  # where a training script puts the weights
+_DEEPEST = 4  # levels of such names
 _SAFER = "weights in a .safetensors file need neither"
 
 
@@ -38,16 +39,12 @@ def read_torch(path: Path) -> Stored:
             f"{path}: torch reads no tensors from this file ({reason or type(error).__name__}); a file that needs more "
             f"than weights_only=True could run code, and is not read; {_SAFER}"
         ) from error
-    for key in _INSIDE:
-        inner = found.get(key) if isinstance(found, Mapping) else None
-        found = inner if isinstance(inner, Mapping) else found
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{path}: this file holds a {type(found).__name__}, not named tensors")
     weights: dict[str, Array] = {}
     dtypes: dict[str, str] = {}
-    _check_size(path, sum(t.numel() * t.element_size() for t in found.values() if hasattr(t, "numel")))
-    for name, tensor in found.items():
-        if not hasattr(tensor, "detach"):
+    named = _named_tensors(path, found)
+    _check_size(path, sum(t.numel() * t.element_size() for t in named.values() if hasattr(t, "numel")))
+    for name, tensor in named.items():
+        if not _is_tensor(tensor):
             raise ValueError(f"{path}: {name} is a {type(tensor).__name__}, not a tensor")
         if str(name) in weights:  # as 1 and "1"
             raise ValueError(f"{path}: {name} stands there twice")
@@ -79,6 +76,30 @@ def _check_size(path: Path, needed: int) -> None:
         check_size(needed, path.stat().st_size)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _named_tensors(path: Path, found: Any) -> Mapping[Any, Any]:
+    """The tensors by name in what a training script saved; ValueError says what is there in their place."""
+    for _ in range(_DEEPEST):
+        if not isinstance(found, Mapping):
+            raise ValueError(f"{path}: this file holds a {type(found).__name__}, not named tensors")
+        if not found or any(map(_is_tensor, found.values())):
+            return found
+        held = {key: inner for key, inner in found.items() if isinstance(inner, Mapping)}
+        usual = [key for key in _INSIDE if key in held]
+        inside = usual or [key for key, inner in held.items() if any(map(_is_tensor, inner.values()))]
+        if len(inside) != 1:
+            listed = ", ".join(f"{key!s:.40} (a {type(inner).__name__})" for key, inner in list(found.items())[:8])
+            raise ValueError(
+                f"{path}: which of what this file holds are the weights cannot be told: {listed}; save the tensors by "
+                "name alone (state_dict())"
+            )
+        found = found[inside[0]]
+    raise ValueError(f"{path}: this file holds no tensors by name, {_DEEPEST} levels deep")
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach")
 
 
 def as_array(tensor: Any) -> tuple[Array, str]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from symcircuits.rings import Array
 
-__all__ = ["Stored"]
+__all__ = ["Stored", "without_wrappers"]
+
+# What torch.compile, checkpointing and sharding put into the names of what they wrap, anywhere; what DataParallel
+# puts before all names.
+_INSIDE = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
+_BEFORE_ALL = "module."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,3 +27,24 @@ class Stored:
     dtypes: Mapping[str, str]
     mapped: int = 0
     notes: tuple[str, ...] = ()
+
+
+def without_wrappers(stored: Stored) -> tuple[Stored, list[str]]:
+    """The weights under their names without ``torch.compile``, ``DataParallel`` and their like, and a note.
+
+    ValueError where two weights would have one name.
+    """
+    names, taken = {name: _INSIDE.sub("", name) for name in stored.weights}, set[str]()
+    while names and all(name.startswith(_BEFORE_ALL) for name in names.values()):
+        names = {old: name.removeprefix(_BEFORE_ALL) for old, name in names.items()}
+    changed = [old for old, name in names.items() if old != name]
+    if not changed:
+        return stored, []
+    for old, name in names.items():
+        if name in taken:
+            raise ValueError(f"{old} and another weight are both {name} without the prefix of what wraps the model")
+        taken.add(name)
+    weights = {name: stored.weights[old] for old, name in names.items()}
+    dtypes = {name: stored.dtypes[old] for old, name in names.items()}
+    note = f"names were read without the prefix of torch.compile or its like (such as {changed[0]})"
+    return replace(stored, weights=weights, dtypes=dtypes), [note]

@@ -25,6 +25,7 @@ from symcircuits.loaders.agreement import Features, check_biases, features_of
 from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note, mask_note
 from symcircuits.loaders.config import Config, refuse_unsupported
 from symcircuits.loaders.files import Stored
+from symcircuits.loaders.hub import as_described, fold_inner_norms, inner_norms, newer_names
 from symcircuits.loaders.layout import Layout
 from symcircuits.model import Model
 from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
@@ -74,10 +75,9 @@ def _recognises(names: Iterable[str]) -> bool:
 
 
 def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
-    settings = Config(config)
-    dropped = [n for n in stored.weights if n.endswith(BUFFERS)]
-    unread = [n for n in ("pos_embed.W_pos",) if n in stored.weights and settings.values.get(_POSITION) == "alibi"]
-    weights = {n: w for n, w in stored.weights.items() if n not in dropped + unread}
+    settings = Config(as_described(config))
+    weights, dtypes_of, taken = _prepared(newer_names(stored, settings), settings)
+    inner = inner_norms(weights, settings)
     refuse_unsupported(settings, weights)
     found = features_of(settings, weights)
     weights = {n: w for n, w in weights.items() if not _of_no_head(n, w, found.counts)}
@@ -88,20 +88,36 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
         check_values(weight, weights[weight])
     sizes = check_shapes(axes, weights, _given(settings, found), "the config")
     paper = to_paper(_with_groups(weights, found))
+    notes = fold_inner_norms(paper, inner)
     described = transformer(
         found.counts, found.positions, groups=found.groups, norm=found.norm, gains=found.gain, mlps=found.mlps,
         gated=found.gated, parallel=settings.flag("parallel_attn_mlp", False) and found.mlps, causal=settings.causal,
         scale=_scaled(settings), unembed="W_U" in paper, qk_norm=found.qk_norm, softmax=settings.flag("softmax", True),
         bilinear=found.gated and settings.values.get("act_fn") == "identity",
     )  # fmt: skip
-    dtypes = list(dict.fromkeys(stored.dtypes[n] for n in axes))
-    notes = [*_notes(settings, described, dtypes, sizes), *_move_gated_biases(paper, described)]
-    notes += dropped_note(dropped) + [f"{n} is in the file, but a model with ALiBi does not read it" for n in unread]
+    dtypes = list(dict.fromkeys(dtypes_of[n] for n in axes))
+    notes += [*_notes(settings, described, dtypes, sizes), *_move_gated_biases(paper, described)]
+    notes += taken
     if described.causal:  # one that looks both ways has the buffer too, and does not read it
-        notes += mask_note({n: stored.weights[n] for n in dropped}, settings.windows(len(found.counts)))
+        notes += mask_note(
+            {n: w for n, w in stored.weights.items() if n.endswith(BUFFERS)}, settings.windows(len(found.counts))
+        )
     scales = _scales(settings, described, sizes)
     rules = replace(settings.settings, windows=settings.windows(len(found.counts)))
     return assemble(paper, described, scales, rules, name=name, notes=notes, dtypes=dtypes)
+
+
+def _prepared(stored: Stored, config: Config) -> tuple[dict[str, Array], dict[str, str], list[str]]:
+    """Weights without buffers, with an unembedding that is tied, their types, and notes on both."""
+    dropped = [n for n in stored.weights if n.endswith(BUFFERS)]
+    unread = [n for n in ("pos_embed.W_pos",) if n in stored.weights and config.values.get(_POSITION) == "alibi"]
+    weights = {n: w for n, w in stored.weights.items() if n not in dropped + unread}
+    dtypes, notes = dict(stored.dtypes), list[str]()
+    if config.flag("tie_word_embeddings", False) and "unembed.W_U" not in weights and "embed.W_E" in weights:
+        weights["unembed.W_U"], dtypes["unembed.W_U"] = weights["embed.W_E"].T, dtypes["embed.W_E"]
+        notes.append("the unembedding is the embedding (tied)")
+    notes += dropped_note(dropped) + [f"{n} is in the file, but a model with ALiBi does not read it" for n in unread]
+    return weights, dtypes, notes
 
 
 def _of_no_head(name: str, weight: Array, counts: tuple[int, ...]) -> bool:

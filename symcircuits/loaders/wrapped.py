@@ -4,15 +4,16 @@ Their state dict has the names of a native bridge (:mod:`~symcircuits.loaders.br
 bridge made to its weights (folded norms, centred weights). Of GPT-2 what is a ``Conv1D`` there, ``attn.o``,
 ``mlp.in`` and ``mlp.out``, stays ``[in, out]``; ``q``, ``k`` and ``v`` are linear layers. What the bridge's own config
 leaves out (windows, the part of a head that turns) stands in the config of the model inside, which is read as that of a
-file is. Since names and shapes tell neither of this, what was read is held to what the live model computes on a few
-tokens. Source: TransformerLens 4.3, transformers 5.
+file is, as do the multipliers of Granite and Gemma; Gemma's gains are stored less 1. Since names and shapes tell
+neither of this, what was read is held to what the live model computes on a few tokens. Source: TransformerLens 4.3,
+transformers 5.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,20 @@ from symcircuits.loaders.bridge import BRIDGE, NATIVE, renamed
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.keys import read_keys
 from symcircuits.loaders.layout import Unsupported
-from symcircuits.loaders.llama import windows_of
+from symcircuits.loaders.llama import activation_of, multipliers_of, number_of, windows_of
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.stored import Stored
 from symcircuits.model import Model
+from symcircuits.rings import Array
 
 __all__ = ["check_computes", "is_wrapped", "older_names", "read_wrapped"]
 
 _TOKENS = 5  # on so many tokens what was read is held to the live model
 # How far logits may be off, of the largest, by the type of the weights: a weight that is turned the wrong way, another
-# activation or eps show far above, rounding stays far below.
-_OFF = {"float64": 1e-8, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
+# activation or eps show far above, rounding stays far below. In float64 too transformers has its RMS norms and
+# rotations in float32.
+_OFF = {"float64": 1e-4, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
+_GAIN = re.compile(r"(^|\.)ln(1|2|_final)\.weight$")
 Told = dict[str, Any]
 
 
@@ -57,7 +61,7 @@ def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: s
     Raises :class:`Unsupported` for a kind of model whose stored weights are not known, ValueError without its config.
     """
     architecture = config["architecture"]
-    if architecture not in _KINDS:
+    if not isinstance(architecture, str) or architecture not in _KINDS:
         what = f"a bridge around a {architecture}"
         raise Unsupported(
             f"{what} cannot be read: how its weights are stored is known for {', '.join(_KINDS)}; weights in one of "
@@ -73,7 +77,17 @@ def read_wrapped(stored: Stored, config: Mapping[str, Any], inside: Any, name: s
     kind = _KINDS[architecture]
     settings = read_keys(Config(said), kind.model_types)
     turned = {n: w.T if re.search(kind.turned, n) else w for n, w in stored.weights.items()}
-    return BRIDGE.read(Stored(turned, stored.dtypes), kind.say(settings), name)
+    if "gemma" in kind.model_types:  # its gains are stored less 1
+        turned = {n: 1 + w.astype(np.float64) if _GAIN.search(n) else w for n, w in turned.items()}
+    return _multiplied(BRIDGE.read(Stored(turned, stored.dtypes), kind.say(settings), name), settings)
+
+
+def _multiplied(model: Model, config: Config) -> Model:
+    """With the multipliers of a Granite or Gemma, which no key of TransformerLens holds."""
+    numbers = multipliers_of(config, model.architecture.n_layers, model.d_model)
+    numbers = {symbol: number for symbol, number in numbers.items() if number != 1}
+    architecture = replace(model.architecture, multipliers=frozenset(numbers))
+    return replace(model, architecture=architecture, multipliers=numbers) if numbers else model
 
 
 def older_names(live: Any, tensors: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
@@ -131,16 +145,25 @@ def _llama(config: Config) -> Told:
     d_head = hf.head_size(size, heads, config.size("head_dim", 1))
     windows = windows_of(config, layers)
     shown = [w for w in windows if w is not None]
+    gemma, granite = (config.values.get("model_type") == kind for kind in ("gemma", "granite"))
+    scaled = {"attn_scale": _inverse(number_of(config, "attention_multiplier"))} if granite else {}
     local = {"use_local_attn": True, "window_size": shown[0],
              "attn_types": ["global" if w is None else "local" for w in windows]} if shown else {}  # fmt: skip
     return {
         "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": d_head,
         "n_key_value_heads": config.size("num_key_value_heads", 1) or heads,
         "d_vocab": config.size("vocab_size", 1), "d_mlp": config.size("intermediate_size", 1), "gated_mlp": True,
-        "act_fn": hf.activation(config, "hidden_act"), "normalization_type": "RMS",
-        "eps": hf.epsilon(config, "rms_norm_eps"), **local,
+        "act_fn": activation_of(config, gemma), "normalization_type": "RMS",
+        "eps": hf.epsilon(config, "rms_norm_eps"), **local, **scaled,
         **_rotary(config, d_head),
     }  # fmt: skip
+
+
+def _inverse(multiplier: float) -> float:
+    """What scores are divided by; ValueError where that is not a positive number."""
+    if not multiplier > 0:
+        raise ValueError(f"attention_multiplier in the config must be a positive number, not {multiplier:g}")
+    return 1 / multiplier
 
 
 def _rotary(config: Config, d_head: int) -> Told:
@@ -154,10 +177,17 @@ _KINDS = {
     "LlamaForCausalLM": _Kind(("llama",), _llama),
     "MistralForCausalLM": _Kind(("mistral",), _llama),
     "Qwen2ForCausalLM": _Kind(("qwen2",), _llama),
+    "GraniteForCausalLM": _Kind(("granite",), _llama),
+    "GemmaForCausalLM": _Kind(("gemma",), _llama),
 }
 
 
 # ------------------------------------------------------------------------------- held to what the live model computes
+def _unembedded(hidden: Array, model: Model) -> Array:
+    end = hidden.astype(np.float64) @ np.asarray(model.weights["W_U"], np.float64).T
+    return np.asarray(end * model.multipliers.get("m_U", 1.0))
+
+
 def check_computes(live: Any, tensor: Any, model: Model) -> None:
     """ValueError where a live model computes other logits than the model that was read from it, on a few tokens.
 
@@ -166,7 +196,9 @@ def check_computes(live: Any, tensor: Any, model: Model) -> None:
     tokens = [(3 * i + 1) % model.d_vocab for i in range(min(_TOKENS, model.n_context or _TOKENS))]
     try:
         given = live(tensor.new_tensor([tokens]).long())
-        logits, _ = as_array(getattr(given, "logits", given))
+        hidden = getattr(given, "last_hidden_state", None)  # of a base model, whose unembedding is the embedding
+        end, _ = as_array(getattr(given, "logits", given) if hidden is None else hidden)
+        logits = end if hidden is None else _unembedded(end, model)
     except Exception as fault:
         raise ValueError(
             f"the live model could not be run to check what was read from it: {type(fault).__name__}: {fault!s:.200}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from symcircuits.architecture import FINAL
+from symcircuits.given import need
 from symcircuits.model.transformer import Model
 from symcircuits.rings import Array
 
@@ -33,6 +34,7 @@ def fold(model: Model) -> Model:
     >>> bool(np.allclose(folded.run([1, 2, 3]).logits, model.run([1, 2, 3]).logits))
     True
     """
+    need("fold", model, Model)
     arch = model.architecture
     readers = {label: _readers(model, label) for label in arch.norm_labels if label[0] in "LM" or label == FINAL}
     through = sorted(r.name for r in arch.readings if r.norm)

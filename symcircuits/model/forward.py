@@ -54,6 +54,13 @@ def _solu(x: Array) -> Array:
     return np.asarray(x * (weights / weights.sum(axis=-1, keepdims=True)))
 
 
+def _solu_ln(x: Array) -> Array:
+    """SoLU through a norm without gain: its eps is that of TransformerLens, whatever that of the others is."""
+    y = _solu(x)
+    y = y - y.mean(axis=-1, keepdims=True)
+    return np.asarray(y / np.sqrt((y * y).mean(axis=-1, keepdims=True) + 1e-5))
+
+
 ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "relu": lambda x: np.maximum(x, 0),
     "gelu": _gelu,
@@ -67,6 +74,7 @@ ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "sigmoid": _sigmoid,
     "relu2": lambda x: np.maximum(x, 0) ** 2,
     "solu": _solu,  # of a whole row: x softmax(x), Elhage et al. (2022), "Softmax Linear Units"
+    "solu_ln": _solu_ln,  # as there: gain and bias of the norm are a part of what reads it
     "identity": lambda x: x,
 }
 

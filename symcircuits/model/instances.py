@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symcircuits.architecture import Architecture, Head
+from symcircuits.given import need
 from symcircuits.model.forward import Settings
 from symcircuits.model.transformer import Model
 from symcircuits.model.weights import weight_axes
@@ -44,8 +45,7 @@ def random_model(
     >>> random_model(attention_only((2, 0), biases=True), d_model=3, d_head=5)
     <Model random, seed 0: attention-only, heads 2,0, biases, d_model 3, d_vocab 11, float64>
     """
-    if not isinstance(architecture, Architecture):
-        raise TypeError(f"random_model takes an architecture (see attention_only), not {architecture!r}")
+    need("random_model", architecture, Architecture)
     out = d_vocab if d_vocab_out is None else d_vocab_out
     sizes = {"d_vocab": d_vocab, "d_model": d_model, "d_head": d_head, "d_vocab_out": out, "n_ctx": n_context}
     sizes["d_mlp"] = 2 * d_model if d_mlp is None and isinstance(d_model, int) else d_mlp
@@ -99,6 +99,7 @@ def change_basis(
     >>> bool(np.allclose(model.run([0, 1]).logits, moved.run([0, 1]).logits))
     True
     """
+    need("change_basis", model, Model)
     weights = {name: np.asarray(w, dtype=np.float64) for name, w in model.weights.items()}
     attached = dict(model.attached)
     if T is not None:

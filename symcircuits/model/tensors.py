@@ -14,6 +14,7 @@ import numpy as np
 
 from symcircuits.algebra import scalar_argument
 from symcircuits.architecture import Architecture, scalar_names
+from symcircuits.given import need
 from symcircuits.model.checks import check_shapes
 from symcircuits.model.over_ring import matrix_names
 from symcircuits.model.tokens import read_tokens
@@ -76,10 +77,7 @@ class Tensors:
                 arrays.run.model.d_model,
             )
             return
-        if not isinstance(architecture, Architecture):
-            raise TypeError(
-                f"Tensors takes an architecture (see attention_only) first, not {type(architecture).__name__}"
-            )
+        need("Tensors", architecture, Architecture)
         if not isinstance(arrays, Mapping):
             raise TypeError(f"arrays come by name, such as W_E and A_L0H0, not as {type(arrays).__name__}")
         self.arrays = MappingProxyType(dict(arrays))

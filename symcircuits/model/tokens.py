@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.given import brief
+
 __all__ = ["read_tokens"]
 
 _SHAPES = "tokens are whole numbers in a list or array of shape [n] or [batch, n]"
@@ -69,7 +71,7 @@ def _place(place: tuple[int, ...]) -> str:
 def _check_array(tokens: Any, values: npt.NDArray[Any]) -> None:
     """Refuse an array that is no ``[n]`` or ``[batch, n]`` of integers."""
     if not hasattr(tokens, "__array__") or (values.ndim == 0 and values.dtype.kind not in "iu"):
-        raise ValueError(f"{_SHAPES}, such as [3, 1, 4], not {tokens!r}")
+        raise ValueError(f"{_SHAPES}, such as [3, 1, 4], not {brief(tokens)}")
     if values.ndim == 0:
         raise ValueError(f"{_SHAPES}; {values.item()} is a single number: write [{values.item()}]")
     if values.ndim > 2:
@@ -125,8 +127,8 @@ def _whole(value: Any, place: tuple[int, ...]) -> int:
     truth = isinstance(value, (bool, np.bool_)) or str(getattr(value, "dtype", "")).endswith("bool")  # of a tensor too
     if truth or not hasattr(value, "__index__"):
         kind = type(value).__name__
-        raise ValueError(f"{value!r} {_place(place)} is no token: {_SHAPES}, and this is a {kind}")
+        raise ValueError(f"{brief(value)} {_place(place)} is no token: {_SHAPES}, and this is a {kind}")
     try:
         return int(value.__index__())
     except TypeError:
-        raise ValueError(f"{value!r} {_place(place)} is no token: {_SHAPES}") from None
+        raise ValueError(f"{brief(value)} {_place(place)} is no token: {_SHAPES}") from None

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from symcircuits.algebra import scalar_argument, scalar_order
 from symcircuits.architecture import Architecture
 from symcircuits.attachments import Part
+from symcircuits.given import need
 from symcircuits.model.attached import arrays_of, attach, check_attached
 from symcircuits.model.attending import Attended, check_windows, read_mask, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values
@@ -66,6 +67,7 @@ class Model:
     attached: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        need("Model", self.architecture, Architecture)
         axes = weight_axes(self.architecture)
         check_names(axes, self.weights)
         arrays = {name: np.asarray(self.weights[name]).view() for name in axes}

@@ -13,6 +13,7 @@ from typing import final
 
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion
+from symcircuits.given import need
 from symcircuits.notation import ROW, Notation, amount
 from symcircuits.polynomials.choices import Side, choices_of, degrees, max_degree
 from symcircuits.polynomials.terms import UnfrozenTerm, check_unfrozen
@@ -154,8 +155,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
     1 X0 @ W_U.T
     3 (mask[L0] * (scale[L0H0] * X0 @ W_QK[L0H0] @ X0.T)) @ X0 @ W_OV[L0H0].T @ W_U.T
     """
-    if not isinstance(expansion, Expansion):
-        raise TypeError(f"unfrozen(expansion): an expansion is needed there, e.g. logits(arch), not {expansion!r}")
+    need("unfrozen", expansion, Expansion)
     arch = expansion.architecture
     if not arch.polynomial:
         raise ValueError(

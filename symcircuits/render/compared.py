@@ -35,6 +35,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             for r in found.rows
         ],
         "unknown": list(found.unknown),
+        "notes": list(found.notes),
         "layers": closures_json(found.layers),
     }
 
@@ -57,6 +58,7 @@ def comparison_text(found: Comparison, width: int = 100) -> str:
         lines.append(
             paragraph(f"not compared, because not known here: {', '.join(map(visible, found.unknown))}", width)
         )
+    lines += [paragraph(f"note: {note}", width) for note in found.notes]
     lines.append(paragraph(_verdict(found), width))
     return "\n".join(lines)
 

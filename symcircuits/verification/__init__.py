@@ -28,6 +28,7 @@ import numpy as np
 from symcircuits.algebra import IllTyped
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, expand
+from symcircuits.given import need
 from symcircuits.model import Model, Run, random_model
 from symcircuits.notation import amount
 from symcircuits.verification.names import check_names
@@ -78,8 +79,7 @@ def verify(
     >>> sc.verify(sc.attention_only((2, 1))).ok
     True
     """
-    if not isinstance(subject, (Architecture, Model)):
-        raise TypeError(f"verify takes an architecture (see attention_only) or a model, not {subject!r}")
+    need("verify", subject, Architecture, Model)
     start, architecture = time.perf_counter(), subject if isinstance(subject, Architecture) else subject.architecture
     expansions = [expand(architecture, t) for t in _targets(architecture, targets)]
     for e in expansions:

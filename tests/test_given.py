@@ -1,0 +1,111 @@
+"""What calls say of what they were given in place of what they take: one short TypeError, whatever it is."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symcircuits as sc
+from symcircuits.given import brief, need
+
+ARCH = sc.attention_only((2, 2))
+MODEL = sc.random_model(ARCH, seed=1)
+RUN = MODEL.run([1, 2, 3])
+TERMS = sc.logits(ARCH)
+
+
+class Live:
+    """A live model: its repr is a page."""
+
+    cfg: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        raise AssertionError("nothing is read of what is only refused")
+
+    def __repr__(self) -> str:
+        return "Live(\n" + "x" * 3000
+
+
+# Every public function with arguments that it takes; those it takes an object of ours for are tried with everything.
+CALLS: dict[str, list[Any]] = {
+    "expand": [ARCH, "logits"], "logits": [ARCH], "scores": [ARCH, "L1H0"], "stream": [ARCH],
+    "check": ["W_U @ W_E", ARCH], "random_model": [ARCH], "readout": [np.ones((1, 16))],
+    "source": ["s", np.ones((3, 16)), 1], "change_basis": [MODEL], "fold": [MODEL], "load": [Path("no/such")],
+    "from_arrays": [{}, {}], "from_cache": [Live(), {}, [1]], "evaluate": [TERMS, RUN], "blocks": [TERMS],
+    "census": [TERMS], "export_terms": [TERMS, "no/such/folder/x.csv"], "verify": [MODEL, [1, 2]], "derive": [ARCH],
+    "theorem": ["ablation"], "theorems": [], "explain": [MODEL, [1, 2]], "explain_many": [MODEL, [[1, 2]]],
+    "compare_with_reference": [MODEL, {"tokens": [1], "logits": [1]}], "remove_heads": [RUN, "L0H0"],
+    "remove_scores": [RUN, "L1H0", "K"], "unfrozen": [TERMS], "largest": [TERMS, RUN], "squares": [TERMS, RUN],
+    "sample": [TERMS, RUN], "term_sizes": [MODEL, [1, 2], TERMS], "norms": [TERMS, RUN],
+    "contributions": [TERMS, RUN], "entries": [sc.scores(ARCH, "L1H0"), RUN], "term_values": [TERMS, RUN],
+    "attention_only": [(2, 2)], "transformer": [(2, 2)], "Tensors": [ARCH, {}], "Model": [ARCH, {}],
+}  # fmt: skip
+NAMED: dict[str, dict[str, Any]] = {"contributions": {"token": 1}, "entries": {"position": 1, "key": 0}}
+OURS = (sc.Architecture, sc.Model, sc.Run, sc.Expansion)
+THINGS = [
+    None, 3, True, float("nan"), "gpt2", [1], {}, Live(), object(), ARCH, MODEL, RUN, TERMS, sc.Model, np.ones(3),
+    b"x", lambda: 0,
+]  # fmt: skip
+# Where a model, or the path of one, is taken as well.
+TAKEN = {("check", 1), ("verify", 0), ("explain", 0), ("explain_many", 0), ("term_sizes", 0)}
+
+
+def test_every_public_function_is_tried() -> None:
+    functions = {n for n in sc.__all__ if inspect.isfunction(getattr(sc, n))}
+    assert functions == {n for n in CALLS if n not in ("Tensors", "Model")}
+
+
+def fault_of(name: str, arguments: list[Any]) -> Exception | None:
+    try:
+        made = getattr(sc, name)(*arguments, **NAMED.get(name, {}))
+        if inspect.isgenerator(made):
+            next(made)
+    except (TypeError, ValueError, OSError) as fault:
+        return fault
+    return None
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_a_call_does_not_take_is_refused_in_one_short_sentence(name: str) -> None:
+    arguments, tried = CALLS[name], 0
+    for place, right in enumerate(arguments):
+        for thing in THINGS:
+            fault = fault_of(name, [*arguments[:place], thing, *arguments[place + 1 :]])
+            if isinstance(right, OURS) and type(thing) is not type(right) and (name, place) not in TAKEN:
+                assert isinstance(fault, TypeError), (thing, fault)
+            if fault is not None:
+                tried += 1
+                assert len(str(fault)) < 300, (thing, fault)
+                assert "\n" not in str(fault) or isinstance(fault, sc.ReadError)  # which shows where
+                assert "object has no attribute" not in str(fault)
+    assert tried or not arguments
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sc.logits(Live()), r"a live model is read by symcircuits\.load\(model\)\.architecture$"),
+        (lambda: sc.verify(Live()), r"not a Live; a live model is read by symcircuits\.load\(model\)$"),
+        (lambda: sc.verify("gpt2"), r"not 'gpt2'; a model is read from its folder by symcircuits\.load\(path\)$"),
+        (lambda: sc.fold(ARCH), r"not an Architecture; random_model\(architecture\) makes one of random weights$"),
+        (lambda: sc.derive(MODEL), r"derive takes an architecture .* not a Model; give its \.architecture$"),
+        (lambda: sc.scores(RUN, "L0H0"), r"not a Run; give its \.model\.architecture$"),
+        (lambda: sc.evaluate(TERMS, MODEL), r"not a Model; give model\.run\(tokens\)$"),
+        (lambda: sc.evaluate(RUN, TERMS), r"takes an expansion .* not a Run$"),
+        (lambda: sc.norms(ARCH, RUN), r"not an Architecture; give logits\(architecture\)$"),
+        (lambda: sc.explain(RUN, [1]), r"explain takes a model \(see load and from_arrays\) or the path of one, not a"),
+        (lambda: sc.fold(sc.Model), r"fold takes a model \(see load and from_arrays\), not the class Model$"),
+    ],
+)
+def test_what_to_do_is_said(call: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_what_is_long_is_not_printed() -> None:
+    assert brief("a" * 100) == "a str"
+    assert brief(["\n"]) == r"['\n']"
+    assert brief(Live()) == "a Live"
+    assert need("fold", MODEL, sc.Model) is None
