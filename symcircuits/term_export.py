@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -237,19 +237,20 @@ def _format(path: str | Path) -> str:
 
 def _described(expansion: Expansion, form: str, columns: tuple[str, ...], start: int, stop: int) -> dict[str, Any]:
     """What is exported, as plain data: all that decides what stands in the file."""
-    from dataclasses import fields
-
-    arch = expansion.architecture
-    described = {f.name: _plain(getattr(arch, f.name)) for f in fields(arch)}
     return {
-        "schema": "symcircuits.terms/1", "architecture": described, "target": expansion.target,
+        "schema": "symcircuits.terms/1", "architecture": _plain(expansion.architecture), "target": expansion.target,
         "conditions": sorted(map(str, expansion.clauses)), "notation": expansion.notation.json(),
         "format": form, "columns": list(columns), "start": start, "stop": stop,
     }  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, frozenset) else list(value) if isinstance(value, tuple) else value
+    """Descriptions (dataclasses), sets and tuples as dicts and lists, however deep."""
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (frozenset, tuple)):
+        return [_plain(one) for one in (sorted(value) if isinstance(value, frozenset) else value)]
+    return value
 
 
 def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
