@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, final
 
 from symcircuits.architecture import Architecture, Head
+from symcircuits.indices import whole
 from symcircuits.notation import ROW, Notation, amount
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Readout, Source, readout
@@ -164,10 +165,7 @@ class Expansion(TermSequence[Term]):
 
     def order(self, *orders: int) -> Expansion:
         """The terms of the given order (or orders): so many heads, both sides together."""
-        for k in orders:
-            if isinstance(k, bool) or not hasattr(k, "__index__") or k < 0:
-                raise ValueError(f"an order is a whole number of heads, 0 or more, not {k!r}")
-        return self._with(Clause("order", frozenset(int(k) for k in orders)))
+        return self._with(Clause("order", frozenset(whole("an order", k, 0) for k in orders)))
 
     def where(self, composition: str | Iterable[str]) -> Expansion:
         """The terms of the given composition type (or types)."""

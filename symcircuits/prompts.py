@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.indices import place
 from symcircuits.labels import printable
 from symcircuits.model import Model
 from symcircuits.model.tokens import read_tokens
-from symcircuits.sizes import place
 
 __all__ = ["LONGEST_LINE", "BadPrompt", "Prompt", "Prompts"]
 

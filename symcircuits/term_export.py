@@ -17,9 +17,10 @@ from typing import Any, Final
 
 from symcircuits.expansion import Expansion
 from symcircuits.files import check_writable
+from symcircuits.indices import seconds, whole
 from symcircuits.notation import Notation, amount, many
 from symcircuits.parts import Part, readable_size
-from symcircuits.term_blocks import BLOCK, blocks, numbers, whole
+from symcircuits.term_blocks import BLOCK, blocks, numbers
 from symcircuits.term_rows import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.workers import Crew
 
@@ -107,8 +108,7 @@ def export_terms(
     start, end = (chosen := numbers(expansion, start, stop)).start, chosen.stop
     total = end - start
     limit = total if max_terms is None else whole("max_terms", max_terms, 0)
-    if timeout is not None and not timeout >= 0:
-        raise ValueError(f"timeout must be seconds, 0 or more, not {timeout!r}")
+    seconds("timeout", timeout)
     form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
     what = _described(expansion, form, columns, start, start + total)
     rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))

@@ -26,6 +26,7 @@ LAYERS = (
     "spelling",
     "arrayfile",  # headers of .npy files, checked
     "notation",
+    "indices",  # whole numbers that somebody gives
     "rings",
     "structured",
     "namespaces",  # arrays of other libraries

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.indices import as_whole
+
 __all__ = ["read_tokens"]
 
 _SHAPES = "tokens are whole numbers in a list or array of shape [n] or [batch, n]"
@@ -122,11 +124,7 @@ def _whole(value: Any, place: tuple[int, ...]) -> int:
     """The whole number that an entry is; a truth value, a float, a text or a further list is none."""
     if _is_row(value):
         raise ValueError(f"{_SHAPES}; there is a third axis {_place(place)}")
-    truth = isinstance(value, (bool, np.bool_)) or str(getattr(value, "dtype", "")).endswith("bool")  # of a tensor too
-    if truth or not hasattr(value, "__index__"):
-        kind = type(value).__name__
-        raise ValueError(f"{value!r} {_place(place)} is no token: {_SHAPES}, and this is a {kind}")
-    try:
-        return int(value.__index__())
-    except TypeError:
-        raise ValueError(f"{value!r} {_place(place)} is no token: {_SHAPES}") from None
+    number = as_whole(value)
+    if number is None:
+        raise ValueError(f"{value!r} {_place(place)} is no token: {_SHAPES}, and this is a {type(value).__name__}")
+    return number

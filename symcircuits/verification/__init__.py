@@ -28,6 +28,7 @@ import numpy as np
 from symcircuits.algebra import IllTyped
 from symcircuits.architecture import Architecture
 from symcircuits.expansion import Expansion, expand
+from symcircuits.indices import whole
 from symcircuits.model import Model, Run, random_model
 from symcircuits.notation import amount
 from symcircuits.verification.names import check_names
@@ -81,6 +82,7 @@ def verify(
     if not isinstance(subject, (Architecture, Model)):
         raise TypeError(f"verify takes an architecture (see attention_only) or a model, not {subject!r}")
     start, architecture = time.perf_counter(), subject if isinstance(subject, Architecture) else subject.architecture
+    seed, max_terms = whole("seed", seed, 0), whole("max_terms", max_terms, 0)
     expansions = [expand(architecture, t) for t in _targets(architecture, targets)]
     for e in expansions:
         if MOST <= e.count <= max_terms:
