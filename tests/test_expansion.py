@@ -428,7 +428,8 @@ def test_numbers_at_the_ends() -> None:
     e = scores(attention_only((2, 2)), "L1H0")
     assert e[-e.count] == e[0]
     assert e[-1] == e[e.count - 1]
-    assert e[True] == e[1]
+    with pytest.raises(TypeError, match="numbered by whole numbers, not True"):
+        e[True]
     assert e.head(0) == []
     for n in (e.count, e.count + 1, 10 * e.count, -e.count - 1, -10 * e.count):
         with pytest.raises(IndexError, match=f"term {n} does not exist: this expansion has 9 terms"):
@@ -450,7 +451,7 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         (lambda: logits(TWELVE)[13**12], IndexError, "has 23,298,085,122,481 term"),
         (lambda: len(logits(TWELVE)), OverflowError, r"23,298,085,122,481 terms are too many to list: use \.count"),
         (lambda: list(logits(TWELVE)), OverflowError, r"too many to list.*e\[i\].*\.order\(2\).*\.total\(\)"),
-        (lambda: E.order(-1), ValueError, "an order is a whole number of heads, 0 or more, not -1"),
+        (lambda: E.order(-1), ValueError, "an order must be a whole number, 0 or more, not -1"),
         (lambda: E.order(1, 1.0), ValueError, "0 or more, not 1.0"),
         (lambda: E.order("1"), ValueError, "0 or more, not '1'"),
         (lambda: E.order(True), ValueError, "0 or more, not True"),
@@ -476,9 +477,9 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         (lambda: E.softmax_invisible(), ValueError, "only score terms meet a softmax, those of logits do not"),
         (lambda: E.index("embed"), ValueError, "'embed' is not a term of this expansion"),
         (lambda: E.index(S[0]), ValueError, r"is not a term of this expansion \(logits of attention-only, heads 2,2"),
-        (lambda: E.head(-1), ValueError, "whole number of terms, 0 or more, not -1"),
-        (lambda: E.head(2.0), ValueError, "whole number of terms, 0 or more, not 2.0"),
-        (lambda: E.head(True), ValueError, "whole number of terms, 0 or more, not True"),
+        (lambda: E.head(-1), ValueError, "n must be a whole number, 0 or more, not -1"),
+        (lambda: E.head(2.0), ValueError, "n must be a whole number, 0 or more, not 2.0"),
+        (lambda: E.head(True), ValueError, "n must be a whole number, 0 or more, not True"),
         (lambda: expand("logits", "logits"), TypeError, "expected an architecture .* not 'logits'"),
         (lambda: expand(SMALL, "score"), ValueError, "unknown target 'score'; the targets are"),
         (lambda: scores(SMALL, "L2H0"), ValueError, "there is no head L2H0"),
