@@ -140,7 +140,7 @@ def test_draws_that_do_not_fit_in_memory_are_refused_before_any() -> None:
     run = sc.random_model(sc.attention_only((2,)), seed=1).run([1, 2])
     with pytest.raises(ValueError, match="draws need about 9,536,743,164 MiB"):
         sc.sample(sc.logits(run.model.architecture), run, 10**13)
-    with pytest.raises(ValueError, match=r"3 draws need about 0 MiB, and max_memory is 0\.00286 MiB"):
+    with pytest.raises(ValueError, match=r"3 draws need about 0\.00286 MiB, and max_memory is 0\.00286 MiB"):
         sc.sample(sc.logits(run.model.architecture), run, 3, max_memory=2999)
 
 
