@@ -6,17 +6,16 @@ computation in :mod:`symcircuits.model`.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from symcircuits.algebra import scalar_order
 from symcircuits.attachments import Part, Reading, check_attachments
 from symcircuits.given import brief
-from symcircuits.notation import amount
+from symcircuits.indices import as_whole, shown, whole
+from symcircuits.notation import amount, many
 
 __all__ = [
     "Architecture", "Head", "as_head", "attention_only", "possible_biases", "possible_multipliers",
@@ -60,16 +59,15 @@ def as_head(head: str | tuple[int, int]) -> Head:
     True
     """
     if isinstance(head, str):
-        found = re.fullmatch(r"\s*(?:[Ll](\d+)[Hh](\d+)|(\d+)\.(\d+))\s*", head)
+        found = re.fullmatch(r"\s*(?:[Ll]([0-9]{1,9})[Hh]([0-9]{1,9})|([0-9]{1,9})\.([0-9]{1,9}))\s*", head)
         if found:
             layer, index = (int(g) for g in found.groups() if g is not None)
             return Head(layer, index)
     elif isinstance(head, tuple) and len(head) == 2:
-        with suppress(TypeError):
-            layer, number = (operator.index(i) for i in head)
-            if min(layer, number) >= 0 and not any(isinstance(i, bool) for i in head):
-                return Head(layer, number)
-    raise ValueError(f"{brief(head)} is not the name of a head; write L1H4, 1.4 or (1, 4), counted from 0")
+        numbers = [number for number in map(as_whole, head) if number is not None and 0 <= number < 10**9]
+        if len(numbers) == 2:
+            return Head(*numbers)
+    raise ValueError(f"{shown(head)} is not the name of a head; write L1H4, 1.4 or (1, 4), counted from 0")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -400,8 +398,9 @@ def _mlp_layers(mlps: bool | Iterable[int], n_layers: int) -> frozenset[int]:
         return frozenset(range(n_layers) if mlps else ())
     layers = _listed(mlps, "mlps must be True, False or the layers that have an MLP, e.g. [0, 1]")
     for layer in layers:
-        if isinstance(layer, bool) or not hasattr(layer, "__index__") or not 0 <= layer < n_layers:
-            raise ValueError(f"mlps lists layers of the model, 0 to {n_layers - 1}, not {layer!r}")
+        number = as_whole(layer)
+        if number is None or not 0 <= number < n_layers:
+            raise ValueError(f"mlps lists layers of the model, 0 to {n_layers - 1}, not {shown(layer)}")
     return frozenset(int(layer) for layer in layers)
 
 
@@ -412,9 +411,11 @@ def _groups(groups: Iterable[int] | None, counts: tuple[int, ...]) -> tuple[int,
     if len(found) != len(counts):
         raise ValueError(f"groups lists {len(found)} layers, but heads lists {len(counts)}")
     for layer, (g, n) in enumerate(zip(found, counts, strict=True)):
-        whole = not isinstance(g, bool) and hasattr(g, "__index__") and (n % g == 0 if g > 0 else n == g == 0)
-        if not whole:
-            raise ValueError(f"the number of key/value heads of layer {layer} must divide its {n} heads, not be {g!r}")
+        of_group = as_whole(g)
+        if of_group is None or of_group < 0 or (n % of_group if of_group else n):
+            raise ValueError(
+                f"the number of key/value heads of layer {layer} must divide its {n} heads, not be {shown(g)}"
+            )
     whole_groups = tuple(int(g) for g in found)
     return None if whole_groups == counts else whole_groups
 
@@ -431,15 +432,9 @@ def _listed(values: Any, what: str) -> tuple[Any, ...]:
 def _head_counts(heads: Iterable[int]) -> tuple[int, ...]:
     counts: list[int] = []
     for layer, n in enumerate(_listed(heads, "heads must list the number of heads of each layer, e.g. (3, 3)")):
-        try:
-            count = operator.index(n)
-        except TypeError:
-            count = -1
-        if count < 0 or isinstance(n, bool):
-            raise ValueError(f"the number of heads of layer {layer} must be a whole number, 0 or more, not {n!r}")
-        counts.append(count)
+        counts.append(whole(f"the number of heads of layer {layer}", n, 0))
     if sum(counts) > MAX_HEADS:
-        raise ValueError(f"{sum(counts):,} heads are too many to list; the limit is {MAX_HEADS:,} in all layers")
+        raise ValueError(f"{many(sum(counts))} heads are too many to list; the limit is {MAX_HEADS:,} in all layers")
     return tuple(counts)
 
 

@@ -292,7 +292,8 @@ def leading_axes(arrays: Mapping[str, Any]) -> tuple[int, ...]:
     """The batch axes of all that may have some (``t`` and patterns), used by the term or not."""
     import numpy as np
 
-    batched = {name: np.shape(a)[:-2] for name, a in arrays.items() if name.partition("_")[0] in _BATCHED}
+    named = (name for name in arrays if name.partition("_")[0] in _BATCHED)  # others may be made when asked for
+    batched = {name: np.shape(arrays[name])[:-2] for name in named}
     try:
         return np.broadcast_shapes(*batched.values())
     except ValueError:

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from symcircuits.evaluation import reference
 from symcircuits.expansion import Expansion
 from symcircuits.given import need
+from symcircuits.indices import place
 from symcircuits.model import Run
 from symcircuits.search import Tree
-from symcircuits.sizes import place, read_target
+from symcircuits.sizes import read_target
 from symcircuits.walk import Mark
 
 __all__ = ["Asked", "ask", "trees"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symcircuits.algebra import argument_of
+from symcircuits.indices import as_whole, shown
 from symcircuits.notation import printed_like, symbol_called
 from symcircuits.spelling import visible
 
@@ -115,9 +116,10 @@ def check_attachments(
         names[argument] = one.name
         of_mlp = (one.at if isinstance(one, Reading) else one.of) == "mlp"
         last = n_layers - 1 if of_mlp else n_layers
-        if isinstance(one.layer, bool) or not hasattr(one.layer, "__index__") or not 0 <= one.layer <= last:
+        layer = as_whole(one.layer)
+        if layer is None or not 0 <= layer <= last:
             what = "its layer is one of the model" if of_mlp else "its layer is a point of the stream"
-            raise ValueError(f"{one.name!r}: {what}, 0 to {last}, not {one.layer!r}")
+            raise ValueError(f"{one.name!r}: {what}, 0 to {last}, not {shown(one.layer)}")
         if of_mlp and one.layer not in mlps:
             raise ValueError(f"{one.name!r}: layer {one.layer} has no MLP")
     for reading in readings:

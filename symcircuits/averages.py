@@ -13,13 +13,13 @@ import numpy as np
 from symcircuits.evaluation import Closure
 from symcircuits.expansion import Expansion, expand
 from symcircuits.given import need
+from symcircuits.indices import place
 from symcircuits.labels import Labels
 from symcircuits.loaders import load
 from symcircuits.model import Model
 from symcircuits.model_file import ModelFile
 from symcircuits.prompt_sums import Choice, Far, Key, Look, Seen, Task, look_at
 from symcircuits.prompts import BadPrompt, Prompt, Prompts
-from symcircuits.sizes import place
 from symcircuits.spread import Running, Spread
 from symcircuits.tokenizing import encoder, vocabulary_labels
 from symcircuits.workers import Crew, pinned

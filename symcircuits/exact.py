@@ -20,12 +20,13 @@ from symcircuits.algebra import Factor, Index, Symbol, Word, scalar_argument
 from symcircuits.architecture import Architecture, scalar_names
 from symcircuits.elimination import inverse
 from symcircuits.model import matrix_names
-from symcircuits.programs import Branch, Program, Readout, Source, readout, rotation
+from symcircuits.programs import Branch, Layer, Program, Readout, Source, made_once, readout, rotation
 from symcircuits.rings import PrimeField, transpose
-from symcircuits.walk import Matrices, walk
+from symcircuits.walk import Matrices, Walks
 
 __all__ = [
-    "Instance", "change_of_basis", "degree", "instance", "longest", "size_for", "symbols", "walked", "word_values",
+    "Instance", "change_of_basis", "degree", "degrees", "instance", "longest", "size_for", "sizes_for",
+    "symbols", "walked", "walks", "word_values",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -48,9 +49,10 @@ class _Longest:
         return max(values)
 
 
-def longest(target: Readout) -> int:
+def longest(target: Readout, shared: Walks | None = None) -> int:
     """The number of letters of the longest word of a readout, ``W_OV`` and ``W_QK`` written out."""
-    return sum(walk(side, _Longest()) or 0 for side in target.sides) + _turned(target)
+    shared = shared or Walks(_Longest())
+    return sum(shared.walk(side) or 0 for side in target.sides) + _turned(target)
 
 
 def _turned(target: Readout) -> bool:
@@ -58,12 +60,25 @@ def _turned(target: Readout) -> bool:
     return target.head is not None and bool(rotation(target.architecture, target.head))
 
 
-def degree(target: Readout) -> int:
+def sizes_for(targets: Sequence[Readout]) -> list[int]:
+    """:func:`size_for` of many readouts."""
+    shared = Walks(_Longest())
+    return [longest(target, shared) // 2 + 1 for target in targets]
+
+
+def degrees(targets: Sequence[Readout]) -> list[int]:
+    """:func:`degree` of many readouts."""
+    shared = Walks(_Longest(True))
+    return [degree(target, shared) for target in targets]
+
+
+def degree(target: Readout, shared: Walks | None = None) -> int:
     """The degree of a readout as a polynomial in the entries: letters of the longest word, and its scalars.
 
     ``R`` counts twice: it is ``R_i R_j^T``.
     """
-    letters = sum(walk(side, _Longest(True)) or 0 for side in target.sides)
+    shared = shared or Walks(_Longest(True))
+    letters = sum(shared.walk(side) or 0 for side in target.sides)
     return letters + bool(target.scale) + 2 * _turned(target)
 
 
@@ -108,9 +123,13 @@ def _all_symbols(architecture: Architecture) -> dict[str, Symbol]:
     found: dict[str, Symbol] = {}
     targets = ["logits" if architecture.unembed else "stream", *(f"scores:{h}" for h in architecture.all_heads)]
     targets += [f"readout:{r.name}" for r in architecture.readings]
-    for target in targets:
-        for side in readout(architecture, target).sides:
-            found |= symbols(side)
+    seen: dict[int, Layer] = {}
+    with made_once():
+        for target in targets:
+            for side in readout(architecture, target).sides:
+                new = [layer for layer in side if id(layer) not in seen]
+                seen |= {id(layer): layer for layer in new}
+                found |= symbols(tuple(new))
     return found
 
 
@@ -128,10 +147,16 @@ def instance(architecture: Architecture, k: int, seed: int, ring: PrimeField | N
     return Instance(ring, k, found, matrices)
 
 
-def walked(target: Readout, at: Instance) -> Array:
-    """The walk of a readout on an instance."""
+def walks(at: Instance) -> Walks:
+    """For the walks of many readouts on an instance."""
+    return Walks(Matrices(at.matrices, at.ring))
+
+
+def walked(target: Readout, at: Instance, shared: Walks | None = None) -> Array:
+    """The walk of a readout on an instance; ``shared``: with others, by :func:`walks`."""
+    shared = shared or walks(at)
     algebra = Matrices(at.matrices, at.ring)
-    sides = [walk(side, algebra) for side in target.sides]
+    sides = [shared.walk(side) for side in target.sides]
     zero = at.ring.zeros((at.k, at.k))
     values = [zero if s is None else s for s in sides]
     if len(values) == 2:

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from symcircuits.architecture import Architecture, Head
 from symcircuits.given import need
+from symcircuits.indices import whole
 from symcircuits.notation import ROW, Notation, amount
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Readout, Source, readout
@@ -165,10 +166,7 @@ class Expansion(TermSequence[Term]):
 
     def order(self, *orders: int) -> Expansion:
         """The terms of the given order (or orders): so many heads, both sides together."""
-        for k in orders:
-            if isinstance(k, bool) or not hasattr(k, "__index__") or k < 0:
-                raise ValueError(f"an order is a whole number of heads, 0 or more, not {k!r}")
-        return self._with(Clause("order", frozenset(int(k) for k in orders)))
+        return self._with(Clause("order", frozenset(whole("an order", k, 0) for k in orders)))
 
     def where(self, composition: str | Iterable[str]) -> Expansion:
         """The terms of the given composition type (or types)."""
@@ -180,7 +178,11 @@ class Expansion(TermSequence[Term]):
         return self._with(Clause("composition", frozenset(wanted)))
 
     def through(self, head: str | tuple[int, int] | Iterable[str], side: str = "either") -> Expansion:
-        """The terms that go through a head (of several: through any); for scores on a side, or either."""
+        """The terms that go through a head (of several: through any); for scores on a side, or either.
+
+        Of a head that no path reaches (scores read what the layers before wrote) there are none: an empty expansion,
+        whose sums are zero.
+        """
         heads = frozenset(self.architecture.some_heads(head))
         return self._with(Clause("through", heads, self._check_side(side)))
 
@@ -189,7 +191,7 @@ class Expansion(TermSequence[Term]):
 
         ``through("L0H1").through("L2H0")`` leaves any heads between the two, ``through_sequence("L0H1", "L2H0")`` none:
         these are the terms with the virtual weight ``W_O^{f T} W_V^{h T}``. Raises ValueError on fewer than two heads,
-        on heads that do not stand in rising layers, and on a head that is not there.
+        on heads that do not stand in rising layers, and on a head through which no path of the target goes.
 
         >>> from symcircuits.architecture import attention_only
         >>> e = logits(attention_only((3, 3, 3)))
@@ -201,6 +203,10 @@ class Expansion(TermSequence[Term]):
             said = ", ".join(map(str, found)) or "none"
             raise ValueError(f"a sequence is two or more heads, each in a later layer than the one before, not {said}")
         side = self._check_side(side)
+        there = {h for i, paths in enumerate(self.sides) if side in ("either", SIDES[i]) for h in paths.heads}
+        for head in found:
+            if head not in there:
+                raise ValueError(f"no path of {self.target} goes through {head}: {self._reach}")
         if len(found) > 2 and side == "either" and self.readout.bilinear:
             raise ValueError('a sequence of more than two heads needs its side: side="query" or side="key"')
         clauses = tuple(Clause("sequence", frozenset({pair}), side) for pair in pairwise(found))
@@ -222,6 +228,19 @@ class Expansion(TermSequence[Term]):
         where = SIDES[side] if self.readout.bilinear else "either"
         found = self._with(Clause("from_source", frozenset({name}), where))
         return found, 1 << len(found._features) - 1
+
+    @property
+    def _reach(self) -> str:
+        """Which heads there are on its paths, in words."""
+        head, split = self.readout.head, self.architecture.split
+        last = self.architecture.n_layers - 1 if head is None else head.layer - 1
+        if self.target.startswith("readout:"):
+            reading = self.architecture.reading(self.target.partition(":")[2])
+            last = reading.layer if reading.at == "mlp" and not self.architecture.parallel else reading.layer - 1
+        first = split if split is not None and split <= last + 1 else 0
+        if last < first:
+            return "its paths go through no head"
+        return "its paths go through heads of " + (f"layer {first}" if first == last else f"layers {first} to {last}")
 
     def _check_side(self, side: str) -> str:
         if side not in ("either", *(SIDES if self.readout.bilinear else ())):

@@ -19,6 +19,7 @@ from symcircuits.evaluation import Closure, closure, evaluate
 from symcircuits.expansion import Expansion, expand
 from symcircuits.files import write_text
 from symcircuits.given import need
+from symcircuits.indices import place, whole
 from symcircuits.labels import Labels
 from symcircuits.loaders import load
 from symcircuits.margins import HeadScores, margin, margin_shares, share_columns
@@ -26,7 +27,7 @@ from symcircuits.model import Attachment, Model, Run
 from symcircuits.model_file import RunFile, path_to_send
 from symcircuits.notation import ROW, Notation, as_notation
 from symcircuits.score_parts import largest_score_terms, lowest_orders, score_term_columns
-from symcircuits.sizes import SizedTerm, Target, columns, largest, place, read_target, remainder, totals
+from symcircuits.sizes import SizedTerm, Target, columns, largest, read_target, remainder, totals
 from symcircuits.tokenizing import any_labels
 from symcircuits.workers import Crew, pinned
 
@@ -173,9 +174,7 @@ def explain(
     model, own = _with_own(model if isinstance(model, Model) else load(model), readout, sources)
     run, architecture = model.run(tokens, dtype, mask=mask), model.architecture
     _check_sort(sort, architecture.unembed or bool(own), against is not None)
-    for name, number in (("top", top), ("max_terms", max_terms)):
-        if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
-            raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
+    top, max_terms = whole("top", top, 0), whole("max_terms", max_terms, 0)
     target = read_target(run, row, position, token, against, own)
     named = any_labels(labels, run.tokens.shape[-1], model)
     chosen = _queries(run, queries)

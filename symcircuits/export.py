@@ -14,6 +14,7 @@ from typing import Any, final
 
 from symcircuits.algebra import Factor, Symbol, Word, scalar_argument, unfuse
 from symcircuits.arguments import SIZES, Inputs, leading_axes, shape_of
+from symcircuits.indices import as_whole
 
 __all__ = ["TermFunction", "lambdify_word", "lambdify_words", "word_expr"]
 
@@ -113,8 +114,8 @@ def _given_sizes(sizes: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in sizes.items():
         if name not in known and not re.fullmatch(r"d_head_L\d+[HG]\d+|d_mlp_L\d+", name):
             raise ValueError(f"there is no size {name!r}; the sizes are {', '.join(known)}, d_head_L0H1, ...")
-        whole = hasattr(value, "__index__") and not isinstance(value, bool) and value >= 1
-        if not whole and getattr(value, "is_integer", None) is not True:
+        number = as_whole(value)
+        if (number is None or number < 1) and getattr(value, "is_integer", None) is not True:
             raise ValueError(f"size {name} must be a whole number from 1 on, not {value!r}")
     return dict(sizes)
 

@@ -20,6 +20,7 @@ from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Expansion, Term
 from symcircuits.finite import remedy
 from symcircuits.given import need
+from symcircuits.indices import seconds, whole
 from symcircuits.loaders import load
 from symcircuits.margins import frobenius
 from symcircuits.model import Model, Run
@@ -27,7 +28,7 @@ from symcircuits.model_file import RunFile, path_to_send
 from symcircuits.notation import amount
 from symcircuits.parts import readable_size
 from symcircuits.pools import OutOfTime
-from symcircuits.term_blocks import COMPOSITIONS, TermBlock, blocks, numbers, whole
+from symcircuits.term_blocks import COMPOSITIONS, TermBlock, blocks, numbers
 from symcircuits.workers import Crew, pairwise, pin, pinned
 
 __all__ = ["Sum", "TermSizes", "term_sizes"]
@@ -224,8 +225,7 @@ def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | N
             f"the {min(top, planned):,} largest are too many to list ({MOST_LISTED:,} at most); norms, contributions "
             "and entries give the numbers of all terms in blocks"
         )
-    if max_seconds is not None and not (isinstance(max_seconds, (int, float)) and max_seconds >= 0):
-        raise ValueError(f"max_seconds must be a number from 0 on, not {max_seconds!r}")
+    seconds("max_seconds", max_seconds)
     return planned
 
 

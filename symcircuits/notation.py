@@ -381,6 +381,8 @@ def mebibytes(n: int) -> str:
     >>> mebibytes(2**30), mebibytes(3 * 2**19), mebibytes(100)
     ('1,024 MiB', '1.5 MiB', '100 bytes')
     """
+    if n >= 2**70:
+        return f"{many(n >> 20)} MiB"
     size = n / 2**20
     return amount(n, "byte") if n < 2**10 else f"{size:.3g} MiB" if size < 100 else f"{size:,.0f} MiB"
 

@@ -11,11 +11,11 @@ from symcircuits.evaluation import Values, evaluate
 from symcircuits.expansion import Expansion
 from symcircuits.fans import Span
 from symcircuits.finite import remedy
+from symcircuits.indices import whole
 from symcircuits.model import Run, Tensors
-from symcircuits.notation import amount
+from symcircuits.notation import amount, many
 from symcircuits.rings import Array
 from symcircuits.tensor_values import TensorValues
-from symcircuits.term_blocks import whole
 
 __all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks", "range_of"]
 
@@ -42,7 +42,7 @@ def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
     start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
     if not start <= stop <= expansion.count:
         raise ValueError(
-            f"start {start:,} and stop {stop:,} are no range of the {amount(expansion.count, 'term')} of "
+            f"start {many(start)} and stop {many(stop)} are no range of the {amount(expansion.count, 'term')} of "
             f"{expansion.target}"
         )
     return range(start, stop)

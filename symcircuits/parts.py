@@ -1,7 +1,8 @@
 """A file that grows by parts and can be taken up where it was left: bytes in ``FILE.part``, what is whole beside them.
 
 ``FILE.part.json`` is written whole or not at all and holds what the file is of, how many rows are whole in how many
-bytes, their checksum, and a checksum of itself. One process at a time works on a part.
+bytes, their checksum, and a checksum of itself. One process at a time works on a part. One of the two without the other
+is nothing: what was killed before its first note, or after the file had its name, is begun anew.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from symcircuits.files import read_input, write_text
+from symcircuits.files import read_input
 
 __all__ = ["Part", "State", "readable_size"]
 
@@ -41,6 +42,7 @@ class Part:
         self.what = json.loads(json.dumps(what))  # as it is read again
         self.part = self.target.with_name(self.target.name + ".part")
         self.beside = self.target.with_name(self.target.name + ".part.json")
+        self._half = self.beside.with_name(self.beside.name + ".new")  # whoever works on the part writes it, no other
         self.state = State(0, 0, 0)
         self.size = 0
         self._file: Any = None
@@ -48,8 +50,7 @@ class Part:
     @contextmanager
     def opened(self, resume: bool, header: bytes) -> Iterator[State]:
         """Open the part: a new one, or (``resume``) the one that is there. Whatever happens, what is whole is noted."""
-        self._tidy()
-        if not resume and (self.beside.exists() or self.part.exists()):
+        if not resume and self.part.exists():
             raise ValueError(
                 f"an interrupted export of {self.path} is there: take it up with resume, or remove "
                 f"{self.part.name} and {self.beside.name}"
@@ -76,23 +77,13 @@ class Part:
         finally:
             self._close()
 
-    def _tidy(self) -> None:
-        """Remove a note that outlived its part: one that says all is whole, of a part that has got the file's name."""
-        if self.beside.exists() and self.target.exists() and not self.part.exists():
-            with suppress(ValueError):
-                state = self._kept()
-                if state is not None and state.rows == self.total:
-                    self.beside.unlink()
-
     def _open(self) -> State | None:
         """Open the part for this process alone; what is whole in it, None where there is nothing."""
-        if self.beside.exists() and not self.part.exists():
-            raise ValueError(f"{self.beside} speaks of {self.part.name}, which is gone; remove it to begin anew")
         with self._said():
             self._file = open(self.part, "r+b" if self.part.exists() else "x+b", buffering=0)  # noqa: SIM115
         try:
             self._lock()
-            return self._kept()
+            return self._kept() if self._noted() else None
         except BaseException:
             self._close()
             raise
@@ -101,7 +92,12 @@ class Part:
         """Leave nothing of a part that has no rows."""
         if self._file is not None:
             self.part.unlink(missing_ok=True)
-            self.beside.unlink(missing_ok=True)
+            self._forget()
+
+    def _forget(self) -> None:
+        """Remove the note, whole or half written."""
+        self.beside.unlink(missing_ok=True)
+        self._half.unlink(missing_ok=True)
 
     def _close(self) -> None:
         file, self._file = self._file, None
@@ -109,14 +105,18 @@ class Part:
             file.close()
 
     # --------------------------------------------------------------------------------------------- taking up
-    def _kept(self) -> State | None:
-        """What the note beside the part says is whole; None where it was never written."""
-        if not self.beside.exists():
-            if os.fstat(self._file.fileno()).st_size:
-                raise ValueError(
-                    f"{self.part} cannot be taken up: {self.beside.name}, which says what is whole, is gone"
-                )
-            return None
+    def _noted(self) -> bool:
+        """Whether a note says what is whole in the part; a part without one, or a note without a part, is nothing."""
+        empty = not os.fstat(self._file.fileno()).st_size
+        if not empty and self.beside.exists():
+            return True
+        with self._said():
+            self._forget()
+            self._cut()
+        return False
+
+    def _kept(self) -> State:
+        """What the note beside the part says is whole."""
         wrong = f"{self.beside} cannot be believed: "
         again = "; remove it and the part to begin anew"
         try:
@@ -193,7 +193,14 @@ class Part:
             return
         os.fsync(self._file.fileno())
         found = {"what": self.what, **self.state._asdict()}
-        write_text(self.beside, json.dumps(found | {"check": _digest(found)}, indent=1) + "\n")
+        try:
+            with self._half.open("w", encoding="utf-8") as note:
+                note.write(json.dumps(found | {"check": _digest(found)}, indent=1) + "\n")
+                note.flush()
+                os.fsync(note.fileno())
+            os.replace(self._half, self.beside)
+        finally:
+            self._half.unlink(missing_ok=True)
 
     @contextmanager
     def _said(self) -> Iterator[None]:
@@ -226,7 +233,7 @@ class Part:
                 os.replace(ready, self.target)
                 self._close()
                 self.part.unlink(missing_ok=True)
-                self.beside.unlink(missing_ok=True)
+                self._forget()
         finally:
             made.unlink(missing_ok=True)
 

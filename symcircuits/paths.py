@@ -53,6 +53,11 @@ class Paths:
             if layer.skip + sum(b.head is None for b in layer.branches) > 1:
                 raise ValueError("a layer may be passed in one way only: by the skip connection or by one readout")
 
+    @property
+    def heads(self) -> set[Head]:
+        """The heads that its paths may go through."""
+        return {head for heads in self.layer_heads for head in heads}
+
     def source_bits(self, source: Source) -> int:
         """The bits of a source, which are given by its name."""
         return self.name_bits.get(source.name, 0)

@@ -12,6 +12,9 @@ into spaces of its own, which only its layer reads. Source: own derivation; the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,8 +24,8 @@ from symcircuits.attachments import Reading
 from symcircuits.given import brief
 
 __all__ = [
-    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "first_layer", "mask", "mlp_bias",
-    "mlp_out", "mlp_readout", "norm", "pattern", "readout", "rotation", "stream_program", "weight",
+    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "first_layer", "made_once", "mask",
+    "mlp_bias", "mlp_out", "mlp_readout", "norm", "pattern", "readout", "rotation", "stream_program", "weight",
 ]  # fmt: skip
 
 
@@ -286,8 +289,31 @@ def stream_program(arch: Architecture, n_layers: int) -> Program:
     if arch.split == start:
         sources = _split(arch, "stream", start, start)
     sources += _own(arch, "added", start, start)
-    layers = [Layer((), tuple(sources), skip=False)]
-    return tuple(layers + [_block(arch, layer) for layer in range(start, n_layers)])
+    made, layers = _MADE.get(), [Layer((), tuple(sources), skip=False)]
+    if made is not None:  # the architecture is kept too, so that its place in memory is not another's
+        layers = made.setdefault((id(arch), start), (arch, layers))[1]
+    layers += [_block(arch, layer) for layer in range(start + len(layers) - 1, n_layers)]
+    return tuple(layers[: n_layers - start + 1])
+
+
+_MADE: ContextVar[dict[tuple[int, int], tuple[Architecture, list[Layer]]] | None] = ContextVar("made", default=None)
+
+
+@contextmanager
+def made_once() -> Iterator[None]:
+    """Within it the layers of a stream are made once, and are the same objects in every program of an architecture.
+
+    >>> from symcircuits.architecture import attention_only
+    >>> arch = attention_only((2, 2))
+    >>> with made_once():
+    ...     stream_program(arch, 1)[1] is stream_program(arch, 2)[1]
+    True
+    """
+    token = _MADE.set({})
+    try:
+        yield
+    finally:
+        _MADE.reset(token)
 
 
 def _own(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.files import user_path
+from symcircuits.indices import place
 from symcircuits.labels import printable
 from symcircuits.model import Model
 from symcircuits.model.tokens import read_tokens
-from symcircuits.sizes import place
 
 __all__ = ["LONGEST_LINE", "BadPrompt", "Prompt", "Prompts"]
 

@@ -14,6 +14,7 @@ from symcircuits.asked import Asked, ask, trees
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term
 from symcircuits.finite import remedy
+from symcircuits.indices import seconds, whole
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
 from symcircuits.notation import mebibytes
@@ -141,7 +142,9 @@ def largest(
     True
     """
     evaluate(expansion, run)  # refuses what does not go together
-    _check(k, expansion.count, max_expansions, max_seconds, max_memory)
+    k, max_memory = whole("k", k, 0), whole("max_memory", max_memory, 0)
+    max_expansions = None if max_expansions is None else whole("max_expansions", max_expansions, 0)
+    _check(k, expansion.count, max_seconds, max_memory)
     start = time.monotonic()
     asked = ask(expansion, run, by, row, position, token, against, key)
     budget = Budget(max_expansions, max_seconds, max_memory, told=progress)
@@ -177,15 +180,11 @@ def _largest(
     )  # fmt: skip
 
 
-def _check(k: int, count: int, max_expansions: int | None, max_seconds: float | None, max_memory: int) -> None:
-    for name, number in (("k", k), ("max_expansions", max_expansions), ("max_memory", max_memory)):
-        if number is not None and (isinstance(number, bool) or not hasattr(number, "__index__") or number < 0):
-            raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
-    if max_seconds is not None and not (isinstance(max_seconds, (int, float)) and max_seconds >= 0):
-        raise ValueError(f"max_seconds must be a number from 0 on, not {max_seconds!r}")
+def _check(k: int, count: int, max_seconds: float | None, max_memory: int) -> None:
+    seconds("max_seconds", max_seconds)
     if min(k, count) * _TERM_BYTES > max(max_memory, _FEW_BYTES):
         raise ValueError(
-            f"the {min(k, count):,} largest terms need about {min(k, count) * _TERM_BYTES / 2**20:,.0f} MiB, and "
+            f"the {min(k, count):,} largest terms need about {mebibytes(min(k, count) * _TERM_BYTES)}, and "
             f"max_memory is {mebibytes(max_memory)}: ask for fewer"
         )
 

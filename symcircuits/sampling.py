@@ -14,8 +14,9 @@ from symcircuits.asked import Asked, ask, trees
 from symcircuits.backward import Functional
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term
+from symcircuits.indices import seconds, whole
 from symcircuits.model import Run
-from symcircuits.notation import amount, mebibytes
+from symcircuits.notation import amount, many, mebibytes
 from symcircuits.pairs import pair_sizes
 from symcircuits.pools import OutOfTime
 from symcircuits.search import Found, Tree
@@ -124,7 +125,8 @@ def sample(
     """
     started = time.monotonic()
     evaluate(expansion, run)  # refuses what does not go together
-    _check(k, seed, weights, max_seconds, max_memory)
+    k, seed, max_memory = whole("k", k, 0), whole("seed", seed, 0), whole("max_memory", max_memory, 0)
+    _check(k, weights, max_seconds, max_memory)
     asked = ask(expansion, run, by, row, position, token, against, key)
     until = None if max_seconds is None else started + max_seconds
     terms, reached, bound = list[Term](), "", float("inf")
@@ -145,21 +147,17 @@ def sample(
             reached = f"{max_seconds:g} seconds"
     n = len(terms)
     return Sample(
-        expansion, asked, weights, tuple(terms), sizes[:n], chances[:n], bound, expansion.count, int(seed), reached,
+        expansion, asked, weights, tuple(terms), sizes[:n], chances[:n], bound, expansion.count, seed, reached,
     )  # fmt: skip
 
 
-def _check(k: int, seed: int, weights: str, max_seconds: float | None, max_memory: int) -> None:
-    for name, number in (("k", k), ("seed", seed), ("max_memory", max_memory)):
-        if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
-            raise ValueError(f"{name} must be a whole number, 0 or more, not {number!r}")
+def _check(k: int, weights: str, max_seconds: float | None, max_memory: int) -> None:
     if weights not in WEIGHTS:
         raise ValueError(f'weights is "uniform" or "bound", not {weights!r}')
-    if max_seconds is not None and not (isinstance(max_seconds, (int, float)) and max_seconds >= 0):
-        raise ValueError(f"max_seconds must be a number from 0 on, not {max_seconds!r}")
+    seconds("max_seconds", max_seconds)
     if k * _DRAW_BYTES > max_memory:
         raise ValueError(
-            f"{amount(k, 'draw')} need about {k * _DRAW_BYTES / 2**20:,.0f} MiB, and max_memory is "
+            f"{many(k)} draws need about {mebibytes(k * _DRAW_BYTES)}, and max_memory is "
             f"{mebibytes(max_memory)}: draw fewer; the error falls with the root of their number"
         )
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from symcircuits.evaluation import Values, evaluate, reference
 from symcircuits.expansion import Expansion, Term, composition_of, expand
 from symcircuits.finite import check_finite, quiet
+from symcircuits.indices import whole
 from symcircuits.margins import centred, centred_shares, frobenius
 from symcircuits.model import Run
 from symcircuits.notation import amount
@@ -145,18 +146,18 @@ def largest_score_terms(
     >>> looked_at, terms[0].centred_norm >= terms[1].centred_norm
     (9, True)
     """
-    label = str(run.model.architecture.head(head))
+    label, top = str(run.model.architecture.head(head)), whole("top", top, 0)
     expansion = expand(run.model.architecture, f"scores:{label}")
     allowed = np.isfinite(run.scores[label])
-    looked = lowest_orders(expansion, min(max_terms, max(_ENTRIES // allowed.size, 1)))
-    whole = centred(reference(expansion.target, run), allowed).astype(np.float64)
-    length = frobenius(whole)
+    looked = lowest_orders(expansion, min(whole("max_terms", max_terms, 0), max(_ENTRIES // allowed.size, 1)))
+    seen = centred(reference(expansion.target, run), allowed).astype(np.float64)
+    length = frobenius(seen)
     defined = None not in centred_shares(run, expansion, evaluate(expansion, run).by_composition()).values()
     found: list[ScoreTerm] = []
     for terms, block in quiet(evaluate(looked, run).blocks()):
         for term, value in zip(terms, block, strict=True):
             part = centred(value, allowed)
-            share = float(np.sum(part * (whole / length))) / length if defined else None
+            share = float(np.sum(part * (seen / length))) / length if defined else None
             norm = frobenius(np.where(allowed, value, 0))
             check_finite(term, norm, run)
             found.append(ScoreTerm(term, norm, frobenius(part), share, term.softmax_invisible))

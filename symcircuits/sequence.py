@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -9,7 +10,8 @@ from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from symcircuits.architecture import Architecture
-from symcircuits.notation import amount
+from symcircuits.indices import as_whole, whole
+from symcircuits.notation import amount, many
 from symcircuits.programs import Readout
 from symcircuits.terms import composition_of
 from symcircuits.walk import Mark
@@ -101,12 +103,11 @@ class TermSequence(ABC, Generic[T]):
             if chosen and (chosen[-1] - chosen[0]) // chosen.step >= MAX_LISTED:
                 raise OverflowError("this slice has too many terms to list; iterate, or select first")
             return [self[i] for i in chosen]
-        try:
-            i = index.__index__()
-        except AttributeError:
-            raise TypeError(f"terms are numbered by whole numbers, not {index!r}") from None
+        i = as_whole(index)
+        if i is None:
+            raise TypeError(f"terms are numbered by whole numbers, not {index!r}")
         if not -self.count <= i < self.count:
-            raise IndexError(f"term {i} does not exist: this expansion has {amount(self.count, 'term')}")
+            raise IndexError(f"term {many(i)} does not exist: this expansion has {amount(self.count, 'term')}")
         return self._at(i % self.count)
 
     def __contains__(self, term: object) -> bool:
@@ -118,6 +119,4 @@ class TermSequence(ABC, Generic[T]):
 
     def head(self, n: int = 10) -> list[T]:
         """The first n terms."""
-        if isinstance(n, bool) or not hasattr(n, "__index__") or n < 0:
-            raise ValueError(f"head needs a whole number of terms, 0 or more, not {n!r}")
-        return list(islice(self, n))
+        return list(islice(self, min(whole("n", n, 0), sys.maxsize)))

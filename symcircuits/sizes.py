@@ -13,6 +13,7 @@ from symcircuits.compact import compact
 from symcircuits.evaluation import Values, evaluate, reference
 from symcircuits.expansion import Expansion, Term
 from symcircuits.finite import check_finite, quiet
+from symcircuits.indices import place
 from symcircuits.margins import frobenius
 from symcircuits.model import Run
 from symcircuits.polynomials import unfrozen
@@ -23,7 +24,6 @@ __all__ = [
     "by_degree",
     "columns",
     "largest",
-    "place",
     "read_target",
     "remainder",
     "sized",
@@ -80,20 +80,6 @@ class Target:
         """The same, from the entries of the chosen tokens alone, ``[..., n, tokens]``."""
         chosen = entries[self.row, self.position] if entries.ndim == 3 else entries[self.position]
         return float(chosen[0]), None if self.against is None else float(chosen[0] - chosen[1])
-
-
-def place(name: str, i: Any, size: int, negative: bool = True) -> int:
-    """A number that counts something, from 0 (or from the end); ValueError where it does not exist.
-
-    >>> place("position", -1, 10)
-    9
-    """
-    if isinstance(i, bool) or not hasattr(i, "__index__"):
-        raise ValueError(f"{name} must be a whole number, not {i!r}")
-    number = int(i)
-    if not (-size if negative else 0) <= number < size:
-        raise ValueError(f"{name} {number} does not exist: there are {size}, counted from 0")
-    return number % size
 
 
 def read_target(run: Run, row: int, position: int, token: int | None, against: int | None, readout: str = "") -> Target:

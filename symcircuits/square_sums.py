@@ -14,6 +14,7 @@ from symcircuits.asked import Asked, ask, trees
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion
 from symcircuits.finite import finite
+from symcircuits.indices import whole
 from symcircuits.model import Run
 from symcircuits.programs import Branch, Source
 from symcircuits.search import Tree
@@ -75,6 +76,7 @@ def squares(
     """
     values = evaluate(expansion, run)  # refuses what does not go together
     asked = ask(expansion, run, by, row, position, token, against, key)
+    samples, seed, max_memory = whole("samples", samples, 2), whole("seed", seed, 0), whole("max_memory", max_memory, 0)
     with np.errstate(over="ignore", invalid="ignore"):  # what is no number is seen in the sum
         found = squares_of(asked, expansion, run, trees(asked, expansion, run, max_memory), samples, seed)
     if not found.value + found.error < float("inf"):
@@ -90,8 +92,6 @@ def squares_of(
     exact = _exact(asked, expansion, found)
     if exact is not None:
         return Squares(exact, 0.0, True, str(asked))
-    if not isinstance(samples, int) or isinstance(samples, bool) or samples < 2:
-        raise ValueError(f"an estimate needs two or more samples, not {samples!r}")
     values = _signed_squares(asked, expansion, run, found, samples, seed, until)
     if len(values) < 2:
         return Squares(float("nan"), float("nan"), False, str(asked))

@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 from symcircuits.architecture import Head
 from symcircuits.expansion import Expansion
 from symcircuits.given import need
+from symcircuits.indices import as_whole, whole
 from symcircuits.notation import Notation, amount, many
 from symcircuits.path_tables import Chunk, PathTables, smallest_type
 from symcircuits.paths import Path
 from symcircuits.terms import Term, readout_notation
 from symcircuits.walk import Mark
 
-__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "numbers", "whole"]
+__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "numbers"]
 
 COMPOSITIONS: Final = ("none", "V", "Q", "K", "QK")  # by code
 BLOCK = 1 << 16
@@ -73,12 +74,15 @@ class TermBlock:
 
     def __getitem__(self, i: int) -> Term:
         """Term ``i`` of the block."""
-        if not hasattr(i, "__index__"):
+        number = as_whole(i)
+        if number is None:
             raise TypeError(f"the terms of a block are numbered by whole numbers, not {i!r}")
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"term {many(number)} of the block does not exist: it has {amount(len(self), 'term')}")
         paths = []
         for side in range(len(self.heads)):
-            heads = tuple(Head(layer, int(n)) for layer, n in enumerate(self.heads[side][i]) if n >= 0)
-            name = self.expansion.sources[int(self.sources[side][i])].name
+            heads = tuple(Head(layer, int(n)) for layer, n in enumerate(self.heads[side][number]) if n >= 0)
+            name = self.expansion.sources[int(self.sources[side][number])].name
             start = next(s for s in self.expansion.sides[side].sources_of(heads) if s.name == name)
             paths.append(Path(start, heads))
         return Term(self.expansion.readout, tuple(paths), notation=self.expansion.notation)
@@ -202,13 +206,6 @@ def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | 
     size = whole("size", size, 1)
     start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
     return _blocks(expansion, size, start, min(stop, expansion.count))
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """The value as a whole number; ValueError where it is none, or less than the least."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-        raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
-    return int(value.__index__())
 
 
 def numbers(expansion: Expansion, start: int, stop: int | None) -> range:

@@ -11,16 +11,15 @@ from symcircuits.evaluation import Values
 from symcircuits.expansion import Expansion
 from symcircuits.fans import Fan, Fans, Span
 from symcircuits.finite import quiet
+from symcircuits.indices import place, whole
 from symcircuits.model import Run, Tensors
 from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks, range_of
 from symcircuits.paths import Path, path_branches
 from symcircuits.programs import Source
 from symcircuits.rings import Array
-from symcircuits.sizes import place
 from symcircuits.structured import Diagonal
 from symcircuits.tensor_reductions import contributions_in, entries_in
 from symcircuits.tensor_values import TensorValues
-from symcircuits.term_blocks import whole
 from symcircuits.term_norms import Held, side_blocks
 
 __all__ = ["contributions", "entries"]
@@ -58,14 +57,21 @@ def contributions(
     terms = range_of(expansion, start, stop)
     if isinstance(values, TensorValues):
         width, n = values.width, values.tensors.shape[-1]
-        chosen = [place("token", t, width) for t in ([token] if against is None else [token, against])]
+        chosen = _chosen(expansion, token, against, width)
         return contributions_in(values, place("position", position, n), chosen, size, terms)
     span = Span(terms.start)
     fans = Fans(expansion.sides[0], values.matrices, values._batch, np.shape(values.run.tokens)[-1], span)
     width = values.matrices.factor(fans.readout[-1]).shape[-1]
-    chosen = [place("token", t, width) for t in ([token] if against is None else [token, against])]
+    chosen = _chosen(expansion, token, against, width)
     asked = _Asked(fans, place("position", position, fans.n), chosen)
     return in_blocks(expansion, values.run, "the contribution", quiet(_paths(asked, expansion)), size, terms, span)
+
+
+def _chosen(expansion: Expansion, token: int, against: int | None, width: int) -> list[int]:
+    """The token (or direction of a readout), and the one against it, if there is one."""
+    what = "direction" if expansion.target.startswith("readout:") else "token"
+    first = place(what, token, width, negative=False)
+    return [first] if against is None else [first, place(f"the {what} against", against, width, negative=False)]
 
 
 class Endings(NamedTuple):

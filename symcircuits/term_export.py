@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +18,10 @@ from typing import Any, Final
 from symcircuits.expansion import Expansion
 from symcircuits.files import check_writable, user_path
 from symcircuits.given import need
+from symcircuits.indices import seconds, whole
 from symcircuits.notation import Notation, amount, many
 from symcircuits.parts import Part, readable_size
-from symcircuits.term_blocks import BLOCK, blocks, numbers, whole
+from symcircuits.term_blocks import BLOCK, blocks, numbers
 from symcircuits.term_rows import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.workers import Crew
 
@@ -107,8 +108,7 @@ def export_terms(
     start, end = (chosen := numbers(expansion, start, stop)).start, chosen.stop
     total = end - start
     limit = total if max_terms is None else whole("max_terms", max_terms, 0)
-    if timeout is not None and not timeout >= 0:
-        raise ValueError(f"timeout must be seconds, 0 or more, not {timeout!r}")
+    seconds("timeout", timeout)
     form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
     what = _described(expansion, form, columns, start, start + total)
     rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))
@@ -237,19 +237,20 @@ def _format(path: str | Path) -> str:
 
 def _described(expansion: Expansion, form: str, columns: tuple[str, ...], start: int, stop: int) -> dict[str, Any]:
     """What is exported, as plain data: all that decides what stands in the file."""
-    from dataclasses import fields
-
-    arch = expansion.architecture
-    described = {f.name: _plain(getattr(arch, f.name)) for f in fields(arch)}
     return {
-        "schema": "symcircuits.terms/1", "architecture": described, "target": expansion.target,
+        "schema": "symcircuits.terms/1", "architecture": _plain(expansion.architecture), "target": expansion.target,
         "conditions": sorted(map(str, expansion.clauses)), "notation": expansion.notation.json(),
         "format": form, "columns": list(columns), "start": start, "stop": stop,
     }  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, frozenset) else list(value) if isinstance(value, tuple) else value
+    """Descriptions (dataclasses), sets and tuples as dicts and lists, however deep."""
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (frozenset, tuple)):
+        return [_plain(one) for one in (sorted(value) if isinstance(value, frozenset) else value)]
+    return value
 
 
 def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:

@@ -17,12 +17,12 @@ from symcircuits.expansion import Expansion
 from symcircuits.fan_reads import blocks
 from symcircuits.fans import Fans, Span
 from symcircuits.finite import quiet
+from symcircuits.indices import whole
 from symcircuits.model import Run, Tensors
 from symcircuits.numbered import BLOCK, Numbers, held_fixed, in_blocks, range_of
 from symcircuits.rings import Array
 from symcircuits.tensor_reductions import norms_in
 from symcircuits.tensor_values import TensorValues
-from symcircuits.term_blocks import whole
 from symcircuits.walk import Mark, Matrices
 
 __all__ = ["Held", "norms", "side_blocks"]

@@ -1,8 +1,9 @@
 """Blocks of terms as rows of a table: CSV, JSON lines, and Arrow record batches.
 
 Each format is bytes that are added at the end of a file, block by block, so that a file cut off after any block can be
-taken up there. CSV is RFC 4180 with a newline: a header, strings of formulas and labels in quotes. Arrow batches are
-those of its stream format.
+taken up there. CSV is RFC 4180 with a newline: a header, strings of formulas and labels in quotes; a cell that a
+spreadsheet would take for a formula has an apostrophe before it (the other formats hold every name as it is). Arrow
+batches are those of its stream format.
 """
 
 from __future__ import annotations
@@ -110,6 +111,20 @@ def rows_of(form: str, columns: list[Column], about: str) -> Rows:
     raise ValueError(f"there is no format {form!r}; the formats are {', '.join(FORMATS)}")
 
 
+# What a spreadsheet reads as the beginning of a formula; the last four as wide characters.
+_FORMULAS: Final = tuple(c.encode() for c in ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
+
+
+def _given(expansion: Expansion) -> bool:
+    """Whether names that somebody gave stand in its rows: no other begins like a formula."""
+    return bool(expansion.architecture.parts or expansion.architecture.readings or expansion.notation.symbols)
+
+
+def _defused(cells: list[bytes]) -> list[bytes]:
+    """The beginnings of cells, none of which a spreadsheet runs."""
+    return [b"'" + cell if cell.startswith(_FORMULAS) else cell for cell in cells]
+
+
 def _doubled(text: str) -> str:
     return text.replace('"', '""')
 
@@ -123,6 +138,7 @@ def _escaped(text: str) -> str:
 class _Csv:
     is_the_file = True
     end = b"\n"
+    runs = True  # spreadsheets open it
 
     def __init__(self, columns: list[Column]) -> None:
         self.columns = columns
@@ -139,12 +155,16 @@ class _Csv:
         return b'"' if self.columns[i].kind == "string" else b""
 
     def rows(self, block: TermBlock) -> bytes:
-        if len(self.columns) == 1 and self.columns[0].name in PRINTED:
+        guarded = self.runs and _given(block.expansion)
+        if len(self.columns) == 1 and self.columns[0].name in PRINTED and not guarded:
             first, last = self.opens(0), self.closes(0) + self.end
             return first + block.joined(self.columns[0].name, last + first, _ESCAPES[type(self)]) + last
         parts: list[list[bytes] | bytes] = []
         for i, column in enumerate(self.columns):
-            parts += [self.opens(i), *_pieces(column, block, _ESCAPES[type(self)]), self.closes(i)]
+            cells = _pieces(column, block, _ESCAPES[type(self)])
+            if guarded and column.kind == "string":
+                cells[0] = _defused(cells[0])
+            parts += [self.opens(i), *cells, self.closes(i)]
         return _woven([*parts, self.end], len(block))
 
     def width(self, block: TermBlock) -> float:
@@ -156,6 +176,7 @@ class _Csv:
 
 class _JsonLines(_Csv):
     end = b"}\n"
+    runs = False
 
     def header(self) -> bytes:
         return b""

@@ -13,12 +13,12 @@ from symcircuits.expansion import Expansion
 from symcircuits.fan_reads import Room, largest_number, pieces
 from symcircuits.fans import Span
 from symcircuits.finite import quiet, remedy
+from symcircuits.indices import whole
 from symcircuits.model import Run, Tensors
 from symcircuits.numbered import Numbers, held_fixed, range_of
 from symcircuits.rings import Array
 from symcircuits.tensor_reductions import term_values_in
 from symcircuits.tensor_values import TensorValues
-from symcircuits.term_blocks import whole
 from symcircuits.term_norms import Held, side_blocks
 
 __all__ = ["term_values"]

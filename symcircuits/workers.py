@@ -26,7 +26,7 @@ from functools import lru_cache, partial
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar, final
 
-from symcircuits.pools import Stuck, end, is_broken, is_free, processes_of, result
+from symcircuits.pools import OutOfTime, Stuck, end, is_broken, is_free, processes_of, result
 
 __all__ = ["Crew", "WorkerDied", "dask", "pairwise", "pin", "pinned", "processes"]
 
@@ -313,6 +313,9 @@ class Crew:
                 if future is not None:
                     found: T = result(self._executor, future, until)
                     return found
+            except OutOfTime:
+                self._sent.appendleft((name, task, future))  # it is not wanted any more either
+                raise
             except Exception as fault:
                 if not _worker_died(fault):
                     raise _told(fault, name) from fault

@@ -373,7 +373,8 @@ def selections(arch: Architecture, target: str) -> SearchStrategy[Selection]:
     heads = [(layer, i) for layer, count in enumerate(arch.heads) for i in range(count)]
     if heads:
         choices.append(st.builds(by_head, st.sampled_from(heads), side))
-    pairs = [(a, b) for a in heads for b in heads if a[0] < b[0]]
+    reach = int(target.partition("L")[2].partition("H")[0]) if scores else len(arch.heads)  # others are refused
+    pairs = [(a, b) for a in heads for b in heads if a[0] < b[0] < reach]
     if pairs:
         choices.append(st.sampled_from(pairs).flatmap(lambda p: side.map(lambda s: by_sequence(*p, s))))
     names = sorted({r.source for row in oracle(arch, target) for r in row.routes})

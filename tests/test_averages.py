@@ -16,6 +16,7 @@ from strategies import architectures
 import symcircuits as sc
 from symcircuits import prompt_sums
 from symcircuits.averages import Averages, Part
+from symcircuits.evaluation import closure, compare
 from symcircuits.explanation import Explanation
 from symcircuits.model import Model
 from symcircuits.prompts import BadPrompt
@@ -386,3 +387,31 @@ def test_of_many_heads_the_largest_are_shown() -> None:
     means = {h: p.spreads["norm"].mean for h, p in found.totals["head"].items()}
     assert f"through {max(means, key=lambda h: means[h] or 0)}" in text
     assert "through L" not in found.text(top=0)
+
+
+# ------------------------------------------------------------------------------------- one bound for one and many
+def cancelling() -> sc.Model:
+    """A right model of d_head 1 whose score terms cancel within their orders: their sums show less than is rounded."""
+    arch = sc.attention_only((3, 2, 1), biases=True)
+    return sc.random_model(arch, d_vocab=3, d_model=1, d_head=1, seed=6729, weight_scale=2.0)
+
+
+def test_explain_and_explain_many_hold_terms_to_one_bound() -> None:
+    model = cancelling()
+    run, e = model.run([0, 1, 2]), sc.scores(model.architecture, "L1H1")
+    values = sc.evaluate(e, run)
+    assert not compare(e.target, run, (value for _, value in values.classes()), False).passed  # what it was judged by
+    assert sc.explain(model, [0, 1, 2]).ok
+    found = sc.explain_many(model, [[0, 1, 2]])
+    assert found.ok
+    assert found.prompts == 1
+
+
+def test_what_lacks_terms_is_refused_by_that_bound_too() -> None:
+    model = cancelling()
+    run = model.run([0, 1, 2])
+    for head in ("L1H1", "L2H0"):
+        e = sc.scores(model.architecture, head)
+        for some in (e.order(0), e.where("K"), e.through("L0H0"), e.from_source("embed")):
+            assert not closure(some, run, listed=0).passed
+            assert not closure(some, run).passed

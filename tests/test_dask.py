@@ -176,11 +176,10 @@ def test_a_cluster_that_has_lost_all_its_workers_is_not_waited_for(monkeypatch: 
             self.asked += 1
             return {"workers": {"tcp://there:2": {}} if self.asked < 3 else {}}
 
-    client, started = Empty(), time.monotonic()
+    client = Empty()
     with pytest.raises(OSError, match="the Dask scheduler at tcp://there:1 has had no workers for 2 seconds"):
         sc.explain_many(MODEL, PROMPTS, workers=workers._Dask(client, "tcp://there:1"))
     assert client.asked > 3
-    assert time.monotonic() - started > 3  # since they were last seen
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Expansions against a plain enumeration from the definition: terms, order, numbers, selections; and bad input."""
 
+import json
+import pathlib
 import random
-import time
 import tracemalloc
 from collections import Counter, deque
 from functools import reduce
@@ -26,8 +27,10 @@ from strategies import (
     unseen_by_softmax,
 )
 
+import symcircuits as sc
 from symcircuits.algebra import is_multiplier
 from symcircuits.architecture import Architecture, Head, attention_only
+from symcircuits.attachments import Part, Reading
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term, composition_of, expand, logits, scores, stream
 from symcircuits.model import random_model
@@ -365,7 +368,6 @@ def test_the_last_of_13_to_the_22() -> None:
 
 @pytest.mark.parametrize("e", [logits(TWELVE), scores(TWELVE, "L11H0")], ids=["logits", "scores"])
 def test_iteration_is_lazy(e: Expansion) -> None:
-    began = time.process_time()
     tracemalloc.start()
     try:
         assert next(iter(e)).order == 0
@@ -376,14 +378,12 @@ def test_iteration_is_lazy(e: Expansion) -> None:
         tracemalloc.stop()
     assert list(last) == [e[999]]
     assert peak < 1_000_000
-    assert time.process_time() - began < 10
 
 
-def test_counting_is_immediate() -> None:
-    began = time.process_time()
+def test_counting_lists_nothing() -> None:
+    """It ends: nobody lists 13^22 terms."""
     assert expand(TWELVE, "logits").count == PATHS_OF_TWELVE
     assert expand(TWELVE, "scores:L11H0").count == 13**22
-    assert time.process_time() - began < 1
 
 
 # -------------------------------------------------------------------------------------------------- slices
@@ -428,7 +428,8 @@ def test_numbers_at_the_ends() -> None:
     e = scores(attention_only((2, 2)), "L1H0")
     assert e[-e.count] == e[0]
     assert e[-1] == e[e.count - 1]
-    assert e[True] == e[1]
+    with pytest.raises(TypeError, match="numbered by whole numbers, not True"):
+        e[True]
     assert e.head(0) == []
     for n in (e.count, e.count + 1, 10 * e.count, -e.count - 1, -10 * e.count):
         with pytest.raises(IndexError, match=f"term {n} does not exist: this expansion has 9 terms"):
@@ -450,7 +451,7 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         (lambda: logits(TWELVE)[13**12], IndexError, "has 23,298,085,122,481 term"),
         (lambda: len(logits(TWELVE)), OverflowError, r"23,298,085,122,481 terms are too many to list: use \.count"),
         (lambda: list(logits(TWELVE)), OverflowError, r"too many to list.*e\[i\].*\.order\(2\).*\.total\(\)"),
-        (lambda: E.order(-1), ValueError, "an order is a whole number of heads, 0 or more, not -1"),
+        (lambda: E.order(-1), ValueError, "an order must be a whole number, 0 or more, not -1"),
         (lambda: E.order(1, 1.0), ValueError, "0 or more, not 1.0"),
         (lambda: E.order("1"), ValueError, "0 or more, not '1'"),
         (lambda: E.order(True), ValueError, "0 or more, not True"),
@@ -476,9 +477,9 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         (lambda: E.softmax_invisible(), ValueError, "only score terms meet a softmax, those of logits do not"),
         (lambda: E.index("embed"), ValueError, "'embed' is not a term of this expansion"),
         (lambda: E.index(S[0]), ValueError, r"is not a term of this expansion \(logits of attention-only, heads 2,2"),
-        (lambda: E.head(-1), ValueError, "whole number of terms, 0 or more, not -1"),
-        (lambda: E.head(2.0), ValueError, "whole number of terms, 0 or more, not 2.0"),
-        (lambda: E.head(True), ValueError, "whole number of terms, 0 or more, not True"),
+        (lambda: E.head(-1), ValueError, "n must be a whole number, 0 or more, not -1"),
+        (lambda: E.head(2.0), ValueError, "n must be a whole number, 0 or more, not 2.0"),
+        (lambda: E.head(True), ValueError, "n must be a whole number, 0 or more, not True"),
         (lambda: expand("logits", "logits"), TypeError, "expand takes an architecture .* not 'logits'"),
         (lambda: expand(SMALL, "score"), ValueError, "unknown target 'score'; the targets are"),
         (lambda: scores(SMALL, "L2H0"), ValueError, "there is no head L2H0"),
@@ -627,3 +628,66 @@ def test_a_sequence_with_nothing_held_fixed_is_refused() -> None:
     e = logits(attention_only((1, 1), softmax=False))
     with pytest.raises(ValueError, match="sequence"):
         unfrozen(e.through_sequence("L0H0", "L1H0"))
+
+
+@pytest.mark.parametrize(
+    ("target", "heads", "said"),
+    [
+        ("scores:L2H0", ("L0H1", "L2H0"), "no path of scores:L2H0 goes through L2H0: .* heads of layers 0 to 1"),
+        ("scores:L1H0", ("L0H1", "L1H0"), "no path of scores:L1H0 goes through L1H0: .* heads of layer 0"),
+        ("scores:L0H0", ("L0H0", "L1H0"), "no path of scores:L0H0 goes through L0H0: its paths go through no head"),
+        ("readout:probe", ("L0H0", "L2H0"), "no path of readout:probe goes through L2H0: .* heads of layers 0 to 1"),
+    ],
+)
+def test_a_sequence_that_no_path_has_is_refused(target: str, heads: tuple[str, ...], said: str) -> None:
+    e = expand(attention_only((2, 2, 2)).attached(Reading("probe", 2)), target)
+    with pytest.raises(ValueError, match=said):
+        e.through_sequence(*heads)
+
+
+def test_a_sequence_before_the_split_is_refused() -> None:
+    e = logits(attention_only((2, 2, 2)).attached(Part("feature", 1)))
+    assert e.through_sequence("L1H0", "L2H0").count == 2
+    with pytest.raises(ValueError, match="no path of logits goes through L0H0: its paths go through heads of layers 1"):
+        e.through_sequence("L0H0", "L1H0")
+
+
+# ------------------------------------------------------------------------------------------------- nothing in it
+NOTHING = {
+    "a head that is not earlier": lambda arch: scores(arch, "L1H0").through("L2H0"),
+    "more heads than layers": lambda arch: logits(arch).order(9),
+    "of the stream": lambda arch: sc.stream(arch).order(9),
+    "no head before": lambda arch: scores(arch, "L0H0").where("QK"),
+    "two conditions that exclude each other": lambda arch: logits(arch).where("V").order(1),
+}
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("select", NOTHING.values(), ids=NOTHING)
+def test_an_empty_expansion_is_zero_or_nothing_everywhere(select: Any, batch: bool, tmp_path: pathlib.Path) -> None:
+    arch = sc.transformer((2, 2, 1), norm="LN", mlps=True, biases=True)
+    model, tokens = sc.random_model(arch, seed=1), [[1, 2], [2, 1]] if batch else [1, 2, 3]
+    e, run = select(arch), model.run(tokens)
+    whole = sc.evaluate(expand(arch, e.target), run).total()
+    for found in (sc.evaluate(e, run), sc.evaluate(e, run.to(np.zeros(1)))):
+        assert found.total().shape == whole.shape
+        assert not found.total().any()
+        assert found.by_order() == found.by_composition() == {}
+        assert list(found) == []
+    for rows in (sc.norms(e, run), sc.term_values(e, run), sc.blocks(e), e, sc.norms(e, run.to(np.zeros(1)))):
+        assert list(rows) == []
+    assert (e.count, len(e), e.head(), e[0:3], sc.census(e).count) == (0, 0, [], [], 0)
+    assert (e.counts_by_order(), e.counts_by_composition()) == ({}, {})
+    for answer in (sc.largest(e, run), sc.sample(e, run, 10), sc.term_sizes(model, tokens, e)):
+        json.dumps(answer.json(), allow_nan=False)
+        assert answer.text()
+    assert sc.squares(e, run).value == 0
+    assert e.latex()
+    assert repr(e)
+    for form in ("csv", "jsonl"):
+        assert sc.export_terms(e, tmp_path / f"a.{form}").rows == 0
+    if e.target == "logits":
+        assert list(sc.contributions(e, run, token=0)) == []
+    if e.readout.bilinear:
+        assert list(sc.entries(e, run, position=1, key=0)) == []
+        assert not sc.remove_scores(run, e.target.partition(":")[2], e).distance.any()

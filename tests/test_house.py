@@ -26,6 +26,7 @@ LAYERS = (
     "finished",  # rules 2 and 3: what a finished word is
     "spelling",
     "notation",
+    "indices",  # whole numbers that somebody gives
     "rings",
     "structured",
     "namespaces",  # arrays of other libraries
@@ -403,3 +404,11 @@ def test_go_refuses_in_one_sentence(version: tuple[int, ...], arguments: list[st
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert sentence in done.stderr
+
+
+# ------------------------------------------------------------------------------- tests that no load disturbs
+def test_no_test_asserts_on_the_clock_of_the_wall() -> None:
+    """A loaded machine makes any of them fail: counts, events and clocks of the test's own say the same."""
+    clock = re.compile(r"^\s*assert\b.*\btime\.(?:monotonic|time|perf_counter)\(", re.MULTILINE)
+    found = [path.name for path in sorted(Path(__file__).parent.glob("*.py")) if clock.search(path.read_text("utf-8"))]
+    assert not found

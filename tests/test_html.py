@@ -24,6 +24,7 @@ import symcircuits as sc
 from symcircuits.closing import worst_closure
 from symcircuits.explanation import Explanation
 from symcircuits.interventions import remove_heads, remove_scores
+from symcircuits.model import needs
 from symcircuits.render import html, html_heads
 from symcircuits.render.markup import Markup, el
 from symcircuits.render.tables import number
@@ -627,3 +628,41 @@ def test_without_its_script_everything_is_there(browser: Page, address: str) -> 
         assert browser.value(VISIBLE.format("tr[data-in=terms]")) == 24
     finally:
         browser.send("Emulation.setScriptExecutionDisabled", value=False)
+
+
+# ------------------------------------------------------------------------------- a part that cannot be made
+def test_a_page_without_memory_for_its_reruns_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed anew says that it could not be; all that is known already is there."""
+    found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3])
+    whole = found.html()
+    monkeypatch.setattr(needs, "_LITTLE", 0)
+    monkeypatch.setattr(needs, "free_memory", lambda: 1000)
+    page = found.html("L1H0")
+    assert page.count("could not be made: a run of this model on tokens of shape [3] in float64 takes") == 5
+    assert "removing heads could not be made" in page
+    assert "removing parts of the scores of L1H0 could not be made" in page
+    for title in (
+        "Largest terms",
+        "Totals by order",
+        "Closure: do the terms",
+        "Scores of L1H0",
+        "What this page leaves",
+    ):
+        assert title in page
+    assert "could not be made" not in whole
+
+
+@pytest.mark.parametrize(
+    "part", ["score_maps", "score_parts", "source_maps", "remove_scores", "remove_heads", "figure"]
+)
+def test_no_part_of_a_page_loses_the_rest(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3])
+
+    def broken(*args: Any, **options: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(html_heads, part, broken)
+    page = found.html()
+    assert "could not be made: MemoryError" in page
+    assert "Largest terms" in page
+    assert page.endswith("</html>\n")

@@ -393,7 +393,7 @@ def test_bad_input() -> None:
         (lambda: sc.contributions(pairs, run, token=0), "not of scores:L2H1; see norms and entries"),
         (lambda: sc.contributions(sc.stream(arch), run, token=0), "not of stream"),
         (lambda: sc.contributions(terms, run, token=30), "token 30 does not exist: there are 30"),
-        (lambda: sc.contributions(terms, run, token=0, against=True), "token must be a whole number"),
+        (lambda: sc.contributions(terms, run, token=0, against=True), "the token against must be a whole number"),
         (lambda: sc.contributions(terms, run, token=0, position=9), "position 9 does not exist"),
         (lambda: sc.entries(terms, run, position=0, key=0), "see contributions"),
         (lambda: sc.entries(pairs, run, position=0, key=9), "key 9 does not exist"),

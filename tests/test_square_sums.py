@@ -114,7 +114,7 @@ def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_estimate_needs_samples() -> None:
     run = model_and_run((2,))
-    with pytest.raises(ValueError, match="two or more samples"):
+    with pytest.raises(ValueError, match="samples must be a whole number, 2 or more"):
         sc.squares(sc.logits(run.model.architecture), run, samples=1, max_memory=0)
     with pytest.raises(ValueError, match="measured by"):
         sc.squares(sc.logits(run.model.architecture), run, by="score entry")

@@ -223,7 +223,7 @@ def test_contributions(drawn: tuple[Expansion, Run], size: int, data: st.DataObj
     if expansion.target != "logits":
         return
     width, n = run.model.d_vocab_out or 0, run.tokens.shape[-1]
-    token, other = (data.draw(st.integers(-width, width - 1)) for _ in range(2))
+    token, other = (data.draw(st.integers(0, width - 1)) for _ in range(2))
     against, position = data.draw(st.sampled_from([None, other])), data.draw(st.integers(-n, n - 1))
     asked: dict[str, Any] = {"token": token, "against": against, "position": position, "size": size}
     rows = [np.asarray(v)[..., position, :] for v in sc.evaluate(expansion, run)]

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +22,10 @@ from hypothesis.strategies import DataObject
 from strategies import cases, selections
 
 import symcircuits as sc
+from symcircuits.attachments import Part as sc_part
+from symcircuits.attachments import Reading
 from symcircuits.cli import main
-from symcircuits.expansion import Expansion
+from symcircuits.expansion import Expansion, expand
 from symcircuits.parts import Part, readable_size
 from symcircuits.term_export import Exported, export_terms
 from symcircuits.term_rows import COLUMNS, columns_of
@@ -297,12 +301,79 @@ def test_what_stands_behind_the_whole_rows_is_cut_off(tmp_path: Path) -> None:
     assert [r["number"] for r in read(file)] == list(range(scores().count))
 
 
+@pytest.mark.parametrize("resume", [True, False])
 @pytest.mark.parametrize("gone", ["a.csv.part", "a.csv.part.json"])
-def test_half_of_an_interrupted_export_is_refused(tmp_path: Path, gone: str) -> None:
+def test_half_of_an_interrupted_export_is_begun_anew(tmp_path: Path, gone: str, resume: bool) -> None:
+    """A part without a note was killed before the first, a note without a part is stale: both are new work."""
     file = left(tmp_path)
     (tmp_path / gone).unlink()
-    with pytest.raises(ValueError, match="gone"):
-        sc.export_terms(scores(), file, resume=True)
+    if gone == "a.csv.part.json" and not resume:  # what may be another process's is not thrown away unasked
+        with pytest.raises(ValueError, match=r"an interrupted export of .*a\.csv is there"):
+            sc.export_terms(scores(), file)
+        return
+    assert sc.export_terms(scores(), file, resume=resume).complete
+    assert [r["number"] for r in read(file)] == list(range(scores().count))
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+KILLED_AT_EVERY_LINE = """
+import importlib, os, sys
+from pathlib import Path
+import symcircuits as sc
+from symcircuits import parts
+module = importlib.import_module("symcircuits.term_export")
+module.BLOCK, module.CHECKPOINT = 80, -1.0
+folder, form = Path(sys.argv[1]), sys.argv[2]
+scores = sc.scores(sc.attention_only((3, 2, 1)), "L2H0")
+sc.export_terms(scores, folder / f"whole.{form}")
+whole = (folder / f"whole.{form}").read_bytes()
+
+def killed_at(line, file):
+    seen = 0
+    def step(frame, event, argument):
+        nonlocal seen
+        if frame.f_code.co_filename != parts.__file__:
+            return None
+        seen += event == "line"
+        if seen >= line:
+            os._exit(9)
+        return step
+    sys.settrace(step)
+    sc.export_terms(scores, file, resume=True)
+    os._exit(0)
+
+done, line, states = False, 0, set()
+while not done:
+    line += 1
+    file = folder / str(line) / f"a.{form}"
+    file.parent.mkdir()
+    for _ in range(2):  # what was killed, taken up and killed at the same place, is taken up too
+        child = os.fork()
+        if not child:
+            killed_at(line, file)
+        done = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        if done:
+            break
+    states.add(tuple(sorted(p.name for p in file.parent.iterdir())))
+    found = sc.export_terms(scores, file, resume=True)
+    assert found.complete and file.read_bytes() == whole, line
+    assert [p.name for p in file.parent.iterdir()] == [file.name], (line, list(file.parent.iterdir()))
+print(line, *sorted({name for state in states for name in state}))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_killed_at_every_line_it_is_taken_up(tmp_path: Path, form: str) -> None:
+    """At each line of the module that writes the part, twice: the file is that of an export that was left alone."""
+    needs(form)
+    command = [sys.executable, "-c", KILLED_AT_EVERY_LINE, str(tmp_path), form]
+    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # it forks
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, env=os.environ | one)
+    assert done.returncode == 0, done.stderr
+    lines, *names = done.stdout.split()
+    assert int(lines) > 100
+    assert {f"a.{form}", f"a.{form}.part", f"a.{form}.part.json", f"a.{form}.part.json.new"} <= {*names}
 
 
 @pytest.mark.parametrize(
@@ -335,6 +406,51 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert len(read(file)) == scores().count
 
 
+# ----------------------------------------------------------------------- readouts and sources of one's own
+OWN_NAMES = ["=cmd|' /C calc'!A0", "+plus", "-x", "@SUM(1)", "feature 12", "\uff1d1", 'a"=', "probe"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0", "readout:=read"])
+def test_attached_sources_and_readouts_are_exported(tmp_path: Path, form: str, target: str) -> None:
+    """Names stand there as they are; in CSV no cell begins like a formula, which a spreadsheet would run."""
+    needs(form)
+    read_at = Reading("=read", 2)
+    arch = sc.attention_only((2, 2)).attached(read_at, *(sc_part(name, 1) for name in OWN_NAMES))
+    expansion, file, whole = expand(arch, target), tmp_path / f"a.{form}", tmp_path / f"whole.{form}"
+    columns = ["number", "sources", "label", "text", "latex"]
+    sc.export_terms(expansion, whole, columns)
+    assert not sc.export_terms(expansion, file, columns, max_terms=7).complete
+    assert sc.export_terms(expansion, file, columns, resume=True).complete
+    rows = read(file)
+    assert rows == read(whole)
+    block = next(sc.blocks(expansion))
+    exact = {"label": block.labels(), "text": block.texts(), "latex": block.latex()}
+    exact |= {k: [expansion.sources[i].name for i in block.sources[n].tolist()] for n, k in enumerate(sources_of(rows))}
+    for column, cells in exact.items():
+        said = [row[column] for row in rows]
+        begins = [cell[0] in "=+-@\t\r\uff1d" for cell in cells]
+        assert not any(cell[0] in "=+-@\t\r\uff1d" for cell in said) or form != "csv"
+        wanted = ["'" * (form == "csv" and risky) + cell for cell, risky in zip(cells, begins, strict=True)]
+        assert said == wanted
+    assert form != "csv" or "'=cmd" in file.read_text()
+
+
+def sources_of(rows: list[dict[str, Any]]) -> list[str]:
+    return [column for column in rows[0] if column.endswith("source")]
+
+
+@pytest.mark.parametrize("column", ["label", "text", "latex"])
+def test_one_column_of_names_is_defused_too(tmp_path: Path, column: str) -> None:
+    arch = sc.attention_only((2,)).attached(sc_part("=1+1", 0), sc_part("other", 0))
+    file = tmp_path / "a.csv"
+    sc.export_terms(sc.logits(arch), file, column)
+    cells = [row[column] for row in read(file)]
+    assert len(cells) == 9
+    assert not any(cell.startswith("=") for cell in cells)
+    assert (column == "label") == any(cell.startswith("'=") for cell in cells)
+
+
 # ------------------------------------------------------------------------------------------------- budgets
 def test_max_terms_holds(tmp_path: Path) -> None:
     file, n = tmp_path / "a.csv", scores().count
@@ -347,16 +463,16 @@ def test_max_terms_holds(tmp_path: Path) -> None:
     assert [r["number"] for r in read(file)] == list(range(n))
 
 
-def test_timeout_holds(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
+def test_timeout_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a hundredth of a second with each look, whatever else the machine does."""
+    file, times = tmp_path / "a.csv", count(0, 0.01)
+    monkeypatch.setattr(export_module, "time", SimpleNamespace(monotonic=lambda: next(times)))
     deep = sc.logits(sc.attention_only((12,) * 12)).order(3, 4)
     found = sc.export_terms(deep, file, timeout=0.5)
     assert found.stopped == "timeout (0.5 s)"
     assert 0 < found.rows < deep.count
-    started = time.monotonic()
     again = sc.export_terms(deep, file, timeout=0, resume=True)
     assert again.rows == found.rows
-    assert time.monotonic() - started < 20
 
 
 def test_timeout_while_a_parquet_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

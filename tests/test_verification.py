@@ -14,18 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import exact
+from symcircuits import exact, verification
 from symcircuits import expansion as expanded
 from symcircuits import programs as described
 from symcircuits.algebra import Factor, IllTyped, Word
 from symcircuits.architecture import Architecture, Head
+from symcircuits.attachments import Part, Reading
 from symcircuits.evaluation import evaluate
 from symcircuits.expansion import Expansion, Term, expand
 from symcircuits.model import random_model
 from symcircuits.paths import Path, Paths
 from symcircuits.programs import Branch, Layer, Program, Readout, Source
-from symcircuits.verification import ROWS, Check, Report, default_targets, verify
+from symcircuits.verification import ROWS, Check, Report, default_targets, every_head, verify
 from symcircuits.verification import rows as witnessed
+from symcircuits.verification.every_head import check_every_head
 from symcircuits.verification.names import SAMPLE, check_names, read_paths
 from symcircuits.verification.rows import (
     check_algebra,
@@ -63,7 +65,7 @@ def runs() -> Callable[[Architecture], Any]:
 
 # ------------------------------------------------------------------------------------------- what is right
 # The rows of a model with softmax that has not too many terms.
-USUAL = [r for r in ROWS if r != "same letters" and not r.startswith("nothing frozen")]
+USUAL = [r for r in ROWS if r not in ("same letters", "every head") and not r.startswith("nothing frozen")]
 KINDS: dict[str, dict[str, Any]] = {
     "the record": {"heads": (3, 3)},
     "12 + 12 heads": {"heads": (12, 12)},
@@ -213,6 +215,135 @@ def test_large_models_are_represented_by_one_head_a_layer() -> None:
     assert default_targets(RECORD) == ["logits", *(f"scores:L{i}H{j}" for i in range(2) for j in range(3))]
     assert default_targets(sc.attention_only((12, 0, 12, 12))) == ["logits", *(f"scores:L{i}H11" for i in (0, 2, 3))]
     assert default_targets(sc.attention_only((), unembed=False)) == ["stream"]
+
+
+# --------------------------------------------------------------------- every head, where one stands for its layer
+LARGE = sc.attention_only((8, 8, 8))
+
+
+def early(head: Head, side: str = "K") -> Any:
+    """One head's keys (or queries) read the stream one layer too early."""
+
+    def wrap(program: Any) -> Any:
+        def planted(arch: Architecture, h: Head, s: str) -> Program:
+            right = program(arch, h, s)
+            return (*right[:-2], right[-1]) if (h, s) == (head, side) else right
+
+        return planted
+
+    return "_side_program", wrap
+
+
+def swapped(head: Head) -> Any:
+    """One head's scores have query and key exchanged."""
+    return readouts(lambda r: replace(r, sides=r.sides[::-1]) if r.target == f"scores:{head}" else r)
+
+
+def of_its_neighbour(head: Head) -> Any:
+    """One head's readout is the next one's, under its name."""
+    return (
+        "_side_program",
+        lambda program: lambda arch, h, s: program(arch, other(arch, h) if h == head else h, s),
+    )
+
+
+@pytest.mark.parametrize("plant", [early, swapped, of_its_neighbour])
+@pytest.mark.parametrize("arch", [LARGE, sc.attention_only((2, 2, 2))], ids=["large", "small"])
+def test_a_fault_of_one_head_is_seen_whatever_stands_for_it(arch: Architecture, plant: Any, mutate: Any) -> None:
+    """Planted where no other row of a large model looks: one head of the last layer, not the one that stands for it."""
+    head = Head(2, arch.heads[2] - 2)
+    mutate(*plant(head))
+    report = verify(arch)
+    failed = {c.name: c.what for c in report.checks if c.passed is False}
+    assert not report.ok
+    assert set(failed) == {"every head"} if arch is LARGE else "same polynomial" in failed
+    assert any(f"scores:{head}" in what for what in failed.values())
+
+
+@pytest.mark.parametrize("layer", range(3))
+@pytest.mark.parametrize("number", [0, 3, 6])
+def test_no_head_is_left_out(layer: int, number: int, mutate: Any) -> None:
+    head = Head(layer, number)
+    mutate(*of_its_neighbour(head))
+    check = check_every_head(LARGE, LARGE.all_heads, LARGE.all_heads[7::8])
+    assert check.passed is False
+    assert f"scores:{head}" in check.what
+
+
+def test_the_number_of_terms_is_told_by_the_forward_pass(mutate: Any) -> None:
+    mutate(*early(Head(2, 3)))
+    check = check_every_head(LARGE, LARGE.all_heads, ())
+    assert check.what == "scores:L2H3 has 729 terms by the walk, by the forward pass in ones 6,561"
+
+
+@pytest.mark.parametrize(("name", "said"), [("softmax_invisible", True), ("composition", "Q"), ("label", "embed")])
+def test_first_words_are_looked_at(name: str, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has the right number and value, but not the right names."""
+    monkeypatch.setattr(Term, name, property(lambda self: said))
+    assert check_every_head(LARGE, LARGE.all_heads, ()).passed is False
+
+
+def test_what_was_sampled_is_named() -> None:
+    report = verify(LARGE)
+    assert report.ok
+    [row] = [c for c in report.checks if c.name == "every head"]
+    assert row.target == "scores of L0H0 ... L2H7 (24 heads)"
+    assert row.what.startswith("each of 24 heads: as many terms as the forward pass in ones, its first terms")
+    assert row.what.endswith("in the other rows L0H7, L1H7, L2H7 stand for all of their layers")
+    assert row.details["sampled"] == ["L0H7", "L1H7", "L2H7"]
+    assert "every head" in report.text()
+    assert not [c for c in verify(RECORD).checks if c.name == "every head"]  # all were looked at in all rows
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_head_of_what_is_right(kind: dict[str, Any]) -> None:
+    arch = sc.attention_only(**kind)
+    if arch.all_heads:
+        assert check_every_head(arch, arch.all_heads, ()).passed
+
+
+FEATURES: list[dict[str, Any]] = [
+    {"norm": "LN", "mlps": True, "biases": True, "positions": "standard"},
+    {"norm": "RMS", "qk_norm": True, "positions": "rotary", "groups": (1, 2)},
+    {"mlps": True, "bilinear": True, "gated": True, "softmax": False, "multipliers": True},
+    {"parallel": True, "mlps": [0], "biases": True, "positions": "alibi"},
+]
+
+
+@pytest.mark.parametrize("features", FEATURES, ids=lambda f: " ".join(f))
+def test_every_head_with_every_feature(features: dict[str, Any]) -> None:
+    arch = sc.transformer((2, 2), **features)
+    own = Part("feature", 1), Part("steering", 1, "added"), Reading("probe", 1)
+    for each in (arch, arch.attached(*own)):
+        assert check_every_head(each, each.all_heads, ()).passed
+
+
+def test_heads_beyond_the_work_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(every_head, "WORK", 100)
+    check = check_every_head(LARGE, LARGE.all_heads, ())
+    assert check.passed
+    assert "of 5 heads among them the first terms" in check.what
+
+
+# ------------------------------------------------------------------------------------- a row that cannot be made
+@pytest.mark.parametrize(
+    "fault", [ZeroDivisionError("by zero"), RecursionError(), MemoryError("4 GB\nmore"), KeyError("A")]
+)
+@pytest.mark.parametrize("row", ["check_types", "check_basis", "check_lambdified", "check_layers", "check_every_head"])
+def test_an_exception_in_a_row_fails_that_row(row: str, fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any, **options: Any) -> Check:
+        raise fault
+
+    monkeypatch.setattr(verification, row, broken)
+    monkeypatch.setattr(verification, "TOTAL_LIMIT", 10)
+    report = verify(random_model(sc.attention_only((2, 2)), seed=1))
+    failed = [c for c in report.checks if c.passed is False]
+    assert failed
+    assert not report.ok
+    assert len({c.name for c in failed}) == 1
+    assert all(c.what.startswith(type(fault).__name__) and "\n" not in c.what for c in failed)
+    json.dumps(report.json(), allow_nan=False)
+    assert "FAILS" in report.text()
 
 
 def test_the_chance_of_a_false_pass_is_that_of_the_lemma() -> None:

@@ -15,6 +15,7 @@ from symcircuits.derivation.results import RESULTS, Result, frame_of, registered
 from symcircuits.derivation.steps import path_expansion
 from symcircuits.files import user_path
 from symcircuits.given import need
+from symcircuits.indices import whole
 from symcircuits.notation import ROW, Notation, as_notation
 
 __all__ = [
@@ -163,7 +164,7 @@ def derive(
         one = architecture.attachments[0]
         raise ValueError(f"derivations are of models to which nothing is attached ({one}); expand and verify take both")
     frame = make_frame(architecture, target, form)
-    laboratory = Laboratory(frame, seed)
+    laboratory = Laboratory(frame, whole("seed", seed, 0))
     steps = tuple(laboratory.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
     return Derivation(frame, steps).written(chosen)
 
@@ -187,7 +188,7 @@ def theorem(
     chosen, found = as_notation(notation, symbols), registered(name)
     frame = frame_of(found)
     drafts = tuple(found.steps(frame))
-    bench = Bench(frame, drafts, found.given, seed, found.real)
+    bench = Bench(frame, drafts, found.given, whole("seed", seed, 0), found.real)
     steps = tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1))
     return Derivation(frame, steps, found).written(chosen)
 

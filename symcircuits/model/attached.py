@@ -14,6 +14,7 @@ import numpy as np
 
 from symcircuits.architecture import FINAL, Architecture
 from symcircuits.attachments import AT, OF, Part, Reading, check_name
+from symcircuits.indices import as_whole
 from symcircuits.rings import Array
 
 __all__ = ["Attachment", "arrays_of", "attach", "check_attached", "readout", "source"]
@@ -40,10 +41,10 @@ class Attachment:
 
     def described(self, architecture: Architecture) -> Reading | Part:
         """What it is to an architecture; ValueError where a norm makes it unclear what is read."""
+        at = architecture.n_layers if self.layer is None and self.kind == "readout" else self.layer
+        layer: Any = at if as_whole(at) is None else as_whole(at)  # what is no number is refused with the rest
         if self.kind == "source":
-            assert self.layer is not None
-            return Part(self.name, self.layer, self.of)
-        layer = architecture.n_layers if self.layer is None else self.layer
+            return Part(self.name, layer, self.of)
         if self.of == "mlp":
             label = f"M{layer}"
         else:

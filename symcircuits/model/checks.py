@@ -19,9 +19,9 @@ Axes = tuple[str, ...]
 
 def check_names(expected: Iterable[str], found: Iterable[str], where: str = "the model") -> None:
     """Every expected name is there and nothing else, or a ValueError that lists what is missing or unknown."""
-    wanted, seen = list(expected), list(found)
-    missing = [n for n in wanted if n not in set(seen)]
-    unknown = [n for n in seen if n not in set(wanted)]
+    wanted, seen = dict.fromkeys(expected), dict.fromkeys(found)
+    missing = [n for n in wanted if n not in seen]
+    unknown = [n for n in seen if n not in wanted]
     if missing:
         also = f"; it has these, which are unknown: {_listed(unknown)}" if unknown else ""
         raise ValueError(f"{where} lacks {_count(missing)}: {_listed(missing)}{also}")

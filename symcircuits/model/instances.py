@@ -10,6 +10,7 @@ import numpy as np
 
 from symcircuits.architecture import Architecture, Head
 from symcircuits.given import need
+from symcircuits.indices import whole
 from symcircuits.model.forward import Settings
 from symcircuits.model.transformer import Model
 from symcircuits.model.weights import weight_axes
@@ -48,11 +49,9 @@ def random_model(
     need("random_model", architecture, Architecture)
     out = d_vocab if d_vocab_out is None else d_vocab_out
     sizes = {"d_vocab": d_vocab, "d_model": d_model, "d_head": d_head, "d_vocab_out": out, "n_ctx": n_context}
-    sizes["d_mlp"] = 2 * d_model if d_mlp is None and isinstance(d_model, int) else d_mlp
-    for word, size in sizes.items():
-        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-            raise ValueError(f"{word} must be a whole number, 1 or more, not {size!r}")
-    rng = np.random.default_rng(seed)
+    sizes = {name: whole(name, size, 1) for name, size in sizes.items()}
+    sizes["d_mlp"] = 2 * sizes["d_model"] if d_mlp is None else whole("d_mlp", d_mlp, 1)
+    rng = np.random.default_rng(whole("seed", seed, 0))
     weights = {}
     for name, axes in weight_axes(architecture).items():
         shape = tuple(sizes[axis.partition(" ")[0]] for axis in axes)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.given import brief
+from symcircuits.indices import as_whole
 
 __all__ = ["read_tokens"]
 
@@ -124,11 +125,8 @@ def _whole(value: Any, place: tuple[int, ...]) -> int:
     """The whole number that an entry is; a truth value, a float, a text or a further list is none."""
     if _is_row(value):
         raise ValueError(f"{_SHAPES}; there is a third axis {_place(place)}")
-    truth = isinstance(value, (bool, np.bool_)) or str(getattr(value, "dtype", "")).endswith("bool")  # of a tensor too
-    if truth or not hasattr(value, "__index__"):
+    number = as_whole(value)
+    if number is None:
         kind = type(value).__name__
         raise ValueError(f"{brief(value)} {_place(place)} is no token: {_SHAPES}, and this is a {kind}")
-    try:
-        return int(value.__index__())
-    except TypeError:
-        raise ValueError(f"{brief(value)} {_place(place)} is no token: {_SHAPES}") from None
+    return number

@@ -9,19 +9,21 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 from symcircuits import sizes
 from symcircuits.closing import parts_named, worst_closure
 from symcircuits.evaluation import Closure, evaluate
+from symcircuits.expansion import Term
 from symcircuits.explanation import Explanation
 from symcircuits.figures import contribution_bars, origin_map, term_map, token_labels
 from symcircuits.notation import amount, many
 from symcircuits.render.explained import against_name, closure_name, degrees_title, logit_name, target_name
 from symcircuits.render.explained import sizes as size_names
 from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table
-from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, section, table
+from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, section, table
 from symcircuits.render.svg import bar, figure, palette
 from symcircuits.render.tables import number
 
@@ -232,8 +234,16 @@ def _figures(
     if not shown:
         return made
     two = [False, True] if found.target.against is not None else [False]
-    maps = [figure(origin_map(found, shown[:MOST_ORIGINS], d), MOST_CELLS) for d in two]
-    own = [figure(term_map(found, s.term), MOST_CELLS) for s in shown[:MOST_MAPS]]
+    some = shown[:MOST_ORIGINS]
+
+    def origins(difference: bool) -> Markup:
+        return figure(origin_map(found, some, difference), MOST_CELLS)
+
+    def one(term: Term) -> Markup:
+        return figure(term_map(found, term), MOST_CELLS)
+
+    maps = [optional("heat map of where terms come from", partial(origins, d), left_out) for d in two]
+    own = [optional(f"heat map of {s.term.label}", partial(one, s.term), left_out) for s in shown[:MOST_MAPS]]
     if len(shown) > MOST_MAPS:
         left_out.append(f"heat maps of single terms: all but the {MOST_MAPS} largest")
     if len(shown) > MOST_ORIGINS:
@@ -277,7 +287,8 @@ def _removals(found: Explanation, heads: str, left_out: list[str]) -> list[Marku
         "p", "The head adds nothing to the stream. Value part: everything held fixed; pattern part: the rest, "
         "recomputed minus frozen; both add up to the change.", class_="soft",
     )  # fmt: skip
-    return [section("removals", "Removing a head", said, removal_table(found, heads, left_out))]
+    table_of = optional("removing heads", lambda: removal_table(found, heads, left_out), left_out)
+    return [section("removals", "Removing a head", said, table_of)]
 
 
 def _left_out(left_out: Sequence[str], n: int) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from symcircuits.figures import HeatMap, pattern_map, removed_map, score_maps, s
 from symcircuits.interventions import remove_heads, remove_scores
 from symcircuits.margins import frobenius
 from symcircuits.notation import amount
-from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, table
+from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, table
 from symcircuits.render.svg import figure
 from symcircuits.render.tables import number
 from symcircuits.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
@@ -35,18 +36,19 @@ def head_sections(found: Explanation, chosen: str | None, left_out: list[str], p
     if chosen is None:
         return []
     order = [chosen, *sorted((h for h in found.scores if h != chosen), key=lambda h: -abs(found.scores[h].margin))]
-    narrow, single = _narrow(found), len(order) <= MOST_SINGLE
+    narrow, single = cache(partial(_narrow, found)), len(order) <= MOST_SINGLE
     if not single:
         left_out.append(f"removing score terms one by one, for other heads than {chosen}")
     made: dict[str, Markup] = {}
     size = 0
     for i, head in enumerate(order[:MOST_SECTIONS]):
         some = MOST_OWN if single or head == chosen else 0
-        one = _head_section(found, narrow, head, left_out if head == chosen else [], some)
+        said = left_out if head == chosen else []
+        one = optional(f"scores of {head}", partial(_head_section, found, narrow, head, said, some), left_out)
         size += len(one)
         if made and size > MOST_BYTES:
             break
-        made[head] = one
+        made[head] = one if 'data-head="' in one else el("section", one, data_head=head, id=f"head-{head}")
         if progress:
             progress("heads", i + 1, min(len(order), MOST_SECTIONS))
     if len(made) < len(order):
@@ -60,7 +62,9 @@ def head_sections(found: Explanation, chosen: str | None, left_out: list[str], p
     return [el("section", *inside)]
 
 
-def _head_section(found: Explanation, narrow: Explanation, head: str, left_out: list[str], single: int) -> Markup:
+def _head_section(
+    found: Explanation, narrow: Callable[[], Explanation], head: str, left_out: list[str], single: int
+) -> Markup:
     parts = score_parts(found.run, head)
     terms, looked_at = largest_score_terms(found.run, head, MOST_TERMS)
     count = sum(found.scores[head].counts.values())
@@ -71,10 +75,17 @@ def _head_section(found: Explanation, narrow: Explanation, head: str, left_out: 
         )
     inside = [
         el("h3", f"Scores of {head}", tabindex=-1), _shares(found, parts),
-        _maps([pattern_map(found, head), *score_maps(found, parts)]),
+        optional(
+            f"heat maps of {head}", lambda: _maps([pattern_map(found, head), *score_maps(found, parts)]), left_out
+        ),
         el("p", "Centred: each row minus its mean over allowed keys; all parts on one colour scale.", class_="soft"),
-        _folded("the same as they are, not centred", score_maps(found, parts, False)),
-        _sources(found, parts), _terms(found, head, terms, count), _removed(narrow, head, terms[:single]),
+        optional(
+            f"heat maps of {head}, not centred",
+            lambda: _folded("the same as they are, not centred", score_maps(found, parts, False)), left_out,
+        ),
+        optional(f"scores of {head} by source", lambda: _sources(found, parts), left_out),
+        optional(f"largest score terms of {head}", lambda: _terms(found, head, terms, count), left_out),
+        optional(f"removing parts of the scores of {head}", lambda: _removed(narrow(), head, terms[:single]), left_out),
     ]  # fmt: skip
     return el("section", *inside, data_head=head, id=f"head-{head}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -11,7 +11,7 @@ from symcircuits.expansion import Term
 from symcircuits.labels import printable
 from symcircuits.render.mathml import word_mathml
 
-__all__ = ["Markup", "box", "el", "filters", "formula", "join", "marks", "row", "section", "table"]
+__all__ = ["Markup", "box", "el", "filters", "formula", "join", "marks", "optional", "row", "section", "table"]
 
 _LONGEST = 2000  # characters of one text: a name or a note may be of any length
 _VOID = {"meta", "input", "br", "link"}
@@ -118,3 +118,21 @@ def filters(name: str, terms: Sequence[Term], total: str | None = None) -> Marku
         "fieldset", el("legend", "Show only"), *inside, *end, data_filter=name, data_sum=total, hidden=True,
         class_="controls",
     )  # fmt: skip
+
+
+def optional(what: str, make: Callable[[], Markup], left_out: list[str]) -> Markup:
+    """A part of a page; where it cannot be made, as for want of memory, a line that says so: the rest is written.
+
+    >>> def part() -> Markup:
+    ...     raise MemoryError("9 GB are needed")
+    >>> optional("a figure", part, left := [])
+    '<p class="fails">a figure could not be made: 9 GB are needed</p>'
+    >>> left
+    ['a figure: 9 GB are needed']
+    """
+    try:
+        return make()
+    except (ValueError, ArithmeticError, MemoryError, OSError, RuntimeError) as fault:
+        why = str(fault).partition("\n")[0] or type(fault).__name__
+        left_out.append(f"{what}: {why}")
+        return el("p", f"{what} could not be made: {why}", class_="fails")

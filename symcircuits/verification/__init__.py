@@ -6,6 +6,9 @@
 3. *same transformer*: on a real softmax model, logits and scores equal the sum of the SymPy-lambdified terms and
    of the fast evaluation, within the bound that rounding allows.
 
+Where one head of a layer stands for the others in these rows, *every head* says which, and asks of every single one its
+number of terms, its first terms, and whether forward pass and walk agree over the prime field.
+
 Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.algebra`), *same names* (labels, orders,
 counts and numbers of terms are what their words say) and *basis freedom* (a random
 invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
@@ -13,7 +16,7 @@ changes a term of the stream as it changes the stream; exact). Of models that ar
 bilinear MLPs, *nothing frozen*: what is multiplied out, against a pass that computes patterns and MLPs. Of a model also
 *sum of parts*: after every layer the stream is the one before and what heads, b_O and MLP add.
 
-A row that looked at nothing never holds: it says that it was not run, or it fails.
+A row that looked at nothing never holds: it says that it was not run, or it fails. One that ends in an exception fails.
 """
 
 from __future__ import annotations
@@ -21,16 +24,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from symcircuits.algebra import IllTyped
-from symcircuits.architecture import Architecture
+from symcircuits.architecture import Architecture, Head
 from symcircuits.expansion import Expansion, expand
 from symcircuits.given import need
+from symcircuits.indices import whole
 from symcircuits.model import Model, Run, random_model
 from symcircuits.notation import amount
+from symcircuits.programs import made_once
+from symcircuits.verification.every_head import check_every_head
 from symcircuits.verification.names import check_names
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types, expands
 from symcircuits.verification.report import Check, Report
@@ -52,9 +59,10 @@ __all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
 
 MOST = 10**13  # terms of one target that are listed
 TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
+HEADS_LIMIT = 2_000  # and above so many heads
 ROWS = (
     "types", "same names", "same algebra", "same letters", "same polynomial", "basis freedom",
-    "same transformer, lambdified", "same transformer", "nothing frozen: types", "nothing frozen",
+    "same transformer, lambdified", "same transformer", "nothing frozen: types", "nothing frozen", "every head",
 )  # fmt: skip
 
 
@@ -70,7 +78,8 @@ def verify(
     """Verify the expansions of an architecture, or of a model on tokens, three ways.
 
     ``targets``: ``"logits"``, ``"stream"``, ``"scores:L1H0"``; by default the logits (the stream without
-    unembedding) and the scores of every head, or of one head a layer where that is too much. For an architecture the
+    unembedding) and the scores of every head; where that is too much most rows look at one head a layer, and the row
+    *every head* names them and looks at each. For an architecture the
     third question is asked of a random model (vocabulary 11, d_model 16, d_head 4, 7 tokens). Raises ValueError on
     bad targets or tokens, TypeError on what is neither architecture nor model. Source: own derivation; the
     Schwartz-Zippel lemma.
@@ -81,7 +90,10 @@ def verify(
     """
     need("verify", subject, Architecture, Model)
     start, architecture = time.perf_counter(), subject if isinstance(subject, Architecture) else subject.architecture
-    expansions = [expand(architecture, t) for t in _targets(architecture, targets)]
+    seed, max_terms = whole("seed", seed, 0), whole("max_terms", max_terms, 0)
+    asked, standing = _targets(architecture, targets), None if targets is not None else _standing(architecture)
+    with made_once():
+        expansions = [expand(architecture, t) for t in asked]
     for e in expansions:
         if MOST <= e.count <= max_terms:
             raise OverflowError(
@@ -89,6 +101,7 @@ def verify(
                 "that list none still run"
             )
     run = _run(subject, tokens, seed)
+    told = progress or _silent
     questions: dict[str, Callable[[list[Expansion]], Check | None]] = {
         "types": lambda g: check_types(g, max_terms),
         "same names": lambda g: check_names(g, seed, max_terms),
@@ -104,31 +117,50 @@ def verify(
     rows: list[Check] = []
     for group in _groups(expansions):
         for row, question in questions.items():
-            try:
-                check = question(group)
-            except (IllTyped, NotImplementedError) as fault:  # a description that no row can follow
-                check = Check(row, named(group), False, 1, 0, f"a term is no word: {fault}")
-            rows += [check] if check else []
-            if check and progress:
-                progress(f"{check.name}: {check.target}")
+            if found := _asked(row, named(group), partial(question, group)):
+                rows.append(found)
+                told(f"{found.name}: {found.target}")
+    if standing:
+        heads = architecture.all_heads
+        every = partial(check_every_head, architecture, heads, standing, seed, told)
+        rows += filter(None, [_asked("every head", f"scores of {heads[0]} ... {heads[-1]}", every)])
     rows.sort(key=lambda r: ROWS.index(r.name))
-    rows += [check_layers(run)] if isinstance(subject, Model) and architecture.n_layers else []
+    if isinstance(subject, Model) and architecture.n_layers:
+        rows += filter(None, [_asked("sum of parts", "stream", partial(check_layers, run))])
     name = str(subject) if isinstance(subject, Architecture) else subject.name
     return Report(name, tuple(rows), time.perf_counter() - start)
+
+
+def _silent(what: str) -> None:
+    """Nobody is told."""
+
+
+def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check | None:
+    """A row; where its question ends in an exception, it fails, and says which."""
+    try:
+        return question()
+    except Exception as fault:
+        said = str(fault).partition("\n")[0]
+        kind = "a term is no word" if isinstance(fault, (IllTyped, NotImplementedError)) else type(fault).__name__
+        return Check(row, target, False, 1, 0, f"{kind}: {said}" if said else kind)
 
 
 def default_targets(architecture: Architecture) -> list[str]:
     """The logits or stream, and the scores of every head; of one head a layer where all would be too many terms."""
     first = "logits" if architecture.unembed else "stream"
-    heads = architecture.all_heads
-    total = 0
-    for layer in range(architecture.n_layers):
-        if architecture.heads[layer]:
-            each = expand(architecture, f"scores:{architecture.layer_heads(layer)[0]}").count
-            total += each * architecture.heads[layer]
-    if total > TOTAL_LIMIT:
-        heads = tuple(architecture.layer_heads(i)[-1] for i, n in enumerate(architecture.heads) if n)
+    heads = _standing(architecture) or architecture.all_heads
     return [first, *(f"scores:{h}" for h in heads), *(f"readout:{r.name}" for r in architecture.readings)]
+
+
+def _standing(architecture: Architecture) -> tuple[Head, ...]:
+    """The last head of each layer, where the heads of all layers have too many terms together; else none."""
+    total, last = 0, []
+    with made_once():
+        for layer, n in enumerate(architecture.heads):
+            if n:
+                last.append(Head(layer, n - 1))
+                total += n * expand(architecture, f"scores:{last[-1]}").count
+    return tuple(last) if total > TOTAL_LIMIT or len(architecture.all_heads) > HEADS_LIMIT else ()
 
 
 def _targets(architecture: Architecture, targets: Sequence[str] | None) -> list[str]:

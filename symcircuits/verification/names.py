@@ -17,9 +17,10 @@ from symcircuits.verification.report import Check
 from symcircuits.verification.rows import MAX_TERMS, NOTHING, named
 from symcircuits.walk import Counts, walk
 
-__all__ = ["check_names", "read_paths"]
+__all__ = ["check_names", "misnamed", "read_paths"]
 
 SAMPLE = 200  # terms of one target whose number is looked up both ways
+WORK = 2_000_000  # heads among which they are looked up, all together: of very wide layers fewer terms are drawn
 _SOURCES = {"t": "embed", "P": "pos"}
 
 
@@ -59,7 +60,7 @@ def check_names(
             faults.append(f"{e.target}: it says {e.count:,} terms, the walk counts {_counted(e):,}")
         seen: Counter[Any] = Counter()
         for i, term in _chosen(e, seed, whole, terms):
-            faults += [f"{e.target}, term {i}: {fault}" for fault in _misnamed(e, i, term, whole)]
+            faults += [f"{e.target}, term {i}: {fault}" for fault in misnamed(e, i, term, whole)]
             seen[term.composition, term.order] += 1
         total = sum(seen.values())
         listed, sampled = listed + total * whole, sampled + total * (not whole)
@@ -88,14 +89,15 @@ def _chosen(
         yield from enumerate(terms(e))
         return
     rng = np.random.default_rng(seed)
-    for _ in range(SAMPLE):
+    heads = sum(len(layer.branches) for side in e.readout.sides for layer in side)
+    for _ in range(max(min(SAMPLE, WORK // max(heads, 1)), 1)):
         digits = rng.integers(0, 2**32, size=4).tolist()
         i = sum(int(d) << 32 * n for n, d in enumerate(digits)) % e.count
         with suppress(IndexError):  # a wrong count draws the number of no term, and is a fault of its own
             yield i, e[i]
 
 
-def _misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
+def misnamed(e: Expansion, i: int, term: Term, whole: bool) -> Iterator[str]:
     """What is wrong with one term's names."""
     read = read_paths(term.word)
     held = tuple((p.source.name, tuple(map(str, p.heads))) for p in term.paths)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,16 @@ import numpy as np
 from symcircuits.algebra import IllTyped
 from symcircuits.closing import layer_closures, parts_named, worst_closure
 from symcircuits.evaluation import compare, evaluate
-from symcircuits.exact import Instance, change_of_basis, degree, instance, size_for, walked, word_values
+from symcircuits.exact import (
+    Instance,
+    change_of_basis,
+    degrees,
+    instance,
+    sizes_for,
+    walked,
+    walks,
+    word_values,
+)
 from symcircuits.expansion import Expansion, Term
 from symcircuits.export import lambdify_words
 from symcircuits.finished import check_finished
@@ -31,11 +41,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_algebra", "check_basis", "check_lambdified", "check_layers", "check_monomials", "check_polynomial",
-    "check_transformer", "check_types", "named", "spell",
+    "check_transformer", "check_types", "draw_seed", "frozen_value", "named", "spell",
 ]  # fmt: skip
 
 MAX_TERMS = 5_000  # terms of one target that are listed, and multiplied out by SymPy, unless more are asked for
 LETTERS_LIMIT = 100_000  # above MAX_TERMS and up to here SymPy's commuting polynomials are asked
+LETTERS_WORK = 4_000_000  # terms times heads
 TRIALS = 2
 NOTHING = "no term was looked at"
 
@@ -123,7 +134,11 @@ def check_monomials(
 
     It cannot see the order of the letters of a term. None where there is nothing of that size.
     """
-    chosen = [e for e in group if limits[0] < e.count <= limits[1]]
+    sized = [e for e in group if limits[0] < e.count <= limits[1]]
+    chosen = [e for e in sized if e.count * _heads_in(e) <= LETTERS_WORK]
+    if sized and not chosen:
+        what = f"not run: {amount(sized[0].count, 'term')} in the letters of {_heads_in(sized[0]):,} heads are too many"
+        return Check("same letters", named(sized), None, None, None, what)
     if not chosen:
         return None
     differing, seen = 0, 0
@@ -138,6 +153,11 @@ def check_monomials(
     return Check("same letters", named(chosen), differing == 0, differing, 0, what, {"terms": seen})
 
 
+def _heads_in(e: Expansion) -> int:
+    """How many heads its words may name: SymPy holds a number for every letter of each term."""
+    return sum(len(layer.branches) for side in e.readout.sides for layer in side)
+
+
 def _type(letters: tuple[str, ...], e: Expansion) -> tuple[str, tuple[int, ...]]:
     """Composition type and orders, from the letters of SymPy's monomial: patterns, and transposed patterns."""
     patterns = [letter for letter in letters if letter.startswith("A[")]
@@ -149,7 +169,7 @@ def _type(letters: tuple[str, ...], e: Expansion) -> tuple[str, tuple[int, ...]]
 
 
 # --------------------------------------------------------------------------------------- same polynomial
-def _frozen_value(target: Readout, found: Any) -> npt.NDArray[Any]:
+def frozen_value(target: Readout, found: Any) -> npt.NDArray[Any]:
     if target.target == "logits":
         return found.logits  # type: ignore[no-any-return]
     if target.target.startswith("readout:"):
@@ -169,12 +189,16 @@ def check_polynomial(
         raise ValueError(f"trials must be 1 or more, not {trials}: without a trial nothing is checked")
     ring, faults = PrimeField(), list[str]()
     differing, listed = 0, 0
-    for e, trial in ((e, trial) for e in group for trial in range(trials)):
-        k = size_for(e.readout)
-        at = instance(e.architecture, k, _seed(seed, trial), ring)
-        model, walk = _frozen_value(e.readout, frozen(e.architecture, at.matrices, ring)), walked(e.readout, at)
-        differing += _differ(model, walk, f"{e.target}: the walk differs from the forward pass", faults)
-        if e.count <= limit:
+    sizes = sizes_for([e.readout for e in group])
+    for trial, k in product(range(trials), sorted(set(sizes))):
+        at = instance(group[0].architecture, k, draw_seed(seed, trial), ring)
+        forward, shared = frozen(group[0].architecture, at.matrices, ring), walks(at)
+        for e in (e for e, size in zip(group, sizes, strict=True) if size == k):
+            model = frozen_value(e.readout, forward)
+            message = f"{e.target}: the walk differs from the forward pass"
+            differing += _differ(model, walked(e.readout, at, shared), message, faults)
+            if e.count > limit:
+                continue
             total = ring.zeros((k, k))
             try:
                 for values in word_values((t.word for t in terms(e)), at):
@@ -184,7 +208,7 @@ def check_polynomial(
                 faults.append(f"{e.target}: a term is no word: {fault}")
             message = f"{e.target}: the sum of the terms differs from the forward pass"
             differing += _differ(model, total, message, faults)
-    top, sizes = max(degree(e.readout) for e in group), [size_for(e.readout) for e in group]
+    top = max(degrees([e.readout for e in group]))
     not_listed = _left([e for e in group if e.count > limit])
     what = f"forward pass = walk = sum of {listed:,} listed terms, exactly" + not_listed
     if not listed:
@@ -206,7 +230,7 @@ def _differ(a: npt.NDArray[Any], b: npt.NDArray[Any], message: str, faults: list
     return count
 
 
-def _seed(seed: int, trial: int) -> int:
+def draw_seed(seed: int, trial: int) -> int:
     return int(np.random.SeedSequence([seed, trial]).generate_state(1)[0])
 
 
@@ -221,9 +245,12 @@ def check_basis(
     A term of the stream is a vector of the stream: it changes with the basis, as every such vector does.
     """
     seen, walks, changed = 0, 0, list[str]()
-    for e in group:
-        at = instance(e.architecture, size_for(e.readout), _seed(seed, 100))
-        moved, numbered = change_of_basis(at, _seed(seed, 101)), iter(terms(e))
+    pairs: dict[int, tuple[Instance, Instance]] = {}
+    for e, k in zip(group, sizes_for([e.readout for e in group]), strict=True):
+        if k not in pairs:
+            at = instance(e.architecture, k, draw_seed(seed, 100))
+            pairs = {k: (at, change_of_basis(at, draw_seed(seed, 101)))}  # heads of a layer come together
+        (at, moved), numbered = pairs[k], iter(terms(e))
         if e.count > limit:
             walks += 1
             old, new = _in_basis(e, walked(e.readout, at), moved), walked(e.readout, moved)

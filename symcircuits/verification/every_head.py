@@ -1,0 +1,131 @@
+"""The row *every head*: where one head of a layer stands for the others, what every single head is asked all the same.
+
+Its number of terms, its first terms and its last (their types, names and numbers), and over a prime field whether its
+walk is the forward pass. The number of terms is told by a witness too: the forward pass in which every matrix is the
+number 1 adds up one for each term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+
+from symcircuits.algebra import IllTyped
+from symcircuits.architecture import Architecture, Head
+from symcircuits.exact import degrees, instance, sizes_for, walked, walks
+from symcircuits.expansion import Expansion
+from symcircuits.finished import check_finished
+from symcircuits.model import frozen
+from symcircuits.notation import amount
+from symcircuits.programs import Readout, made_once, readout
+from symcircuits.rings import PrimeField
+from symcircuits.verification.names import misnamed
+from symcircuits.verification.report import Check
+from symcircuits.verification.rows import TRIALS, draw_seed, frozen_value
+from symcircuits.walk import Counts, Walks
+
+__all__ = ["check_every_head"]
+
+Told = Callable[[str], None] | None
+NAME = "every head"
+FIRST = 4  # terms of a head, from the first on, that are looked at; and the last
+WORK = 1_000_000  # heads of earlier layers that may be looked at to list terms; beyond it those of some heads
+MANY = 10_000  # heads, from which on one trial has to do
+EACH = 500  # heads between two words of progress
+
+
+def check_every_head(
+    architecture: Architecture, heads: Sequence[Head], standing: Sequence[Head], seed: int = 0, told: Told = None
+) -> Check:
+    """Whether each of these heads has the terms that it says; ``standing``: those that all other rows look at.
+
+    >>> from symcircuits.architecture import attention_only
+    >>> arch = attention_only((2, 2))
+    >>> check_every_head(arch, arch.all_heads, arch.all_heads[::2]).passed
+    True
+    """
+    with made_once():
+        targets = [readout(architecture, f"scores:{h}") for h in heads]
+        faults = list(_miscounted(architecture, targets))
+        trials = TRIALS if len(heads) < MANY else 1
+        faults += _differing(architecture, targets, seed, trials, told)
+        chosen = targets[:: _stride(targets)]
+        for i, target in enumerate(chosen):
+            faults += _misspelled(target)
+            if told and not i % EACH:
+                told(f"{NAME}: terms of {target.target}")
+        ring, top, sizes = PrimeField(), max(degrees(targets)), sizes_for(targets)
+    words = "its" if len(chosen) == len(targets) else f"of {amount(len(chosen), 'head')} among them the"
+    stand = ", ".join(map(str, standing[:3])) + (f", ... ({len(standing)} heads)" if len(standing) > 3 else "")
+    what = (
+        f"each of {amount(len(heads), 'head')}: as many terms as the forward pass in ones, {words} first terms and the "
+        "last typed, named and numbered as their words say, forward pass = walk, exactly"
+        + (f"; in the other rows {stand} stand for all of their layers" if standing else "")
+    )
+    details = {
+        "p": ring.p, "k": [min(sizes), max(sizes)], "degree": top, "trials": trials,
+        "false_pass": (top / ring.p) ** trials, "seed": seed, "sampled": [str(h) for h in standing],
+    }  # fmt: skip
+    named = f"scores of {heads[0]} ... {heads[-1]} ({amount(len(heads), 'head')})"
+    return Check(NAME, named, not faults, len(faults), 0, faults[0] if faults else what, details)
+
+
+def _miscounted(architecture: Architecture, targets: Sequence[Readout]) -> Iterator[str]:
+    """Where the walk does not count as many terms as the definition has: there every matrix and number is 1."""
+    ring, walk = PrimeField(), Walks(Counts()).walk
+    names = instance(architecture, 1, 0, ring).matrices
+    forward = frozen(architecture, {name: np.ones_like(value) for name, value in names.items()}, ring)
+    for target in targets:
+        count = 1
+        for side in target.sides:
+            count *= walk(side) or 0
+        wanted = int(frozen_value(target, forward).item())
+        if count % ring.p != wanted:
+            yield f"{target.target} has {count:,} terms by the walk, by the forward pass in ones {wanted:,}" + (
+                f" (modulo {ring.p})" if count >= ring.p else ""
+            )
+
+
+def _differing(
+    architecture: Architecture, targets: Sequence[Readout], seed: int, trials: int, told: Told
+) -> Iterator[str]:
+    """Where the walk of a head is not its forward pass, over the prime field."""
+    ring, sizes = PrimeField(), sizes_for(targets)
+    for trial, k in product(range(trials), sorted(set(sizes))):
+        at = instance(architecture, k, draw_seed(seed, trial), ring)
+        forward, shared = frozen(architecture, at.matrices, ring), walks(at)
+        for i, (target, size) in enumerate(zip(targets, sizes, strict=True)):
+            if size == k and not np.array_equal(frozen_value(target, forward), walked(target, at, shared)):
+                yield f"{target.target}: the walk differs from the forward pass"
+            if told and not i % EACH:
+                told(f"{NAME}: forward pass and walk of {target.target}, trial {trial + 1}")
+
+
+def _stride(targets: Sequence[Readout]) -> int:
+    """Of how many heads one is looked at, so that the work stays below its limit."""
+    work = sum(1 + sum(len(layer.branches) for side in t.sides for layer in side) for t in _some(targets))
+    return 1 + work * len(targets) // (WORK * len(_some(targets)))
+
+
+def _some(targets: Sequence[Any]) -> Sequence[Any]:
+    """About a hundred of them, at even distances."""
+    return targets[:: 1 + len(targets) // 100]
+
+
+def _misspelled(target: Readout) -> Iterator[str]:
+    """What is wrong with the first terms of a head, and its last."""
+    e = Expansion(target)
+    numbers = dict.fromkeys([*range(min(FIRST, e.count)), e.count - 1])
+    listed = list(islice(e, FIRST))
+    for i in numbers:
+        try:
+            term = e[i]
+            check_finished(term.word, scaled=e.architecture.scale, multipliers=e.architecture.multipliers)
+            yield from (f"{e.target}, term {i}: {fault}" for fault in misnamed(e, i, term, whole=False))
+            if i < len(listed) and listed[i] != term:
+                yield f"{e.target}, term {i}: another is listed there"
+        except (IllTyped, IndexError) as fault:
+            yield f"{e.target}, term {i}: {fault}"
