@@ -10,9 +10,10 @@ import pytest
 from test_cli import Cli, cli
 
 import symcircuits as sc
-from symcircuits import measured, square_sums
-from symcircuits.pools import OutOfTime
-from symcircuits.workers import Crew, processes
+from symcircuits.search import squares as square_sums
+from symcircuits.values import sizes as measured
+from symcircuits.work.pools import OutOfTime
+from symcircuits.work.workers import Crew, processes
 from symcircuits.zoo import path
 
 __all__ = ["cli"]  # a fixture

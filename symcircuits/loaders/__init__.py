@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from symcircuits.arrays.rings import Array
 from symcircuits.loaders.bridge import BRIDGE
 from symcircuits.loaders.cached import read_cached
 from symcircuits.loaders.files import Stored, read_model_files
@@ -22,9 +23,8 @@ from symcircuits.loaders.neox import NEOX
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
 from symcircuits.loaders.wrapped import check_computes, is_wrapped, read_wrapped
-from symcircuits.memory import gigabytes
 from symcircuits.model import Model, Tensors
-from symcircuits.rings import Array
+from symcircuits.work.memory import gigabytes
 
 __all__ = ["LAYOUTS", "Layout", "Unsupported", "from_arrays", "from_cache", "load"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import FINAL
+from symcircuits.arrays.namespaces import Namespace, kind_of
+from symcircuits.core.architecture import FINAL
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.transformerlens import BUFFERS, to_paper
 from symcircuits.model import Model, Tensors, weight_axes
 from symcircuits.model.attending import mask, rotations
-from symcircuits.namespaces import Namespace, kind_of
 
 __all__ = ["read_cached"]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.arrayfile import check_archive
+from symcircuits.arrays.rings import Array
+from symcircuits.loaders.arrayfile import check_archive
 from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
 from symcircuits.loaders.strictjson import strict_json
 from symcircuits.loaders.tensorfile import check_memory, mapped, open_safetensors, read_safetensors
-from symcircuits.memory import free_memory, gigabytes
-from symcircuits.rings import Array
+from symcircuits.work.memory import free_memory, gigabytes
 
 __all__ = [
     "Stored",

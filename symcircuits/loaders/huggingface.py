@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from symcircuits.architecture import Architecture, Head
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import Architecture, Head
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.model import ACTIVATIONS, Rotary
 from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
-from symcircuits.rings import Array
 
 __all__ = [
     "activation", "biases_of", "check_all", "check_keys", "epsilon", "head_size", "heads_of", "needed",

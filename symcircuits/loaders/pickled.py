@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from symcircuits.arrays.rings import Array
 from symcircuits.loaders.stored import Stored
-from symcircuits.rings import Array
 
 __all__ = ["TORCH_FILES", "as_array", "read_torch"]
 

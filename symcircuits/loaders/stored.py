@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from symcircuits.rings import Array
+from symcircuits.arrays.rings import Array
 
 __all__ = ["Stored"]
 
