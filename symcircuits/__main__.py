@@ -1,6 +1,6 @@
 """``python -m symcircuits``."""
 
-from symcircuits.cli import main
+from symcircuits.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

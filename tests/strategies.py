@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from symcircuits.architecture import Architecture, transformer
-from symcircuits.expansion import Expansion
+from symcircuits.core.architecture import Architecture, transformer
+from symcircuits.core.expansion import Expansion
 
 KINDS = ("embed", "pos", "mlp", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U")  # the order of sources
 HeadPair = tuple[int, int]

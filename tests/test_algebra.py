@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases
 
-from symcircuits.algebra import Factor, IllTyped, Index, Space, Symbol, Word, fuse, product, transpose, unfuse
-from symcircuits.architecture import Architecture, Head, attention_only
-from symcircuits.expansion import Expansion, expand, logits, scores
-from symcircuits.finished import check_finished, score_sides
-from symcircuits.programs import readout
+from symcircuits.core.architecture import Architecture, Head, attention_only
+from symcircuits.core.expansion import Expansion, expand, logits, scores
+from symcircuits.core.programs import readout
+from symcircuits.core.rules import check_finished, score_sides
+from symcircuits.core.words import Factor, IllTyped, Index, Space, Symbol, Word, fuse, product, transpose, unfuse
 
 
 def symbols(arch: Architecture) -> dict[str, Symbol]:

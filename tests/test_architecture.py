@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import all_targets, architectures, possible_biases
 
-from symcircuits.algebra import Factor, Word
-from symcircuits.architecture import Architecture, Head, as_head, attention_only, transformer
-from symcircuits.finished import check_finished
-from symcircuits.programs import Branch, Layer, Source, readout
+from symcircuits.core.architecture import Architecture, Head, as_head, attention_only, transformer
+from symcircuits.core.programs import Branch, Layer, Source, readout
+from symcircuits.core.rules import check_finished
+from symcircuits.core.words import Factor, Word
 
 
 # ---------------------------------------------------------------------------------------------------- heads

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits import plot
-from symcircuits.attaching import read_array
-from symcircuits.cli import main
-from symcircuits.evaluation import evaluate
+from symcircuits.cli.attachments import read_array
+from symcircuits.cli.main import main
+from symcircuits.render import plot
+from symcircuits.values.evaluate import evaluate
 
 DATA = Path(__file__).parent / "data"
 BIAS = DATA / "tl_bias_s1"

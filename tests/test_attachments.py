@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 import symcircuits as sc
-from symcircuits import programs
-from symcircuits.algebra import IllTyped, Word
-from symcircuits.architecture import Architecture
-from symcircuits.attachments import Part, Reading, check_name
-from symcircuits.evaluation import closure, evaluate
-from symcircuits.expansion import Expansion
-from symcircuits.finished import check_finished
+from symcircuits.arrays.rings import Floats
+from symcircuits.core import programs
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.attachments import Part, Reading, check_name
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.names import spelled
+from symcircuits.core.rules import check_finished
+from symcircuits.core.words import IllTyped, Word
 from symcircuits.model import Arrays, Model, Run, frozen, matrices_of
-from symcircuits.rings import Floats
-from symcircuits.rounding import rounding_scale
-from symcircuits.spelling import spelled
+from symcircuits.values.evaluate import closure, evaluate
+from symcircuits.values.rounding import rounding_scale
 from symcircuits.verification.rows import check_polynomial
 from tests.strategies import architectures, group
 

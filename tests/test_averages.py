@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from strategies import architectures
 
 import symcircuits as sc
-from symcircuits import prompt_sums
-from symcircuits.averages import Averages, Part
-from symcircuits.evaluation import closure, compare
-from symcircuits.explanation import Explanation
+from symcircuits.explanation import one_prompt as prompt_sums
+from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.many import Averages, Part
+from symcircuits.explanation.prompts import BadPrompt
 from symcircuits.model import Model
-from symcircuits.prompts import BadPrompt
+from symcircuits.values.evaluate import closure, compare
 
 SMALL = sc.random_model(sc.attention_only((2, 2), biases=True), d_vocab=9, seed=1)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from symcircuits import book
-from symcircuits.derivation import Derivation, theorem, theorems
-from symcircuits.render.widths import latex_width
+from symcircuits.derivation import book
+from symcircuits.derivation.derive import Derivation, theorem, theorems
+from symcircuits.derivation.printing.widths import latex_width
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "derivations"
@@ -101,7 +101,7 @@ def test_the_index_says_a_bound_that_holds() -> None:
 
 def test_one_command_writes_the_index(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "symcircuits.book", str(tmp_path)],
+        [sys.executable, "-m", "symcircuits.derivation.book", str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from strategies import architectures
 
 import symcircuits as sc
-from symcircuits.architecture import Architecture
-from symcircuits.by_head import through_each_head
+from symcircuits.core.architecture import Architecture
+from symcircuits.values.by_head import through_each_head
 
 
 @given(architectures(max_layers=3, max_heads=3), st.booleans())

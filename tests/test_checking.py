@@ -10,16 +10,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from worth import Truth
 
-from symcircuits.algebra import is_multiplier
-from symcircuits.architecture import Architecture, attention_only, transformer
-from symcircuits.checking import Verdict, check
-from symcircuits.expansion import Expansion, Term, expand, logits, scores, stream
-from symcircuits.lexing import Letter
-from symcircuits.matching import CONTEXT, Matcher, Spelling, circuit_forms, letters_of
-from symcircuits.mistakes import MISTAKES
-from symcircuits.notation import Notation, letter_text, scale_text
-from symcircuits.reading import ReadError, read
-from symcircuits.symbolic import recursion
+from symcircuits.checking.check import Verdict, check
+from symcircuits.checking.lexer import Letter
+from symcircuits.checking.matching import CONTEXT, Matcher, Spelling, circuit_forms, letters_of
+from symcircuits.checking.mistakes import MISTAKES
+from symcircuits.checking.parser import ReadError, read
+from symcircuits.core.architecture import Architecture, attention_only, transformer
+from symcircuits.core.expansion import Expansion, Term, expand, logits, scores, stream
+from symcircuits.core.notation import Notation, letter_text, scale_text
+from symcircuits.core.words import is_multiplier
+from symcircuits.sympy_layer.streams import recursion
 from tests.strategies import cases
 
 PLAIN = attention_only((3, 3))

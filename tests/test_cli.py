@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 import symcircuits as sc
-from symcircuits import progress
-from symcircuits.cli import main
-from symcircuits.derivation import DerivationError
-from symcircuits.options import parser_of
-from symcircuits.progress import Progress
-from symcircuits.verification import Check, Report
+from symcircuits.cli.main import main
+from symcircuits.cli.options import parser_of
+from symcircuits.derivation.derive import DerivationError
+from symcircuits.verification.verify import Check, Report
+from symcircuits.work import progress
+from symcircuits.work.progress import Progress
 
 Cli = Callable[..., "Ran"]
 COMMANDS = ("derive", "verify", "count", "explain", "demo")
@@ -246,7 +246,7 @@ def test_an_output_path_that_cannot_be_written(cli: Cli, tmp_path: Path, monkeyp
     (tmp_path / "file").write_text("whole")
     before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patch:
-        patch.setattr("symcircuits.derivation.derive", too_late)
+        patch.setattr("symcircuits.derivation.derive.derive", too_late)
         for path, why in (
             (tmp_path / "folder", "it is a folder"),
             (tmp_path / "missing" / "out", "does not exist"),
@@ -259,7 +259,7 @@ def test_an_output_path_that_cannot_be_written(cli: Cli, tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("symcircuits.files.os.replace", full)
+        patch.setattr("symcircuits.work.files.os.replace", full)
         refused(cli("derive", "--heads", "1", "-o", str(tmp_path / "file")), "No space left on device", "file")
     assert sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / "file").read_text() == "whole"
@@ -269,7 +269,7 @@ def test_a_derivation_that_fails_leaves_the_file(cli: Cli, tmp_path: Path, monke
     def fails(*_: object, **__: object) -> None:
         raise DerivationError("step 3 fails: the two sides differ")
 
-    monkeypatch.setattr("symcircuits.derivation.derive", fails)
+    monkeypatch.setattr("symcircuits.derivation.derive.derive", fails)
     (tmp_path / "out").write_text("whole")
     ran = cli("derive", "--heads", "2,2", "-o", str(tmp_path / "out"))
     assert (ran.code, ran.out) == (1, "")
@@ -318,7 +318,7 @@ def test_verify_a_model_on_tokens(cli: Cli) -> None:
 
 def test_a_check_that_fails_is_exit_code_1(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     row = Check("types", "logits", False, 3, 0, "the fault")
-    monkeypatch.setattr("symcircuits.verification.verify", lambda *_, **__: Report("x", (row,), 0.1))
+    monkeypatch.setattr("symcircuits.verification.verify.verify", lambda *_, **__: Report("x", (row,), 0.1))
     ran = cli("verify", "--heads", "2")
     assert (ran.code, ran.err) == (1, "")
     assert "FAILS" in ran.out
@@ -378,7 +378,7 @@ def test_explain_takes_its_choices(cli: Cli) -> None:
 def test_a_closure_that_fails_is_exit_code_1(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     found = sc.explain(sc.load(BIAS), [1, 2])
     broken = dataclasses.replace(found, closure=dataclasses.replace(found.closure, passed=False))
-    monkeypatch.setattr("symcircuits.explanation.explain", lambda *_, **__: broken)
+    monkeypatch.setattr("symcircuits.explanation.explain.explain", lambda *_, **__: broken)
     ran = cli("explain", BIAS, "--tokens", "1,2")
     assert ran.code == 1
     assert "FAILS" in ran.out
@@ -402,7 +402,7 @@ def test_a_page_of_a_failing_closure_is_written_and_says_so(
 ) -> None:
     found = sc.explain(sc.load(BIAS), [1, 2])
     broken = dataclasses.replace(found, closure=dataclasses.replace(found.closure, passed=False))
-    monkeypatch.setattr("symcircuits.explanation.explain", lambda *_, **__: broken)
+    monkeypatch.setattr("symcircuits.explanation.explain.explain", lambda *_, **__: broken)
     assert cli("explain", BIAS, "--tokens", "1,2", "--html", str(tmp_path / "a.html")).code == 1
     assert "A CLOSURE FAILS" in (tmp_path / "a.html").read_text("utf-8")
 
@@ -420,7 +420,7 @@ def test_no_page_is_begun_that_cannot_be_written(cli: Cli, tmp_path: Path) -> No
 
 def test_demo_is_told_where_to_write(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr("symcircuits.demo.run", lambda folder, width: asked.append((folder, width)) or 1)
+    monkeypatch.setattr("symcircuits.cli.demo.run", lambda folder, width: asked.append((folder, width)) or 1)
     assert cli("demo", "--out", "there").code == 1
     assert cli("demo").code == 1
     assert asked == [("there", 100), ("symcircuits-demo", 100)]
@@ -605,7 +605,7 @@ def test_an_interruption(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("symcircuits.verification.verify", interrupted)
+    monkeypatch.setattr("symcircuits.verification.verify.verify", interrupted)
     assert cli("verify", "--heads", "2") == Ran(130, "", "interrupted\n")
 
 
@@ -829,7 +829,7 @@ def test_the_general_theorem_has_the_exit_code_of_its_report(
             return {"ok": ok}
 
     Found.available, Found.ok = available, ok  # type: ignore[attr-defined]
-    monkeypatch.setattr("symcircuits.general.check_general", Found)
+    monkeypatch.setattr("symcircuits.verification.coq.check_general", Found)
     assert main(["verify", "--general"]) == code
     assert capsys.readouterr().out == "what was proved\n"
     assert main(["verify", "--general", "--json"]) == code
@@ -908,6 +908,6 @@ def test_an_error_of_the_system_is_told_without_its_number(
     def run(_: Any) -> int:
         raise PermissionError(13, "Permission denied", "/a/file")
 
-    monkeypatch.setattr("symcircuits.commands.count", run)
+    monkeypatch.setattr("symcircuits.cli.commands.count", run)
     assert main(["count", "--heads", "2"]) == 2
     assert capsys.readouterr().err == "symcircuits count: error: /a/file: Permission denied\n"

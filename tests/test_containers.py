@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save, save_file
 
 import symcircuits as sc
-from symcircuits import arrayfile
-from symcircuits.cli import main
-from symcircuits.loaders import files, tensorfile
+from symcircuits.cli.main import main
+from symcircuits.loaders import arrayfile, files, tensorfile
 from symcircuits.loaders.files import read_weights
 from symcircuits.loaders.tensorfile import open_safetensors, read_safetensors
-from symcircuits.memory import free_memory
 from symcircuits.model import needs
+from symcircuits.work.memory import free_memory
 
 INDEX = "model.safetensors.index.json"
 

@@ -18,7 +18,7 @@ from test_cli import Cli, cli
 from test_workers import MODEL, PROMPTS, _command, _environment, alone, lines
 
 import symcircuits as sc
-from symcircuits import workers
+from symcircuits.work import workers
 
 __all__ = ["alone", "cli", "lines"]  # fixtures
 pytestmark = pytest.mark.usefixtures("limited")
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_leaves_the_averages_as_they_are(cluster: str, m
 def test_a_worker_that_is_killed_leaves_an_export_as_it_is(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.import_module("symcircuits.term_export"), "BLOCK", 100)
+    monkeypatch.setattr(importlib.import_module("symcircuits.tables.export"), "BLOCK", 100)
     e, kill = sc.scores(sc.attention_only((4, 4, 4, 4)), "L3H0"), Killer(cluster)
     with workers.dask(cluster) as pool:
         found = sc.export_terms(e, tmp_path / "split.csv", workers=pool, progress=kill)

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits import algebra, programs
-from symcircuits.algebra import Factor, IllTyped, Word
-from symcircuits.derivation import Claim, DerivationError, Draft, Step, theorem, theorems
+from symcircuits.core import programs
+from symcircuits.core import words as algebra
+from symcircuits.core.words import Factor, IllTyped, Word
 from symcircuits.derivation import checks as checks_module
 from symcircuits.derivation import definitions as definitions_module
 from symcircuits.derivation import specials as specials_module
 from symcircuits.derivation import steps as steps_module
 from symcircuits.derivation.bench import Bench
 from symcircuits.derivation.checks import KINDS, Laboratory
+from symcircuits.derivation.derive import Claim, DerivationError, Draft, Step, theorem, theorems
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
 from symcircuits.derivation.expressions import (
     Apply,
@@ -41,8 +42,9 @@ from symcircuits.derivation.expressions import (
 )
 from symcircuits.derivation.flatten import composition_of_word, multiply_out
 from symcircuits.derivation.frames import MAX_FAMILIES, MAX_TERMS, make_frame
+from symcircuits.derivation.printing.layout import is_number
 from symcircuits.derivation.real import ModelLogits
-from symcircuits.derivation.results import frame_of, registered
+from symcircuits.derivation.results.registry import frame_of, registered
 from symcircuits.derivation.specials import (
     AtTokens,
     Beside,
@@ -60,7 +62,6 @@ from symcircuits.derivation.specials import (
     Without,
 )
 from symcircuits.derivation.steps import path_expansion
-from symcircuits.render.layout import is_number
 
 FORMS = ("enumerated", "generic")
 SHAPES: list[tuple[tuple[int, ...], dict[str, Any]]] = [

@@ -13,23 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import programs
-from symcircuits.algebra import IllTyped
-from symcircuits.derivation import DerivationError
+from symcircuits.arrays.rings import Floats
+from symcircuits.core import programs
+from symcircuits.core.notation import latex_label
+from symcircuits.core.words import IllTyped
 from symcircuits.derivation import checks as checks_module
 from symcircuits.derivation import definitions as definitions_module
 from symcircuits.derivation import frames as frames_module
 from symcircuits.derivation import tensors as tensors_module
 from symcircuits.derivation.checks import KINDS, Laboratory
+from symcircuits.derivation.derive import DerivationError
 from symcircuits.derivation.flatten import multiply_out
 from symcircuits.derivation.frames import make_frame
+from symcircuits.derivation.printing.latex import expr_latex, prose
+from symcircuits.derivation.printing.text import expr_text
 from symcircuits.derivation.steps import path_expansion
 from symcircuits.derivation.values import Instance
 from symcircuits.model import frozen, matrices_of
-from symcircuits.notation import latex_label
-from symcircuits.render.latex import expr_latex, prose
-from symcircuits.render.text import expr_text
-from symcircuits.rings import Floats
 from tests.strategies import cases
 from tests.test_derivation import drop_sources, refusal, spoiled, targets
 

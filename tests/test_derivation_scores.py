@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.algebra import IllTyped, Word, transpose
-from symcircuits.derivation import DerivationError
+from symcircuits.core.rules import check_finished
+from symcircuits.core.words import IllTyped, Word, transpose
 from symcircuits.derivation.addend import Addend
 from symcircuits.derivation.checks import Claim, Draft, Laboratory
 from symcircuits.derivation.definitions import readout_definition
+from symcircuits.derivation.derive import DerivationError
 from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Transposed
 from symcircuits.derivation.flatten import multiply_out, softmax_invisible
 from symcircuits.derivation.frames import Frame, make_frame
+from symcircuits.derivation.printing.latex import expr_latex
 from symcircuits.derivation.values import Instance
-from symcircuits.finished import check_finished
 from symcircuits.model.attending import alibi_slopes
-from symcircuits.render.latex import expr_latex
 
 FORMS = ("enumerated", "generic")
 SCORES = "scores:L1H0"

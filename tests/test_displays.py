@@ -11,12 +11,12 @@ import pytest
 from strategies import Row, oracle
 
 import symcircuits as sc
-from symcircuits.architecture import Architecture
-from symcircuits.expansion import expand
-from symcircuits.matching import Spelling
+from symcircuits.checking.matching import Spelling
+from symcircuits.checking.parser import read
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.expansion import expand
+from symcircuits.core.notation import NOTATIONS
 from symcircuits.model import random_model
-from symcircuits.notation import NOTATIONS
-from symcircuits.reading import read
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "plain": {"heads": (2, 2)},

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import evaluation
-from symcircuits.compact import _triangle, compact
-from symcircuits.evaluation import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
-from symcircuits.expansion import Expansion, expand
-from symcircuits.export import lambdify_words
+from symcircuits.core.expansion import Expansion, expand
 from symcircuits.model import Model, Run, random_model
 from symcircuits.model.attending import rotate
+from symcircuits.sympy_layer.lambdify import lambdify_words
+from symcircuits.values import evaluate as evaluation
+from symcircuits.values.evaluate import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
+from symcircuits.values.unembedding import _triangle, compact
 from tests.strategies import all_targets, architectures, cases, selections
 
 Array = npt.NDArray[Any]
@@ -200,7 +200,7 @@ def test_values_do_not_depend_on_what_is_kept(monkeypatch: pytest.MonkeyPatch) -
         for limit in (1, 2000):
             with monkeypatch.context() as patch:
                 patch.setattr(evaluation, "_KEY_BYTES", limit)
-                patch.setattr("symcircuits.tree._KEPT_BYTES", limit)
+                patch.setattr("symcircuits.values.head_tree._KEPT_BYTES", limit)
                 after = list(evaluate(expand(arch, target), run))
             assert len(before) == len(after)
             for a, b in zip(before, after, strict=True):
@@ -739,7 +739,7 @@ def test_sizes_without_the_vocabulary(arch: sc.Architecture, token: int) -> None
 def test_a_large_unembedding_is_decomposed_in_blocks(rows: int, columns: int, block: int) -> None:
     matrix = np.random.default_rng(rows).normal(size=(rows, columns)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("symcircuits.compact._BLOCK", block)
+        patch.setattr("symcircuits.values.unembedding._BLOCK", block)
         found = _triangle(matrix), _triangle(matrix[:, :-1], matrix[:, -1])  # the last column apart: a bias
     wide = matrix.astype(np.float64)
     for triangle in found:

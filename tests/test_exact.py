@@ -12,11 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import algebra
-from symcircuits.algebra import Factor, scalar_argument
-from symcircuits.architecture import Head, attention_only
-from symcircuits.elimination import inverse
-from symcircuits.exact import (
+from symcircuits.arrays.elimination import inverse
+from symcircuits.arrays.rings import PrimeField, transpose
+from symcircuits.core import words as algebra
+from symcircuits.core.architecture import Head, attention_only
+from symcircuits.core.expansion import expand
+from symcircuits.core.programs import readout
+from symcircuits.core.words import Factor, scalar_argument
+from symcircuits.model import frozen, matrix_names
+from symcircuits.verification.prime_field import (
     Instance,
     change_of_basis,
     degree,
@@ -26,10 +30,6 @@ from symcircuits.exact import (
     walked,
     word_values,
 )
-from symcircuits.expansion import expand
-from symcircuits.model import frozen, matrix_names
-from symcircuits.programs import readout
-from symcircuits.rings import PrimeField, transpose
 from tests.strategies import all_targets, architectures, cases
 
 
@@ -120,7 +120,7 @@ def test_values_of_words_come_in_order_across_chunks(monkeypatch: pytest.MonkeyP
     at = instance(arch, 2, 0)
     words = [t.word for t in expand(arch, "logits")]
     whole = np.concatenate(list(word_values(words, at)))
-    monkeypatch.setattr("symcircuits.exact._CHUNK", 3)
+    monkeypatch.setattr("symcircuits.verification.prime_field._CHUNK", 3)
     parts = list(word_values(iter(words), at))
     assert [len(p) for p in parts] == [3] * (len(words) // 3) + ([len(words) % 3] if len(words) % 3 else [])
     np.testing.assert_array_equal(np.concatenate(parts), whole)

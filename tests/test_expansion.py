@@ -28,15 +28,15 @@ from strategies import (
 )
 
 import symcircuits as sc
-from symcircuits.algebra import is_multiplier
-from symcircuits.architecture import Architecture, Head, attention_only
-from symcircuits.attachments import Part, Reading
-from symcircuits.evaluation import evaluate
-from symcircuits.expansion import Expansion, Term, composition_of, expand, logits, scores, stream
+from symcircuits.core.architecture import Architecture, Head, attention_only
+from symcircuits.core.attachments import Part, Reading
+from symcircuits.core.expansion import Expansion, Term, composition_of, expand, logits, scores, stream
+from symcircuits.core.paths import Path
+from symcircuits.core.sequence import MAX_LISTED
+from symcircuits.core.unfrozen.unfrozen import unfrozen
+from symcircuits.core.words import is_multiplier
 from symcircuits.model import random_model
-from symcircuits.paths import Path
-from symcircuits.polynomials import unfrozen
-from symcircuits.sequence import MAX_LISTED
+from symcircuits.values.evaluate import evaluate
 
 TWELVE = attention_only((12,) * 12)
 PATHS_OF_TWELVE = 23_298_085_122_481  # 13^12
@@ -400,7 +400,7 @@ def test_how_many_terms_can_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
         len(logits(attention_only((9,) * 7 + (0,), None, ["b_U", "b_O[L7]"])))
     with pytest.raises(OverflowError, match="10,000,001 terms"):
         len(logits(attention_only((9,) * 7, None, ["b_U"])))
-    monkeypatch.setattr("symcircuits.sequence.MAX_LISTED", 5)
+    monkeypatch.setattr("symcircuits.core.sequence.MAX_LISTED", 5)
     e = logits(attention_only((3, 3)))
     for s, n in (
         (slice(5), 5),

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 from strategies import Row, oracle
 
 import symcircuits as sc
-from symcircuits.evaluation import closure
-from symcircuits.explanation import Explanation, explain, margin
+from symcircuits.explanation.explain import Explanation, explain, margin
+from symcircuits.values.evaluate import closure
 
 RANDOM = ["tl_plain_s0", "tl_bias_s1", "tl_3layer_s11", "tl_shortformer_s7"]
 TRACR = [

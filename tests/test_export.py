@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from strategies import cases
 from sympy.matrices.exceptions import ShapeError
 
-from symcircuits.algebra import Factor, Index, Space, Symbol, Word
-from symcircuits.architecture import Architecture, attention_only
-from symcircuits.evaluation import evaluate
-from symcircuits.expansion import expand, logits, scores, stream
-from symcircuits.export import lambdify_word, lambdify_words, word_expr
+from symcircuits.core.architecture import Architecture, attention_only
+from symcircuits.core.expansion import expand, logits, scores, stream
+from symcircuits.core.words import Factor, Index, Space, Symbol, Word
 from symcircuits.model import random_model
+from symcircuits.sympy_layer.lambdify import lambdify_word, lambdify_words, word_expr
+from symcircuits.values.evaluate import evaluate
 
 Arrays = dict[str, Any]
 N, D, DH, V, VO = 5, 6, 3, 7, 4

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from plain import centred, featured_models, forward, value_of
 
 import symcircuits as sc
-from symcircuits import figures, plot
-from symcircuits.evaluation import evaluate
-from symcircuits.explanation import Explanation
-from symcircuits.interventions import remove_scores
+from symcircuits.explanation.ablation import remove_scores
+from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.score_parts import score_parts
 from symcircuits.model import Settings
-from symcircuits.positions import by_position, moves
-from symcircuits.score_parts import score_parts
+from symcircuits.render import figures, plot
+from symcircuits.values.by_position import by_position, moves
+from symcircuits.values.evaluate import evaluate
 
 BIASED = sc.attention_only((2, 2), "standard", True)
 ROWS = [[3, 1, 4, 1], [5, 9, 2, 6]]
@@ -232,7 +232,7 @@ WITHOUT = """
 import sys
 sys.modules["matplotlib"] = None
 import symcircuits as sc
-from symcircuits import plot
+from symcircuits.render import plot
 found = sc.explain(sc.random_model(sc.attention_only((1,)), seed=1), [1, 2])
 try:
     plot.pattern(found, "L0H0")
@@ -250,7 +250,7 @@ def test_without_matplotlib_it_says_what_to_install() -> None:
 
 def test_figures_say_what_they_draw() -> None:
     pytest.importorskip("matplotlib")
-    from symcircuits import plot
+    from symcircuits.render import plot
 
     found = sc.explain(sc.random_model(sc.attention_only((1, 1)), seed=1), [1, 2])
     draws: list[Any] = [plot.contributions, plot.origins]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from symcircuits import files
-from symcircuits.files import check_writable, make_folder, write_text
+from symcircuits.work import files
+from symcircuits.work.files import check_writable, make_folder, write_text
 
 
 def test_a_new_file(tmp_path: Path) -> None:

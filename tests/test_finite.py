@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.by_head import through_each_head
 from symcircuits.model import Run
+from symcircuits.values.by_head import through_each_head
 
 TOKENS = [1, 2, 3]
 ARCH = sc.attention_only((2, 2, 2))
@@ -84,7 +84,7 @@ IN_FLOAT64 = {  # of a run in float32 too; so they have more room
 
 @pytest.mark.parametrize("what", BY_TERM)
 def test_what_is_no_number_is_named_by_term(what: str, run: Run) -> None:
-    import symcircuits.score_parts  # noqa: F401
+    import symcircuits.explanation.score_parts  # noqa: F401
 
     with pytest.raises((ValueError, OverflowError), match=r"embed (\| embed )?-> L0H[01]( -> L1H[01])?") as said:
         BY_TERM[what](run)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits.architecture import Architecture
+from symcircuits.core.architecture import Architecture
 from symcircuits.model import Model
 
 TOKENS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]

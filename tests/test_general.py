@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from symcircuits import general
-from symcircuits.general import CLOSED, INSTALL, THEOREMS, GeneralReport, check_general
+from symcircuits.verification import coq as general
+from symcircuits.verification.coq import CLOSED, INSTALL, THEOREMS, GeneralReport, check_general
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "derivations" / "general"
@@ -214,7 +214,7 @@ def test_without_mathcomp_it_says_how_to_install_it(tmp_path: Path, monkeypatch:
 
 
 def test_an_installed_package_has_no_proofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(general, "__file__", str(tmp_path / "symcircuits" / "general.py"))
+    monkeypatch.setattr(general, "__file__", str(tmp_path / "symcircuits" / "verification" / "coq.py"))
     report = check_general()
     assert (report.ok, report.available) == (False, False)
     assert "in the repository, in derivations/general" in report.text(500)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.given import brief, need
+from symcircuits.core.given import brief, need
 
 ARCH = sc.attention_only((2, 2))
 MODEL = sc.random_model(ARCH, seed=1)

@@ -23,13 +23,13 @@ from test_cli import Cli, cli, refused
 from test_tokenizing import byte_level
 
 import symcircuits as sc
-from symcircuits import arrayfile
-from symcircuits.attaching import read_array
-from symcircuits.files import LIMITS
-from symcircuits.labels import read_label_file
+from symcircuits.cli.attachments import read_array
+from symcircuits.explanation.labels import read_label_file
+from symcircuits.explanation.prompts import BadPrompt, Prompts
+from symcircuits.explanation.tokenizers import any_labels, encoder
+from symcircuits.loaders import arrayfile
 from symcircuits.loaders.files import read_config, read_weights
-from symcircuits.prompts import BadPrompt, Prompts
-from symcircuits.tokenizing import any_labels, encoder
+from symcircuits.work.files import LIMITS
 
 __all__ = ["cli"]  # a fixture
 INDEX = "model.safetensors.index.json"

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from strategies import architectures
 
 import symcircuits as sc
-from symcircuits.closing import worst_closure
-from symcircuits.explanation import Explanation
-from symcircuits.interventions import remove_heads, remove_scores
+from symcircuits.explanation.ablation import remove_heads, remove_scores
+from symcircuits.explanation.explain import Explanation
 from symcircuits.model import needs
 from symcircuits.render import html, html_heads
 from symcircuits.render.markup import Markup, el
 from symcircuits.render.tables import number
+from symcircuits.values.closure import worst_closure
 from symcircuits.zoo import path
 
 TOKENS = [0, 7, 19, 3, 11, 26, 7, 19, 3, 11]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.expansion import expand
-from symcircuits.interventions import remove_heads
-from symcircuits.score_parts import largest_score_terms
+from symcircuits.core.expansion import expand
+from symcircuits.explanation.ablation import remove_heads
+from symcircuits.explanation.score_parts import largest_score_terms
 
 
 class Index(NamedTuple):

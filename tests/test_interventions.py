@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plain import Edits, forward, heads_of_models, pattern_of, score_rows, seen
 
 import symcircuits as sc
-from symcircuits.interventions import remove_heads, remove_scores, without
+from symcircuits.explanation.ablation import remove_heads, remove_scores, without
 from symcircuits.model import Model, rerun
 
 TOKENS = [3, 1, 4, 1, 5]

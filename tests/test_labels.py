@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits.labels import Labels, printable, read_label_file, read_labels
+from symcircuits.explanation.labels import Labels, printable, read_label_file, read_labels
 
 
 @given(st.text(st.characters(codec=None)), st.integers(2, 80))

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from safetensors.numpy import load_file
 
 import symcircuits as sc
-from symcircuits.by_head import through_each_head
-from symcircuits.expansion import Expansion, expand
+from symcircuits.core.expansion import Expansion, expand
 from symcircuits.loaders import Unsupported
 from symcircuits.model import Run, Tensors, random_model
+from symcircuits.values.by_head import through_each_head
 from tests.test_tensors import assert_alike, runs, size_of
 
 once = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -892,7 +892,7 @@ def test_errors_of_a_model_name_the_path(folder: Path) -> None:
 
 def test_a_random_model_survives_being_written_and_read(tmp_path: Path) -> None:
     """The conversion has an inverse, written out here."""
-    from symcircuits.architecture import attention_only
+    from symcircuits.core.architecture import attention_only
 
     model = random_model(attention_only((2, 3), "standard", True), d_head=5, d_vocab_out=7)
     w, there = model.weights, {}

@@ -8,7 +8,7 @@ import pytest
 from test_cli import Cli, cli, refused
 
 import symcircuits as sc
-from symcircuits import prompt_sums
+from symcircuits.explanation import one_prompt as prompt_sums
 from symcircuits.zoo import path as zoo_path
 
 __all__ = ["cli"]  # a fixture

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from plain import Edits, featured_models, heads_of_models
 
 import symcircuits as sc
-from symcircuits.closing import layer_closures
-from symcircuits.evaluation import closure
-from symcircuits.figures import term_map
+from symcircuits.explanation.score_parts import score_parts
+from symcircuits.loaders.by_path import RunFile
 from symcircuits.model import Model, rerun
-from symcircuits.model_file import RunFile
-from symcircuits.score_parts import score_parts
+from symcircuits.render.figures import term_map
+from symcircuits.values.closure import layer_closures
+from symcircuits.values.evaluate import closure
 
 N = 5
 NONE = Edits()

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import cases
 
-from symcircuits import notation
-from symcircuits.architecture import Architecture
-from symcircuits.expansion import expand
-from symcircuits.render.mathml import latex_mathml, word_mathml
+from symcircuits.core import notation
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.expansion import expand
+from symcircuits.derivation.printing.mathml import latex_mathml, word_mathml
 
 CORE = {
     "math", "semantics", "annotation", "mrow", "mi", "mn", "mo", "mtext", "mspace", "msub", "msup", "msubsup",

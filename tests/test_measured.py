@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from strategies import architectures
 
 import symcircuits as sc
-from symcircuits import exact, measured
-from symcircuits.programs import readout
-from symcircuits.workers import Crew, pairwise, processes
+from symcircuits.core.programs import readout
+from symcircuits.values import sizes as measured
+from symcircuits.verification import prime_field as exact
+from symcircuits.work.workers import Crew, pairwise, processes
 
 MODEL = File(__file__).parent / "data" / "tl_3layer_s11"
 TOKENS = [3, 1, 4, 1]

@@ -14,14 +14,19 @@ import pytest
 from test_cli import Cli, cli
 
 import symcircuits as sc
-from symcircuits import measured, pools, ranking, sampling, square_sums, verification
-from symcircuits.pools import OutOfTime
-from symcircuits.workers import Crew, processes
+from symcircuits.search import largest as ranking
+from symcircuits.search import sample as sampling
+from symcircuits.search import squares as square_sums
+from symcircuits.values import sizes as measured
+from symcircuits.verification import verify as verification
+from symcircuits.work import pools
+from symcircuits.work.pools import OutOfTime
+from symcircuits.work.workers import Crew, processes
 from symcircuits.zoo import path
 
 __all__ = ["cli"]  # a fixture
 pytestmark = pytest.mark.usefixtures("limited")
-explanation = importlib.import_module("symcircuits.explanation")
+explanation = importlib.import_module("symcircuits.explanation.explain")
 TOKENS = [0, 7, 19, 3, 11, 26, 7, 19, 3, 11]
 WORDS = (str(path()), "--tokens", ",".join(map(str, TOKENS)))
 DEEP = sc.attention_only((12,) * 12)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_tokenizing import byte_level
 
-from symcircuits.tokenizer_growth import EACH, MOST, Growth, growth_of
+from symcircuits.explanation.tokenizer_growth import EACH, MOST, Growth, growth_of
 
 if not Path("/proc/self/clear_refs").exists():
     pytest.skip("this system does not say how much memory a process has taken", allow_module_level=True)
@@ -24,8 +24,8 @@ JSON = 40  # times the file
 CHILD = """
 import resource, sys
 from pathlib import Path
-import numpy, symcircuits, symcircuits.tokenizing, symcircuits.attaching, symcircuits.tokenizer_growth as growth
-from symcircuits.labels import read_label_file
+import numpy, symcircuits, symcircuits.explanation.tokenizers, symcircuits.cli.attachments, symcircuits.explanation.tokenizer_growth as growth
+from symcircuits.explanation.labels import read_label_file
 from symcircuits.loaders.files import read_config, read_weights
 resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
 def peak():  # of this process alone: getrusage() knows that of the one that started it, too
@@ -34,8 +34,8 @@ def peak():  # of this process alone: getrusage() knows that of the one that sta
 def spell(path):
     growth.MOST = 2**26
     model = symcircuits.random_model(symcircuits.attention_only((1,)), d_vocab=12)
-    encode = symcircuits.tokenizing.encoder(path, model)
-    most = growth.MOST // (symcircuits.tokenizing._read(path)[1].encoding * growth.EACH * 2)
+    encode = symcircuits.explanation.tokenizers.encoder(path, model)
+    most = growth.MOST // (symcircuits.explanation.tokenizers._read(path)[1].encoding * growth.EACH * 2)
     encode("a" * most)
     try:
         encode("a" * (most * 4))
@@ -43,8 +43,8 @@ def spell(path):
     except ValueError:
         pass
 read = {"config": read_config, "labels": read_label_file, "weights": read_weights, "tokenizer": spell,
-        "tables": symcircuits.tokenizing.read_tokenizer,
-        "array": lambda p: symcircuits.attaching.read_array(str(p))}[sys.argv[1]]
+        "tables": symcircuits.explanation.tokenizers.read_tokenizer,
+        "array": lambda p: symcircuits.cli.attachments.read_array(str(p))}[sys.argv[1]]
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
 before = peak()
 try:
@@ -224,7 +224,7 @@ def test_tables_take_what_is_stated(tmp_path: Path, change: dict[str, Any], allo
 def test_three_replacements_that_make_gigabytes_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     from symcircuits import attention_only, random_model
-    from symcircuits.tokenizing import encoder
+    from symcircuits.explanation.tokenizers import encoder
 
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(byte_level(added_tokens=[]) | {"normalizer": steps(*[replace("a", "a" * 1000)] * 3)}))

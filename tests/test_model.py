@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symcircuits.architecture import Architecture, attention_only, possible_biases, possible_multipliers, transformer
+from symcircuits.arrays.rings import Floats, PrimeField
+from symcircuits.core.architecture import (
+    Architecture,
+    attention_only,
+    possible_biases,
+    possible_multipliers,
+    transformer,
+)
 from symcircuits.model import (
     ACTIVATIONS,
     Model,
@@ -26,7 +33,6 @@ from symcircuits.model import (
     random_model,
     read_tokens,
 )
-from symcircuits.rings import Floats, PrimeField
 
 # Two float64 computations of the same sums differ by rounding alone: a few hundred operations of order 1.
 ROUNDING = 1e-12

@@ -9,10 +9,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import symcircuits as sc
-from symcircuits.files import user_path, write_text
 from symcircuits.loaders import from_arrays
+from symcircuits.loaders.by_path import ModelFile
 from symcircuits.loaders.strictjson import strict_json
-from symcircuits.model_file import ModelFile
+from symcircuits.work.files import user_path, write_text
 
 NAME = "tl_plain_s0"
 
@@ -45,7 +45,7 @@ def test_the_home_folder_in_every_path(home: Path) -> None:
 
 
 def test_the_home_folder_on_the_command_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from symcircuits.cli import main
+    from symcircuits.cli.main import main
 
     np.save(home / "probe.npy", np.ones((1, sc.load(home / NAME).d_model)))
     code = main(["explain", f"~/{NAME}", "--tokens", "1,2", "--readout", "probe=~/probe.npy", "--html", "~/page.html"])

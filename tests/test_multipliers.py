@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.algebra import IllTyped, Word, multipliers_of, scalar_argument, scalar_order
-from symcircuits.architecture import Architecture, possible_multipliers, scalar_names, transformer
-from symcircuits.closing import layer_closures
-from symcircuits.evaluation import closure
-from symcircuits.finished import check_finished
+from symcircuits.core.architecture import Architecture, possible_multipliers, scalar_names, transformer
+from symcircuits.core.rules import check_finished
+from symcircuits.core.words import IllTyped, Word, multipliers_of, scalar_argument, scalar_order
 from symcircuits.model import Model, Run, Settings, random_model
-from symcircuits.positions import by_position
+from symcircuits.values.by_position import by_position
+from symcircuits.values.closure import layer_closures
+from symcircuits.values.evaluate import closure
 from symcircuits.verification.rows import check_algebra, check_polynomial, check_types
 
 FULL = transformer((2, 2), "standard", True, mlps=True, norm="RMS", multipliers=True)

@@ -3,8 +3,8 @@
 import pytest
 from worth import Mutant, Truth, mutants
 
-from symcircuits.checking import check
-from symcircuits.reading import ReadError
+from symcircuits.checking.check import check
+from symcircuits.checking.parser import ReadError
 
 
 def judged(mutant: Mutant, target: str | None) -> tuple[bool, str]:

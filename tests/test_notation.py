@@ -13,11 +13,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits.algebra import Factor, Word, fuse
-from symcircuits.architecture import Architecture, Head, attention_only
-from symcircuits.expansion import Expansion, Term, expand, logits, scores, stream
-from symcircuits.matching import Spelling, letters_of
-from symcircuits.notation import (
+from symcircuits.checking.matching import Spelling, letters_of
+from symcircuits.checking.parser import read
+from symcircuits.core.architecture import Architecture, Head, attention_only
+from symcircuits.core.expansion import Expansion, Term, expand, logits, scores, stream
+from symcircuits.core.notation import (
     NOTATIONS,
     ROW,
     Notation,
@@ -32,8 +32,8 @@ from symcircuits.notation import (
     word_latex,
     word_text,
 )
-from symcircuits.programs import embedding, pattern, weight
-from symcircuits.reading import read
+from symcircuits.core.programs import embedding, pattern, weight
+from symcircuits.core.words import Factor, Word, fuse
 from tests.strategies import cases
 
 ARCH = attention_only((2, 2), "standard", True)

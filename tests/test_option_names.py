@@ -2,7 +2,7 @@
 
 import pytest
 
-from symcircuits.option_names import as_options
+from symcircuits.cli.option_names import as_options
 
 LARGEST = ["tokens", "count", "max_seconds", "max_memory", "against", "key"]
 TERMS = ["output", "resume", "timeout", "max_terms", "start", "mlps", "gated"]

@@ -11,11 +11,11 @@ import pytest
 from test_cli import Cli, cli, refused
 
 import symcircuits as sc
-from symcircuits import files
-from symcircuits.book import write_book, write_index
-from symcircuits.demo import run as demo
-from symcircuits.files import check_apart, check_writable, write_text
-from symcircuits.term_export import export_terms
+from symcircuits.cli.demo import run as demo
+from symcircuits.derivation.book import write_book, write_index
+from symcircuits.tables.export import export_terms
+from symcircuits.work import files
+from symcircuits.work.files import check_apart, check_writable, write_text
 
 __all__ = ["cli"]  # a fixture
 PACKAGE = Path(sc.__file__).parent

@@ -8,10 +8,10 @@ from hypothesis.strategies import DataObject
 from strategies import cases
 
 import symcircuits as sc
-from symcircuits.algebra import Factor, fuse, unfuse
-from symcircuits.packed import Alphabet, Words, multiply_out, words_of
-from symcircuits.programs import readout
-from symcircuits.terms import Term
+from symcircuits.core.programs import readout
+from symcircuits.core.terms import Term
+from symcircuits.core.words import Factor, fuse, unfuse
+from symcircuits.verification.packed_words import Alphabet, Words, multiply_out, words_of
 
 
 def spelled(words: Words) -> list[tuple[str, ...]]:
@@ -87,9 +87,9 @@ def test_a_program_that_says_too_much_is_seen() -> None:
     """Two ways to the same word are like terms: a model with its first layer's skip connection written twice."""
     from dataclasses import replace
 
-    from symcircuits.packed import PackedSums
-    from symcircuits.programs import Branch
-    from symcircuits.walk import walk
+    from symcircuits.core.programs import Branch
+    from symcircuits.core.walk import walk
+    from symcircuits.verification.packed_words import PackedSums
 
     program = readout(sc.attention_only((2, 2)), "stream").sides[0]
     doubled = (program[0], replace(program[1], branches=(*program[1].branches, Branch(None, (), ()))), *program[2:])

@@ -17,18 +17,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import book, cli
-from symcircuits.derivation import Derivation
+from symcircuits.arrays.rings import Array, transpose
+from symcircuits.cli import main as cli
+from symcircuits.core.notation import FLIPPED, NOTATIONS, Notation
+from symcircuits.derivation import book
 from symcircuits.derivation.checks import Claim, Step
+from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.expressions import Expr, Sign, Special, Tensor, parts_of
+from symcircuits.derivation.printing.forms import shown, shown_claims
+from symcircuits.derivation.printing.prose import prose
+from symcircuits.derivation.printing.text import expr_text
 from symcircuits.derivation.specials import Letter, Named
 from symcircuits.derivation.values import Instance
 from symcircuits.model.instances import random_model
-from symcircuits.notation import FLIPPED, NOTATIONS, Notation
-from symcircuits.render.forms import shown, shown_claims
-from symcircuits.render.prose import prose
-from symcircuits.render.text import expr_text
-from symcircuits.rings import Array, transpose
 from tests.strategies import architectures, targets
 from tests.test_render import CASES, compiled, derived
 
@@ -241,7 +242,7 @@ def test_the_comparison_sees_a_wrong_rearrangement() -> None:
 
 def test_what_a_sentence_says_of_sides_is_still_there() -> None:
     """The phrases that TransformerLens's convention says otherwise stand in some page, in the row convention."""
-    from symcircuits.render.prose import _SAID
+    from symcircuits.derivation.printing.prose import _SAID
 
     rows = " ".join(d.statement + " ".join(s.reason for s in d.steps) for d in derivations().values())
     for ours, theirs in _SAID.items():

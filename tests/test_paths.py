@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import KINDS, architectures, cases, group, oracle
 
-from symcircuits.algebra import Factor, Index, Space, Symbol
-from symcircuits.architecture import Architecture, Head, attention_only
-from symcircuits.paths import Path, Paths, path_branches, path_factors
-from symcircuits.programs import Branch, Layer, Program, Source, readout
-from symcircuits.walk import Counts, Mark
+from symcircuits.core.architecture import Architecture, Head, attention_only
+from symcircuits.core.paths import Path, Paths, path_branches, path_factors
+from symcircuits.core.programs import Branch, Layer, Program, Source, readout
+from symcircuits.core.walk import Counts, Mark
+from symcircuits.core.words import Factor, Index, Space, Symbol
 
 
 class Ones(dict[Mark, int]):

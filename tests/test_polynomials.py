@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from strategies import architectures, group
 
 import symcircuits as sc
-from symcircuits.algebra import Factor, IllTyped, Symbol, Word
-from symcircuits.architecture import Architecture
-from symcircuits.expansion import expand
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.expansion import expand
+from symcircuits.core.programs import mask
+from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen, unfrozen
+from symcircuits.core.words import Factor, IllTyped, Symbol, Word
 from symcircuits.model import Run
-from symcircuits.polynomials import Unfrozen, UnfrozenTerm, check_unfrozen, unfrozen
-from symcircuits.programs import mask
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types
 
 MOST = 400
@@ -459,7 +459,7 @@ def test_a_model_that_is_another_is_refused() -> None:
 
 
 def test_a_walk_that_forgets_the_mask_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from symcircuits.polynomials import values
+    from symcircuits.values import unfrozen as values
 
     monkeypatch.setattr(values._Joints, "masked", lambda self, head, scores: scores)
     assert _rows(iter)[1] is False

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from symcircuits import pools
-from symcircuits.workers import Crew, WorkerDied, processes
+from symcircuits.work import pools
+from symcircuits.work.workers import Crew, WorkerDied, processes
 
 
 @pytest.fixture(autouse=True)

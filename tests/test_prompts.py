@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits.prompts import LONGEST_LINE, BadPrompt, Prompts
+from symcircuits.explanation.prompts import LONGEST_LINE, BadPrompt, Prompts
 
 MODEL = sc.random_model(sc.attention_only((1,), "standard"), d_vocab=9, n_context=6)
 BARE = sc.random_model(sc.attention_only((1,), unembed=False), d_vocab=9)

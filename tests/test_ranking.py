@@ -14,15 +14,15 @@ from strategies import cases, selections
 from test_attachments import attached, ran, targets
 
 import symcircuits as sc
-from symcircuits.asked import KINDS, ask, trees
-from symcircuits.bounds import Bounds
-from symcircuits.cli import main
-from symcircuits.expansion import Expansion
-from symcircuits.magnitudes import gamma, spectral
+from symcircuits.cli.main import main
+from symcircuits.core.expansion import Expansion
 from symcircuits.model import Run
-from symcircuits.ranking import Largest
-from symcircuits.search import Tree
-from symcircuits.square_sums import Squares
+from symcircuits.search.best_first import Tree
+from symcircuits.search.bounds import Bounds
+from symcircuits.search.largest import Largest
+from symcircuits.search.magnitudes import gamma, spectral
+from symcircuits.search.squares import Squares
+from symcircuits.values.measure import KINDS, ask, trees
 from symcircuits.zoo import path
 
 TOKENS: list[Any] = [[1, 2, 3, 4], [0], [[1, 2, 0], [3, 3, 4]]]

@@ -10,14 +10,14 @@ import sympy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from symcircuits.algebra import scalar_argument, scalar_order
-from symcircuits.architecture import Architecture, attention_only
-from symcircuits.derivation import derive
-from symcircuits.expansion import Expansion, Term, expand, logits, scores
-from symcircuits.matching import Spelling, letters_of
-from symcircuits.notation import Notation, letter_text, scale_text
-from symcircuits.reading import MAX_WORDS, Formula, ReadError, read
-from symcircuits.symbolic import recursion
+from symcircuits.checking.matching import Spelling, letters_of
+from symcircuits.checking.parser import MAX_WORDS, Formula, ReadError, read
+from symcircuits.core.architecture import Architecture, attention_only
+from symcircuits.core.expansion import Expansion, Term, expand, logits, scores
+from symcircuits.core.notation import Notation, letter_text, scale_text
+from symcircuits.core.words import scalar_argument, scalar_order
+from symcircuits.derivation.derive import derive
+from symcircuits.sympy_layer.streams import recursion
 from tests.strategies import cases
 
 ARCH = attention_only((2, 2), "standard", True)

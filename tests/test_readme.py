@@ -11,7 +11,7 @@ from sybil import Document, Sybil
 from sybil.example import Example
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
-from symcircuits.cli import main
+from symcircuits.cli.main import main
 from symcircuits.zoo import path
 
 README = Path(__file__).parent.parent / "README.md"

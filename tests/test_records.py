@@ -14,9 +14,9 @@ from plain import featured_models
 from test_tensors import runs
 
 import symcircuits as sc
-from symcircuits.expansion import Expansion
-from symcircuits.export import lambdify_words
+from symcircuits.core.expansion import Expansion
 from symcircuits.model import Model, Run
+from symcircuits.sympy_layer.lambdify import lambdify_words
 
 TOKENS = [[3, 1, 4], [1, 5, 9]]
 

@@ -13,9 +13,12 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import compact, fans, term_entries, term_norms
-from symcircuits.expansion import Expansion, expand
+from symcircuits.core.expansion import Expansion, expand
 from symcircuits.model import Run, random_model
+from symcircuits.values import entries as term_entries
+from symcircuits.values import norms as term_norms
+from symcircuits.values import siblings as fans
+from symcircuits.values import unembedding as compact
 from tests.strategies import cases, selections
 
 Array = npt.NDArray[Any]

@@ -12,9 +12,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import symcircuits as sc
-from symcircuits.cli import main
-from symcircuits.closing import layer_closures, worst_closure
+from symcircuits.cli.main import main
 from symcircuits.model import Rotary, Run
+from symcircuits.values.closure import layer_closures, worst_closure
 from symcircuits.verification.rows import check_layers
 
 NAMES = [

@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits import algebra
-from symcircuits.algebra import Word
+from symcircuits.arrays.rings import Floats
+from symcircuits.core import words as algebra
+from symcircuits.core.notation import Notation
+from symcircuits.core.words import Word
 from symcircuits.derivation.expressions import (
     Apply,
     Family,
@@ -31,14 +33,12 @@ from symcircuits.derivation.expressions import (
     Tensor,
     Transposed,
 )
+from symcircuits.derivation.printing.latex import expr_latex
+from symcircuits.derivation.printing.layout import Piece, broken, joined
+from symcircuits.derivation.printing.prose import plain, prose
+from symcircuits.derivation.printing.text import expr_text
+from symcircuits.derivation.printing.widths import latex_width
 from symcircuits.model import frozen, matrices_of, random_model
-from symcircuits.notation import Notation
-from symcircuits.render.latex import expr_latex
-from symcircuits.render.layout import Piece, broken, joined
-from symcircuits.render.prose import plain, prose
-from symcircuits.render.text import expr_text
-from symcircuits.render.widths import latex_width
-from symcircuits.rings import Floats
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symcircuits.rings import Array, Floats, PrimeField, Ring, transpose
+from symcircuits.arrays.rings import Array, Floats, PrimeField, Ring, transpose
 
 FIELDS = [PrimeField(), PrimeField(2**61 - 1), PrimeField(2), PrimeField(65537), PrimeField(2147483629)]
 PRIMES = [2, 3, 5, 7, 97, 65537, 2**31 - 1, 2**61 - 1, 4611686018427387847]

@@ -10,7 +10,7 @@ from test_ranking import model_and_run, searches, sizes
 
 import symcircuits as sc
 from symcircuits.model import Settings, random_model
-from symcircuits.sampling import Sample, _Drawn
+from symcircuits.search.sample import Sample, _Drawn
 
 
 def exact_sum(found: Sample, run: Any) -> float:

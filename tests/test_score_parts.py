@@ -12,9 +12,9 @@ from plain import forward, heads_of_models, pattern_of, score_rows, seen
 from strategies import unseen_by_softmax
 
 import symcircuits as sc
-from symcircuits.margins import centred, centred_shares, head_scores
+from symcircuits.explanation.score_parts import largest_score_terms, lowest_orders, score_parts
+from symcircuits.explanation.scores import centred, centred_shares, head_scores
 from symcircuits.model import Model, Settings
-from symcircuits.score_parts import largest_score_terms, lowest_orders, score_parts
 
 TOKENS = [3, 1, 4, 1, 5]
 BIASED = sc.attention_only((2, 3), "standard", True)

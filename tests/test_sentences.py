@@ -17,14 +17,14 @@ import pytest
 from plain import slope
 
 import symcircuits as sc
-from symcircuits import book
-from symcircuits.checking import check
-from symcircuits.derivation import Derivation
+from symcircuits.checking.check import check
+from symcircuits.core.notation import FLIPPED, NOTATIONS, Notation
+from symcircuits.derivation import book
+from symcircuits.derivation.derive import Derivation
+from symcircuits.derivation.printing.conventions import caption, conventions
+from symcircuits.derivation.printing.prose import prose, sentence
+from symcircuits.derivation.printing.words import check_sentence, seal, statement, subject, title
 from symcircuits.model import matrices_of, random_model
-from symcircuits.notation import FLIPPED, NOTATIONS, Notation
-from symcircuits.render.conventions import caption, conventions
-from symcircuits.render.prose import prose, sentence
-from symcircuits.render.words import check_sentence, seal, statement, subject, title
 
 N = 4
 TOKENS = [3, 1, 4, 1]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from symcircuits.spelling import escaped, spelled, visible
+from symcircuits.core.names import escaped, spelled, visible
 
 NASTY = [
     r"\input{/etc/passwd}", "$x_1%", "a_b^c~#&{}", r"\write18{id}", "%", "}", "{", "\\", "x--y", "<<a>>", "``q''", '"',

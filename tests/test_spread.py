@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from symcircuits.spread import Running, Spread
+from symcircuits.explanation.statistics import Running, Spread
 
 NUMBERS = st.lists(st.floats(-1e150, 1e150), min_size=1, max_size=40)
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from test_ranking import model_and_run, searches, sizes
 
 import symcircuits as sc
-from symcircuits import square_sums
-from symcircuits.asked import ask, trees
-from symcircuits.bounds import Bounds
-from symcircuits.square_sums import squares_of
+from symcircuits.search import squares as square_sums
+from symcircuits.search.bounds import Bounds
+from symcircuits.search.squares import squares_of
+from symcircuits.values.measure import ask, trees
 
 
 def by_enumeration(found: Any, run: Any) -> float:

@@ -10,12 +10,12 @@ import sympy
 from hypothesis import given
 from strategies import cases
 
-import symcircuits.symbolic as symbolic
-from symcircuits.algebra import Factor
-from symcircuits.architecture import Architecture, attention_only
-from symcircuits.expansion import Expansion, expand
-from symcircuits.programs import Branch, Program, Readout, readout
-from symcircuits.symbolic import (
+import symcircuits.sympy_layer.streams as symbolic
+from symcircuits.core.architecture import Architecture, attention_only
+from symcircuits.core.expansion import Expansion, expand
+from symcircuits.core.programs import Branch, Program, Readout, readout
+from symcircuits.core.words import Factor
+from symcircuits.sympy_layer.streams import (
     Key,
     multiply_out,
     polynomial_terms,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from symcircuits import attention_only, verify
 from symcircuits.render.tables import measured, number, paragraph, report_text, table
-from symcircuits.verification import Check, Report
+from symcircuits.verification.verify import Check, Report
 
 
 @pytest.mark.parametrize(

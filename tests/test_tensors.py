@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits.by_head import through_each_head
-from symcircuits.evaluation import closure
-from symcircuits.expansion import Expansion, expand
+from symcircuits.arrays.namespaces import Namespace, namespace_of
+from symcircuits.arrays.structured import Centring, Diagonal
+from symcircuits.core.expansion import Expansion, expand
 from symcircuits.model import Run, Tensors, random_model
-from symcircuits.namespaces import Namespace, namespace_of
-from symcircuits.structured import Centring, Diagonal
-from symcircuits.tensor_tree import TensorTree
+from symcircuits.values.by_head import through_each_head
+from symcircuits.values.evaluate import closure
+from symcircuits.values.tensor_tree import TensorTree
 from tests.strategies import cases, selections
 
 Other = xp.Device("device1")

@@ -16,15 +16,15 @@ from hypothesis.strategies import DataObject
 from strategies import cases, selections, term_count
 
 import symcircuits as sc
-from symcircuits.architecture import transformer
-from symcircuits.expansion import Expansion
-from symcircuits.path_tables import smallest_type
-from symcircuits.term_blocks import COMPOSITIONS, TermBlock
+from symcircuits.core.architecture import transformer
+from symcircuits.core.expansion import Expansion
+from symcircuits.tables.blocks import COMPOSITIONS, TermBlock
+from symcircuits.tables.paths import smallest_type
 
 ROOT = Path(__file__).parent.parent
-blocks_module = importlib.import_module("symcircuits.term_blocks")
-tables_module = importlib.import_module("symcircuits.path_tables")
-bulk_module = importlib.import_module("symcircuits.bulk")
+blocks_module = importlib.import_module("symcircuits.tables.blocks")
+tables_module = importlib.import_module("symcircuits.tables.paths")
+bulk_module = importlib.import_module("symcircuits.tables.printing")
 
 
 def drawn(data: DataObject, max_terms: int) -> Expansion:
@@ -291,7 +291,8 @@ MEASURED = """
 import resource
 import numpy
 import symcircuits as sc
-from symcircuits import bulk, term_blocks
+from symcircuits.tables import printing as bulk
+from symcircuits.tables import blocks as term_blocks
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 twelve = sc.attention_only((12,) * 12)
 for e in (
@@ -312,8 +313,8 @@ def test_memory_does_not_depend_on_the_number_of_terms() -> None:
 
 @pytest.mark.parametrize("who", [1, 3, "processes"])
 def test_a_census_by_workers_is_the_same(who: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from symcircuits import term_census
-    from symcircuits.workers import processes
+    from symcircuits.tables import census as term_census
+    from symcircuits.work.workers import processes
 
     monkeypatch.setattr(term_census, "EACH", 1000)
     e = sc.scores(sc.attention_only((3, 3, 3)), "L2H0").through("L0H1")

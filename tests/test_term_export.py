@@ -22,17 +22,17 @@ from hypothesis.strategies import DataObject
 from strategies import cases, selections
 
 import symcircuits as sc
-from symcircuits.attachments import Part as sc_part
-from symcircuits.attachments import Reading
-from symcircuits.cli import main
-from symcircuits.expansion import Expansion, expand
-from symcircuits.parts import Part, readable_size
-from symcircuits.term_export import Exported, export_terms
-from symcircuits.term_rows import COLUMNS, columns_of
+from symcircuits.cli.main import main
+from symcircuits.core.attachments import Part as sc_part
+from symcircuits.core.attachments import Reading
+from symcircuits.core.expansion import Expansion, expand
+from symcircuits.tables.export import Exported, export_terms
+from symcircuits.tables.formats import COLUMNS, columns_of
+from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.zoo import path as model_path
 
 ROOT = Path(__file__).parent.parent
-export_module = importlib.import_module("symcircuits.term_export")
+export_module = importlib.import_module("symcircuits.tables.export")
 FORMATS = ["csv", "jsonl", "arrow", "parquet"]
 
 
@@ -178,7 +178,7 @@ def test_what_was_interrupted_is_taken_up(tmp_path: Path, form: str, fault: type
 KILLED = """
 import importlib, os, signal, sys
 import symcircuits as sc
-module = importlib.import_module("symcircuits.term_export")
+module = importlib.import_module("symcircuits.tables.export")
 module.BLOCK, module.CHECKPOINT = 100, float(sys.argv[3])
 def step(what, done, total):
     if done >= int(sys.argv[2]):
@@ -320,8 +320,8 @@ KILLED_AT_EVERY_LINE = """
 import importlib, os, sys
 from pathlib import Path
 import symcircuits as sc
-from symcircuits import parts
-module = importlib.import_module("symcircuits.term_export")
+from symcircuits.tables import resumable as parts
+module = importlib.import_module("symcircuits.tables.export")
 module.BLOCK, module.CHECKPOINT = 80, -1.0
 folder, form = Path(sys.argv[1]), sys.argv[2]
 scores = sc.scores(sc.attention_only((3, 2, 1)), "L2H0")
@@ -496,7 +496,10 @@ def test_timeout_while_a_parquet_file_is_made(tmp_path: Path, monkeypatch: pytes
 MEASURED = """
 import resource, sys
 import symcircuits as sc
-from symcircuits import bulk, term_export, term_rows, zoo
+from symcircuits.tables import printing as bulk
+from symcircuits.tables import export as term_export
+from symcircuits.tables import formats as term_rows
+from symcircuits import zoo
 import numpy
 if sys.argv[1].endswith("parquet"):
     import pyarrow.parquet
@@ -599,7 +602,7 @@ def test_a_full_disk_is_said_and_what_is_whole_is_kept(tmp_path: Path) -> None:
     program = f"""
 import resource, importlib
 import symcircuits as sc
-importlib.import_module("symcircuits.term_export").BLOCK = 100
+importlib.import_module("symcircuits.tables.export").BLOCK = 100
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 scores = sc.scores(sc.transformer((3, 3, 2), positions="standard", biases=["b_V", "b_K"]), "L2H1")
 sc.export_terms(scores, {str(file)!r})

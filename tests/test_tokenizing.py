@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from test_cli import Cli, cli, refused
 
 import symcircuits as sc
-from symcircuits import tokenizing
-from symcircuits.files import LIMITS
-from symcircuits.labels import Labels, printable
-from symcircuits.tokenizing import any_labels, encoder, is_tokenizer_file, read_tokenizer, tokenizer_labels
+from symcircuits.explanation import tokenizers as tokenizing
+from symcircuits.explanation.labels import Labels, printable
+from symcircuits.explanation.tokenizers import any_labels, encoder, is_tokenizer_file, read_tokenizer, tokenizer_labels
+from symcircuits.work.files import LIMITS
 
 __all__ = ["cli"]  # a fixture
 NAMES = ["<|end|>", "t", "h", "e", "Ġ", "th", "the", "Ġthe", "Ċ", "Ã", "©", "Ã©"]

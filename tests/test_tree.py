@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits.algebra import Factor, scalar_argument
-from symcircuits.architecture import Head
-from symcircuits.factors import RunFactors
-from symcircuits.fan_reads import pieces
-from symcircuits.fans import Fans
+from symcircuits.arrays.rings import Floats
+from symcircuits.core.architecture import Head
+from symcircuits.core.paths import Paths, path_factors, path_scales
+from symcircuits.core.programs import Layer, Program, Source, readout
+from symcircuits.core.walk import Mark, Matrices
+from symcircuits.core.words import Factor, scalar_argument
 from symcircuits.model import matrices_of, random_model
-from symcircuits.paths import Paths, path_factors, path_scales
-from symcircuits.programs import Layer, Program, Source, readout
-from symcircuits.rings import Floats
-from symcircuits.tree import HeadTree
-from symcircuits.walk import Mark, Matrices
+from symcircuits.values.factors import RunFactors
+from symcircuits.values.head_tree import HeadTree
+from symcircuits.values.sibling_reads import pieces
+from symcircuits.values.siblings import Fans
 from tests.strategies import cases
 
 

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import fan_reads, fans, term_norms, value_blocks
-from symcircuits.expansion import Expansion
+from symcircuits.core.expansion import Expansion
 from symcircuits.model import Run, random_model
+from symcircuits.values import norms as term_norms
+from symcircuits.values import sibling_reads as fan_reads
+from symcircuits.values import siblings as fans
+from symcircuits.values import term_values as value_blocks
 from tests.test_reductions import assert_alike, large, largest_of, model_of, runs
 
 Array = npt.NDArray[Any]

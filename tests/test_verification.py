@@ -14,19 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
-from symcircuits import exact, verification
-from symcircuits import expansion as expanded
-from symcircuits import programs as described
-from symcircuits.algebra import Factor, IllTyped, Word
-from symcircuits.architecture import Architecture, Head
-from symcircuits.attachments import Part, Reading
-from symcircuits.evaluation import evaluate
-from symcircuits.expansion import Expansion, Term, expand
+from symcircuits.core import expansion as expanded
+from symcircuits.core import programs as described
+from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.attachments import Part, Reading
+from symcircuits.core.expansion import Expansion, Term, expand
+from symcircuits.core.paths import Path, Paths
+from symcircuits.core.programs import Branch, Layer, Program, Readout, Source
+from symcircuits.core.words import Factor, IllTyped, Word
 from symcircuits.model import random_model
-from symcircuits.paths import Path, Paths
-from symcircuits.programs import Branch, Layer, Program, Readout, Source
+from symcircuits.values.evaluate import evaluate
 from symcircuits.verification import ROWS, Check, Report, default_targets, every_head, verify
+from symcircuits.verification import prime_field as exact
 from symcircuits.verification import rows as witnessed
+from symcircuits.verification import verify as verification
 from symcircuits.verification.every_head import check_every_head
 from symcircuits.verification.names import SAMPLE, check_names, read_paths
 from symcircuits.verification.rows import (
@@ -1046,7 +1047,7 @@ def test_every_type_mislabelled_is_refused_above_the_limit(target: str, monkeypa
     """Counts by type and types of terms are wrong alike: SymPy's letters tell, and the letters of the word."""
     assert verify(RECORD, targets=[target], max_terms=10).ok
     monkeypatch.setattr(expanded, "composition_of", mistyped)
-    monkeypatch.setattr("symcircuits.terms.composition_of", mistyped)
+    monkeypatch.setattr("symcircuits.core.terms.composition_of", mistyped)
     found = {c.name: c for c in verify(RECORD, targets=[target], max_terms=10).checks}
     assert {name for name, c in found.items() if c.passed is False} == {"same names", "same letters"}
     assert found["same letters"].error == 2 * 16  # each is missing, and there is another

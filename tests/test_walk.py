@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import architectures, cases, group, oracle, routes, term_count
 
-from symcircuits.algebra import Factor, Index, Space, Symbol
-from symcircuits.architecture import Architecture, Head, attention_only
-from symcircuits.expansion import expand
-from symcircuits.programs import Branch, Layer, Source, readout
-from symcircuits.walk import Counts, Mark, Marked, Matrices, walk, walk_marked
+from symcircuits.core.architecture import Architecture, Head, attention_only
+from symcircuits.core.expansion import expand
+from symcircuits.core.programs import Branch, Layer, Source, readout
+from symcircuits.core.walk import Counts, Mark, Marked, Matrices, walk, walk_marked
+from symcircuits.core.words import Factor, Index, Space, Symbol
 
 SIZES = {"one": 1, "context": 3, "vocab_in": 4, "vocab_out": 2, "model": 3, "attention_input": 3, "qk": 2, "ov": 2}
 

@@ -20,9 +20,10 @@ import pytest
 from test_cli import Cli, cli
 
 import symcircuits as sc
-from symcircuits import model_file, workers
-from symcircuits.model_file import ModelFile
-from symcircuits.workers import Crew, WorkerDied, pairwise, processes
+from symcircuits.loaders import by_path as model_file
+from symcircuits.loaders.by_path import ModelFile
+from symcircuits.work import workers
+from symcircuits.work.workers import Crew, WorkerDied, pairwise, processes
 
 __all__ = ["cli"]  # a fixture
 pytestmark = pytest.mark.usefixtures("limited")
@@ -202,7 +203,7 @@ def test_a_pool_that_is_given_and_breaks_is_said_to_need_a_maker() -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of 100 terms; workers are sent ranges, so that they need not know."""
-    monkeypatch.setattr(importlib.import_module("symcircuits.term_export"), "BLOCK", 100)
+    monkeypatch.setattr(importlib.import_module("symcircuits.tables.export"), "BLOCK", 100)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from strategies import oracle, possible_biases
 
-from symcircuits.architecture import Architecture, transformer
-from symcircuits.attachments import Part, Reading
-from symcircuits.expansion import expand
+from symcircuits.core.architecture import Architecture, transformer
+from symcircuits.core.attachments import Part, Reading
+from symcircuits.core.expansion import expand
 
 PRIME = 536870909  # products of entries, added up ten times, fit into 64 bits
 N, D, IN, OUT, QK, OV, ONE = 3, 5, 4, 6, 2, 7, 1

@@ -1,12 +1,12 @@
 """The general theorem in words and formulas: writes theorem.tex, and the table of README.md, from one table.
 
-Every entry bears the name of the theorem that Coq has proved; what it says in words is in symcircuits.general.
+Every entry bears the name of the theorem that Coq has proved; what it says in words is in symcircuits.verification.coq.
 """
 
 import re
 from pathlib import Path
 
-from symcircuits.general import THEOREMS
+from symcircuits.verification.coq import THEOREMS
 
 T = r"^{\mathsf{T}}"
 X0 = r"X_0"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from symcircuits.arrays.rings import Array
 from symcircuits.derivation.expressions import Sign, Special
 from symcircuits.derivation.values import Bindings, Instance
-from symcircuits.rings import Array
 
 __all__ = ["Addend"]
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import cached_property, reduce
 from typing import Any
 
-from symcircuits.algebra import Factor, Word
+from symcircuits.arrays.rings import Array
+from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.checks import KINDS, Check, Claim, DerivationError, Draft, Laboratory
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
 from symcircuits.derivation.expressions import (
@@ -28,7 +29,6 @@ from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.real import SIZE, Real, RealRun
 from symcircuits.derivation.specials import Inverse, Letter, Rebased, Scaled, SquaredNorm
 from symcircuits.derivation.values import Instance
-from symcircuits.rings import Array
 
 __all__ = ["GIVEN", "Bench"]
 

@@ -16,7 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from symcircuits.algebra import IllTyped, Word
+from symcircuits.core.expansion import expand
+from symcircuits.core.rules import check_finished
+from symcircuits.core.words import IllTyped, Word
 from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, is_recursion, parts_of
 from symcircuits.derivation.flatten import (
     Tally,
@@ -31,8 +33,6 @@ from symcircuits.derivation.flatten import (
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.indices import by_indices, rule_size
 from symcircuits.derivation.values import Instance
-from symcircuits.expansion import expand
-from symcircuits.finished import check_finished
 
 __all__ = ["KINDS", "Check", "Claim", "DerivationError", "Draft", "Laboratory", "Step"]
 
@@ -64,7 +64,7 @@ class Claim:
     @property
     def text(self) -> str:
         """The claim on one line, in text notation."""
-        from symcircuits.render.text import expr_text
+        from symcircuits.derivation.printing.text import expr_text
 
         return f" {self.relation} ".join(map(expr_text, self.sides))
 

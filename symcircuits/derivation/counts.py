@@ -6,9 +6,9 @@ from collections import Counter
 from itertools import combinations
 from math import comb, prod
 
+from symcircuits.core.programs import Program
 from symcircuits.derivation.expressions import Elementary, Expr, HeadCount, Number, Product, Sum, times
 from symcircuits.derivation.frames import Frame
-from symcircuits.programs import Program
 
 __all__ = ["by_composition", "by_order", "elementary", "total"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from symcircuits.algebra import Factor, Word, transpose
-from symcircuits.architecture import FINAL
+from symcircuits.core.architecture import FINAL
+from symcircuits.core.programs import Layer, Norm, Program, Source, norm, rotation, stream_program
+from symcircuits.core.words import Factor, Word, transpose
 from symcircuits.derivation.addend import Addend
 from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed, sandwich, scaled, stream_symbol
 from symcircuits.derivation.frames import Frame
-from symcircuits.programs import Layer, Norm, Program, Source, norm, rotation, stream_program
 
 __all__ = [
     "layer_definition",

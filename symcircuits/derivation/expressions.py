@@ -1,6 +1,6 @@
 """What a claim is made of: a small expression tree over words, and how it is multiplied out.
 
-A leaf is a :class:`~symcircuits.algebra.Word` (a typed product of matrix symbols, the recursion symbols ``X1``,
+A leaf is a :class:`~symcircuits.core.words.Word` (a typed product of matrix symbols, the recursion symbols ``X1``,
 ``X2``, ... among them), the readout's own symbol, an identity, or a number. Nodes are products, sums, sums over
 the heads of a layer, transposes, tensors ``A (x) W`` (acting as ``X -> A X W^T``) with two or three slots, and
 families: parts of a sum with their composition type and their number of terms. Everything that a derivation
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.algebra import Factor, Index, Space, Symbol, Word
+from symcircuits.core.words import Factor, Index, Space, Symbol, Word
 
 if TYPE_CHECKING:
+    from symcircuits.arrays.rings import Array
     from symcircuits.derivation.values import Bindings, Instance
-    from symcircuits.rings import Array
 
 __all__ = [
     "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Sign", "Special",
@@ -38,7 +38,7 @@ def cut(text: str, width: int = 100) -> str:
 
 def _shown(self: Any) -> str:
     """``<Sum X0 + P>``: the kind of node, and its text on one line, cut."""
-    from symcircuits.render.text import expr_text
+    from symcircuits.derivation.printing.text import expr_text
 
     return f"<{type(self).__name__} {cut(expr_text(self))}>"
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from symcircuits.algebra import Factor, Word, transpose
+from symcircuits.core.rules import is_score, score_sides
+from symcircuits.core.words import Factor, Word, transpose
 from symcircuits.derivation.expressions import (
     Apply,
     CountOf,
@@ -26,7 +27,6 @@ from symcircuits.derivation.expressions import (
     times,
     wrap,
 )
-from symcircuits.finished import is_score, score_sides
 
 __all__ = [
     "Flat", "composition_of_word", "count_polynomial", "counted", "multiply_out", "multiply_out_operator",

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from symcircuits.algebra import Factor, Word, is_multiplier, scalar_order
-from symcircuits.architecture import FINAL, Architecture, Head, as_head
+from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
+from symcircuits.core.expansion import Expansion, Term, expand
+from symcircuits.core.rules import score_sides
+from symcircuits.core.words import Factor, Word, is_multiplier, scalar_order
 from symcircuits.derivation.expressions import Expr, HeadCount, SumOver, relabelled, times, wrap
-from symcircuits.expansion import Expansion, Term, expand
-from symcircuits.finished import score_sides
 
 __all__ = ["MAX_FAMILIES", "MAX_TERMS", "Frame", "make_frame"]
 

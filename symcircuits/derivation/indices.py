@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.algebra import Word
+from symcircuits.core.words import Word
 from symcircuits.derivation.expressions import Apply, Expr, Product, Sum, Tensor, parts_of
 from symcircuits.derivation.values import Instance
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from symcircuits.algebra import Factor, Word, is_multiplier
+from symcircuits.core.notation import glyphs_of
+from symcircuits.core.words import Factor, Word, is_multiplier
 from symcircuits.derivation.checks import Step
 from symcircuits.derivation.expressions import Expr, Sign, Special, Spelled, Target, Tensor, parts_of
-from symcircuits.notation import glyphs_of
 
 __all__ = ["printed"]
 

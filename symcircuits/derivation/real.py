@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import transformer
+from symcircuits.arrays.rings import Array, Floats
+from symcircuits.core.architecture import transformer
 from symcircuits.derivation.expressions import Expr, Sign, Special
 from symcircuits.derivation.values import Bindings, Instance
 from symcircuits.model import Run, matrices_of, random_model
-from symcircuits.rings import Array, Floats
 
 __all__ = ["SIZE", "TOLERANCE", "ModelLogits", "Real", "RealRun"]
 

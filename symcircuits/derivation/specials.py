@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from symcircuits.algebra import Word
-from symcircuits.architecture import attention_only
+from symcircuits.arrays.elimination import eliminated
+from symcircuits.arrays.elimination import inverses as inverse_of
+from symcircuits.arrays.rings import Array, transpose
+from symcircuits.core.architecture import attention_only
+from symcircuits.core.expansion import expand
+from symcircuits.core.programs import embedding
+from symcircuits.core.words import Word
 from symcircuits.derivation.expressions import Expr, Sign, Special
 from symcircuits.derivation.values import Bindings, Instance
-from symcircuits.elimination import eliminated
-from symcircuits.elimination import inverses as inverse_of
-from symcircuits.expansion import expand
-from symcircuits.programs import embedding
-from symcircuits.rings import Array, transpose
 
 __all__ = [
     "AtTokens", "Beside", "CountIn", "Entrywise", "HeadWidth", "Inverse", "Letter", "Masked", "Named", "Parentheses",

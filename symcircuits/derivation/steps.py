@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symcircuits.algebra import Factor, Word
-from symcircuits.architecture import Head
+from symcircuits.core.architecture import Head
+from symcircuits.core.programs import stream_program, weight
+from symcircuits.core.words import Factor, Word
 from symcircuits.derivation import counts, reasons
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import (
@@ -30,7 +31,6 @@ from symcircuits.derivation.expressions import (
 from symcircuits.derivation.flatten import multiply_out, softmax_invisible
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.tensors import factored, mixed, rules
-from symcircuits.programs import stream_program, weight
 
 __all__ = ["path_expansion"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symcircuits.algebra import Factor, Word, scalar_order, transpose
-from symcircuits.architecture import Head
+from symcircuits.core.architecture import Head
+from symcircuits.core.programs import Layer, Program, norm, pattern, rotation, stream_program, weight
+from symcircuits.core.words import Factor, Word, scalar_order, transpose
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import plus, with_addend
 from symcircuits.derivation.expressions import (
@@ -20,7 +21,6 @@ from symcircuits.derivation.expressions import (
 )
 from symcircuits.derivation.flatten import Flat, multiply_out, multiply_out_operator
 from symcircuits.derivation.frames import Frame
-from symcircuits.programs import Layer, Program, norm, pattern, rotation, stream_program, weight
 
 __all__ = ["factored", "mixed", "rules"]
 

@@ -15,9 +15,11 @@ from zlib import crc32
 
 import numpy as np
 
-from symcircuits.algebra import Factor, Symbol, Word, scalar_argument
-from symcircuits.algebra import transpose as transposed
-from symcircuits.architecture import Architecture, as_head, scalar_names
+from symcircuits.arrays.rings import Array, PrimeField, transpose
+from symcircuits.core.architecture import Architecture, as_head, scalar_names
+from symcircuits.core.programs import Readout, readout
+from symcircuits.core.words import Factor, Symbol, Word, scalar_argument
+from symcircuits.core.words import transpose as transposed
 from symcircuits.derivation.expressions import (
     Apply,
     Expr,
@@ -35,8 +37,6 @@ from symcircuits.derivation.expressions import (
 )
 from symcircuits.derivation.flatten import Flat
 from symcircuits.model import Frozen, frozen, matrix_names
-from symcircuits.programs import Readout, readout
-from symcircuits.rings import Array, PrimeField, transpose
 
 __all__ = ["Instance"]
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from symcircuits.given import brief
+from symcircuits.arrays.rings import Array
+from symcircuits.core.given import brief
 from symcircuits.loaders.bridge import BRIDGE
 from symcircuits.loaders.cached import read_cached
 from symcircuits.loaders.files import Stored, model_name, model_place, read_model_files
@@ -23,9 +24,8 @@ from symcircuits.loaders.neox import NEOX
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.stored import without_wrappers
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
-from symcircuits.memory import gigabytes
 from symcircuits.model import Model, Tensors
-from symcircuits.rings import Array
+from symcircuits.work.memory import gigabytes
 
 __all__ = ["LAYOUTS", "Layout", "Unsupported", "from_arrays", "from_cache", "load"]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from symcircuits.arrays.rings import Array
 from symcircuits.loaders.config import Config
-from symcircuits.rings import Array
 
 __all__ = ["Features", "check_biases", "features_of"]
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from symcircuits.architecture import SOURCE_BIASES, Architecture, possible_biases
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import SOURCE_BIASES, Architecture, possible_biases
+from symcircuits.core.names import visible
 from symcircuits.model import Model, Settings
 from symcircuits.model.attending import mask
-from symcircuits.rings import Array
-from symcircuits.spelling import visible
 
 __all__ = ["argument", "assemble", "dropped_note", "half_precision_note", "mask_note"]
 

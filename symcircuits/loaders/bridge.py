@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from symcircuits.arrays.rings import Array
 from symcircuits.loaders.config import Config, check_kinds
 from symcircuits.loaders.files import Stored
 from symcircuits.loaders.layout import Layout, Unsupported
 from symcircuits.loaders.transformerlens import TRANSFORMERLENS
 from symcircuits.model import Model
-from symcircuits.rings import Array
 
 __all__ = ["BRIDGE", "NATIVE", "renamed"]
 

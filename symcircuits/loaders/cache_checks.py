@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import FINAL, Head
+from symcircuits.arrays.rings import Array, transpose
+from symcircuits.core.architecture import FINAL, Head
 from symcircuits.loaders.pickled import as_array
 from symcircuits.model import Model, Tensors
 from symcircuits.model.attending import alibi, alibi_slopes, rotate
-from symcircuits.rings import Array, transpose
 
 __all__ = ["LOW", "check_computed"]
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.architecture import FINAL
+from symcircuits.arrays.namespaces import Namespace, kind_of
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import FINAL
 from symcircuits.loaders.cache_checks import LOW, check_computed
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.loaders.pickled import as_array
@@ -17,8 +19,6 @@ from symcircuits.loaders.transformerlens import BUFFERS, to_paper
 from symcircuits.loaders.wrapped import older_names
 from symcircuits.model import Model, Tensors, weight_axes
 from symcircuits.model.attending import mask, rotations
-from symcircuits.namespaces import Namespace, kind_of
-from symcircuits.rings import Array
 
 __all__ = ["read_cached"]
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from symcircuits import arrayfile
-from symcircuits.files import read_input, user_path
+from symcircuits.arrays.rings import Array
+from symcircuits.loaders import arrayfile
 from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
 from symcircuits.loaders.strictjson import strict_json
 from symcircuits.loaders.tensorfile import check_memory, mapped, open_safetensors, read_safetensors
-from symcircuits.memory import free_memory, gigabytes
-from symcircuits.rings import Array
+from symcircuits.work.files import read_input, user_path
+from symcircuits.work.memory import free_memory, gigabytes
 
 __all__ = [
     "Stored",

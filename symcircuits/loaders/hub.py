@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from symcircuits.arrays.rings import Array
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.loaders.stored import Stored
 from symcircuits.model.checks import check_values
-from symcircuits.rings import Array
 
 __all__ = ["as_described", "fold_inner_norms", "inner_norms", "newer_names"]
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import Architecture, Head
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import Architecture, Head
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.keys import TURNS, TURNS_OF, refuse
 from symcircuits.model import ACTIVATIONS, Rotary
 from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
-from symcircuits.rings import Array
 
 __all__ = [
     "activation", "biases_of", "check_all", "epsilon", "head_size", "heads_of", "needed", "rotary_of", "scales_of",

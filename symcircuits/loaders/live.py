@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from symcircuits.given import brief
+from symcircuits.core.given import brief
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.stored import Stored, without_wrappers
 from symcircuits.loaders.wrapped import check_computes, is_wrapped, read_wrapped

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import FINAL, transformer
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import FINAL, transformer
 from symcircuits.loaders import huggingface as hf
 from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note
 from symcircuits.loaders.config import Config
@@ -27,7 +28,6 @@ from symcircuits.loaders.keys import read_keys, refuse
 from symcircuits.loaders.layout import Layout
 from symcircuits.model import Model, Settings
 from symcircuits.model.checks import Axes
-from symcircuits.rings import Array
 
 __all__ = ["LLAMA", "MULTIPLIERS", "activation_of", "multipliers_of", "number_of", "windows_of"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.arrayfile import check_records, check_size
+from symcircuits.arrays.rings import Array
+from symcircuits.loaders.arrayfile import check_records, check_size
 from symcircuits.loaders.stored import Stored
-from symcircuits.rings import Array
 
 __all__ = ["TORCH_FILES", "as_array", "read_torch"]
 

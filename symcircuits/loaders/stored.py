@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from symcircuits.rings import Array
+from symcircuits.arrays.rings import Array
 
 __all__ = ["Stored", "without_wrappers"]
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from symcircuits.arrays.rings import Array
+from symcircuits.core.notation import amount
 from symcircuits.loaders.stored import Stored
 from symcircuits.loaders.strictjson import strict_json
-from symcircuits.memory import free_memory, gigabytes
-from symcircuits.notation import amount
-from symcircuits.rings import Array
+from symcircuits.work.memory import free_memory, gigabytes
 
 __all__ = ["TensorFile", "check_memory", "mapped", "open_safetensors", "read_safetensors"]
 

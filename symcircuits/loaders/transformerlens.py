@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import FINAL, Architecture, Head, transformer
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import FINAL, Architecture, Head, transformer
 from symcircuits.loaders.agreement import Features, check_biases, features_of
 from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note, mask_note
 from symcircuits.loaders.config import Config, refuse_unsupported
@@ -29,7 +30,6 @@ from symcircuits.loaders.hub import as_described, fold_inner_norms, inner_norms,
 from symcircuits.loaders.layout import Layout
 from symcircuits.model import Model
 from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
-from symcircuits.rings import Array
 
 __all__ = ["BUFFERS", "TRANSFORMERLENS", "to_paper"]
 

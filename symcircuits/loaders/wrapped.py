@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import Architecture
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import Architecture
 from symcircuits.loaders import huggingface as hf
 from symcircuits.loaders.bridge import BRIDGE, NATIVE, renamed
 from symcircuits.loaders.config import Config
@@ -28,7 +29,6 @@ from symcircuits.loaders.llama import activation_of, multipliers_of, number_of, 
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.stored import Stored
 from symcircuits.model import Model
-from symcircuits.rings import Array
 
 __all__ = ["check_computes", "is_wrapped", "older_names", "read_wrapped"]
 

@@ -1,6 +1,6 @@
 """Readouts and sources of one's own, with their numbers: what is given, what is checked, and how it is attached.
 
-What they are to the algebra is described in :mod:`symcircuits.attachments`.
+What they are to the algebra is described in :mod:`symcircuits.core.attachments`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import FINAL, Architecture
-from symcircuits.attachments import AT, OF, Part, Reading, check_name
-from symcircuits.indices import as_whole
-from symcircuits.rings import Array
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import FINAL, Architecture
+from symcircuits.core.attachments import AT, OF, Part, Reading, check_name
+from symcircuits.core.text import as_whole
 
 __all__ = ["Attachment", "arrays_of", "attach", "check_attached", "readout", "source"]
 
@@ -73,9 +73,9 @@ def readout(
     array or layer; whether it fits a model is said by :meth:`Model.with_`. Source: own derivation (a readout is linear,
     as the unembedding is).
 
-    >>> from symcircuits.architecture import attention_only
-    >>> from symcircuits.evaluation import evaluate
-    >>> from symcircuits.expansion import expand
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.values.evaluate import evaluate
+    >>> from symcircuits.core.expansion import expand
     >>> from symcircuits.model import random_model
     >>> model = random_model(attention_only((1, 1)), d_model=4, seed=1).with_(readout([1.0, 0, 0, -1]))
     >>> run, terms = model.run([1, 2, 3]), expand(model.architecture, "readout:probe")
@@ -116,8 +116,8 @@ def source(name: str, array: Any, layer: int, *, of: str = "stream", activations
     :meth:`Model.with_` and :meth:`Model.run`. Source: own derivation; for ``"stream"`` features and error as in
     attribution graphs (Ameisen et al. 2025, "Circuit Tracing").
 
-    >>> from symcircuits.architecture import attention_only
-    >>> from symcircuits.expansion import logits
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.core.expansion import logits
     >>> from symcircuits.model import random_model
     >>> row = source("feature 12", [1.0, 0, 2, 0], 1, activations=[0.0, 3.0, 0.5])
     >>> model = random_model(attention_only((1, 2)), d_model=4).with_(row)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from symcircuits.arrays.rings import Array
 from symcircuits.model.transformer import Run, _run
-from symcircuits.rings import Array
 
 __all__ = ["Edited", "rerun"]
 
@@ -43,7 +43,7 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
     ``removed``: labels of heads that add nothing to the stream. Raises ValueError on a head that is not there and
     on a pattern of another shape.
 
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
     >>> run = random_model(attention_only((1, 1)), seed=1).run([1, 2, 3])
     >>> edited = rerun(run, removed=["L0H0"])

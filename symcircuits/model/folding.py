@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from symcircuits.architecture import FINAL
-from symcircuits.given import need
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import FINAL
+from symcircuits.core.given import need
 from symcircuits.model.transformer import Model
-from symcircuits.rings import Array
 
 __all__ = ["fold"]
 
@@ -25,7 +25,7 @@ def fold(model: Model) -> Model:
     keys after a norm with gain (shortformer): a weight that held the gain would multiply the position too.
     Source: own derivation; TransformerLens's ``fold_layer_norm`` for the order.
 
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
     >>> model = random_model(attention_only((2, 2), norm="LN", biases=True))
     >>> folded = fold(model)

@@ -25,10 +25,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.architecture import FINAL, Architecture, Head
+from symcircuits.arrays.rings import Array, transpose
+from symcircuits.core.architecture import FINAL, Architecture, Head
 from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
-from symcircuits.rings import Array, transpose
 
 __all__ = ["ACTIVATIONS", "Changes", "Record", "Settings", "forward", "pattern_of"]
 

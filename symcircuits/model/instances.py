@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.architecture import Architecture, Head
-from symcircuits.given import need
-from symcircuits.indices import whole
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.given import need
+from symcircuits.core.text import whole
 from symcircuits.model.forward import Settings
 from symcircuits.model.transformer import Model
 from symcircuits.model.weights import weight_axes
-from symcircuits.rings import Array
 
 __all__ = ["change_basis", "random_model"]
 
@@ -42,7 +42,7 @@ def random_model(
     None. The same arguments give the same model, another ``seed`` another one.
     Raises ValueError on a size below 1.
 
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> random_model(attention_only((2, 0), biases=True), d_model=3, d_head=5)
     <Model random, seed 0: attention-only, heads 2,0, biases, d_model 3, d_vocab 11, float64>
     """
@@ -92,7 +92,7 @@ def change_basis(
     there, or that shares its keys and values with others; of queries and keys that are turned or normed only S can be
     given. Source: the paper, "Residual Stream" (no privileged basis).
 
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> model = random_model(attention_only((1,)), d_model=2)
     >>> moved = change_basis(model, T=[[2.0, 1.0], [0.0, 1.0]])
     >>> bool(np.allclose(model.run([0, 1]).logits, moved.run([0, 1]).logits))

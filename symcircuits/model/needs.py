@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.memory import free_memory, gigabytes
-from symcircuits.rings import Array, transpose
+from symcircuits.arrays.rings import Array, transpose
+from symcircuits.work.memory import free_memory, gigabytes
 
 if TYPE_CHECKING:
     from symcircuits.model.transformer import Model

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.algebra import scalar_argument
-from symcircuits.architecture import FINAL, Architecture, Head, scalar_names
+from symcircuits.arrays.rings import Array, Ring, transpose
+from symcircuits.core.architecture import FINAL, Architecture, Head, scalar_names
+from symcircuits.core.words import scalar_argument
 from symcircuits.model.transformer import Run
 from symcircuits.model.weights import weight_axes
-from symcircuits.rings import Array, Ring, transpose
 
 __all__ = ["Frozen", "frozen", "matrices_of", "matrix_names"]
 
@@ -38,7 +38,7 @@ def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[st
 
     ``computed``: as there, masks and the weights of bilinear MLPs in place of what is made of them.
 
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> matrix_names(attention_only((1,)))
     ('t', 'W_E', 'W_Q_L0H0', 'W_K_L0H0', 'W_V_L0H0', 'W_O_L0H0', 'W_U', 'A_L0H0', 'scale_L0H0')
     """
@@ -71,9 +71,9 @@ def matrices_of(run: Run) -> dict[str, Array]:
     Biases are columns ``[d, 1]``, gains diagonal matrices.
 
     >>> import numpy as np
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.model import random_model
-    >>> from symcircuits.rings import Floats
+    >>> from symcircuits.arrays.rings import Floats
     >>> run = random_model(attention_only((2, 2), biases=True)).run([3, 1, 4])
     >>> bool(np.allclose(frozen(run.model.architecture, matrices_of(run), Floats()).logits, run.logits))
     True
@@ -107,8 +107,8 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
     has it. Raises ValueError when a matrix is missing.
 
     >>> import numpy as np
-    >>> from symcircuits.architecture import attention_only
-    >>> from symcircuits.rings import PrimeField
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.arrays.rings import PrimeField
     >>> field, rng = PrimeField(), np.random.default_rng(0)
     >>> x = {name: field.random((2, 2), rng) for name in ("t", "W_E", "W_U")}
     >>> logits = frozen(attention_only(()), x, field).logits

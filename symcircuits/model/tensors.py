@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from symcircuits.algebra import scalar_argument
-from symcircuits.architecture import Architecture, scalar_names
-from symcircuits.given import need
+from symcircuits.arrays.namespaces import Namespace, kind_of, namespace_of
+from symcircuits.arrays.structured import Centring, Diagonal
+from symcircuits.core.architecture import Architecture, scalar_names
+from symcircuits.core.given import need
+from symcircuits.core.words import scalar_argument
 from symcircuits.model.checks import check_shapes
 from symcircuits.model.over_ring import matrix_names
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
-from symcircuits.namespaces import Namespace, kind_of, namespace_of
-from symcircuits.structured import Centring, Diagonal
 
 if TYPE_CHECKING:
     from symcircuits.model.transformer import Run
@@ -55,7 +55,7 @@ class Tensors:
     finite, or of a name that nothing reads.
 
     >>> import numpy as np
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> arrays = {"W_E": np.ones((2, 5)), "W_V_L0H0": np.ones((1, 2)), "W_O_L0H0": np.ones((2, 1))}
     >>> Tensors(attention_only((1,)), {**arrays, "A_L0H0": np.eye(3)}, tokens=[4, 0, 2])
     <Tensors of attention-only, heads 1, on tokens [3]: NumPy, float64 on cpu>

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.given import brief
-from symcircuits.indices import as_whole
+from symcircuits.core.given import brief
+from symcircuits.core.text import as_whole
 
 __all__ = ["read_tokens"]
 

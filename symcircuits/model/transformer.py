@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.algebra import scalar_argument, scalar_order
-from symcircuits.architecture import Architecture
-from symcircuits.attachments import Part
-from symcircuits.given import need
+from symcircuits.arrays.rings import Array, transpose
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.attachments import Part
+from symcircuits.core.given import need
+from symcircuits.core.names import visible
+from symcircuits.core.words import scalar_argument, scalar_order
 from symcircuits.model.attached import arrays_of, attach, check_attached
 from symcircuits.model.attending import Attended, check_windows, read_mask, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values
@@ -23,8 +25,6 @@ from symcircuits.model.forward import Changes, Record, Settings, forward
 from symcircuits.model.needs import Converted, check_run, embedded
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
-from symcircuits.rings import Array, transpose
-from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
     from symcircuits.model.tensors import Tensors
@@ -50,7 +50,7 @@ class Model:
     arrays are not copied, and cannot be written to through the model.
 
     >>> from symcircuits.model import random_model
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> model = random_model(attention_only((3, 3)), d_vocab=11, d_model=16, d_head=4)
     >>> model.weights["W_O_L0H1"].shape, model.run([1, 2, 3]).logits.shape
     ((16, 4), (3, 11))
@@ -136,7 +136,7 @@ class Model:
         this model. Raises ValueError where one does not fit: a wrong length, layer or MLP, a name that is taken, two
         points at which the stream is split.
 
-        >>> from symcircuits.architecture import attention_only
+        >>> from symcircuits.core.architecture import attention_only
         >>> from symcircuits.model import random_model, readout
         >>> model = random_model(attention_only((1,)), d_model=3)
         >>> model.with_(readout([0, 1, 0])).run([1, 2]).readouts["probe"].shape
@@ -160,7 +160,7 @@ class Model:
         leave the range of ``dtype``.
 
         >>> from symcircuits.model import random_model
-        >>> from symcircuits.architecture import attention_only
+        >>> from symcircuits.core.architecture import attention_only
         >>> random_model(attention_only((1,))).run([[0, 1], [2, 3]]).patterns["L0H0"][:, 0]
         array([[1., 0.],
                [1., 0.]])
@@ -217,7 +217,7 @@ class Run:
     change it).
 
     >>> from symcircuits.model import random_model
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> run = random_model(attention_only((2,))).run([0, 1, 2])
     >>> total = run.streams[0] + run.results["L0H0"] + run.results["L0H1"]
     >>> bool(np.allclose(total, run.streams[1]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symcircuits.architecture import Architecture
+from symcircuits.core.architecture import Architecture
 from symcircuits.model.checks import Axes
 
 __all__ = ["weight_axes"]
@@ -11,7 +11,7 @@ __all__ = ["weight_axes"]
 def weight_axes(architecture: Architecture) -> dict[str, Axes]:
     """The weights of an architecture by argument name, each with the names of its axes.
 
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> weight_axes(attention_only((0,), "standard"))
     {'W_E': ('d_model', 'd_vocab'), 'W_pos': ('n_ctx', 'd_model'), 'W_U': ('d_vocab_out', 'd_model')}
     """

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.notation import amount
+from symcircuits.core.names import visible
+from symcircuits.core.notation import amount
 from symcircuits.render.explained import closure_name
 from symcircuits.render.tables import UNBROKEN, number, paragraph, table
-from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
-    from symcircuits.averages import Averages, Failed, Part, Worst
-    from symcircuits.spread import Spread
+    from symcircuits.explanation.many import Averages, Failed, Part, Worst
+    from symcircuits.explanation.statistics import Spread
 
 __all__ = ["averages_json", "averages_text"]
 

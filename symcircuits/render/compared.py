@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.notation import amount
+from symcircuits.core.names import visible
+from symcircuits.core.notation import amount
 from symcircuits.render.tables import number, paragraph, table
-from symcircuits.spelling import visible
 
 if TYPE_CHECKING:
-    from symcircuits.evaluation import Closure
-    from symcircuits.recorded import Comparison
+    from symcircuits.values.evaluate import Closure
+    from symcircuits.verification.reference import Comparison
 
 __all__ = ["closures_json", "comparison_json", "comparison_text"]
 

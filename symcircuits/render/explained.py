@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.closing import parts_named, worst_closure
-from symcircuits.notation import amount, many
-from symcircuits.polynomials import still_held
+from symcircuits.core.names import visible
+from symcircuits.core.notation import amount, many
+from symcircuits.core.unfrozen.unfrozen import still_held
+from symcircuits.derivation.printing.conventions import own_symbols
+from symcircuits.derivation.printing.prose import plain
 from symcircuits.render.compared import closures_json
-from symcircuits.render.conventions import own_symbols
-from symcircuits.render.prose import plain
 from symcircuits.render.tables import UNBROKEN, number, paragraph, table
-from symcircuits.spelling import visible
+from symcircuits.values.closure import parts_named, worst_closure
 
 if TYPE_CHECKING:
-    from symcircuits.evaluation import Closure
-    from symcircuits.explanation import Explanation, Target
+    from symcircuits.explanation.explain import Explanation, Target
+    from symcircuits.values.evaluate import Closure
 
 __all__ = [
     "against_name", "closure_name", "degrees_title", "explanation_json", "explanation_text", "logit_name", "sizes",

@@ -13,19 +13,19 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from symcircuits import sizes
-from symcircuits.closing import parts_named, worst_closure
-from symcircuits.evaluation import Closure, evaluate
-from symcircuits.expansion import Term
-from symcircuits.explanation import Explanation
-from symcircuits.figures import contribution_bars, origin_map, term_map, token_labels
-from symcircuits.notation import amount, many
+from symcircuits.core.expansion import Term
+from symcircuits.core.notation import amount, many
+from symcircuits.explanation.explain import Explanation
 from symcircuits.render.explained import against_name, closure_name, degrees_title, logit_name, target_name
 from symcircuits.render.explained import sizes as size_names
+from symcircuits.render.figures import contribution_bars, origin_map, term_map, token_labels
 from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, section, table
 from symcircuits.render.svg import bar, figure, palette
 from symcircuits.render.tables import number
+from symcircuits.values import targets as sizes
+from symcircuits.values.closure import parts_named, worst_closure
+from symcircuits.values.evaluate import Closure, evaluate
 
 __all__ = ["explanation_html"]
 

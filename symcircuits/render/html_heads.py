@@ -9,15 +9,15 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.explanation import Explanation
-from symcircuits.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
-from symcircuits.interventions import remove_heads, remove_scores
-from symcircuits.margins import frobenius
-from symcircuits.notation import amount
+from symcircuits.core.notation import amount
+from symcircuits.explanation.ablation import remove_heads, remove_scores
+from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
+from symcircuits.explanation.scores import frobenius
+from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, table
 from symcircuits.render.svg import figure
 from symcircuits.render.tables import number
-from symcircuits.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
 
 __all__ = ["MOST_CELLS", "head_sections", "removal_table"]
 

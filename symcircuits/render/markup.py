@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from symcircuits.algebra import Word
-from symcircuits.expansion import Term
-from symcircuits.labels import printable
-from symcircuits.render.mathml import word_mathml
+from symcircuits.core.expansion import Term
+from symcircuits.core.words import Word
+from symcircuits.derivation.printing.mathml import word_mathml
+from symcircuits.explanation.labels import printable
 
 __all__ = ["Markup", "box", "el", "filters", "formula", "join", "marks", "optional", "row", "section", "table"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.notation import amount
+from symcircuits.core.notation import amount
 from symcircuits.render.tables import measured, number, paragraph, table
 
 if TYPE_CHECKING:
-    from symcircuits.asked import Asked
-    from symcircuits.expansion import Expansion, Term
-    from symcircuits.measured import Sum, TermSizes
-    from symcircuits.sampling import Sample
+    from symcircuits.core.expansion import Expansion, Term
+    from symcircuits.search.sample import Sample
+    from symcircuits.values.measure import Asked
+    from symcircuits.values.sizes import Sum, TermSizes
 
 __all__ = ["sample_json", "sample_text", "sizes_json", "sizes_text"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.notation import amount
+from symcircuits.core.notation import amount
 from symcircuits.render.tables import measured, number, paragraph, table
 
 if TYPE_CHECKING:
-    from symcircuits.ranking import Largest
+    from symcircuits.search.largest import Largest
 
 __all__ = ["certificate", "largest_json", "largest_text"]
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from symcircuits.figures import HeatMap
+from symcircuits.render.figures import HeatMap
 from symcircuits.render.markup import Markup, el
 from symcircuits.render.tables import number
 

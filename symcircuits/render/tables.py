@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from symcircuits.notation import amount
-from symcircuits.spelling import visible
+from symcircuits.core.names import visible
+from symcircuits.core.notation import amount
 
 if TYPE_CHECKING:
-    from symcircuits.verification import Report
+    from symcircuits.verification.verify import Report
 
 __all__ = ["UNBROKEN", "measured", "number", "paragraph", "report_text", "table"]
 

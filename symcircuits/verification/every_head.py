@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.algebra import IllTyped
-from symcircuits.architecture import Architecture, Head
-from symcircuits.exact import degrees, instance, sizes_for, walked, walks
-from symcircuits.expansion import Expansion
-from symcircuits.finished import check_finished
+from symcircuits.arrays.rings import PrimeField
+from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.notation import amount
+from symcircuits.core.programs import Readout, made_once, readout
+from symcircuits.core.rules import check_finished
+from symcircuits.core.walk import Counts, Walks
+from symcircuits.core.words import IllTyped
 from symcircuits.model import frozen
-from symcircuits.notation import amount
-from symcircuits.programs import Readout, made_once, readout
-from symcircuits.rings import PrimeField
 from symcircuits.verification.names import misnamed
-from symcircuits.verification.report import Check
+from symcircuits.verification.prime_field import degrees, instance, sizes_for, walked, walks
+from symcircuits.verification.result import Check
 from symcircuits.verification.rows import TRIALS, draw_seed, frozen_value
-from symcircuits.walk import Counts, Walks
 
 __all__ = ["check_every_head"]
 
@@ -42,7 +42,7 @@ def check_every_head(
 ) -> Check:
     """Whether each of these heads has the terms that it says; ``standing``: those that all other rows look at.
 
-    >>> from symcircuits.architecture import attention_only
+    >>> from symcircuits.core.architecture import attention_only
     >>> arch = attention_only((2, 2))
     >>> check_every_head(arch, arch.all_heads, arch.all_heads[::2]).passed
     True

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.algebra import Factor, Word
-from symcircuits.expansion import Expansion, Term
-from symcircuits.finished import is_score, score_sides
-from symcircuits.verification.report import Check
+from symcircuits.core.expansion import Expansion, Term
+from symcircuits.core.rules import is_score, score_sides
+from symcircuits.core.walk import Counts, walk
+from symcircuits.core.words import Factor, Word
+from symcircuits.verification.result import Check
 from symcircuits.verification.rows import MAX_TERMS, NOTHING, named
-from symcircuits.walk import Counts, walk
 
 __all__ = ["check_names", "misnamed", "read_paths"]
 
@@ -27,8 +27,8 @@ _SOURCES = {"t": "embed", "P": "pos"}
 def read_paths(word: Word) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The source and the heads (earliest first) of each side, read off the letters of a word alone.
 
-    >>> from symcircuits.architecture import attention_only
-    >>> from symcircuits.expansion import scores
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.core.expansion import scores
     >>> read_paths(scores(attention_only((2, 1)), "L1H0")[1].word)
     (('embed', ()), ('embed', ('L0H0',)))
     """

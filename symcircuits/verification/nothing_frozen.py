@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.algebra import Factor, IllTyped, Word, scalar_argument
-from symcircuits.architecture import scalar_names
-from symcircuits.evaluation import evaluate, reference, rounding_scale
-from symcircuits.expansion import Expansion
+from symcircuits.arrays.rings import PrimeField, transpose
+from symcircuits.core.architecture import scalar_names
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.notation import amount
+from symcircuits.core.programs import Readout
+from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen, unfrozen
+from symcircuits.core.walk import Matrices
+from symcircuits.core.words import Factor, IllTyped, Word, scalar_argument
 from symcircuits.model import Run, frozen, matrix_names
-from symcircuits.notation import amount
-from symcircuits.polynomials import Unfrozen, UnfrozenTerm, check_unfrozen, unfrozen
-from symcircuits.polynomials.values import sums_by_degree
-from symcircuits.programs import Readout
-from symcircuits.rings import PrimeField, transpose
-from symcircuits.verification.report import Check
-from symcircuits.walk import Matrices
+from symcircuits.values.evaluate import evaluate, reference, rounding_scale
+from symcircuits.values.unfrozen import sums_by_degree
+from symcircuits.verification.result import Check
 
 __all__ = ["check_nothing_frozen", "check_unfrozen_types", "expands"]
 

@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symcircuits.algebra import IllTyped
-from symcircuits.closing import layer_closures, parts_named, worst_closure
-from symcircuits.evaluation import compare, evaluate
-from symcircuits.exact import (
+from symcircuits.arrays.rings import PrimeField, transpose
+from symcircuits.core.expansion import Expansion, Term
+from symcircuits.core.notation import amount
+from symcircuits.core.programs import Readout
+from symcircuits.core.rules import check_finished
+from symcircuits.core.words import IllTyped
+from symcircuits.model import Run, frozen
+from symcircuits.sympy_layer.lambdify import lambdify_words
+from symcircuits.sympy_layer.streams import polynomial_terms, symbolic_terms, tally, word_tokens
+from symcircuits.values.closure import layer_closures, parts_named, worst_closure
+from symcircuits.values.evaluate import compare, evaluate
+from symcircuits.values.finite import too_large
+from symcircuits.verification.prime_field import (
     Instance,
     change_of_basis,
     degrees,
@@ -25,16 +34,7 @@ from symcircuits.exact import (
     walks,
     word_values,
 )
-from symcircuits.expansion import Expansion, Term
-from symcircuits.export import lambdify_words
-from symcircuits.finished import check_finished
-from symcircuits.finite import too_large
-from symcircuits.model import Run, frozen
-from symcircuits.notation import amount
-from symcircuits.programs import Readout
-from symcircuits.rings import PrimeField, transpose
-from symcircuits.symbolic import polynomial_terms, symbolic_terms, tally, word_tokens
-from symcircuits.verification.report import Check
+from symcircuits.verification.result import Check
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
-from symcircuits.files import write_bytes, write_text
+from symcircuits.work.files import write_bytes, write_text
 
 MIN_PERIOD, MAX_PERIOD = 2, 15
 MIN_REPEAT, CUT_SHORT = 2, 0.7  # the fewest tokens of the second copy, and how many sequences may cut it short

@@ -26,7 +26,7 @@ from typing import Any
 from measuring import absent, machine
 from results import Accuracy, Row, Summing, digest, from_json, markdown, shown
 
-from symcircuits.files import check_writable, write_text
+from symcircuits.work.files import check_writable, write_text
 
 HERE = Path(__file__).parent
 # In the order in which they are run; which take what is asked here.

@@ -25,7 +25,7 @@ from peers import SIZES, Size
 from results import Row, beside
 
 import symcircuits as sc
-from symcircuits.expansion import Expansion
+from symcircuits.core.expansion import Expansion
 
 FULL = ("record", "small", "paper8", "deep")
 

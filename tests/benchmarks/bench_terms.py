@@ -28,8 +28,8 @@ import numpy as np
 from results import Row, beside
 
 import symcircuits as sc
-from symcircuits.packed import Words, multiply_out, words_of
-from symcircuits.term_export import export_terms
+from symcircuits.tables.export import export_terms
+from symcircuits.verification.packed_words import Words, multiply_out, words_of
 
 FORM = measuring.form()
 
@@ -153,7 +153,7 @@ def form_words(text: bytes, alphabet: Any) -> Words:
 
 def _assembled(alphabet: Any, term: Any, letter: Any, second: Any) -> Words:
     """Letters in order, each with the number of its term, as words."""
-    from symcircuits.packed import _packed
+    from symcircuits.verification.packed_words import _packed
 
     counts = np.bincount(term)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])

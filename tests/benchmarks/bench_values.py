@@ -23,8 +23,8 @@ from peers import SIZES, Size, all_values, done, einsum_paths, stack_of_heads, t
 from results import Row, beside
 
 import symcircuits as sc
-from symcircuits.export import lambdify_words
 from symcircuits.model import Run
+from symcircuits.sympy_layer.lambdify import lambdify_words
 
 WARM = 200  # times that the smallest model is run before it is timed
 FULL = ("record", "small", "paper8", "paper12", "deep")

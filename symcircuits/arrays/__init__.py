@@ -1,0 +1,1 @@
+"""Arithmetic of matrices: floats, prime fields, arrays of other libraries."""

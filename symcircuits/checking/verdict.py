@@ -1,0 +1,124 @@
+"""What a check found, as an object that shows itself: right or wrong, which terms, which mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from symcircuits.checking.lexer import CONVENTIONS
+from symcircuits.core.notation import ROW, Notation
+
+__all__ = ["Found", "Texts", "Verdict"]
+
+
+_HELD_FIXED: Final = "the attention patterns"
+
+
+class Found(NamedTuple):
+    """A term that was recognised: its number in the expansion, counted from 0, and what it is."""
+
+    number: int
+    label: str
+    composition: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """So many terms, of which the first 20 are written out.
+
+    >>> Texts(3000, ("X0 @ W_U.T",)).count, list(Texts(1, ("X0 @ W_U.T",)))
+    (3000, ['X0 @ W_U.T'])
+    """
+
+    count: int = 0
+    texts: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.texts)
+
+    def json(self) -> dict[str, Any]:
+        """Count and texts."""
+        return {"count": self.count, "texts": list(self.texts)}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Verdict:
+    """What was found: ``right`` or not, of which ``target``, and why; truth value and text say it shortly.
+
+    ``terms`` are the right terms that were recognised, ``mistake`` a stable word (None where right), ``message`` plain
+    sentences, ``nearest`` the right term that the first wrong one was meant to be; ``missing``, ``extra`` and
+    ``doubled`` have a ``count`` and list the first 20; ``circuit`` says that it was read as weights alone.
+
+    >>> verdict = Verdict(False, "logits", (), "transpose", "Wrong (transpose): ...", "X0 @ W_U.T")
+    >>> bool(verdict), verdict.mistake, verdict.json()["schema"]
+    (False, 'transpose', 'symcircuits.check/1')
+    >>> verdict
+    Wrong (transpose): ...
+    nearest right term: X0 @ W_U.T
+    read in the row convention, matrices in the paper's shapes; held fixed: the attention patterns
+    """
+
+    right: bool
+    target: str
+    terms: tuple[Found, ...]
+    mistake: str | None
+    message: str
+    nearest: str | None = None
+    missing: Texts = field(default_factory=Texts)
+    extra: Texts = field(default_factory=Texts)
+    doubled: Texts = field(default_factory=Texts)
+    notes: tuple[str, ...] = ()
+    circuit: bool = False
+    count: int = 0
+    architecture: str = ""
+    convention: str = "paper"
+    notation: Notation = ROW
+
+    def __bool__(self) -> bool:
+        return self.right
+
+    def json(self) -> dict[str, Any]:
+        """All of it as plain data (schema ``symcircuits.check/1``)."""
+        return {
+            "schema": "symcircuits.check/1", "architecture": self.architecture, "convention": self.convention,
+            "notation": self.notation.json(), "held_fixed": _HELD_FIXED, "target": self.target, "count": self.count,
+            "right": self.right, "mistake": self.mistake, "message": self.message, "circuit": self.circuit,
+            "nearest": self.nearest,
+            "terms": [t._asdict() for t in self.terms], "missing": self.missing.json(), "extra": self.extra.json(),
+            "doubled": self.doubled.json(), "notes": list(self.notes),
+        }  # fmt: skip
+
+    def text(self, width: int = 100) -> str:
+        """What was found, in lines of at most that many characters (a longer symbol apart)."""
+        lines = _wrapped(self.message, width)
+        if self.nearest is not None:
+            lines += _wrapped(f"nearest right term: {self.nearest}", width)
+        for name in ("missing", "doubled", "extra"):
+            listed: Texts = getattr(self, name)
+            if any(t not in self.message for t in listed):
+                lines += [f"{name} ({listed.count:,}):"]
+                lines += [line for t in listed for line in _wrapped(t, width, "  ")]
+                lines += [f"  ... and {listed.count - len(listed.texts):,} more"] * (listed.count > len(listed.texts))
+        lines += [line for n in self.notes for line in _wrapped(f"note: {n}", width)]
+        return "\n".join(lines + _wrapped(f"read in {self._conventions()}; held fixed: {_HELD_FIXED}", width))
+
+    def _conventions(self) -> str:
+        """That of the formula, and that of the right terms where it is another."""
+        read = CONVENTIONS[self.convention]
+        other = "" if self.notation.name == read else f"; right terms in {self.notation.convention}"
+        return Notation(read).convention + other
+
+    def __repr__(self) -> str:
+        return self.text()
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    from textwrap import wrap
+
+    return wrap(text, max(width, 20), initial_indent=indent, subsequent_indent=indent + "  ",
+                break_long_words=False, break_on_hyphens=False)  # fmt: skip

@@ -1,0 +1,98 @@
+"""Readouts and sources as options of the command line: ``--readout probe.npy@2``, ``--source NAME=FILE@LAYER``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from symcircuits.work.files import user_path
+
+if TYPE_CHECKING:
+    from symcircuits.model import Attachment
+
+__all__ = ["add_options", "attached_files", "read_array", "read_options"]
+
+_PLACE: Final = re.compile(r"(?s)(.+?)(?:@(\d+)(?::([a-z]+))?)?")
+_READOUT: Final = "write [NAME=]FILE[@LAYER[:mlp]], e.g. --readout probe.npy or --readout neuron=row.npy@1:mlp"
+_SOURCE: Final = "write NAME=FILE@LAYER[:mlp|:added], e.g. --source 'feature 12=feature.npy@1'"
+
+
+def add_options(parser: Any) -> None:
+    """``--readout``, ``--normed``, ``--no-normed`` and ``--source``."""
+    parser.add_argument(
+        "--readout", metavar="FILE", help="directions (.npy, [d_model] or [k, d_model]) that read the stream in place "
+        "of the unembedding: [NAME=]FILE[@LAYER[:mlp]]; without a layer at the end",
+    )  # fmt: skip
+    parser.add_argument(
+        "--normed", action=argparse.BooleanOptionalAction,
+        help="the readout reads what comes out of the norm there, or not; needed where the model has norms",
+    )  # fmt: skip
+    parser.add_argument(
+        "--source", action="append", default=[], metavar="NAME=FILE@LAYER",
+        help="a part of the stream (.npy, [d_model] or [n, d_model]) set apart as a source; @LAYER:mlp of what that "
+        "MLP writes, @LAYER:added added to the model; may be repeated",
+    )  # fmt: skip
+
+
+def read_options(options: argparse.Namespace) -> tuple[Attachment | None, list[Attachment]]:
+    """The readout, if one is given, and the sources; ValueError names the option at fault."""
+    from symcircuits.model import readout, source
+
+    sources, found = [], None
+    for text in options.source:
+        name, sign, rest = text.partition("=")
+        match = _PLACE.fullmatch(rest)
+        if not sign or match is None or match[2] is None:
+            raise ValueError(f"--source {text!r}: {_SOURCE}")
+        array = _array_of("--source", text, match[1])
+        sources.append(source(name, array, int(match[2]), of=match[3] or "stream"))
+    if options.readout is not None:
+        name, sign, rest = options.readout.partition("=")
+        match = _PLACE.fullmatch(rest if sign else name)
+        if match is None or match[3] not in (None, "mlp", "stream"):
+            raise ValueError(f"--readout {options.readout!r}: {_READOUT}")
+        layer = None if match[2] is None else int(match[2])
+        array, at = _array_of("--readout", options.readout, match[1]), match[3] or "stream"
+        found = readout(array, name if sign else "probe", layer, normed=options.normed, at=at)
+    elif options.normed is not None:
+        raise ValueError("--normed and --no-normed say what a readout reads; they go with --readout FILE")
+    return found, sources
+
+
+def attached_files(options: argparse.Namespace) -> list[str]:
+    """The files that ``--readout`` and ``--source`` name."""
+    given = [*getattr(options, "source", []), getattr(options, "readout", None) or ""]
+    matches = [_PLACE.fullmatch(text.partition("=")[2] or text) for text in given]
+    return [match[1] for match in matches if match is not None]
+
+
+def _array_of(option: str, text: str, path: str) -> Any:
+    """The array in the file that an option names; where there is none, how the option was read is said."""
+    if user_path(path).exists():
+        return read_array(path)
+    read = "" if path == text else f" (of {option} {text!r}: FILE is what follows the first = and stands before @LAYER)"
+    raise ValueError(f"{option}: there is no file {path!r}{read}")
+
+
+def read_array(path: str) -> Any:
+    """The array in a ``.npy`` file, or the only one of an ``.npz``; ValueError on what is neither."""
+    from symcircuits.loaders.arrayfile import read_npy, read_npz
+    from symcircuits.work.files import check_input
+
+    place = user_path(path)
+    check_input(place, "an array")
+    try:
+        with place.open("rb") as file:
+            if file.read(4) != b"PK\x03\x04":
+                file.seek(0)
+                return read_npy(file, os.fstat(file.fileno()).st_size)
+        found = read_npz(place)
+        if len(found) != 1:
+            raise ValueError(f"it holds {len(found)} arrays ({', '.join(list(found)[:6])}), not one")
+        return next(iter(found.values()))
+    except ValueError as fault:
+        foreign = "pickle" in str(fault) or "not a .npy" in str(fault)
+        said = "it is no .npy file, or holds Python objects" if foreign else fault
+        raise ValueError(f"{path}: cannot be read as an array of numbers (.npy): {said}") from None

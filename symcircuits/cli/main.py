@@ -1,0 +1,130 @@
+"""The command line ``symcircuits COMMAND``; the commands are those of :mod:`symcircuits.cli.options`.
+
+Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool, 3 a budget ended the work. Results on
+standard output, progress and notes on standard error. Everything heavy is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from symcircuits.cli.commands import check_outputs
+from symcircuits.cli.options import parser_of
+
+__all__ = ["main"]
+
+
+class _Closed(io.TextIOBase):
+    """Standard output that was closed beforehand: what is written to it is lost, and that is said."""
+
+    def write(self, text: str) -> int:
+        raise OSError("cannot write to standard output: it is closed")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: work ends as it does on Ctrl-C, so that what is whole is kept and nothing else is left behind."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises Terminated meanwhile, where nobody else has made it do something."""
+
+    def end(*_: object) -> NoReturn:
+        raise Terminated
+
+    here = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGTERM")
+    if not here or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    with _terminable():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    command, names = "symcircuits", list[str]()
+    if sys.stdout is None:
+        sys.stdout = _Closed()
+    if sys.stderr is None:  # print(..., file=None) would write to standard output
+        sys.stderr = io.StringIO()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no failure
+    try:
+        try:
+            words = _joined(sys.argv[1:] if argv is None else argv)
+            options = parser_of(words[0] if words else "").parse_args(words)
+            command, names = f"symcircuits {options.command}".strip(), list(vars(options))
+            check_outputs(options)
+            code: int = options.run(options)
+        finally:
+            sys.stdout.flush()  # here, so that a closed pipe is met here
+        return code
+    except BrokenPipeError:
+        _drop_output()  # quiet when the reader has gone
+        return 141
+    except KeyboardInterrupt as fault:
+        ended = isinstance(fault, Terminated)
+        print("terminated" if ended else "interrupted", file=sys.stderr)
+        return 143 if ended else 130
+    except (ValueError, OSError, OverflowError, TypeError, MemoryError) as fault:
+        if os.environ.get("SYMCIRCUITS_DEBUG"):
+            raise
+        from symcircuits.cli.option_names import as_options
+        from symcircuits.core.names import visible
+
+        said = "\n".join(map(visible, as_options(_told(fault), names).split("\n")))  # a name in it may hold anything
+        print(f"{command}: error: {said}", file=sys.stderr)
+        if isinstance(fault, OSError):
+            _drop_output()
+        return 2
+    except AssertionError as fault:  # a step of a derivation that does not hold
+        print(f"{command}: a check failed: {fault}", file=sys.stderr)
+        return 1
+
+
+def _told(fault: Exception) -> str:
+    """What an error says; of one of the system the file and what is wrong, and not its number."""
+    if isinstance(fault, MemoryError):
+        return f"there is too little memory ({fault})" if str(fault) else "there is too little memory"
+    if not isinstance(fault, OSError) or fault.strerror is None:
+        return str(fault)
+    if fault.filename is not None:
+        return f"{fault.filename}: {fault.strerror}"
+    full = fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return f"cannot write to standard output: {fault.strerror}" if full else fault.strerror
+
+
+def _drop_output() -> None:
+    """Let go of what cannot be written to standard output, so that it is not tried again on leaving."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """``--heads -1,3`` as ``--heads=-1,3``, so that the value is read as a value and refused for what it is."""
+    out: list[str] = []
+    for word in argv:
+        if out and out[-1].startswith("--") and "=" not in out[-1] and word[:1] == "-" and word[1:2].isdigit():
+            out[-1] += "=" + word
+        else:
+            out.append(word)
+    return out

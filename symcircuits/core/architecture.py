@@ -1,0 +1,465 @@
+"""Architectures, described: which heads, norms, MLPs, positions and biases a transformer has.
+
+Here stand the features; what each does to the algebra is written in :mod:`symcircuits.core.programs`, its real
+computation in :mod:`symcircuits.model`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from symcircuits.core.attachments import Part, Reading, check_attachments
+from symcircuits.core.given import brief
+from symcircuits.core.notation import amount, many
+from symcircuits.core.text import as_whole, shown, whole
+from symcircuits.core.words import scalar_order
+
+__all__ = [
+    "Architecture", "Head", "as_head", "attention_only", "possible_biases", "possible_multipliers",
+    "scalar_names", "transformer",
+]  # fmt: skip
+
+POSITIONS = (None, "standard", "shortformer", "rotary", "alibi")
+NORMS = (None, "LN", "RMS")
+MAX_HEADS = 100_000  # a description lists its heads one by one
+# The kinds of bias that are sources of their own; those inside an MLP are part of what it writes.
+SOURCE_BIASES = ("b_N", "b_V", "b_O", "b_Q", "b_K", "b_U")
+BIAS_KINDS = (*SOURCE_BIASES, "b_in", "b_gate", "b_out")
+# The order of sources within one chain of heads, stable across versions.
+SOURCE_ORDER = ("embed", "pos", "mlp", *SOURCE_BIASES)
+FINAL = "final"  # the label of the norm before the unembedding
+
+
+class Head(NamedTuple):
+    """A head by layer and number in its layer, counted from 0; sorts as (layer, number).
+
+    >>> str(Head(0, 3)), Head(0, 10) > Head(0, 2)
+    ('L0H3', True)
+    """
+
+    layer: int
+    number: int
+
+    @property
+    def label(self) -> str:
+        """The name: ``L0H3`` is the fourth head of the first layer."""
+        return f"L{self.layer}H{self.number}"
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def as_head(head: str | tuple[int, int]) -> Head:
+    """Read a head from ``"L1H4"``, ``"1.4"`` or ``(1, 4)``; ValueError otherwise.
+
+    >>> as_head("1.4") == as_head((1, 4)) == as_head("L1H4")
+    True
+    """
+    if isinstance(head, str):
+        found = re.fullmatch(r"\s*(?:[Ll]([0-9]{1,9})[Hh]([0-9]{1,9})|([0-9]{1,9})\.([0-9]{1,9}))\s*", head)
+        if found:
+            layer, index = (int(g) for g in found.groups() if g is not None)
+            return Head(layer, index)
+    elif isinstance(head, tuple) and len(head) == 2:
+        numbers = [number for number in map(as_whole, head) if number is not None and 0 <= number < 10**9]
+        if len(numbers) == 2:
+            return Head(*numbers)
+    raise ValueError(f"{shown(head)} is not the name of a head; write L1H4, 1.4 or (1, 4), counted from 0")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Architecture:
+    """A transformer, as far as its algebra goes; made by :func:`attention_only` or :func:`transformer`.
+
+    ``biases`` holds the names of the biases that are there, ``gains`` the labels of the norms that have a gain,
+    ``mlps`` the layers that have an MLP, ``groups`` (None: every head its own) the number of key/value heads of each
+    layer, ``multipliers`` the names of the multipliers that are there, ``capped`` whether a soft cap acts on scores
+    (:class:`~symcircuits.Model` says so by its settings).
+
+    >>> arch = attention_only((2, 3), positions="shortformer")
+    >>> arch.n_layers, str(arch.head("1.2")), str(arch)
+    (2, 'L1H2', 'attention-only, heads 2,3, positions shortformer')
+    """
+
+    heads: tuple[int, ...]
+    positions: str | None = None
+    biases: frozenset[str] = frozenset()
+    scale: bool = True
+    causal: bool = True
+    unembed: bool = True
+    norm: str | None = None
+    gains: frozenset[str] = frozenset()
+    mlps: frozenset[int] = frozenset()
+    gated: bool = False
+    parallel: bool = False
+    groups: tuple[int, ...] | None = None
+    qk_norm: bool = False
+    softmax: bool = True
+    bilinear: bool = False
+    multipliers: frozenset[str] = frozenset()
+    readings: tuple[Reading, ...] = ()
+    parts: tuple[Part, ...] = ()
+    capped: bool = field(default=False, compare=False)  # the terms are the same
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether softmax does not see what is the same for every key: not behind a soft cap, nor where there is none.
+
+        >>> [attention_only((1,), capped=capped).shift_invariant for capped in (False, True)]
+        [True, False]
+        """
+        return self.softmax and not self.capped
+
+    @property
+    def polynomial(self) -> bool:
+        """Whether patterns or MLPs can be multiplied out too (see :func:`symcircuits.unfrozen`)."""
+        return not self.softmax or self.bilinear
+
+    @property
+    def n_layers(self) -> int:
+        """Number of layers."""
+        return len(self.heads)
+
+    def layer_heads(self, layer: int) -> tuple[Head, ...]:
+        """The heads of one layer (counted from 0)."""
+        return tuple(Head(layer, i) for i in range(self.heads[layer]))
+
+    @property
+    def all_heads(self) -> tuple[Head, ...]:
+        """Every head, sorted by (layer, index)."""
+        return tuple(h for layer in range(self.n_layers) for h in self.layer_heads(layer))
+
+    def head(self, head: str | tuple[int, int]) -> Head:
+        """The head of that name; ValueError with what there is when it does not exist."""
+        found = as_head(head)
+        if found.layer >= self.n_layers:
+            raise ValueError(
+                f"there is no head {found}: the model has {amount(self.n_layers, 'layer')}, counted from 0"
+            )
+        if found.number >= self.heads[found.layer]:
+            count = self.heads[found.layer]
+            heads = amount(count, "head")
+            raise ValueError(f"there is no head {found}: layer {found.layer} has {heads}, counted from 0")
+        return found
+
+    def key_value(self, head: Head) -> str:
+        """The label of what a head's keys and values have in common: its own, or that of its group, ``L0G1``.
+
+        Query head i of H uses key/value head floor(i / (H / H_kv)).
+        """
+        if self.groups is None or self.groups[head.layer] == self.heads[head.layer]:
+            return head.label
+        return f"L{head.layer}G{head.number * self.groups[head.layer] // self.heads[head.layer]}"
+
+    def key_values(self, layer: int) -> tuple[str, ...]:
+        """The labels of the key/value heads of a layer."""
+        return tuple(dict.fromkeys(self.key_value(h) for h in self.layer_heads(layer)))
+
+    def norm_label(self, layer: int) -> str:
+        """The label of the norm that a layer's attention reads through; empty where there is none."""
+        return f"L{layer}" if self.norm else ""
+
+    @property
+    def norm_labels(self) -> tuple[str, ...]:
+        """The labels of all norms: ``L0`` before attention, ``M0`` before the MLP, ``final``."""
+        if not self.norm:
+            return ()
+        layers = [f"L{layer}" for layer in range(self.n_layers)] + [f"M{layer}" for layer in sorted(self.mlps)]
+        return tuple(layers + ([FINAL] if self.unembed else []))
+
+    def some_heads(self, heads: str | tuple[int, int] | Iterable[str | tuple[int, int]]) -> tuple[Head, ...]:
+        """One head, or several, by name: sorted, each once; ValueError where one does not exist, or none is given."""
+        one = isinstance(heads, str) or (isinstance(heads, tuple) and all(hasattr(x, "__index__") for x in heads))
+        several = isinstance(heads, Iterable) and not one
+        found = {self.head(h) for h in (heads if several else [heads])}  # type: ignore[arg-type]
+        if not found:
+            raise ValueError("give a head, e.g. L0H1, or several; there is none in an empty list")
+        return tuple(sorted(found))
+
+    def attached(self, *found: Reading | Part) -> Architecture:
+        """This architecture with more readouts and sources of one's own; ValueError where they do not fit it.
+
+        >>> arch = attention_only((2, 2)).attached(Reading("probe", 2), Part("feature 12", 1))
+        >>> [r.name for r in arch.readings], arch.split, [p.name for p in arch.parts_of("stream", 1)]
+        (['probe'], 1, ['feature 12'])
+        """
+        readings = (*self.readings, *(f for f in found if isinstance(f, Reading)))
+        parts = (*self.parts, *(f for f in found if isinstance(f, Part)))
+        check_attachments(readings, parts, self.n_layers, self.mlps, self.norm_labels)
+        return replace(self, readings=readings, parts=parts)
+
+    @property
+    def attachments(self) -> tuple[Reading | Part, ...]:
+        """All readouts and sources of one's own."""
+        return (*self.readings, *self.parts)
+
+    @property
+    def split(self) -> int | None:
+        """The point at which the stream is split into sources and the rest; None where it is not."""
+        return next((p.layer for p in self.parts if p.of == "stream"), None)
+
+    def parts_of(self, of: str, layer: int) -> tuple[Part, ...]:
+        """The sources ``of`` that kind at a layer (a point of the stream, or the layer of an MLP)."""
+        return tuple(p for p in self.parts if (p.of, p.layer) == (of, layer))
+
+    def reading(self, name: str) -> Reading:
+        """The readout of that name; ValueError with what there is when it does not exist."""
+        for found in self.readings:
+            if found.name == name:
+                return found
+        known = ", ".join(r.name for r in self.readings) or "there is none (see symcircuits.readout)"
+        raise ValueError(f"there is no readout {name!r}; the readouts: {known}")
+
+    def __repr__(self) -> str:
+        return f"<Architecture: {self}>"
+
+    def __str__(self) -> str:
+        heads = ",".join(map(str, self.heads)) or "none"
+        extra = [f"key/value heads {','.join(map(str, self.groups))}"] if self.groups else []
+        extra += [f"positions {self.positions}"] if self.positions else []
+        extra += [f"{self.norm} norm" + ("" if self.gains else " without gain")] if self.norm else []
+        extra += ["normed queries and keys"] if self.qk_norm else []
+        extra += [] if self.softmax else ["no softmax"]
+        extra += ["soft-capped scores"] if self.capped else []
+        extra += [self._mlp_words()] if self.mlps else []
+        extra += ["biases"] if self.biases else []
+        extra += [self._multiplier_words()] if self.multipliers else []
+        extra += [] if self.scale else ["no score scale"]
+        extra += [] if self.causal else ["bidirectional"]
+        extra += [] if self.unembed else ["no unembedding"]
+        extra += [str(one) for one in self.attachments]
+        return f"{'transformer' if self.mlps else 'attention-only'}, heads {heads}" + "".join(f", {e}" for e in extra)
+
+    def _multiplier_words(self) -> str:
+        possible = {*possible_multipliers(self)}
+        if self.multipliers == possible:
+            return "multipliers"
+        layers = {m for m in possible if m[0] == "r"}
+        names = sorted(self.multipliers, key=scalar_order)
+        shown = dict.fromkeys("r" if m in layers and self.multipliers >= layers else m for m in names)
+        return f"multipliers {' '.join(shown)}"
+
+    def _mlp_words(self) -> str:
+        where = "" if len(self.mlps) == self.n_layers else f" in layers {','.join(map(str, sorted(self.mlps)))}"
+        kind = "bilinear " if self.bilinear else "gated " if self.gated else ""
+        return kind + ("parallel " if self.parallel else "") + f"MLPs{where}"
+
+
+def possible_biases(architecture: Architecture) -> tuple[str, ...]:
+    """The names of all biases that a model like this can have, in the order of sources.
+
+    >>> possible_biases(attention_only((1,)))
+    ('b_V[L0H0]', 'b_O[L0]', 'b_Q[L0H0]', 'b_K[L0H0]', 'b_U')
+    """
+    layers = range(architecture.n_layers)
+    heads = [h.label for h in architecture.all_heads]
+    shared = [label for layer in layers for label in architecture.key_values(layer)]
+    names = [f"b_N[{label}]" for label in architecture.norm_labels if architecture.norm == "LN"]
+    names += [f"b_V[{label}]" for label in shared] + [f"b_O[L{layer}]" for layer in layers]
+    names += [f"b_Q[{h}]" for h in heads] + [f"b_K[{label}]" for label in shared]
+    names += ["b_U"] if architecture.unembed else []
+    kinds = ("b_in", "b_gate", "b_out") if architecture.gated else ("b_in", "b_out")
+    return tuple(names + [f"{kind}[L{layer}]" for kind in kinds for layer in sorted(architecture.mlps)])
+
+
+def possible_multipliers(architecture: Architecture) -> tuple[str, ...]:
+    """The names of all multipliers that a model like this can have.
+
+    ``m_E`` of the token embedding, ``r[L0]`` of what the attention of a layer adds, ``r[M0]`` of what its MLP adds,
+    ``m_U`` of the logits.
+
+    >>> possible_multipliers(transformer((2, 2), mlps=[1]))
+    ('m_E', 'r[L0]', 'r[L1]', 'r[M1]', 'm_U')
+    """
+    layers = range(architecture.n_layers)
+    names = [f"r[L{layer}]" for layer in layers] + [f"r[M{layer}]" for layer in architecture.mlps]
+    last = ["m_U"] if architecture.unembed else []
+    return tuple(sorted(["m_E", *names, *last], key=scalar_order))
+
+
+def scalar_names(architecture: Architecture) -> tuple[str, ...]:
+    """The scalars of a model: the label of every head where scores carry a scale, and its multipliers.
+
+    >>> scalar_names(attention_only((1,), multipliers=["m_E"]))
+    ('L0H0', 'm_E')
+    """
+    scales = [head.label for head in architecture.all_heads] if architecture.scale else []
+    return (*scales, *sorted(architecture.multipliers, key=scalar_order))
+
+
+def attention_only(
+    heads: Iterable[int],
+    positions: str | None = None,
+    biases: bool | Iterable[str] = False,
+    **features: Any,
+) -> Architecture:
+    """Describe an attention-only transformer: heads per layer, position embedding, biases.
+
+    ``positions``: None, ``"standard"`` (a second source in the stream), ``"shortformer"`` (added to the input of
+    queries and keys only), ``"rotary"`` (queries and keys are turned: ``W_Q^T R_(j-i) W_K``) or ``"alibi"`` (scores get
+    an addend that is no path term). ``biases``: True for all, or the names (or kinds) of those that are there.
+    ``scale=False``: scores carry no scale (otherwise one scalar a head). ``unembed=False``: a model without
+    unembedding, whose stream is expanded. ``causal=False``: attention looks both ways. Norms and key/value groups
+    as in :func:`transformer`. Raises ValueError on anything else. Source: paper, "Model Simplifications".
+
+    >>> arch = attention_only(heads=(3, 3))
+    >>> arch.n_layers, [str(h) for h in arch.layer_heads(1)]
+    (2, ['L1H0', 'L1H1', 'L1H2'])
+    """
+    if "mlps" in features:
+        raise ValueError("an attention-only transformer has no MLPs; describe it with transformer(heads, mlps=True)")
+    return transformer(heads, positions, biases, **features)
+
+
+def transformer(
+    heads: Iterable[int],
+    positions: str | None = None,
+    biases: bool | Iterable[str] = False,
+    *,
+    scale: bool = True,
+    causal: bool = True,
+    unembed: bool = True,
+    norm: str | None = None,
+    gains: bool | Iterable[str] = True,
+    mlps: bool | Iterable[int] = False,
+    gated: bool = False,
+    parallel: bool = False,
+    groups: Iterable[int] | None = None,
+    qk_norm: bool = False,
+    softmax: bool = True,
+    bilinear: bool = False,
+    multipliers: bool | Iterable[str] = False,
+    capped: bool = False,
+) -> Architecture:
+    """Describe a transformer: heads per layer, positions, biases, norms, MLPs, key/value groups.
+
+    ``norm``: ``"LN"`` (centre, divide by the standard deviation) or ``"RMS"`` (divide by the root mean square), before
+    every attention, every MLP and the unembedding; ``gains``: the norms that have a gain, by label (``L0``, ``M0``,
+    ``final``), True for all, False for none (folded). ``mlps``: the layers that have an MLP, True for all; what an MLP
+    writes is a source of its own. ``gated``: MLPs have a gate; ``parallel``: they read the stream that attention reads.
+    ``groups``: the number of key/value heads of each layer, which divides its number of heads. ``qk_norm``: every head
+    takes an RMS norm, with the gain of its layer, of its queries and of its keys. ``softmax=False``: the pattern is the
+    masked scores themselves; ``bilinear``: MLPs are gated without activation, ``((X W_in^T) * (X W_gate^T)) W_out^T``:
+    both expand with nothing held fixed but norms (:func:`symcircuits.unfrozen`). ``capped``: a soft cap acts on the
+    scores before softmax, which then sees every term (a model's settings say so). ``multipliers``: True for all, or the
+    names (or kinds: ``"r"``) of the numbers that multiply the token embedding (``m_E``; never the position), what the
+    heads of a layer and its b_O add (``r[L0]``), what its MLP adds (``r[M0]``) and the logits (``m_U``). The rest as in
+    :func:`attention_only`. Raises ValueError on anything else. Source: Ba et al. 2016 and Zhang and Sennrich 2019 for
+    the norms, Ainslie et al. 2023 for groups, Pearce et al. 2024 for bilinear MLPs; the paper, "Handling Layer
+    Normalization" and "MLP Layers".
+
+    >>> str(transformer((2, 2), norm="LN", mlps=True))
+    'transformer, heads 2,2, LN norm, MLPs'
+    """
+    counts = _head_counts(heads)
+    if positions not in POSITIONS:
+        raise ValueError(f'positions must be None, "standard", "shortformer", "rotary" or "alibi", not {positions!r}')
+    if norm not in NORMS:
+        raise ValueError(f'norm must be None, "LN" or "RMS", not {norm!r}')
+    flags = {"scale": scale, "causal": causal, "unembed": unembed, "gated": gated, "parallel": parallel}
+    flags |= {"qk_norm": qk_norm, "softmax": softmax, "bilinear": bilinear, "capped": capped}
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"{name} must be True or False, not {flag!r}")
+    layers = _mlp_layers(mlps, len(counts))
+    if not layers and (gated or parallel or bilinear):
+        word = "bilinear" if bilinear else "gated" if gated else "parallel"
+        raise ValueError(f"{word} says what MLPs are like, but there are none (see mlps)")
+    if positions == "alibi" and not softmax:
+        raise ValueError("ALiBi adds to what softmax takes, which is no path term; without softmax it is not supported")
+    if capped and not softmax:
+        raise ValueError("a soft cap on scores stands before a softmax, and there is none")
+    plain = Architecture(
+        counts, positions, frozenset(), scale, causal, unembed, norm, frozenset(), layers, gated or bilinear,
+        parallel, _groups(groups, counts), qk_norm, softmax, bilinear, capped=capped,
+    )  # fmt: skip
+    plain = replace(plain, multipliers=_multipliers(multipliers, possible_multipliers(plain)))
+    named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))
+    return replace(plain, biases=named, gains=_gains(gains, plain))
+
+
+def _gains(gains: bool | Iterable[str], plain: Architecture) -> frozenset[str]:
+    possible = plain.norm_labels
+    if isinstance(gains, bool):
+        return frozenset(possible if gains else ())
+    names = frozenset(_listed(gains, 'gains must be True, False or the labels of norms, e.g. "L0" or "final"'))
+    for name in names:
+        if name not in possible:
+            known = ", ".join(possible) if possible else "none, because norm is None"
+            raise ValueError(f"there is no norm {name!r} here; the norms are {known}")
+    return names
+
+
+def _mlp_layers(mlps: bool | Iterable[int], n_layers: int) -> frozenset[int]:
+    if isinstance(mlps, bool):
+        return frozenset(range(n_layers) if mlps else ())
+    layers = _listed(mlps, "mlps must be True, False or the layers that have an MLP, e.g. [0, 1]")
+    for layer in layers:
+        number = as_whole(layer)
+        if number is None or not 0 <= number < n_layers:
+            raise ValueError(f"mlps lists layers of the model, 0 to {n_layers - 1}, not {shown(layer)}")
+    return frozenset(int(layer) for layer in layers)
+
+
+def _groups(groups: Iterable[int] | None, counts: tuple[int, ...]) -> tuple[int, ...] | None:
+    if groups is None:
+        return None
+    found = _listed(groups, "groups must list the number of key/value heads of each layer, e.g. (2, 2)")
+    if len(found) != len(counts):
+        raise ValueError(f"groups lists {len(found)} layers, but heads lists {len(counts)}")
+    for layer, (g, n) in enumerate(zip(found, counts, strict=True)):
+        of_group = as_whole(g)
+        if of_group is None or of_group < 0 or (n % of_group if of_group else n):
+            raise ValueError(
+                f"the number of key/value heads of layer {layer} must divide its {n} heads, not be {shown(g)}"
+            )
+    whole_groups = tuple(int(g) for g in found)
+    return None if whole_groups == counts else whole_groups
+
+
+def _listed(values: Any, what: str) -> tuple[Any, ...]:
+    if not isinstance(values, (str, bytes)):
+        try:
+            return tuple(values)
+        except TypeError:
+            pass
+    raise ValueError(f"{what}, not {brief(values)}")
+
+
+def _head_counts(heads: Iterable[int]) -> tuple[int, ...]:
+    counts: list[int] = []
+    for layer, n in enumerate(_listed(heads, "heads must list the number of heads of each layer, e.g. (3, 3)")):
+        counts.append(whole(f"the number of heads of layer {layer}", n, 0))
+    if sum(counts) > MAX_HEADS:
+        raise ValueError(f"{many(sum(counts))} heads are too many to list; the limit is {MAX_HEADS:,} in all layers")
+    return tuple(counts)
+
+
+def _biases(biases: bool | Iterable[str], possible: tuple[str, ...]) -> frozenset[str]:
+    if isinstance(biases, bool):
+        return frozenset(possible if biases else ())
+    names: set[str] = set()
+    what = "biases must be True, False or the names of those that are there, e.g. b_V or b_V[L0H1]"
+    for name in [biases] if isinstance(biases, str) else _listed(biases, what):
+        found = {p for p in possible if name in (p, p.partition("[")[0])}
+        if not found and name not in BIAS_KINDS:
+            kinds = dict.fromkeys(p.partition("[")[0] for p in possible) or ["b_O", "b_U"]
+            raise ValueError(f"there is no bias {name!r} here; the kinds are {', '.join(kinds)}, e.g. b_V[L0H1]")
+        names |= found
+    return frozenset(names)
+
+
+def _multipliers(multipliers: bool | Iterable[str], possible: tuple[str, ...]) -> frozenset[str]:
+    if isinstance(multipliers, bool):
+        return frozenset(possible if multipliers else ())
+    names: set[str] = set()
+    what = "multipliers must be True, False or the names of those that are there, e.g. m_E, r or r[L0]"
+    for name in [multipliers] if isinstance(multipliers, str) else _listed(multipliers, what):
+        found = {p for p in possible if name in (p, p.partition("[")[0])}
+        if not found and name != "r":
+            raise ValueError(f"there is no multiplier {name!r} here; they are {', '.join(possible)} (r: all of layers)")
+        names |= found
+    return frozenset(names)

@@ -1,0 +1,134 @@
+"""What is attached to an architecture: readouts (directions that read the stream) and sources (parts set apart).
+
+Here stand the descriptions, without numbers; the arrays are in a model (:mod:`symcircuits.model.attached`), and what
+each does to the algebra is written in :mod:`symcircuits.core.programs`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from symcircuits.core.names import visible
+from symcircuits.core.notation import printed_like, symbol_called
+from symcircuits.core.text import as_whole, shown
+from symcircuits.core.words import argument_of
+
+__all__ = ["OF", "Part", "Reading", "check_attachments", "check_name"]
+
+AT: Final = ("stream", "mlp")  # what a readout reads
+OF: Final = ("stream", "mlp", "added")  # what a source is a part of
+# Names of sources that are there without being attached, and what a name of text notation would be read as.
+_SOURCES: Final = ("embed", "pos", "mlp", "rest")
+_LABELLED: Final = re.compile(r".*_(?:[LM]\d+(?:[HG]\d+)?|final|[QK]\d+(?:[HG]\d+)?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A readout: at ``"stream"`` of point ``layer``, or at what the MLP of that layer reads; through which norm.
+
+    ``norm`` is the label of the norm whose output is read (``L1``, ``M1``, ``final``); empty: the stream as it stands.
+
+    >>> str(Reading("probe", 2))
+    'readout probe at point 2'
+    """
+
+    name: str
+    layer: int
+    at: str = "stream"
+    norm: str = ""
+
+    @property
+    def argument(self) -> str:
+        """The name of its array among those of a run: ``read_probe``."""
+        return f"read_{argument_of(self.name)}"
+
+    def __str__(self) -> str:
+        place = f"point {self.layer}" if self.at == "stream" else f"the MLP of layer {self.layer}"
+        return f"readout {visible(self.name)} at {place}" + (f", after its norm ({self.norm})" if self.norm else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A source set apart: a part ``of`` the stream at point ``layer``, of what the MLP of that layer writes, or added.
+
+    >>> str(Part("feature 12", 1, "mlp"))
+    'source feature 12 of the MLP of layer 1'
+    """
+
+    name: str
+    layer: int
+    of: str = "stream"
+
+    @property
+    def argument(self) -> str:
+        """The name of its array among those of a run: ``part_feature_12``."""
+        return f"part_{argument_of(self.name)}"
+
+    def __str__(self) -> str:
+        where = {"stream": f"of the stream at point {self.layer}", "mlp": f"of the MLP of layer {self.layer}"}
+        return f"source {visible(self.name)} {where.get(self.of, f'added at point {self.layer}')}"
+
+
+def check_name(name: str) -> str:
+    """The name of a readout or source, if it can be one; else ValueError says why.
+
+    Any text of at most 40 printing characters that no symbol of the algebra is printed like; markup in it is shown as
+    it is, never obeyed.
+
+    >>> check_name("feature 12")
+    'feature 12'
+    """
+    like = printed_like(name)  # refuses what cannot be printed at all
+    if not name.isprintable():
+        raise ValueError(f"the name of a readout or source must print; {name!r} does not")
+    base, label, _ = name.partition("[")
+    if label and base.isidentifier() and (base in _SOURCES or symbol_called(base)):
+        raise ValueError(f"{name!r} cannot be the name of a readout or source: so are those that every model has")
+    if like or name in _SOURCES:
+        raise ValueError(f"{name!r} cannot be the name of a readout or source: {like or name} is called so already")
+    if _LABELLED.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot be the name of a readout or source: it ends like a label, so that it would be read as a "
+            "symbol of that head, layer or norm"
+        )
+    return name
+
+
+def check_attachments(
+    readings: Sequence[Reading],
+    parts: Sequence[Part],
+    n_layers: int,
+    mlps: Collection[int],
+    norms: Sequence[str],
+) -> None:
+    """Whether these readouts and sources fit an architecture; ValueError names the one that does not, and why."""
+    names: dict[str, str] = {}
+    found: tuple[Reading | Part, ...] = (*readings, *parts)
+    for one in found:
+        check_name(one.name)
+        argument = argument_of(one.name)
+        if argument in names:
+            alike = "" if names[argument] == one.name else f" ({names[argument]!r} and {one.name!r} are too much alike)"
+            raise ValueError(f"two readouts or sources are called {one.name!r}{alike}; give one of them another name")
+        names[argument] = one.name
+        of_mlp = (one.at if isinstance(one, Reading) else one.of) == "mlp"
+        last = n_layers - 1 if of_mlp else n_layers
+        layer = as_whole(one.layer)
+        if layer is None or not 0 <= layer <= last:
+            what = "its layer is one of the model" if of_mlp else "its layer is a point of the stream"
+            raise ValueError(f"{one.name!r}: {what}, 0 to {last}, not {shown(one.layer)}")
+        if of_mlp and one.layer not in mlps:
+            raise ValueError(f"{one.name!r}: layer {one.layer} has no MLP")
+    for reading in readings:
+        if reading.norm and reading.norm not in norms:
+            raise ValueError(f"{reading.name!r}: there is no norm {reading.norm} to read through; normed=False reads "
+                             "the stream as it stands")  # fmt: skip
+    points = sorted({p.layer for p in parts if p.of == "stream"})
+    if len(points) > 1:
+        raise ValueError(
+            f"the stream is split at points {', '.join(map(str, points))}: it can be split at one point only, because "
+            "what is before it is cut off there"
+        )

@@ -1,0 +1,353 @@
+"""Expansions: the lazy, ordered, exactly counted sequence of all terms of a readout, and its selections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, final
+
+from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.given import need
+from symcircuits.core.notation import ROW, Notation, amount
+from symcircuits.core.paths import Path, Paths
+from symcircuits.core.programs import Readout, Source, readout
+from symcircuits.core.sequence import TermSequence
+from symcircuits.core.terms import Term, composition_of, readout_notation
+from symcircuits.core.text import whole
+from symcircuits.core.walk import Joints, Mark
+
+__all__ = ["Expansion", "Term", "composition_of", "expand", "logits", "scores", "stream"]
+
+SIDES = ("query", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One condition of a selection; a term is in the selection when it meets all of them."""
+
+    kind: str  # "order", "composition", "through", "sequence" (its values are pairs of heads) or "from_source"
+    values: frozenset[Any]
+    side: str = "either"
+
+    def __str__(self) -> str:
+        side = "" if self.side == "either" else f" on the {self.side} side"
+        names = (" -> ".join(map(str, v)) if self.kind == "sequence" else str(v) for v in self.values)
+        return f"{self.kind} {' or '.join(sorted(names)) or 'none'}{side}"
+
+    def on(self, side: int) -> bool:
+        """Whether it looks at that side."""
+        return self.side in ("either", SIDES[side])
+
+
+@final
+class Expansion(TermSequence[Term]):
+    """All terms of a readout, lazily: exactly counted, indexed by arithmetic, iterated in O(1) memory.
+
+    Order of terms, stable across versions: by order, then heads as (layer, index), then source; for scores
+    query side major, key side minor. Selections are Expansions again. Source: paper, "Path Expansion".
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> e = logits(attention_only((12, 12)))
+    >>> e.count, e.counts_by_order(), e.through("L1H3").order(2).count
+    (169, {0: 1, 1: 24, 2: 144}, 12)
+    >>> e[168].label, e.index(e[168])
+    ('embed -> L0H11 -> L1H11', 168)
+    """
+
+    def __init__(self, target: Readout, clauses: tuple[Clause, ...] = (), notation: Notation = ROW) -> None:
+        self.readout, self.clauses, self.notation = target, clauses, notation
+        self.printers: dict[Any, Any] = {}  # what is remembered to print its terms in bulk
+        self._features = [c for c in clauses if c.kind in ("through", "sequence", "from_source")]
+        paired = any(c.kind == "sequence" for c in self._features)
+        self._joints = Joints(len(self._features) if paired else 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"printers": {}}  # made again where it is unpacked
+
+    # ------------------------------------------------------------------------------------- sides and marks
+    @cached_property
+    def sides(self) -> tuple[Paths, ...]:
+        """The paths of each side, marked by the conditions of the selection."""
+        return tuple(self._side(i) for i in range(len(self.readout.sides)))
+
+    def _side(self, side: int) -> Paths:
+        heads: dict[Head, int] = {}
+        names: dict[str, int] = {}
+        for i, clause in enumerate(self._features):
+            if clause.on(side):
+                for value in clause.values:
+                    if clause.kind == "sequence":
+                        for head, bit in zip(value, self._joints.pair(i), strict=True):
+                            heads[head] = heads.get(head, 0) | bit
+                    elif isinstance(value, Head):
+                        heads[value] = heads.get(value, 0) | 1 << i
+                    else:
+                        names[value] = names.get(value, 0) | 1 << i
+        return Paths(self.readout.sides[side], heads, names, self._joints)
+
+    def accepts(self, marks: tuple[Mark, ...]) -> bool:
+        """Whether terms with these marks (one a side) are in the selection."""
+        orders, bits = tuple(m.order for m in marks), 0
+        for m in marks:
+            bits |= m.bits
+        if bits != (1 << len(self._features)) - 1:
+            return False
+        return all(
+            (c.kind != "order" or sum(orders) in c.values)
+            and (c.kind != "composition" or composition_of(orders) in c.values)
+            for c in self.clauses
+        )
+
+    def marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
+        """The marks of the selection's terms, each with its number of terms."""
+        if len(self.sides) == 1:
+            yield from (((m,), n) for m, n in self.sides[0].counts.items() if self.accepts((m,)))
+            return
+        for q, n in self.sides[0].counts.items():
+            for k, m in self.sides[1].counts.items():
+                if self.accepts((q, k)):
+                    yield (q, k), n * m
+
+    def _key_weights(self, query: Mark) -> dict[Mark, int]:
+        return {k: 1 for k in self.sides[1].counts if self.accepts((query, k))}
+
+    @cached_property
+    def _weights(self) -> dict[Mark, int]:
+        """Number of terms behind a first-side path of each mark."""
+        weights: dict[Mark, int] = {}
+        counts = self.sides[-1].counts
+        for marks, _ in self.marks():
+            weights[marks[0]] = weights.get(marks[0], 0) + (counts[marks[1]] if len(marks) == 2 else 1)
+        return weights
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.architecture, self.target, frozenset(self.clauses)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it expands the same target under the same conditions."""
+        return self._key() == other._key() if isinstance(other, Expansion) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    # ------------------------------------------------------------------------------------ terms and numbers
+    def _at(self, i: int) -> Term:
+        first, rest = self.sides[0].unrank(i, self._weights)
+        if len(self.sides) == 1:
+            return self._term(first)
+        second, _ = self.sides[1].unrank(rest, self._key_weights(self.sides[0].mark(first)))
+        return self._term(first, second)
+
+    def _term(self, *paths: Path) -> Term:
+        return Term(self.readout, paths, notation=self.notation)
+
+    def index(self, term: Term) -> int:
+        """The number of a term; ValueError when it is not in this expansion."""
+        if not isinstance(term, Term) or term.readout != self.readout:
+            raise ValueError(f"{term!r} is not a term of this expansion ({self.target} of {self.architecture})")
+        number = self.sides[0].rank(term.paths[0], self._weights)
+        if len(self.sides) == 1:
+            return number
+        return number + self.sides[1].rank(term.paths[1], self._key_weights(self.sides[0].mark(term.paths[0])))
+
+    def __iter__(self) -> Iterator[Term]:
+        for first in self.sides[0].iterate(self._weights):
+            if len(self.sides) == 1:
+                yield self._term(first)
+                continue
+            for second in self.sides[1].iterate(self._key_weights(self.sides[0].mark(first))):
+                yield self._term(first, second)
+
+    # ------------------------------------------------------------------------------------------- selections
+    def _with(self, clause: Clause) -> Expansion:
+        return Expansion(self.readout, (*self.clauses, clause), self.notation)
+
+    def order(self, *orders: int) -> Expansion:
+        """The terms of the given order (or orders): so many heads, both sides together."""
+        return self._with(Clause("order", frozenset(whole("an order", k, 0) for k in orders)))
+
+    def where(self, composition: str | Iterable[str]) -> Expansion:
+        """The terms of the given composition type (or types)."""
+        wanted = _names(composition, "a composition type, e.g. where(composition='K')")
+        possible = ("none", "Q", "K", "QK") if self.readout.bilinear else ("none", "V")
+        for c in wanted:
+            if c not in possible:
+                raise ValueError(f"{c!r} is no composition type of {self.target}; they are {', '.join(possible)}")
+        return self._with(Clause("composition", frozenset(wanted)))
+
+    def through(self, head: str | tuple[int, int] | Iterable[str], side: str = "either") -> Expansion:
+        """The terms that go through a head (of several: through any); for scores on a side, or either.
+
+        Of a head that no path reaches (scores read what the layers before wrote) there are none: an empty expansion,
+        whose sums are zero.
+        """
+        heads = frozenset(self.architecture.some_heads(head))
+        return self._with(Clause("through", heads, self._check_side(side)))
+
+    def through_sequence(self, *heads: str | tuple[int, int], side: str = "either") -> Expansion:
+        """The terms in which each of these heads reads directly what the one before it wrote.
+
+        ``through("L0H1").through("L2H0")`` leaves any heads between the two, ``through_sequence("L0H1", "L2H0")`` none:
+        these are the terms with the virtual weight ``W_O^{f T} W_V^{h T}``. Raises ValueError on fewer than two heads,
+        on heads that do not stand in rising layers, and on a head through which no path of the target goes.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> e = logits(attention_only((3, 3, 3)))
+        >>> e.through("L0H1").through("L2H0").count, e.through_sequence("L0H1", "L2H0").count
+        (4, 1)
+        """
+        found = [self.architecture.head(h) for h in heads]
+        if len(found) < 2 or any(a.layer >= b.layer for a, b in pairwise(found)):
+            said = ", ".join(map(str, found)) or "none"
+            raise ValueError(f"a sequence is two or more heads, each in a later layer than the one before, not {said}")
+        side = self._check_side(side)
+        there = {h for i, paths in enumerate(self.sides) if side in ("either", SIDES[i]) for h in paths.heads}
+        for head in found:
+            if head not in there:
+                raise ValueError(f"no path of {self.target} goes through {head}: {self._reach}")
+        if len(found) > 2 and side == "either" and self.readout.bilinear:
+            raise ValueError('a sequence of more than two heads needs its side: side="query" or side="key"')
+        clauses = tuple(Clause("sequence", frozenset({pair}), side) for pair in pairwise(found))
+        return Expansion(self.readout, (*self.clauses, *clauses), self.notation)
+
+    def from_source(self, source: str | Iterable[str], side: str = "either") -> Expansion:
+        """The terms that start from a source: ``"embed"``, ``"b_V[L0H1]"``, or a whole kind, ``"b_V"``."""
+        names: set[str] = set()
+        for wanted in _names(source, "the name of a source, e.g. from_source('embed')"):
+            found = {s.name for s in self.sources if wanted in (s.name, s.kind)}
+            if not found:
+                known = ", ".join(s.name for s in self.sources)
+                raise ValueError(f"there is no source {wanted!r} in {self.target}; the sources are {known}")
+            names |= found
+        return self._with(Clause("from_source", frozenset(names), self._check_side(side)))
+
+    def _marked_by_source(self, name: str, side: int) -> tuple[Expansion, int]:
+        """The selection from a source on a side, and the bit that its marks have more than those of this one."""
+        where = SIDES[side] if self.readout.bilinear else "either"
+        found = self._with(Clause("from_source", frozenset({name}), where))
+        return found, 1 << len(found._features) - 1
+
+    @property
+    def _reach(self) -> str:
+        """Which heads there are on its paths, in words."""
+        head, split = self.readout.head, self.architecture.split
+        last = self.architecture.n_layers - 1 if head is None else head.layer - 1
+        if self.target.startswith("readout:"):
+            reading = self.architecture.reading(self.target.partition(":")[2])
+            last = reading.layer if reading.at == "mlp" and not self.architecture.parallel else reading.layer - 1
+        first = split if split is not None and split <= last + 1 else 0
+        if last < first:
+            return "its paths go through no head"
+        return "its paths go through heads of " + (f"layer {first}" if first == last else f"layers {first} to {last}")
+
+    def _check_side(self, side: str) -> str:
+        if side not in ("either", *(SIDES if self.readout.bilinear else ())):
+            known = '"query", "key" or "either"' if self.readout.bilinear else '"either": only scores have sides'
+            raise ValueError(f"side {side!r} of {self.target} does not exist; side is {known}")
+        return side
+
+    def softmax_invisible(self) -> Expansion:
+        """The score terms that softmax does not see: the key side starts from a bias, and meets no norm.
+
+        None where a soft cap acts on the scores, which the architecture of a model says (``model.architecture``).
+        """
+        if not self.readout.bilinear:
+            raise ValueError(f"only score terms meet a softmax, those of {self.target} do not")
+        layers = self.readout.sides[1]
+        seen = layers[-1:] if self.architecture.norm else layers  # norms stand before every reader, or nowhere
+        if self.architecture.positions == "rotary" or self.architecture.qk_norm:
+            seen = ()  # every key is turned by its own angle, or scaled
+        if not self.architecture.shift_invariant:
+            seen = ()  # no softmax drops it, or a soft cap stands before
+        names = {s.name for layer in seen for s in layer.sources if s.is_bias}
+        return self._with(Clause("from_source", frozenset(names), "key"))
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of all sides, in program order."""
+        found = {s.name: s for i in range(len(self.readout.sides)) for s in self._side_sources(i)}
+        return tuple(found.values())
+
+    def _side_sources(self, side: int) -> list[Source]:
+        return [s for layer in self.readout.sides[side] for s in layer.sources]
+
+    # ------------------------------------------------------------------------------------------------ shown
+    def __repr__(self) -> str:
+        chosen = "".join(f", {c}" for c in self.clauses)
+        return f"<Expansion of {self.target}{chosen}: {amount(self.count, 'term')} ({self.architecture})>"
+
+    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Expansion:
+        """The same expansion, its terms printed in another notation, with other names for symbols.
+
+        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a :class:`~symcircuits.core.notation.Notation`;
+        ValueError on an unknown one, and on names that would print two symbols of this expansion alike.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> e = scores(attention_only((1, 1)), "L1H0").written("paper", {"W_QK": "Q"})
+        >>> print(e[1].text)
+        scale[L1H0] * (Id (x) A[L0H0] (x) W_E.T @ Q[L1H0] @ W_OV[L0H0] @ W_E)(t, t)
+        """
+        return Expansion(self.readout, self.clauses, readout_notation(self.readout, notation, symbols))
+
+    def latex(self) -> str:
+        """The terms with their composition types as an aligned display (amsmath); beyond 40 the first, and dots."""
+        from symcircuits.derivation.printing.latex import expansion_display
+
+        return expansion_display(self)
+
+    def _repr_latex_(self) -> str:
+        return self.latex()
+
+
+def _names(wanted: Any, what: str) -> list[str]:
+    """One name or several, as a list; ValueError where there is none."""
+    names = [wanted] if isinstance(wanted, str) else list(wanted) if isinstance(wanted, Iterable) else []
+    if not names:
+        raise ValueError(f"give {what}, or several, not {wanted!r}")
+    return names
+
+
+def expand(architecture: Architecture, target: str) -> Expansion:
+    """The expansion of a target by name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> expand(attention_only((3, 5)), "scores:L1H4").count
+    16
+    """
+    need("expand", architecture, Architecture)
+    return Expansion(readout(architecture, target))
+
+
+def logits(architecture: Architecture) -> Expansion:
+    """The logits ``X_L W_U^T (+ 1 b_U^T)`` as a sum over paths; ``prod_l (1 + H_l)`` terms for one source.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> logits(attention_only((3, 3))).count
+    16
+    """
+    need("logits", architecture, Architecture)
+    return expand(architecture, "logits")
+
+
+def scores(architecture: Architecture, head: str | tuple[int, int]) -> Expansion:
+    """The scores of a head, ``s (X W_Q^T + 1 b_Q^T)(X W_K^T + 1 b_K^T)^T``, as a sum over pairs of paths.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> scores(attention_only((3, 3)), "L1H0").counts_by_composition()
+    {'none': 1, 'Q': 3, 'K': 3, 'QK': 9}
+    """
+    need("scores", architecture, Architecture)
+    return expand(architecture, f"scores:{architecture.head(head)}")
+
+
+def stream(architecture: Architecture) -> Expansion:
+    """The residual stream ``X_L`` after the last layer as a sum over paths.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> stream(attention_only((3, 3), unembed=False)).counts_by_order()
+    {0: 1, 1: 6, 2: 9}
+    """
+    need("stream", architecture, Architecture)
+    return expand(architecture, "stream")

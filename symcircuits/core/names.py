@@ -1,0 +1,146 @@
+"""Names that somebody gives: how they stand in text and in LaTeX, as text and never as markup.
+
+A name of letters and digits, with one subscript after ``_``, is set as mathematics; Greek letters may be spelled out
+(``Omega``). Every other name is shown character by character, so that no character of it can mean anything to LaTeX.
+The LaTeX is ASCII, and needs no package but amsmath.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from symcircuits.core.given import brief
+from symcircuits.core.words import quoted
+
+__all__ = ["Name", "escaped", "spelled", "visible"]
+
+_LONGEST: Final = 40
+_SMALL: Final = (
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
+    "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+)  # fmt: skip
+_CAPITAL: Final = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega")
+
+
+def _letter(name: str) -> str:
+    case = "SMALL" if name.islower() else "CAPITAL"
+    return unicodedata.lookup(f"GREEK {case} LETTER {name.upper().replace('LAMBDA', 'LAMDA')}")
+
+
+_GREEK: Final = {_letter(name): name for name in (*_SMALL, *_CAPITAL)}
+_ESCAPES: Final = {
+    "\\": r"\textbackslash{}", "_": r"\_", "^": r"\textasciicircum{}", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+}  # fmt: skip
+# What LaTeX would join or change between the letters of a name.
+_EXACT: Final = {" ": r"\ ", '"': r"\symbol{34}", "`": r"\`{}", **{c: c + "{}" for c in "-',?!"}}
+_LATIN: Final = {"ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "Œ": r"\OE{}", "ø": r"\o{}", "Ø": r"\O{}",
+                 "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}", "§": r"\S{}", "¶": r"\P{}", "£": r"\pounds{}"}  # fmt: skip
+_ACCENTS: Final = {
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
+    "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
+}  # fmt: skip
+_PART: Final = re.compile(r"[A-Za-z0-9]+")
+# What formulas and sentences hold beside the symbols of matrices: labels of heads and layers, streams, counts, the
+# letters of any matrix (W, b), of any two streams (x, y), of a layer and of the prime.
+_LABELS: Final = re.compile(r"[Ll]\d+(?:[Hh]\d+)?")
+_INDICES: Final = re.compile(r"[fghkq](?:_?\d+)?|[hqk]_l")
+_STREAMS: Final = re.compile(r"[XY]_?\d*|X_l|Y_l")
+_COUNTS: Final = re.compile(r"H(?:_\w+)?|N(?:_\w+)?|e(?:_\w+)?|d_\w+|[Tblpxy]|W|sum|rank")
+_RESULTS: Final = ("S", "logits", "stream", "scores", "Id")
+
+
+class Name(NamedTuple):
+    """A name as it is printed: in text notation and in LaTeX (math mode)."""
+
+    text: str
+    latex: str
+
+
+def escaped(text: str, exact: bool = False) -> str:
+    """Words in LaTeX (text mode): every character shows as itself; ``exact`` keeps spaces and forms no ligatures.
+
+    A character that LaTeX's own fonts lack is shown by its number.
+
+    >>> print(escaped(r"100% of \\input{x} & a_b"))
+    100\\% of \\textbackslash{}input\\{x\\} \\& a\\_b
+    """
+    table = _ESCAPES | _EXACT if exact else _ESCAPES
+    return "".join(table.get(c) or (c if c.isascii() else _foreign(c)) for c in unicodedata.normalize("NFC", text))
+
+
+def _foreign(char: str) -> str:
+    """One character beyond ASCII."""
+    if char in _GREEK:
+        return rf"$\{_GREEK[char]}$"
+    apart = unicodedata.normalize("NFD", char)
+    letter, accent = apart[:1], _ACCENTS.get(apart[1:])
+    if accent and letter.isascii() and letter.isalpha():
+        dotless = rf"\{letter}{{}}" if letter in "ij" and accent != "c" else letter
+        return rf"\{accent}{{{dotless}}}"
+    return _LATIN.get(char) or rf"$\langle$U+{ord(char):04X}$\rangle$"
+
+
+def visible(text: str) -> str:
+    r"""Text for a terminal: what does not print (control characters, marks of direction) is shown by its number.
+
+    >>> print(visible("model\x1b[2J"))
+    model\x1b[2J
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+@lru_cache(maxsize=1024)
+def spelled(name: str) -> Name:
+    """A name that somebody gave, as it is printed; ValueError says why where it cannot be.
+
+    >>> spelled("Omega_att")
+    Name(text='Omega_att', latex='\\\\Omega_{\\\\mathrm{att}}')
+    >>> print(spelled("$x_1%").latex)
+    \\text{\\$x\\_1\\%}
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a symbol is a string, not {brief(name)}")
+    name = unicodedata.normalize("NFC", name)
+    if not name or name != name.strip():
+        raise ValueError(f"the name of a symbol must not be empty, nor start or end with a space, as {name!r} does")
+    if len(name) > _LONGEST:
+        raise ValueError(f"the name of a symbol has at most {_LONGEST} characters; {name[:12]!r}... has {len(name)}")
+    hidden = [c for c in name if unicodedata.category(c)[0] == "C" or unicodedata.category(c) in ("Zl", "Zp")]
+    if hidden:
+        raise ValueError(f"the name of a symbol has no control characters; {name!r} has U+{ord(hidden[0]):04X}")
+    _check_free(name)
+    base, under, script = name.partition("_")
+    if _part(base) and bool(_part(script)) == bool(under):
+        below = script if len(script) == 2 and script.isupper() and script.isascii() else _part(script)  # as in W_{OV}
+        latex = _part(base) + (f"_{below}" if len(below) == 1 else f"_{{{below}}}" if below else "")
+    else:
+        latex = rf"\text{{{escaped(name, exact=True)}}}"
+    return Name(visible(quoted(name)), latex)
+
+
+def _check_free(name: str) -> None:
+    """Refuse a name that formulas use for something else than a matrix."""
+    used = [
+        (_LABELS.fullmatch(name), "the label of a head or layer"),
+        (_INDICES.fullmatch(name), "an index of heads in formulas, as f, g, h, k and q do, with a number or without"),
+        (_STREAMS.fullmatch(name) and name != "X_0", "a stream"),
+        (_COUNTS.fullmatch(name) or name in _RESULTS, "something else in formulas"),
+        (re.fullmatch(r"[\d.,+-]+", name), "a number"),
+    ]
+    for found, what in used:
+        if found:
+            raise ValueError(f"{name!r} cannot be the name of a symbol: it stands for {what}")
+
+
+def _part(part: str) -> str:
+    """A base or a subscript in mathematics; nothing where it is no word of ASCII letters and digits."""
+    greek = part if part in _GREEK.values() else _GREEK.get(part)
+    if greek:
+        return rf"\{greek}"
+    if not _PART.fullmatch(part):
+        return ""
+    return part if len(part) == 1 or part.isdigit() else rf"\mathrm{{{part}}}"

@@ -1,0 +1,400 @@
+"""How symbols and words are written: one table of glyphs, and three notations.
+
+``row``: streams with a row for each token, matrices in the paper's shapes, ``A X W_OV^T``. ``transformerlens``: the
+same with weights in TransformerLens's shapes, which are the transposes, ``A X W_OV``. ``paper``: the same matrices as
+in ``row``, words as maps of what they start from, ``(A (x) W_OV) X``. All three print the same word, checked before.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from symcircuits.core.names import Name, spelled
+from symcircuits.core.words import Factor, Symbol, Word, fuse, is_multiplier, transpose
+
+__all__ = [
+    "FLIPPED", "NOTATIONS", "ROW", "SHORTER", "Form", "Notation", "amount", "as_notation", "factor_latex",
+    "factor_text", "form", "glyphs_of", "latex_label", "many", "mebibytes", "name_of", "printed_like", "scale_latex",
+    "scale_text", "symbol_called", "symbol_latex", "word_latex", "word_text",
+]  # fmt: skip
+
+_GLYPHS = {
+    "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0", "Y": "Y",
+    "W_E": "W_E", "W_U": "W_U", "W_Q": "W_Q", "W_K": "W_K", "W_V": "W_V", "W_O": "W_O",
+    "W_OV": "W_{OV}", "W_QK": "W_{QK}",
+    "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "rest": r"\mathrm{rest}", "b_N": "b_N", "R": "R_{j-i}",
+    "b_V": "b_V", "b_O": "b_O", "b_Q": "b_Q", "b_K": "b_K", "b_U": "b_U",
+    "scale": "s", "mask": r"\mathcal{M}", "m_E": "m_E", "m_U": "m_U", "r": "r",
+    "W_in": r"W_{\mathrm{in}}", "W_gate": r"W_{\mathrm{gate}}", "W_out": r"W_{\mathrm{out}}",
+    "b_in": r"b_{\mathrm{in}}", "b_gate": r"b_{\mathrm{gate}}", "b_out": r"b_{\mathrm{out}}",
+}  # fmt: skip
+# What stands in a formula only where a model has it; its letter is free in the others.
+_INSIDE: Final = ("W_in", "W_gate", "W_out", "b_in", "b_gate", "b_out")  # of an MLP
+_SOMETIMES: Final = frozenset(["P", "D", "C", "gain", "mlp", "rest", "b_N", "R", "mask", "m_E", "m_U", "r", *_INSIDE])
+
+NOTATIONS: Final = ("row", "paper", "transformerlens")
+# TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
+FLIPPED: Final = frozenset(
+    ["W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_OV", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U", *_INSIDE]
+)
+SHORTER: Final = {"W_OV": "OV", "W_QK": "QK"}  # its names in text notation
+_CONVENTIONS: Final = {
+    "row": "the row convention, matrices in the paper's shapes",
+    "paper": "the paper's notation, (A (x) W) x = A x W^T and (A_q (x) A_k (x) W)(x, y) = A_q x W y^T A_k^T",
+    "transformerlens": "TransformerLens's convention, a row for each token, weights in its shapes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """A notation, and other names for symbols: ``row``, ``paper`` or ``transformerlens``; ``{"W_OV": "M"}``.
+
+    A name is text, never markup: letters and digits with one subscript after ``_``, Greek letters spelled out, are set
+    as mathematics, every other character is shown as itself. Raises ValueError on an unknown notation or symbol, on a
+    name that cannot be printed, and where two symbols would be printed alike.
+
+    >>> notation = Notation("transformerlens", {"W_OV": "M", "A": "Omega"})
+    >>> notation.name, notation.names
+    ('transformerlens', {'A': 'Omega', 'W_OV': 'M'})
+    >>> Notation("row", {"W_OV": "W_V"})
+    Traceback (most recent call last):
+    ValueError: W_OV cannot be printed as 'W_V': so is W_V; give one of the two another name
+    """
+
+    name: str = "row"
+    symbols: Mapping[str, str] | tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.name not in NOTATIONS:
+            raise ValueError(f"notation must be one of {', '.join(NOTATIONS)}, not {self.name!r}")
+        names = _pairs(self.symbols)
+        object.__setattr__(self, "symbols", names)
+        for glyph, own in names:
+            try:
+                spelled(own)
+            except ValueError as fault:
+                raise ValueError(f"{glyph}: {fault}") from None
+        self.fitting(set(_GLYPHS) - _SOMETIMES)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names that were given, by symbol."""
+        return dict(self.symbols)
+
+    @property
+    def convention(self) -> str:
+        """What a reader must know of it, in a few words."""
+        return _CONVENTIONS[self.name]
+
+    @property
+    def flips(self) -> bool:
+        """Whether weights are printed as their transposes."""
+        return self.name == "transformerlens"
+
+    @property
+    def tensors(self) -> bool:
+        """Whether words are printed as maps of what they start from."""
+        return self.name == "paper"
+
+    @property
+    def products(self) -> Notation:
+        """The notation in which matrix products stand as such: itself, but ``row`` for ``paper``."""
+        return Notation("row", self.symbols) if self.tensors else self
+
+    def fitting(self, glyphs: Iterable[str], others: Iterable[str] = ()) -> Notation:
+        """Itself, if no symbol is printed like another of these or like one of these words; ValueError names both."""
+        given = self.names
+        known = {glyph: _default(glyph, self.name) for glyph in glyphs if glyph not in given}
+        known |= {word: Name(word, word) for word in others}
+        for glyph, own in given.items():
+            name = spelled(own)
+            for other, printed in known.items():
+                if name.text == printed.text or _bare(name.latex) == _bare(printed.latex):
+                    raise ValueError(
+                        f"{glyph} cannot be printed as {own!r}: so is {other}; give one of the two another name"
+                    )
+            known[glyph] = name
+        return self
+
+    def json(self) -> dict[str, object]:
+        """Name, convention and given names, as plain data."""
+        return {"name": self.name, "convention": self.convention, "symbols": self.names}
+
+
+def _pairs(symbols: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The given names in the order of their symbols; every symbol must be one that there is."""
+    try:
+        names = dict(symbols)
+    except (TypeError, ValueError):
+        raise ValueError(f'symbols map names to names, e.g. {{"W_OV": "M"}}, not {symbols!r}') from None
+    for glyph in names:
+        if glyph not in _GLYPHS:
+            near = difflib.get_close_matches(str(glyph), _GLYPHS, 1, 0.5)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ValueError(f"there is no symbol {glyph!r}; {hint}the symbols are {', '.join(_GLYPHS)}")
+    return tuple(sorted(names.items()))
+
+
+def _bare(latex: str) -> str:
+    """LaTeX without what changes only its face."""
+    return re.sub(r"\\(?:mathrm|text)|\\ |[{}]", "", latex)
+
+
+def _default(glyph: str, notation: str) -> Name:
+    text = SHORTER.get(glyph, glyph) if notation == "transformerlens" else glyph
+    if re.fullmatch(r"X\d+", glyph) and glyph not in _GLYPHS:
+        return Name(text, f"X_{{{glyph[1:]}}}")  # X1, X2, ... are the streams after so many layers
+    if glyph not in _GLYPHS:
+        return spelled(glyph)  # a readout or source that somebody named
+    return Name(text, _GLYPHS[glyph])
+
+
+def symbol_called(name: str) -> bool:
+    """Whether a symbol of the algebra has that name in text notation.
+
+    >>> symbol_called("W_OV"), symbol_called("probe")
+    (True, False)
+    """
+    return name in _GLYPHS or name in SHORTER.values()
+
+
+def printed_like(name: str) -> str:
+    """Which symbol of the algebra is printed like a name that somebody gives, if any; ValueError where it cannot be.
+
+    >>> printed_like("M"), printed_like("probe")
+    ('mlp', '')
+    """
+    own = spelled(name)
+    for glyph in (*_GLYPHS, *SHORTER.values(), "W_pos"):
+        printed = _default(glyph, "row") if glyph in _GLYPHS else Name(glyph, glyph)
+        if own.text == printed.text or _bare(own.latex) == _bare(printed.latex):
+            return glyph
+    return ""
+
+
+ROW: Final = Notation()
+
+
+def as_notation(notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Notation:
+    """A notation by its name, with other names for symbols where they are given; ValueError as :class:`Notation`.
+
+    >>> as_notation("paper", {"A": "Psi"})
+    Notation(name='paper', symbols=(('A', 'Psi'),))
+    """
+    if isinstance(notation, Notation):
+        return Notation(notation.name, notation.names | dict(_pairs(symbols))) if symbols else notation
+    return Notation(notation, symbols or ())
+
+
+@lru_cache(maxsize=4096)
+def name_of(glyph: str, notation: Notation = ROW) -> Name:
+    """A symbol as it is printed, without label and transpose."""
+    given = notation.names.get(glyph)
+    return _default(glyph, notation.name) if given is None else spelled(given)
+
+
+def glyphs_of(factors: Iterable[Factor]) -> set[str]:
+    """The symbols that may stand in a formula with these factors, abbreviations among them."""
+    seen = {f.symbol.glyph for f in factors}
+    short = {"X0": {"t", "W_E"}, "W_OV": {"W_O", "W_V"}, "W_QK": {"W_Q", "W_K"}}
+    return seen | {glyph for glyph, parts in short.items() if parts & seen}
+
+
+# ------------------------------------------------------------------------------------------ symbols and words
+def latex_label(label: str) -> str:
+    """A label in LaTeX: ``\\mathrm{L0H1}``; a generic head, ``h_1`` or ``h``, or its group, ``G(h_1)``, in italics."""
+    if label[:2] == "G(":
+        return f"G({latex_label(label[2:-1])})"
+    letter, _, number = label.partition("_")
+    if letter.islower() and len(letter) == 1:
+        return letter + (f"_{{{number}}}" if number else "")
+    return rf"\mathrm{{{label}}}"
+
+
+def glyph_latex(glyph: str, notation: Notation = ROW) -> str:
+    """A glyph in LaTeX; ``X1``, ``X2``, ... are the streams after so many layers."""
+    return name_of(glyph, notation).latex
+
+
+def symbol_latex(symbol: Symbol, transposed: bool = False, notation: Notation = ROW) -> str:
+    """A symbol in LaTeX, e.g. ``W_{OV}^{\\mathrm{L0H1}\\,\\mathsf{T}}``: label and transpose share one superscript."""
+    transposed ^= notation.flips and symbol.glyph in FLIPPED
+    scripts = ([latex_label(symbol.label)] if symbol.label else []) + ([r"\mathsf{T}"] if transposed else [])
+    return glyph_latex(symbol.glyph, notation) + ("^{" + r"\,".join(scripts) + "}" if scripts else "")
+
+
+def factor_latex(factor: Factor, notation: Notation = ROW) -> str:
+    """A factor in LaTeX; an entrywise product in parentheses."""
+    if factor.symbol.entrywise:
+        return _entrywise(factor, notation, _LATEX)
+    return symbol_latex(factor.symbol, factor.marked, notation)
+
+
+def letter_text(glyph: str, label: str, transposed: bool, notation: Notation = ROW) -> str:
+    """A symbol in text notation: ``W_OV[L0H1].T``; in TransformerLens's ``OV[L0H1]``."""
+    transposed ^= notation.flips and glyph in FLIPPED
+    return name_of(glyph, notation).text + (f"[{label}]" if label else "") + (".T" if transposed else "")
+
+
+def factor_text(factor: Factor, notation: Notation = ROW) -> str:
+    """A factor in text notation; an entrywise product in parentheses."""
+    if factor.symbol.entrywise:
+        return _entrywise(factor, notation, _TEXT)
+    return letter_text(factor.symbol.glyph, factor.symbol.label, factor.marked, notation)
+
+
+def scale_latex(label: str, notation: Notation = ROW) -> str:
+    """The score scale of a head in LaTeX, ``s^{\\mathrm{L1H0}}``, or a multiplier, ``r^{\\mathrm{L0}}``."""
+    if is_multiplier(label):
+        glyph, _, owner = label.rstrip("]").partition("[")
+        return name_of(glyph, notation).latex + (f"^{{{latex_label(owner)}}}" if owner else "")
+    return rf"{name_of('scale', notation).latex}^{{{latex_label(label)}}}"
+
+
+def scale_text(label: str, notation: Notation = ROW) -> str:
+    """The score scale of a head in text notation, ``scale[L1H0]``, or a multiplier, ``r[L0]``."""
+    if is_multiplier(label):
+        glyph, bracket, owner = label.partition("[")
+        return name_of(glyph, notation).text + bracket + owner
+    return f"{name_of('scale', notation).text}[{label}]"
+
+
+def product_latex(factors: Iterable[Factor], notation: Notation = ROW) -> str:
+    """A product in LaTeX."""
+    return r"\,".join(factor_latex(f, notation) for f in factors)
+
+
+class Form(NamedTuple):
+    """A word as a map of its sources: ``(A (x) W) x`` or, of two, ``(A_q (x) A_k (x) W)(x, y)``.
+
+    The slots are patterns (of query and key, where there are two sources) and weights; an empty one is the identity.
+    ``(A (x) W) x = A x W^T`` and ``(A_q (x) A_k (x) W)(x, y) = A_q x W y^T A_k^T``. Source: paper, "Notation", and
+    "Path Expansion of Attention Scores QK Circuit" with the transposes put right.
+    """
+
+    slots: tuple[tuple[Factor, ...], ...]
+    sources: tuple[Factor, ...]
+
+
+def form(word: Word, notation: Notation) -> Form | None:
+    """The map that a word is, in a notation of maps; None where it is printed as a product.
+
+    A product it is without weights behind its source (``X1``, ``A 1``), and where it has no source at all.
+    """
+    if not notation.tensors or not of_tokens(word.factors[0].row.space.kind):
+        return None
+    factors = word.factors
+    outside = [i for i, f in enumerate(factors) if not of_tokens(f.col.space.kind)]
+    if not outside:
+        return None
+    start, end = outside[0], outside[-1] + 1
+    left, middle, right = factors[:start], factors[start + 1 : end], transpose(factors[end + 1 :])
+    if end < len(factors):  # what stands at `end` is the source of the keys, transposed
+        return Form((left, right, fuse(middle)), (factors[start], factors[end].T))
+    return Form((left, fuse(transpose(middle))), (factors[start],)) if middle else None
+
+
+def of_tokens(kind: str) -> bool:
+    """Whether a space has a dimension for each token."""
+    return "context" in kind
+
+
+class _Signs(NamedTuple):
+    """What stands between symbols, and how symbols stand, in one format."""
+
+    factor: Callable[[Factor, Notation], str]
+    scale: Callable[[str, Notation], str]
+    joint: str
+    times: str
+    tensor: str
+    opening: str
+    closing: str
+    acts: str
+    comma: str
+    identity: str
+    entrywise: tuple[str, str, str, str]  # what opens, stands between, closes and transposes it
+
+
+_TEXT = _Signs(factor_text, scale_text, " @ ", " * ", " (x) ", "(", ")", " ", ", ", "Id", ("(", " * ", ")", ".T"))
+_LATEX = _Signs(
+    factor_latex, scale_latex, r"\,", r"\,", r" \otimes ", r"\bigl(", r"\bigr)", r"\,", r",\; ", r"\mathrm{Id}",
+    (r"\left(", r"\odot ", r"\right)", r"^{\mathsf{T}}"),
+)  # fmt: skip
+
+SIGNS: Final = {"text": _TEXT, "latex": _LATEX}
+
+
+def _entrywise(factor: Factor, notation: Notation, signs: _Signs) -> str:
+    """``(mask[L0] * (X0 @ W_QK[L0H0] @ X0.T))``: each word of several factors enclosed."""
+    opening, times, closing, transposed = signs.entrywise
+    words = []
+    for word in factor.symbol.entrywise:
+        alone = len(word.fused) == 1 and not word.scales
+        text = _written(word, notation, signs)
+        words.append(text if alone else opening + text + closing)
+    return opening + times.join(words) + closing + (transposed if factor.marked else "")
+
+
+def _written(word: Word, notation: Notation, signs: _Signs) -> str:
+    def product(factors: Iterable[Factor]) -> str:
+        return signs.joint.join(signs.factor(f, notation) for f in factors) or signs.identity
+
+    found = form(word, notation)
+    if found is None:
+        body = product(word.fused)
+    else:
+        body = signs.opening + signs.tensor.join(map(product, found.slots)) + signs.closing
+        sources = signs.comma.join(product((source,)) for source in found.sources)
+        one = len(found.sources) == 1
+        body += signs.acts + sources if one else signs.opening + sources + signs.closing
+    return signs.times.join([*(signs.scale(label, notation) for label in word.scales), body])
+
+
+def word_latex(word: Word, notation: Notation = ROW) -> str:
+    """A word in LaTeX, abbreviations used, the scale in front."""
+    return _written(word, notation, _LATEX)
+
+
+def word_text(word: Word, notation: Notation = ROW) -> str:
+    """A word in text notation, abbreviations used, the scale in front."""
+    return _written(word, notation, _TEXT)
+
+
+def amount(n: int, thing: str) -> str:
+    """A number of things in words.
+
+    >>> amount(1, "term"), amount(2197, "term")
+    ('1 term', '2,197 terms')
+    """
+    return f"{many(n)} {thing}" if n == 1 else f"{many(n)} {thing}s"
+
+
+def mebibytes(n: int) -> str:
+    """A budget of bytes for people, in what it is given in on the command line.
+
+    >>> mebibytes(2**30), mebibytes(3 * 2**19), mebibytes(100)
+    ('1,024 MiB', '1.5 MiB', '100 bytes')
+    """
+    if n >= 2**70:
+        return f"{many(n >> 20)} MiB"
+    size = n / 2**20
+    return amount(n, "byte") if n < 2**10 else f"{size:.3g} MiB" if size < 100 else f"{size:,.0f} MiB"
+
+
+def many(n: int) -> str:
+    """A whole number for people: with commas, and beyond 60 digits about how large it is.
+
+    >>> many(13**12), many(13**200)
+    ('23,298,085,122,481', 'about 6.1e222')
+    """
+    if n < 10**60:
+        return f"{n:,}"
+    shift = max(n.bit_length() - 64, 0)  # str() of a number of thousands of digits is refused
+    power, rest = divmod(math.log10(n >> shift) + shift * math.log10(2), 1)
+    return f"about {10**rest:.1f}e{int(power)}"

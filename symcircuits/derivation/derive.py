@@ -1,0 +1,204 @@
+"""Derivations: sequences of steps, each a claim between objects, a reason and a check that passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.given import need
+from symcircuits.core.notation import ROW, Notation, as_notation
+from symcircuits.core.text import whole
+from symcircuits.derivation.checks import Check, Claim, DerivationError, Draft, Laboratory, Step
+from symcircuits.derivation.frames import Frame, make_frame
+from symcircuits.derivation.page import printed
+from symcircuits.derivation.results.registry import RESULTS, Result, frame_of, registered
+from symcircuits.derivation.steps import path_expansion
+from symcircuits.work.files import user_path
+
+__all__ = [
+    "Check",
+    "Claim",
+    "Derivation",
+    "DerivationError",
+    "Draft",
+    "Result",
+    "Step",
+    "derive",
+    "theorem",
+    "theorems",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """A checked derivation; made by :func:`derive`, or by :func:`theorem` for a result that is no path expansion.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> derivation = derive(attention_only((1,)), "stream")
+    >>> [line.strip() for line in derivation.text().splitlines() if line.startswith("  X1 =")]
+    ['X1 = X0 + A[L0H0] @ X0 @ W_OV[L0H0].T']
+    """
+
+    frame: Frame
+    steps: tuple[Step, ...]
+    result: Result | None = None
+    notation: Notation = ROW
+
+    @property
+    def ok(self) -> bool:
+        """Whether every step was checked and passed."""
+        return bool(self.steps) and all(step.check.passed for step in self.steps)
+
+    @property
+    def target(self) -> str:
+        """``logits``, ``stream`` or ``scores:L1H0``."""
+        return self.frame.target
+
+    @property
+    def form(self) -> str:
+        """``enumerated`` or ``generic``."""
+        return self.frame.form
+
+    @property
+    def statement(self) -> str:
+        """What is shown, in a sentence."""
+        from symcircuits.derivation.printing.prose import plain
+        from symcircuits.derivation.printing.words import statement
+
+        return plain(statement(self), self.notation)
+
+    @property
+    def speaks_of_scores(self) -> bool:
+        """Whether scores, or their scale, stand in its formulas."""
+        return "scale" in printed(self.steps)[0]
+
+    def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Derivation:
+        """The same derivation, printed in another notation, with other names for symbols.
+
+        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a :class:`~symcircuits.core.notation.Notation`;
+        ValueError on an unknown one, and on a name that would be printed like anything else in the formulas.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> paper = derive(attention_only((1,)), "stream").written("paper", {"A": "P"})
+        >>> [line.strip() for line in paper.text().splitlines() if line.startswith("  X1 =")]
+        ['X1 = (Id (x) W_E) t + (P[L0H0] (x) W_OV[L0H0] @ W_E) t']
+        """
+        chosen = as_notation(notation, symbols)
+        return replace(self, notation=chosen.fitting(*printed(self.steps)) if chosen.symbols else chosen)
+
+    @property
+    def section(self) -> str:
+        """The section of the paper."""
+        from symcircuits.derivation.printing.words import section
+
+        return section(self)
+
+    def latex(self, standalone: bool = False) -> str:
+        """LaTeX: a fragment, or a document that compiles with pdflatex."""
+        from symcircuits.derivation.printing.latex import derivation_latex
+
+        return derivation_latex(self, standalone)
+
+    def text(self) -> str:
+        """Text in 80 columns, in text notation."""
+        from symcircuits.derivation.printing.text import derivation_text
+
+        return derivation_text(self)
+
+    def json(self) -> dict[str, Any]:
+        """A dictionary for JSON, ``"schema": "symcircuits.derivation/1"``."""
+        from symcircuits.derivation.printing.json_ import derivation_json
+
+        return derivation_json(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``.
+
+        The file is replaced only when the new one is complete. OSError names a path that cannot be written.
+        """
+        from symcircuits.derivation.printing.save import save_derivation
+
+        return save_derivation(self, user_path(path))
+
+    def _repr_latex_(self) -> str:
+        from symcircuits.derivation.printing.latex import derivation_display
+
+        return derivation_display(self)
+
+    def __repr__(self) -> str:
+        if self.result is not None:
+            return f"<Derivation of {self.result.name}: {len(self.steps)} steps, all checked>"
+        return f"<Derivation of {self.target}, {self.form} form: {len(self.steps)} steps, all checked>"
+
+
+def derive(
+    architecture: Architecture,
+    target: str = "logits",
+    form: str = "enumerated",
+    *,
+    seed: int = 0,
+    notation: str | Notation = ROW,
+    symbols: Mapping[str, str] | None = None,
+) -> Derivation:
+    """Derive the sum over paths of a target, every step checked before anything is printed.
+
+    ``target``: ``"logits"``, ``"stream"`` or ``"scores:L1H0"``. ``form``: ``"enumerated"`` (every head by its
+    label, every term listed) or ``"generic"`` (sums over heads ``h_1``, ``h_2``, ... with symbolic head counts).
+    ``notation``: ``"row"``, ``"paper"`` or ``"transformerlens"``; ``symbols``: other names, e.g. ``{"W_OV": "M"}``.
+    Norms are frozen, ``Y[L0]`` being what comes out of one; what MLPs write are sources; keys and values that heads
+    share are those of the group, ``G(h_1)``.
+    Raises ValueError where there is too much to print, :class:`DerivationError` where a step does not hold.
+    Source: paper, "The Path Expansion Trick", "Path Expansion of Logits", "... of Attention Scores QK Circuit".
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> derivation = derive(attention_only((3, 3)), "scores:L1H0", form="generic")
+    >>> derivation.ok, [step.kind for step in derivation.steps][3:6]
+    (True, ['substitution', 'distributing', 'collecting by composition type'])
+    """
+    need("derive", architecture, Architecture)
+    chosen = as_notation(notation, symbols)  # a bad name is refused before the work
+    if architecture.attachments:
+        one = architecture.attachments[0]
+        raise ValueError(f"derivations are of models to which nothing is attached ({one}); expand and verify take both")
+    frame = make_frame(architecture, target, form)
+    laboratory = Laboratory(frame, whole("seed", seed, 0))
+    steps = tuple(laboratory.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
+    return Derivation(frame, steps).written(chosen)
+
+
+def theorem(
+    name: str, *, seed: int = 0, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None
+) -> Derivation:
+    """A result that is no path expansion, by its name, every step checked; :func:`theorems` lists the names.
+
+    ``notation`` and ``symbols`` as in :func:`derive`. Raises ValueError where there is no such result,
+    :class:`DerivationError` where a step does not hold.
+
+    >>> derivation = theorem("ablation")
+    >>> derivation.ok, derivation.steps[2].kind
+    (True, 'identity')
+    >>> derivation.statement.partition("; ")[0]
+    'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it'
+    """
+    from symcircuits.derivation.bench import Bench
+
+    chosen, found = as_notation(notation, symbols), registered(name)
+    frame = frame_of(found)
+    drafts = tuple(found.steps(frame))
+    bench = Bench(frame, drafts, found.given, whole("seed", seed, 0), found.real)
+    steps = tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1))
+    return Derivation(frame, steps, found).written(chosen)
+
+
+def theorems() -> tuple[str, ...]:
+    """The names that :func:`theorem` knows.
+
+    >>> "virtual_weights" in theorems()
+    True
+    """
+    from symcircuits.derivation.results import every as every_result  # noqa: F401  (they register)
+
+    return tuple(sorted(RESULTS))

@@ -1,0 +1,184 @@
+"""What every page says of itself: the convention of its formulas, what is held fixed, and what symbols mean."""
+
+from __future__ import annotations
+
+from symcircuits.core.notation import Notation
+from symcircuits.derivation.derive import Derivation
+from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.printing.features import features
+from symcircuits.derivation.results.registry import Result
+
+__all__ = ["caption", "conventions", "own_symbols"]
+
+_MAP = "(A (x) W) X = A X W^T"
+_SCORES = "(A_q (x) A_k (x) W)(x, y) = A_q x W y^T A_k^T"
+_START = {
+    "row": "Row convention: a stream `X` has one row for each token",
+    "paper": (
+        "The paper's notation: a stream `X` has one row for each token, matrices have the paper's shapes and act on "
+        f"columns, and a map `A (x) W` of patterns and weights (`Id` where nothing acts) acts by `{_MAP}`"
+    ),
+    "transformerlens": (
+        "TransformerLens's convention: a stream `X` has one row for each token, and weights act from the right, in "
+        "TransformerLens's shapes, the transposes of the paper's (`W_E` is `[d_vocab, d_model]`, `W_Q`, `W_K` and "
+        "`W_V` are `[d_model, d_head]`, `W_O` is `[d_head, d_model]`, `W_U` is `[d_model, d_vocab]`, biases are rows); "
+        "a map `A (x) W` acts by `(A (x) W) X = A X W`"
+    ),
+}
+_SPOKEN = {"X0": "X_0", "scale": "s", "ones": "1"}  # how sentences name symbols that the text notation spells out
+
+
+def caption(notation: Notation) -> str:
+    """The convention and what is held fixed, in a line below formulas that stand alone."""
+    convention = notation.convention
+    for formula in ("(A (x) W) x = A x W^T", _SCORES):
+        convention = convention.replace(formula, f"`{formula}`")
+    names = f"; {own_symbols(notation)}" if notation.symbols else ""
+    return f"In {convention}{names}. Held fixed: the attention patterns."
+
+
+def own_symbols(notation: Notation) -> str:
+    """Which symbols have other names: ``M stands for W_OV``."""
+    return ", ".join(f"`{_SPOKEN.get(glyph, glyph)}` stands for {glyph}" for glyph in notation.names)
+
+
+def conventions(derivation: Derivation) -> list[str]:
+    """What a reader must know: conventions, and what is held fixed."""
+    frame, result, notation = derivation.frame, derivation.result, derivation.notation
+    own = list(result.conventions) if result else []
+    held_fixed = [] if any("held fixed:" in line.lower() for line in own) else [_held_fixed(frame, result)]
+    lines = [_rows(frame, notation), *held_fixed, *own]
+    if result is None or result.names_model:
+        lines += _of_model(frame, notation)
+    if frame.head is None and derivation.speaks_of_scores:
+        lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar for each head, applied once.")
+    if notation.symbols:
+        lines.append(f"Names of symbols: {own_symbols(notation)}.")
+    return lines
+
+
+def _of_model(frame: Frame, notation: Notation) -> list[str]:
+    """How layers and heads of the model are called, its score scale, biases and positions."""
+    lines = []
+    if frame.generic and frame.depth:
+        names = "index `h_l` runs"
+        if frame.head is not None:
+            names = "indices `h_l`, `q_l` (on the query side) and `k_l` (on the key side) run"
+        lines.append(
+            f"Layers are numbered from 1 and layer `l` has `H_l` heads; the {names} from 1 to `H_l`. "
+            "A given head is called by its label, counted from 0: L0H0 is the first head of the first layer, "
+            "`h_1 = 1`."
+        )
+    elif frame.depth or frame.head is not None:
+        lines.append("Heads are called by their labels, counted from 0: L0H2 is the third head of the first layer. "
+                     "Layers in formulas are numbered from 1: `X_l` is the stream after `l` layers"
+                     + _head_counts(frame.architecture.heads[: frame.depth]) + ".")  # fmt: skip
+    if frame.head is not None:
+        lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar, applied once."
+                     if frame.expansion.readout.scale else "The scores of this model carry no scale.")  # fmt: skip
+    if frame.biases and notation.tensors:
+        lines.append("Biases are sources of their own, columns that act on `1`, the column of ones: "
+                     "`(Id (x) b) 1 = 1 b^T` is the same row for every token.")  # fmt: skip
+    elif frame.biases:
+        lines.append("Biases are sources of their own; `1 b^T`, with `1` the column of ones, is the same row for "
+                     "every token.")  # fmt: skip
+    lines += features(frame)
+    if frame.architecture.positions in ("standard", "shortformer"):
+        where = "the stream" if frame.architecture.positions == "standard" else "the input of queries and keys only"
+        where += ", after the norm" if where[4] == "i" and frame.norms else ""
+        lines.append(f"`P` is the position embedding; it is added to {where}.")
+    return lines
+
+
+def _rows(frame: Frame, notation: Notation) -> str:
+    """The convention, and what a head of this model does in it."""
+    said = [_START[notation.name]]
+    if frame.head is not None and notation.name != "row":
+        said.append(f"of two streams `{_SCORES}`")
+    group = "[G(h)]" if frame.architecture.groups else ""
+    own, read = "[h]" if group else "", "Y" if frame.norms else "X"
+    if frame.norms:
+        said.append("`Y` is what comes out of a norm")
+    if frame.depth:
+        said.append(f"a head maps `{read}` to {_head_map(frame, notation)}; `W_OV{own} = W_O{own} W_V{group}`")
+    if frame.head is not None:
+        shifted = frame.architecture.positions == "shortformer"
+        stream = read if not shifted else "Z" if frame.norms else "Y"
+        where = [] if frame.turned or frame.normed else [f"`W_QK{own} = W_Q{own}^T W_K{group}`"]
+        where += [f"`{stream} = {read} + P`"] if shifted else []
+        score = _scores(frame, stream, notation) + (f", with {' and '.join(where)}" if where else "")
+        said.append(f"the scores of {frame.head} are {score} (rows are queries, columns keys)")
+    return "; ".join(said) + "."
+
+
+def _scores(frame: Frame, stream: str, notation: Notation) -> str:
+    """What the scores are, by the stream that they read."""
+    scale = "s " if frame.expansion.readout.scale else ""
+    kinds = {name.partition("[")[0] for name in frame.biases}
+    addend = f" + alibi[{frame.head}]" * frame.addend
+    if not kinds & {"b_Q", "b_K"} and not frame.turned and not frame.normed:
+        qk = f"(Id (x) Id (x) W_QK)({stream}, {stream})" if notation.tensors else f"{stream} W_QK {stream}^T"
+        return f"`{scale}{qk}{addend}`"
+    sides = []
+    for x in "QK":
+        read = f"(Id (x) W_{x}) {stream}" if notation.tensors else f"{stream} W_{x}^T"
+        bias = f"(Id (x) b_{x}) 1" if notation.tensors else f"1 b_{x}^T"
+        side = f"({read} + {bias})" if f"b_{x}" in kinds else f"({read})"
+        sides.append(f"(D {side} gain)" if frame.normed else side)
+    return f"`{scale}{sides[0]} {'R ' * frame.turned}{sides[1]}^T{addend}`"
+
+
+def _head_map(frame: Frame, notation: Notation) -> str:
+    """What the heads below make of a stream: with a value bias or without, or some so and some so."""
+    biased = {
+        f"b_V[{frame.walked.key_value(h)}]" in frame.walked.biases
+        for layer in range(frame.depth) for h in frame.walked.layer_heads(layer)
+    }  # fmt: skip
+    x = "Y" if frame.norms else "X"
+    shown = {False: f"`A {x} W_OV^T`", True: f"`A ({x} W_V^T + 1 b_V^T) W_O^T`"}
+    if notation.tensors:
+        shown = {False: f"`(A (x) W_OV) {x}`", True: f"`(A (x) W_O) ((Id (x) W_V) {x} + (Id (x) b_V) 1)`"}
+    if len(biased) == 2:
+        return f"{shown[False]}, or to {shown[True]} where it has a value bias"
+    return shown[True in biased]
+
+
+def _held_fixed(frame: Frame, result: Result | None) -> str:
+    """What is held fixed, and what the formulas are linear in."""
+    named, arch = result is None or result.names_model, frame.architecture
+    inside = {"rotary": "rotary positions in the patterns alone", "alibi": "ALiBi in the patterns alone"}
+    where = "" if frame.turned or frame.addend else arch.positions or ""
+    absent = [inside.get(where, "no position embedding")]
+    absent = absent if named and arch.positions not in ("standard", "shortformer") else []
+    absent += [] if frame.norms else ["no layer norm"]
+    absent += [] if frame.mlps else ["no MLP before it" if arch.mlps else "no MLP"]
+    without = _listed(absent)
+    if result is not None:
+        return f"Held fixed: the attention patterns `A`; {without}."
+    if not frame.depth and not frame.norms and not frame.normed:
+        return f"Nothing is held fixed: no attention pattern stands in the formulas. There is {without}."
+    patterns = "the attention patterns `A`"
+    if frame.head is not None:
+        but = ", but for what ALiBi adds," if frame.addend else ""
+        linear = "linear in what enters the query side, and linear in what enters the key side"
+        linear = f"the scores{but} are bilinear: {linear}"
+    else:
+        makers = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"] * arch.softmax
+        patterns += f" (with all that makes them: {_listed(makers)})"
+        after = [name for name in ("b_N[final]", "b_U") if name in frame.biases]
+        linear = "every formula is linear in what enters the stream" + "".join(f" and in `{name}`" for name in after)
+    fixed = [patterns] if frame.depth else []
+    fixed += ["the scale of every token in every norm (`D`)"] if frame.norms else []
+    fixed += ["the scale of every query and key (`D`)"] if frame.normed else []
+    fixed += ["what every MLP writes"] if frame.mlps else []
+    return f"Held fixed: {_listed(fixed)}, and so {linear}" + (f"; {without}." if without else ".")
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[:-1] else words)
+
+
+def _head_counts(heads: tuple[int, ...]) -> str:
+    """What the symbols ``H_l`` stand for here."""
+    values = ", ".join(f"`H_{i} = {n}`" for i, n in enumerate(heads, 1))
+    return f"; layer `l` has `H_l` heads, here {values}" if heads else ""

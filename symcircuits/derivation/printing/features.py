@@ -1,0 +1,96 @@
+"""The words on norms, multipliers, MLPs and groups of heads in a printed derivation."""
+
+from __future__ import annotations
+
+from symcircuits.core.architecture import FINAL
+from symcircuits.derivation.frames import Frame
+
+__all__ = ["features"]
+
+
+def features(frame: Frame) -> list[str]:
+    """What a reader must know of norms, groups of heads, multipliers and MLPs, where there are any."""
+    lines = _norm_lines(frame) + _score_lines(frame) + _group_lines(frame) + _multiplier_lines(frame)
+    if frame.mlps:
+        reads = ", which reads what the heads of its layer read" if frame.architecture.parallel else ""
+        lines.append(
+            f"What an MLP{reads} writes to the stream is a source of its own, one row for each token "
+            f"(`mlp[L{frame.mlps[0]}]`: {'that of the first layer' if not frame.mlps[0] else 'counted from 0'}); it is "
+            "given, and not expanded."
+        )
+    return lines
+
+
+def _multiplier_lines(frame: Frame) -> list[str]:
+    """What each multiplier multiplies."""
+    found = frame.multipliers
+    said = ["`m_E` the token embedding" + (", not the position" * (frame.architecture.positions is not None))]
+    said = said if "m_E" in found else []
+    biases = " and its `b_O`" if any(name[:3] == "b_O" for name in frame.biases) else ""
+    for letter, what in (("L", f"what the heads of a layer write{biases}"), ("M", "what its MLP writes")):
+        names = [name for name in found if name[:3] == f"r[{letter}"]
+        said += [f"`{names[0]}` {what} ({names[0][2:-1]}: that of layer {int(names[0][3:-1]) + 1})"] if names else []
+    said += ["`m_U` the logits"] if "m_U" in found else []
+    return [f"Multipliers are numbers, and stand before a term: {', '.join(said)}."] if said else []
+
+
+def _score_lines(frame: Frame) -> list[str]:
+    """What rotary positions, ALiBi and the norm of queries and keys do to the scores that are derived."""
+    lines, head = [], frame.head
+    if head is not None and frame.normed:
+        shared = frame.architecture.key_value(head)
+        lines.append(
+            f"`D[Q{head}]` and `D[K{shared}]` are diagonal: for each token one over the root mean square of its query "
+            f"and of its key; `gain[Q{head.layer}]` and `gain[K{head.layer}]` are the gains of their layer, diagonal "
+            "too. They are held fixed, and no transpose of them is written: they are symmetric."
+        )
+    if frame.turned:
+        lines.append(
+            f"`R[{head}]` stands where a query meets a key, and turns the rows of both: for query `i` and key `j` "
+            "`q R k^T` is `q_i R_i R_j^T k_j^T`, and `R_i R_j^T` depends on `j - i` alone. It is another matrix for "
+            "every pair of tokens, so that there is no one `W_QK` (Su et al. 2021)."
+        )
+    if frame.addend:
+        lines.append(
+            f"`alibi[{head}]` is, for query `i` and key `j`, `-m |i - j|`, with `m` the slope of the head. It depends "
+            "on positions alone and goes through no path: it is no path term, and no count counts it "
+            "(Press et al. 2022)."
+        )
+    return lines
+
+
+def _norm_lines(frame: Frame) -> list[str]:
+    """What ``D``, ``C`` and the gains are, and what may not be done with the terms."""
+    if not frame.norms:
+        return []
+    layers = [label for label in frame.norms if label != FINAL]
+    final = " (`D[final]`: that the unembedding reads)" if FINAL in frame.norms else ""
+    where = f"the heads of that layer read{final}" if layers else "the unembedding reads"
+    ln = frame.architecture.norm == "LN"
+    what = "standard deviation" if ln else "root mean square"
+    said = [f"`D[{frame.norms[0]}]` is diagonal: for each token one over the {what} of its row of the stream that "
+            + where]  # fmt: skip
+    said += ["`C` subtracts from every row its mean"] if ln else []
+    said += [f"`gain[{frame.gains[0]}]` is diagonal, the gain of that norm"] if frame.gains else []
+    symmetric = ["`D`"] + (["`C`"] if ln else []) + (["`gain`"] if frame.gains else [])
+    names = symmetric[0] if len(symmetric) == 1 else ", ".join(symmetric[:-1]) + " and " + symmetric[-1]
+    constant = " A bias that goes through a norm is no longer the same row for every token." if frame.biases else ""
+    return [
+        f"{'; '.join(said)}. No transpose of {names} is written: {'it is' if len(symmetric) == 1 else 'they are'} "
+        "symmetric.",
+        f"`D` does not commute with `A`.{constant} Terms through different norms carry different scales, so that their "
+        "sizes are not comparable.",
+    ]
+
+
+def _group_lines(frame: Frame) -> list[str]:
+    """Which heads share keys and values."""
+    if not frame.architecture.groups:
+        return []
+    groups = "of `H_l` heads in `G_l` groups" if frame.generic else "of `H` heads in `G` groups, L0G0, L0G1, ...,"
+    count = "G_l / H_l" if frame.generic else "G / H"
+    return [
+        f"Heads share keys and values; `G(h)` is the group of head `h`: {groups} the head with number `i`, counted "
+        f"from 0, is in the group with number `i {count}`, rounded down. `W_V`, `W_K` and their biases belong to a "
+        "group, `W_O` and `W_Q` to a head, and so do `W_OV` and `W_QK`."
+    ]

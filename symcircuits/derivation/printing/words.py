@@ -1,0 +1,249 @@
+"""The words of a printed derivation: what each part says, made from the checked objects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from symcircuits.core.architecture import SOURCE_BIASES, possible_biases
+from symcircuits.core.expansion import expand
+from symcircuits.derivation.checks import Check
+from symcircuits.derivation.derive import Derivation
+from symcircuits.derivation.expressions import Family
+from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.real import TOLERANCE
+
+__all__ = ["check_sentence", "family_title", "seal", "section", "statement", "subject", "title"]
+
+_LISTED = 12  # biases are named one by one up to so many
+
+
+def title(derivation: Derivation) -> str:
+    """``The logits as a sum over paths``."""
+    if derivation.result is not None:
+        return derivation.result.title
+    head = derivation.frame.head
+    what = {"logits": "The logits", "stream": "The residual stream"}.get(derivation.target, f"The scores of {head}")
+    pairs = "pairs of paths" if head is not None else "paths"
+    return f"{what} as a sum over {pairs}: {derivation.form} form"
+
+
+def statement(derivation: Derivation) -> str:
+    """What is shown, in a sentence; formulas in it stand between backticks."""
+    if derivation.result is not None:
+        return derivation.result.statement
+    frame = derivation.frame
+    pairs = "every pair of paths, one on the query and one on the key side" if frame.head else "every path"
+    what = f"The scores of {frame.head} are" if frame.head else f"The {derivation.target} are"
+    what = "The residual stream is" if derivation.target == "stream" else what
+    n = len(frame.terms)
+    terms = "1 term" if n == 1 else f"{n:,} terms"
+    if frame.generic:
+        families = "1 family" if n == 1 else f"{n:,} families"
+        terms = f"{families}, for any number of heads"
+    addend = ", and what ALiBi adds, which is no path term" if frame.addend else ""
+    return f"{what} exactly the sum of one term for {pairs}{addend}: {_model_words(frame)}, {terms}."
+
+
+PATHLESS = "no path term"  # what stands beside a summand that goes through no path
+
+
+def _model_words(frame: Frame) -> str:
+    arch = frame.architecture
+    layers = "no layer" if not frame.depth else "1 layer" if frame.depth == 1 else f"{frame.depth} layers"
+    if frame.depth and not frame.generic:
+        counts = arch.heads[: frame.depth]
+        n = str(counts[0]) if len(set(counts)) == 1 else " and ".join(map(str, counts))
+        layers += f" of {n} head{'' if n == '1' else 's'}"
+    layers += " below" if frame.head is not None else ""
+    where = {"standard": ", position in the stream", "shortformer": ", position in queries and keys only"}
+    kinds = sorted({name.partition("[")[0] for name in frame.biases})
+    more = ["rotary positions"] if frame.turned else []
+    more += [f"{arch.norm} norms held fixed"] if frame.norms else []
+    more += ["normed queries and keys"] if frame.normed else []
+    more += [f"what {'parallel ' if arch.parallel else ''}MLPs write as sources"] if frame.mlps else []
+    more += ["keys and values shared by groups of heads"] if arch.groups else []
+    more += ["multipliers"] if frame.multipliers else []
+    more += [f"biases {', '.join(f'`{kind}`' for kind in kinds)}"] if kinds else []
+    return layers + where.get(arch.positions or "", "") + "".join(f", {x}" for x in more)
+
+
+def section(derivation: Derivation) -> str:
+    """The section of the paper."""
+    if derivation.result is not None:
+        return derivation.result.section
+    frame = derivation.frame
+    more = ("; Handling Layer Normalization" if frame.norms else "") + (
+        "; Additional Intuition: MLP Layers" if frame.mlps else ""
+    )
+    if frame.head is not None:
+        names = {0: "Splitting Attention Head terms into QK and OV circuits"}
+        return names.get(frame.depth, "Path Expansion of Attention Scores QK Circuit") + more
+    names = {0: "Zero-Layer Transformers", 1: "The Path Expansion Trick"}
+    return names.get(frame.depth, "Path Expansion of Logits") + more
+
+
+def subject(derivation: Derivation) -> str:
+    """Which models the derivation speaks of."""
+    frame = derivation.frame
+    if derivation.result is not None and not derivation.result.names_model:
+        return derivation.result.statement
+    if derivation.result is not None:
+        return f"{derivation.result.statement} {_shown_for(frame)}"
+    return _shown_for(frame, asked_for=True)
+
+
+def _shown_for(frame: Frame, asked_for: bool = False) -> str:
+    if not frame.generic:
+        return f"Model: {frame.architecture}.{_biases(frame)}"
+    layers = "1 layer" if frame.depth == 1 else f"{frame.depth} layers"
+    extra = str(frame.walked).partition(", heads ")[2].split(", ")[1:]
+    below = " below the head" if frame.head is not None else ""
+    heads = ", any number of heads in each" if frame.depth else ""
+    asked = f" (asked for heads {','.join(map(str, frame.architecture.heads)) or 'none'})" if asked_for else ""
+    said = [
+        f"Model: {'transformer' if frame.architecture.mlps else 'attention-only'}, {layers}{below}{heads}{asked}",
+        *(["keys and values shared by groups of heads"] if frame.architecture.groups else []),
+        *(e for e in extra if e != "biases" and not e.startswith("key/value heads")),
+    ]
+    return ", ".join(said) + "." + _biases(frame)
+
+
+def _biases(frame: Frame) -> str:
+    """Which biases occur in the formulas, so which kind of head is meant, and which of the model's do not."""
+    names = [f"`{name}`" for name in frame.biases]
+    hidden = _hidden_biases(frame)
+    if not names:
+        return f" No bias occurs in the formulas. The model has {hidden}." if hidden else ""
+    if len(names) > _LISTED:
+        names = _by_kind(frame.biases)
+    every = ""
+    if any("[h_" in name for name in frame.biases):
+        every = "; `b_V[h_l]`: every head of layer `l` has one"
+    if any("[G(" in name for name in frame.biases):
+        every += "; `b_V[G(h_l)]`: every group of heads of layer `l` has one"
+    also = f"; the model has {hidden} too" if hidden else ""
+    return f" Biases in the formulas: {', '.join(names)}, and no others{every}{also}."
+
+
+def _hidden_biases(frame: Frame) -> str:
+    """The biases of the model that occur in no formula: by their kind where all of it are there."""
+    arch = frame.architecture
+    hidden = arch.biases - {s.name for s in expand(arch, frame.target).sources}
+    possible = possible_biases(arch)
+    said = []
+    for kind in SOURCE_BIASES:
+        every = [name for name in possible if name.partition("[")[0] == kind]
+        names = [name for name in every if name in hidden]
+        if names == every:
+            said += [f"`{kind}`"] if names else []
+        else:
+            said += [f"`{name}`" for name in names] if len(names) <= _LISTED else _by_kind(names)
+    return ", ".join(said)
+
+
+def _by_kind(names: Iterable[str]) -> list[str]:
+    kinds = Counter(name.partition("[")[0] for name in names)
+    return [f"{n} of kind `{kind}`" for kind, n in kinds.items()]
+
+
+def family_title(family: Family, bilinear: bool, many: bool) -> str:
+    """``direct path (none)``, ``individual heads (none)``, ``virtual heads of order 2 (V)``, ``Q-composition``."""
+    if bilinear:
+        return "no composition (none)" if family.composition == "none" else f"{family.composition}-composition"
+    if not family.order:
+        return f"direct path{'s' if many else ''} ({family.composition})"
+    if family.order == 1:
+        return f"individual head{'s' if many else ''} ({family.composition})"
+    return f"virtual heads of order {family.order} ({family.composition})"
+
+
+def _counts(check: Check) -> str:
+    shown, groups = (
+        ", ".join("(" + ",".join(map(str, c)) + ")" for c in counts) for counts in (check.head_counts, check.groups)
+    )
+    said = f" at head counts {shown}" if shown and check.head_counts != ((),) else ""
+    return said + (f", in {groups} groups" if said and groups else "")
+
+
+def check_sentence(check: Check) -> str:
+    """What was checked of a step, and how."""
+    if check.how == "exact":
+        return "Checked: both sides were computed with exact numbers by SymPy, from their definition."
+    if check.how == "model":
+        return (f"Checked: on {check.also[0]}, with random weights, {check.k} tokens and every size {check.k}, the "
+                f"two sides agree in float64 up to rounding (`{TOLERANCE:.0e}` of the largest entry).")  # fmt: skip
+    if "listed" in check.also:
+        return ("Checked: the terms were listed one by one, no two the same, and their number was compared with the "
+                "formula and its value.")  # fmt: skip
+    if check.relations and set(check.relations) != {"="}:
+        return _other_relation(check)
+    if check.how == "count":
+        text = f"Checked: the terms of the expression above were counted{_counts(check)} and compared with the "
+        text += "count of the enumeration"
+        return text + ("; SymPy: the same polynomial in the head counts, so for every number of heads."
+                       if check.head_counts else ".")  # fmt: skip
+    by = "summed over their indices by the definition of the tensor product, " if check.how == "indices" else ""
+    which = "in every claim the" if check.claims > 1 else "the"
+    text = (
+        f"Checked: {which} two sides are equal, {by}on {check.trials} draws of "
+        f"random `{check.k} x {check.k}` matrices modulo `p`{_given(check)}{_counts(check)}; "
+        f"error at most `({check.degree}/p)^{check.trials} = {check.bound:.1e}`"
+    )
+    if "terms" in check.also:
+        text += "; the terms are those of the enumeration, each once"
+    if "families" in check.also:
+        text += "; composition type, order and number of terms of every family were read from its words"
+    if "softmax" in check.also:
+        text += ("; the terms marked `*`, and no others, are the same for every key on draws of patterns whose rows "
+                 "sum to one")  # fmt: skip
+    return text + "."
+
+
+def _given(check: Check) -> str:
+    """What was given of the matrices that were drawn."""
+    said = {
+        "rows sum to one": "patterns whose rows sum to one", "causal": "patterns that are causal",
+        "narrow heads": "heads of width 2", "invertible": "invertible where an inverse is taken",
+        "symmetric": "those of norms symmetric", "turned": "in `R` one for each token",
+        "equal ones": "the rows of `1` equal",
+    }  # fmt: skip
+    return f" ({', '.join(said[name] for name in check.given)})" if check.given else ""
+
+
+def _other_relation(check: Check) -> str:
+    many = "in every claim the" if check.claims > 1 else "the"
+    drawn = f"{check.trials} draws of random `{check.k} x {check.k}` matrices modulo `p`{_given(check)}"
+    if set(check.relations) == {"!="}:
+        return f"Checked: {many} two sides differ, on each of {drawn}."
+    return (f"Checked: {many} rank was found by elimination, on {drawn}; error at most "
+            f"`({check.degree}/p)^{check.trials} = {check.bound:.1e}`.")  # fmt: skip
+
+
+def seal(derivation: Derivation) -> str:
+    """``Every step was checked: ...``, from the checks themselves."""
+    checks = [step.check for step in derivation.steps]
+    if not derivation.ok:
+        return "NOT every step was checked."
+    claims = sum(c.claims for c in checks)
+    drawn = [c for c in checks if c.prime]
+    parts = [f"Every step was checked: {claims} claims in {len(checks)} steps"]
+    wrong = "a claim that is wrong there" if _at_instances(derivation) else "a wrong claim"
+    where = " at the head counts that the steps list" if _at_instances(derivation) else ""
+    parts.append(f"{sum(c.claims for c in drawn)} of them exactly, on random matrices over the integers modulo the "
+                 f"prime `p = {drawn[0].prime}` (seed {drawn[0].seed}){where}, where {wrong} passes with probability "
+                 f"at most `{max(c.bound for c in drawn):.1e}`") if drawn else None  # fmt: skip
+    counted = sum(c.claims for c in checks if c.how == "count")
+    if counted:
+        every = _at_instances(derivation) and derivation.result is None
+        parts.append(f"{counted} by counting" + (", for every number of heads" if every else ""))
+    by_sympy = sum(c.claims for c in checks if c.how == "exact")
+    parts += [f"{by_sympy} by SymPy, with exact numbers"] if by_sympy else []
+    on_models = sum(c.claims for c in checks if c.how == "model")
+    parts += [f"{on_models} on a real model, up to rounding"] if on_models else []
+    return ", ".join(parts) + "."
+
+
+def _at_instances(derivation: Derivation) -> bool:
+    """Whether head counts are symbols, so that matrices were drawn at some head counts only."""
+    return derivation.frame.generic and derivation.frame.depth > 0

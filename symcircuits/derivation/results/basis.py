@@ -1,0 +1,125 @@
+"""What does not depend on the basis of the stream or of a head, and what does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from symcircuits.core.programs import embedding
+from symcircuits.core.words import Factor, Word
+from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.expressions import Expr, Identity, Product, Target, Transposed
+from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.results.heads import head_factors, read_by
+from symcircuits.derivation.results.registry import result
+from symcircuits.derivation.specials import Inverse, Letter, Parentheses, Rebased, SquaredNorm
+
+__all__: list[str] = []
+
+_T, _Q = Letter("T"), Letter("Q", "orthogonal")
+_WRITES = ("W_E", "W_O")
+
+
+def _changed(factor: Factor, basis: Letter) -> Expr:
+    """``T W`` of what writes to the stream, ``W T^-1`` of what reads it (``W Q^T`` for an orthogonal Q)."""
+    matrix = Word((Factor(factor.symbol),))
+    back: Expr = Transposed(basis) if basis.kind == "orthogonal" else Inverse(basis)
+    inside = Product((basis, matrix) if factor.symbol.glyph in _WRITES else (matrix, back))
+    return Transposed(inside) if factor.transposed else Parentheses(inside)
+
+
+def _product(factors: tuple[Factor, ...], basis: Letter | None = None) -> Expr:
+    """A product of single matrices, in the changed basis where one is given; its types are not looked at."""
+    return Product(tuple(Word((f,)) if basis is None else _changed(f, basis) for f in factors))
+
+
+@result(
+    "basis_freedom",
+    "The basis of the stream is free, and that of every head",
+    "Every end-to-end matrix is the same in every basis of the stream, under all invertible `T` and not only under "
+    "rotations, and in every basis of a head; norms of factors, tied embeddings and layer norm are not.",
+    "Virtual Weights and the Residual Stream as a Communication Channel; Activation Properties",
+    heads=(1, 1),
+    conventions=(
+        "`T`, `R` and `S` are any invertible matrices, `Q` is any orthogonal one. In the basis `T` what "
+        "writes to the stream is multiplied with `T` and what reads it with the inverse: `T W_E`, `T W_O`, and "
+        "`W_Q T^-1`, `W_K T^-1`, `W_V T^-1`, `W_U T^-1`.",
+    ),
+)
+def basis_freedom(frame: Frame) -> Iterator[Draft]:
+    """Identity I29."""
+    h, g = (head_factors(frame, layer) for layer in (0, 1))
+    w_u, w_e = read_by(frame), embedding()[1].T
+    yield Draft(
+        "definition",
+        (Claim((Product((Inverse(_T), _T)), Identity())), Claim((Product((Transposed(_Q), _Q)), Identity()))),
+        "A basis of the stream, and a rotation.",
+    )
+    virtual = (w_u, g["W_O"], g["W_V"], h["W_O"], h["W_V"], w_e)
+    early = (w_e.T, h["W_V"].T, h["W_O"].T)
+    qk = (g["W_Q"].T, g["W_K"])
+    circuits = [(w_u, w_e), virtual, (w_e.T, *qk, w_e), (w_e.T, *qk, h["W_O"], h["W_V"], w_e), (*early, *qk, w_e)]
+    yield Draft(
+        "identity",
+        tuple(Claim((Word(c), _product(c, _T))) for c in circuits),
+        "Between a matrix that writes and one that reads, `T` and its inverse meet: the direct path, a virtual "
+        "OV circuit, the QK circuit, K-composition and Q-composition.",
+    )
+    yield Draft(
+        "identity",
+        tuple(Claim((Rebased(t, _T), Target(t))) for t in ("logits", "scores:L1H0")),
+        "So the whole model in another basis, run with the same patterns, gives the same logits and scores.",
+    )
+    yield from _inside(h)
+    yield from _excluded(h, g, w_e)
+
+
+def _inside(h: dict[str, Factor]) -> Iterator[Draft]:
+    """The basis of a head's values, and of its queries and keys."""
+    r, s = Letter("R"), Letter("S")
+    o, v, q, k = (Word((h[g],)) for g in ("W_O", "W_V", "W_Q", "W_K"))
+    values = Product((Parentheses(Product((o, Inverse(s)))), Parentheses(Product((s, v)))))
+    scores = Product((Transposed(Product((r, q))), Parentheses(Product((Transposed(Inverse(r)), k)))))
+    yield Draft(
+        "identity",
+        (Claim((Word((h["W_O"], h["W_V"])), values)), Claim((Word((h["W_Q"].T, h["W_K"])), scores))),
+        "Inside a head: values in the basis `S`, queries and keys in the basis `R` and its dual. Only `W_OV` "
+        "and `W_QK` mean something.",
+    )
+
+
+def _excluded(h: dict[str, Factor], g: dict[str, Factor], w_e: Factor) -> Iterator[Draft]:
+    """What depends on the basis."""
+    slip = (w_e.T, g["W_Q"].T, g["W_K"], h["W_V"].T, h["W_O"].T, w_e)
+    yield Draft(
+        "counterexample",
+        (Claim((_product(slip), _product(slip, _T)), "!="),),
+        "A wrong transpose is seen: K-composition with the transpose of `W_OV` changes with the basis.",
+    )
+    yield Draft(
+        "identity",
+        (Claim((_product(slip), _product(slip, _Q))),),
+        "Rotations do not see it: the same wrong formula is unchanged by every orthogonal `Q`.",
+    )
+    ov, qk = (h["W_O"], h["W_V"]), (g["W_Q"].T, g["W_K"])
+    norms = [Claim((SquaredNorm(_product(x)), SquaredNorm(_product(x, _T))), "!=") for x in (ov, qk)]
+    yield Draft(
+        "counterexample",
+        tuple(norms),
+        "Frobenius norms depend on the basis, and so do composition scores made of them: they can be compared "
+        "within one model in one basis up to rotation.",
+    )
+    yield Draft(
+        "identity",
+        tuple(Claim((SquaredNorm(_product(x)), SquaredNorm(_product(x, _Q)))) for x in (ov, qk)),
+        "Rotations leave them.",
+    )
+    e, read = Word((w_e,)), Word((w_e.T,))
+    tied = (Product((read, Inverse(_T))), Transposed(Product((_T, e))))
+    turned = (Product((read, Transposed(_Q))), Transposed(Product((_Q, e))))
+    yield Draft(
+        "counterexample",
+        (Claim(tied, "!="),),
+        "Tied embeddings, `W_U = W_E^T`, do not stay tied: what reads changes with the inverse, what writes "
+        "with `T`. (Likewise norms of the stream, which divide by a length: they allow rotations at most.)",
+    )
+    yield Draft("identity", (Claim(turned),), "They do under rotations.")

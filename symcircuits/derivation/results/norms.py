@@ -1,0 +1,243 @@
+"""Results about what stands between attention layers in other models: layer norm and MLPs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import attention_only
+from symcircuits.core.programs import embedding, stream_program
+from symcircuits.core.words import Factor, Word
+from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.examples import Elementwise, Literal
+from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Transposed, stream_symbol
+from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.real import ModelLogits, Real
+from symcircuits.derivation.results.heads import embed, head_factors, read_by
+from symcircuits.derivation.results.registry import result
+from symcircuits.derivation.specials import Letter, Named, Parentheses, Scaled
+from symcircuits.model import Run, matrices_of
+from symcircuits.model.forward import ACTIVATIONS
+
+__all__: list[str] = []
+
+_C = Letter("C", "centring")
+
+
+def _of_run(name: str) -> Callable[[Run], Array]:
+    """A matrix of a run by its name."""
+    return lambda run: matrices_of(run)[name]
+
+
+def _word(*factors: Factor) -> Word:
+    return Word(factors)
+
+
+# --------------------------------------------------------------------------------------------------- layer norm
+_X = Literal((("1", "2", "6"), ("0", "3", "0")))
+_D = Literal((("sqrt(3/14)", "0"), ("0", "1/sqrt(2)")))
+_CENTRE = Literal((("2/3", "-1/3", "-1/3"), ("-1/3", "2/3", "-1/3"), ("-1/3", "-1/3", "2/3")))
+
+
+_NORM_LETTERS = {
+    f"{letter}_{number}": _of_run(f"{glyph}_{label}")
+    for letter, glyph in (("D", "D"), ("G", "gain"))
+    for number, label in (("1", "L0"), ("2", "L1"), ("f", "final"))
+}
+
+
+@result(
+    "layer_norm",
+    "Layer norm in the expansion",
+    "With the scale of every token held fixed, layer norm keeps the expansion: centring and gain fold into what reads "
+    "the stream, the scale stays as `D_l` on the source side of the pattern.",
+    "Handling Layer Normalization",
+    heads=(1, 1),
+    given=("rows sum to one",),
+    conventions=(
+        "Held fixed: the attention patterns and, of every norm, the scale of each token: `D_l` is diagonal, one over "
+        "the deviation of each token before layer `l`, and `D_f` that of the norm before the unembedding. `C` "
+        "subtracts from every row its mean, `G` is diagonal, the gain, and `b_N` the bias of a norm. Terms through "
+        "different norms carry different scales, so that their sizes are not comparable. Scores stand without their "
+        "score scale. There is no position embedding and no MLP.",
+    ),
+    real=Real("a model with real layer norms and softmax patterns", {"norm": "LN"}, _NORM_LETTERS),
+)
+def layer_norm(frame: Frame) -> Iterator[Draft]:
+    """Identities I28, extensions E3 and E4."""
+    yield Draft(
+        "definition",
+        (Claim((Elementwise("LN", _X), Product((_D, _X, _CENTRE)))),),
+        "Layer norm is a product: subtract the mean of every row, which multiplies with `C` on the right, divide by "
+        "the deviation of every row, which multiplies with `D` on the left. Here for two tokens in three dimensions, "
+        "from the definition; then comes the gain, on the right.",
+        how="exact",
+    )
+    projection = (Claim((_C, Transposed(_C))), Claim((_C, Product((_C, _C)))))
+    yield Draft("definition", projection, "Centring is a projection.")
+    yield from _folding(head_factors(frame, 0))
+    yield from _two_layers(frame)
+    yield _not_folded(head_factors(frame, 0))
+
+
+def _not_folded(h: dict[str, Factor]) -> Draft:
+    """The scale stays where it is."""
+    a, d, ones = _word(h["A"]), Letter("D_1", "diagonal"), _ones()
+    return Draft(
+        "counterexample",
+        (Claim((Product((a, d)), Product((d, a))), "!="), Claim((Product((a, d, ones)), ones), "!=")),
+        "The scale does not pass through a pattern: it belongs to the source side. And a constant source is no longer "
+        "the same at every token, so that biases do not collapse into one.",
+    )
+
+
+def _ones() -> Word:
+    return _word(stream_program(attention_only((1,), biases=["b_O"]), 1)[1].sources[-1].factors[0])
+
+
+def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
+    """Gain, centring and the bias of a norm, into a head that reads what comes out of it."""
+    x, v, g, d = embed(), _word(h["W_V"]), Letter("G", "diagonal"), Letter("D_1", "diagonal")
+    folded = Product((v, g, _C))
+    yield Draft(
+        "identity",
+        (Claim((Product((d, x, _C, g, v.T)), Product((d, x, Transposed(folded))))),),
+        "Centring and gain fold into what reads the stream: first the gain, then the centring, on the reading side.",
+    )
+    yield Draft("counterexample", (Claim((folded, Product((v, _C, g))), "!="),), "The other order is another matrix.")
+    b, a, ov = Letter("b_N", flips=True), _word(h["A"]), _word(h["W_O"], h["W_V"])
+    moved = Product((a, _ones(), Transposed(b), ov.T))
+    yield Draft(
+        "identity",
+        (Claim((moved, Product((_ones(), Transposed(Product((ov, b))))))),),
+        "The bias of the norm is a source like a value bias, `W_OV` times it; it is left out below.",
+    )
+
+
+def _two_layers(frame: Frame) -> Iterator[Draft]:
+    """Two layers of one head and the final norm, expanded; and the scores of the second layer."""
+    heads, w_u = [head_factors(frame, layer) for layer in (0, 1)], read_by(frame)
+    d = [Letter(f"D_{i}", "diagonal") for i in "12f"]
+    g = [Letter(f"G_{i}", "diagonal") for i in "12f"]
+    a = [_word(x["A"]) for x in heads]
+    ov = [_word(x["W_O"], x["W_V"]) for x in heads]
+    fold = [Named(f"V_{i + 1}", f"V_{i + 1}", Product((w, g[i], _C)), flips=True) for i, w in enumerate(ov)]
+    last = Named("V_f", "V_f", Product((_word(w_u), g[2], _C)), flips=True)
+    x = embed()
+    y1 = Named("Y_1", "Y_1", Sum((x, Product((a[0], d[0], x, _C, g[0], ov[0].T)))))
+    y2 = Named("Y_2", "Y_2", Sum((y1, Product((a[1], d[1], y1, _C, g[1], ov[1].T)))))
+    y = Named("Y", "Y", Product((d[2], y2, _C, g[2], _word(w_u.T))))
+    yield Draft(
+        "definition",
+        tuple(Claim((name, name.body)) for name in (y1, y2, y, *fold, last)),
+        "Two layers of one head, each with a norm before it, and a norm before the unembedding; `Y` are the logits. "
+        "`V_1`, `V_2`, `V_f` are the matrices with gain and centring folded in.",
+    )
+    v = [Transposed(f) for f in (*fold, last)]
+    terms: list[Expr] = [
+        Product((d[2], x, v[2])),
+        Product((d[2], a[0], d[0], x, v[0], v[2])),
+        Product((d[2], a[1], d[1], x, v[1], v[2])),
+        Product((d[2], a[1], d[1], a[0], d[0], x, v[0], v[1], v[2])),
+    ]
+    yield Draft(
+        "distributing",
+        (Claim((y, Sum(tuple(terms)))),),
+        "The same paths as without norms: `A` becomes `A D_l`, what reads is folded, and `D_f` stands before all.",
+    )
+    yield Draft(
+        "identity",
+        (Claim((ModelLogits(), Sum(tuple(terms)))),),
+        "So it is in a transformer: the sum is what a model with layer norms computes, with the patterns and the "
+        "scales of its own run held fixed.",
+        how="model",
+    )
+    yield _normed_scores(heads[1], d[1], g[1], y1)
+
+
+def _normed_scores(head: dict[str, Factor], d: Letter, g: Letter, y1: Named) -> Draft:
+    """The scores of a head that reads a norm of the stream, on both sides."""
+    q, k = (_word(head[glyph]) for glyph in ("W_Q", "W_K"))
+    norm = Product((d, y1, _C, g))
+    qk = Product((Transposed(Product((q, g, _C))), Parentheses(Product((k, g, _C)))))
+    raw = Product((*norm.factors, q.T, k, Transposed(norm)))
+    return Draft(
+        "identity",
+        (Claim((raw, Product((d, y1, *qk.factors, Transposed(y1), d)))),),
+        "Scores: the scale of the query on the left, that of the key on the right, the rest folds into `W_QK`.",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- MLPs
+_ONE = Literal((("1", "-1"),))
+_TWO = Literal((("2", "-2"),))
+
+
+def _activations(run: Run) -> Array:
+    """``gelu(X W_in^T)`` of the stream after the heads."""
+    x = run.streams[0] + np.sum(list(run.results.values()), axis=0)
+    return ACTIVATIONS["gelu"](x @ run.model.weights["W_in_L0"].T)
+
+
+_MLP_LETTERS: dict[str, Callable[[Run], Array]] = {
+    "W_I": lambda run: run.model.weights["W_in_L0"],
+    "W_M": lambda run: run.model.weights["W_out_L0"],
+    "m": _activations,
+}
+
+
+@result(
+    "mlp",
+    "MLPs in the expansion",
+    "The pre-activations of an MLP are a sum over the same paths as the logits, and so is what its activations do to "
+    "the logits; the GeLU between does not expand.",
+    "Additional Intuition: MLP Layers",
+    heads=(2,),
+    conventions=(
+        "`W_I` and `W_M` are the matrices by which the MLP reads the stream and writes to it, `m` its activations, "
+        "one row for each token. Held fixed: the attention patterns. There is no position embedding and no layer norm.",
+    ),
+    real=Real("a model with a GeLU MLP and softmax patterns", {"mlps": True}, _MLP_LETTERS),
+)
+def mlp(frame: Frame) -> Iterator[Draft]:
+    """Identity I25."""
+    t, w_e_t = embedding()
+    w_i, w_m, m, w_u = Letter("W_I", flips=True), Letter("W_M", flips=True), Letter("m"), read_by(frame)
+    x1, heads = _word(stream_symbol(1)), [head_factors(frame, 0, i) for i in (0, 1)]
+
+    def paths(reader: Expr) -> Sum:
+        ov = [_word(h["W_O"], h["W_V"], w_e_t.T) for h in heads]
+        pairs = [(_word(t), _word(w_e_t.T)), *((_word(h["A"], t), w) for h, w in zip(heads, ov, strict=True))]
+        return Sum(tuple(Product((moved, Transposed(Product((reader, w))))) for moved, w in pairs))
+
+    yield Draft(
+        "distributing",
+        (
+            Claim((Target("logits"), paths(_word(w_u)))),
+            Claim((Product((x1, Transposed(w_i))), paths(w_i))),
+        ),
+        "The pre-activations, after one layer of heads, have the form of the logits, `W_I` in the place of `W_U`.",
+    )
+    written = Product((Sum((x1, Product((m, Transposed(w_m))))), _word(w_u.T)))
+    direct = Product((m, Transposed(Product((_word(w_u), w_m)))))
+    yield Draft(
+        "distributing",
+        (Claim((written, Sum((Target("logits"), direct)))),),
+        "What the MLP adds to the stream is one more source, linear in its activations, by the matrix `W_U W_M`.",
+    )
+    yield Draft(
+        "identity",
+        (Claim((ModelLogits(), Sum((*paths(_word(w_u)).terms, direct)))),),
+        "So it is in a transformer: the sum is what a model with an MLP computes, with the patterns and the "
+        "activations of its own run held fixed.",
+        how="model",
+    )
+    yield Draft(
+        "counterexample",
+        (Claim((Elementwise("gelu", _TWO), Scaled("2", Elementwise("gelu", _ONE))), "!="),),
+        "Between the two stands the GeLU, which is not additive, already for a sum of two equal parts: no sum over "
+        "paths goes through it.",
+        how="exact",
+    )

@@ -1,0 +1,76 @@
+"""Results about scores: what the biases of queries and keys do, and that they fit into one matrix a head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from symcircuits.core.words import Word
+from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.definitions import plus, readout_definition
+from symcircuits.derivation.expressions import Product, Sum, Target, Transposed
+from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.results.heads import embed, head_factors
+from symcircuits.derivation.results.registry import result
+from symcircuits.derivation.specials import Beside, HeadWidth, Letter, Named, Rank
+
+__all__: list[str] = []
+
+
+@result(
+    "query_key_biases",
+    "Query and key biases in one matrix a head",
+    "With query and key biases the scores are four terms, of which softmax sees two; all four are one bilinear form, "
+    "of rank at most `d_head`, on the stream with a column of ones beside it.",
+    "Notation (no biases); own derivation, the augmented matrix as in Franco and Crovella's code",
+    heads=(1,),
+    target="scores:L0H0",
+    given=("equal ones", "narrow heads"),
+    options={"biases": ["b_Q", "b_K"]},
+    conventions=(
+        "`X_0` is what the head reads; for a head of a later layer it is the stream before its layer. `C` subtracts "
+        "from every row its mean: on the right of the scores it acts on the keys of each query.",
+    ),
+)
+def query_key_biases(frame: Frame) -> Iterator[Draft]:
+    """Extension E2."""
+    target, head = Target(frame.target), head_factors(frame, 0)
+    terms = dict(zip(("none", "key", "query", "both"), (expr for _, expr in frame.terms), strict=True))
+    yield Draft(
+        "definition",
+        (Claim((target, readout_definition(frame))),),
+        "The scores, before mask and softmax, of queries and keys with biases.",
+    )
+    yield Draft(
+        "distributing",
+        (Claim((target, plus(list(terms.values())))),),
+        "Multiplied out: tokens with tokens; the query with the bias of the keys; the bias of the queries with the "
+        "key; bias with bias.",
+        complete=True,
+    )
+    mean = Letter("C", "centring")
+    seen = [Product((terms[name], mean)) for name in ("none", "query")]
+    yield Draft(
+        "identity",
+        (Claim((Product((target, mean)), Sum(tuple(seen)))),),
+        "The terms with the bias of the keys are the same for every key: subtract from the scores of each query their "
+        "mean over the keys, which changes no softmax, and they are gone.",
+    )
+    (ones, b_q), (_, b_k) = (side[-1].sources[0].core for side in frame.expansion.readout.sides)
+    q, k = (Beside((Word((head[w],)), Word((b.T,)))) for w, b in (("W_Q", b_q), ("W_K", b_k)))
+    omega = Named("Omega", r"\Omega", Product((Transposed(q), k)))
+    stream = Beside((embed(), Word((ones,))))
+    yield Draft(
+        "definition",
+        (Claim((omega, omega.body)),),
+        "Each bias stands beside its matrix as one more column: a matrix with one row and one column more than `W_QK`.",
+    )
+    yield Draft(
+        "identity",
+        (Claim((target, Product((stream, omega, Transposed(stream)), (str(frame.head),)))),),
+        "With a column of ones beside the stream, the scores are one bilinear form.",
+    )
+    yield Draft(
+        "identity",
+        (Claim((Rank(omega), HeadWidth()), "<="),),
+        "Queries and keys meet in `d_head` dimensions, with biases or without.",
+    )

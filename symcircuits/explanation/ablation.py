@@ -1,0 +1,191 @@
+"""What removing something does, computed and not estimated: a head's output, or a part of a head's scores.
+
+Two kinds of answer, always named. *frozen*: what is held fixed in an expansion (the patterns of all heads, and
+whatever else the architecture holds fixed) stays at its value on these tokens. *recomputed*: everything after
+the change is computed anew by the model's own forward pass. "End" is the logits (before their soft cap, if they have
+one: that is what terms add up to), the last stream of a model without unembedding, or a readout of one's own; every
+array has the tokens' batch axis in front, if they have one. Source: own derivation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.core.expansion import Expansion, Term, expand
+from symcircuits.core.given import brief, need
+from symcircuits.model import Arrays, Edited, Run, rerun
+from symcircuits.model.forward import pattern_of
+from symcircuits.values.evaluate import evaluate
+
+__all__ = ["HeadRemoval", "ScoreRemoval", "remove_heads", "remove_scores", "without"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadRemoval:
+    """What happens to the end ``[..., n, width]`` when heads add nothing: ``change = value_part + pattern_part``.
+
+    ``value_part``: with everything held fixed, ``- sum of the terms through the heads``. ``pattern_part``: the rest,
+    recomputed minus frozen: the later patterns (and what else was held fixed) answer. It is the error that freezing
+    makes for this intervention.
+    """
+
+    heads: tuple[str, ...]
+    of: str
+    value_part: Array
+    pattern_part: Array
+
+    @property
+    def change(self) -> Array:
+        """The whole change: end of the model without the heads' outputs minus end of the model."""
+        return np.asarray(self.value_part + self.pattern_part)
+
+
+def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], readout: str = "") -> HeadRemoval:
+    """Remove the outputs of one head, or of several together, and take the change of the end apart.
+
+    With ``Y`` the end of the model, ``Y'`` of the model in which each of the heads H adds 0 to the stream (also not its
+    value bias; ``b_O`` stays):
+    ``value_part = - sum_{terms through a head of H} term``, ``pattern_part = (Y' - Y) - value_part``.
+    ``readout``: the name of a readout of one's own that is looked at as the end. Raises ValueError on a head or readout
+    that is not there.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> first, last = remove_heads(run, "L0H0"), remove_heads(run, "L1H0")
+    >>> bool(abs(first.pattern_part).max() > 1e-3)      # later heads look elsewhere
+    True
+    >>> bool(abs(last.pattern_part).max() < 1e-12)      # nothing comes after
+    True
+    """
+    need("remove_heads", run, Run)
+    architecture = run.model.architecture
+    expansion = _expanded_end(run, readout)
+    labels = [str(h) for h in architecture.some_heads(heads)]
+    value = np.array(-evaluate(expansion.through(labels), run).total())
+    change = _end(rerun(run, removed=labels), readout) - _end(run, readout)
+    return HeadRemoval(tuple(labels), _end_name(run, readout), value, np.asarray(change - value))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreRemoval:
+    """What happens when a part of one head's scores is taken away.
+
+    ``removed``: what, in words; ``scores``: the part, ``[..., n, n]``; ``pattern``: the head's pattern without it,
+    ``pattern_change`` that minus the pattern with it. ``frozen``: the change of the end when this head uses the new
+    pattern and all else is held fixed; ``recomputed``: when all heads after it compute theirs anew.
+    """
+
+    head: str
+    removed: str
+    of: str
+    scores: Array
+    pattern: Array
+    pattern_change: Array
+    frozen: Array
+    recomputed: Array
+
+    @property
+    def distance(self) -> Array:
+        """Total variation between old and new pattern of each query, ``[..., n]``: 0 the same, 1 nothing shared.
+
+        Half the sum of the absolute changes; without softmax, where rows need not sum to one, it has no upper end.
+        """
+        return np.asarray(np.abs(self.pattern_change).sum(axis=-1) / 2)
+
+
+def without(run: Run, head: str, part: Array) -> Array:
+    """The head's pattern when a part is taken from its scores: ``softmax*(S - part)``, ``[..., n, n]``.
+
+    ``S`` is what score terms add up to: of a model with soft caps or ALiBi the scores before these, which act on what
+    is left, ``softmax*(cap(S - part) + addend)``.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((1,)), seed=1).run([1, 2])
+    >>> without(run, "L0H0", run.scores["L0H0"]).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+    allowed = np.isfinite(run.scores[head])
+    left = np.where(allowed, run.products.get(head, run.scores[head]), 0) - np.where(allowed, part, 0)
+    model = run.model
+    return pattern_of(model.architecture, model.settings, model.architecture.head(head), left, allowed, run.attended)
+
+
+def remove_scores(
+    run: Run, head: str | tuple[int, int], what: str | Term | Expansion, readout: str = ""
+) -> ScoreRemoval:
+    """Take a composition type, a term or a selection of terms from a head's scores; the pattern follows by softmax.
+
+    ``A' = softmax*(S - part)`` (where scores have a soft cap S is before it: see :func:`without`); with everything but
+    this head's pattern held fixed the end changes by the terms through the head, its pattern replaced by ``A' - A``
+    (each term holds it once); ``recomputed`` is the model's forward pass with ``A'`` given. ``what``: ``"none"``,
+    ``"Q"``, ``"K"`` or ``"QK"``, a term of the head's scores, or a selection such as
+    ``scores(arch, "L1H0").from_source("pos")``. ``readout``: as in :func:`remove_heads`. Raises ValueError on another
+    head's terms or an unknown type.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> gone = remove_scores(run, "L1H0", "K")
+    >>> gone.removed, gone.pattern.shape, bool(0 < gone.distance.max() < 1)
+    ('composition K', (3, 3), True)
+    >>> bool(abs(gone.frozen - gone.recomputed).max() < 1e-12)      # no head comes after
+    True
+    """
+    need("remove_scores", run, Run)
+    architecture = run.model.architecture
+    label = str(architecture.head(head))
+    name, part = _part(run, expand(architecture, f"scores:{label}"), what)
+    name += ", before the soft cap" if run.model.settings.score_cap is not None else ""
+    pattern = without(run, label, part)
+    change = np.asarray(pattern - run.patterns[label])
+    end = _expanded_end(run, readout)
+    frozen = np.array(evaluate(end.through(label), _with_pattern(run, label, change)).total())
+    recomputed = _end(rerun(run, patterns={label: pattern}), readout) - _end(run, readout)
+    return ScoreRemoval(label, name, _end_name(run, readout), part, pattern, change, frozen, np.asarray(recomputed))
+
+
+def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[str, Array]:
+    """What is removed, in words, and its value."""
+    if isinstance(what, Term):
+        return what.label, np.array(evaluate(scores, run).value(what))
+    if isinstance(what, str):
+        return f"composition {what}", np.array(evaluate(scores.where(what), run).total())
+    if isinstance(what, Expansion) and what.target == scores.target and what.readout != scores.readout:
+        raise ValueError(
+            f"this selection is of [{what.architecture}], but the run is of a model that is [{scores.architecture}]; "
+            "select from the expansion of its own architecture"
+        )
+    if not isinstance(what, Expansion) or what.readout != scores.readout:
+        raise ValueError(f"{brief(what)} is no composition type, no term and no selection of {scores.target}")
+    return ", ".join(map(str, what.clauses)) or "all terms", np.array(evaluate(what, run).total())
+
+
+def _with_pattern(run: Run, label: str, pattern: Array) -> Run:
+    """The record with another pattern among the arrays that terms are made of."""
+    return replace(run, arrays=Arrays({f"A_{label}": pattern}, {}, run.arrays))
+
+
+def _end(run: Run | Edited, readout: str) -> Array:
+    if readout:
+        return run.readouts[readout]
+    return run.streams[-1] if run.logits is None else run.products.get("logits", run.logits)
+
+
+def _end_name(run: Run, readout: str) -> str:
+    if readout:
+        return f"readout:{readout}"
+    capped = run.model.settings.logit_cap is not None
+    return "stream" if run.logits is None else "logits before the soft cap" if capped else "logits"
+
+
+def _expanded_end(run: Run, readout: str) -> Expansion:
+    architecture = run.model.architecture
+    if readout:
+        return expand(architecture, f"readout:{readout}")
+    return expand(architecture, "logits" if architecture.unembed else "stream")

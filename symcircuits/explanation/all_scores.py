@@ -1,0 +1,48 @@
+"""The scores of every head by composition type, some heads of a layer at a time, by any workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from symcircuits.core.architecture import Head
+from symcircuits.core.expansion import expand
+from symcircuits.explanation.scores import HeadScores, head_scores
+from symcircuits.loaders.by_path import RunFile
+from symcircuits.model import Run
+from symcircuits.work.workers import Crew, pin
+
+__all__ = ["all_head_scores"]
+
+_EACH = 4  # heads of a layer that are sent together: what they read of the stream is walked once
+
+_Task = tuple[Run | RunFile, tuple[Head, ...], tuple[int, ...]]
+
+
+def all_head_scores(
+    run: Run, sent: RunFile | None, queries: Sequence[int], crew: Crew, progress: Callable[[str, int, int], None] | None
+) -> dict[str, HeadScores]:
+    """Of each head, in order; ``sent`` stands in for the run where workers are in other processes."""
+    found: dict[str, HeadScores] = {}
+    heads = run.model.architecture.all_heads
+    for part in crew.results(_scored, _tasks(run if sent is None else sent, run, queries)):
+        for one in part:
+            found[str(heads[len(found)])] = one
+            if progress:
+                progress("scores", len(found), len(heads))
+    return found
+
+
+def _tasks(source: Run | RunFile, run: Run, queries: Sequence[int]) -> Iterator[tuple[str, _Task]]:
+    for layer in range(run.model.architecture.n_layers):
+        heads = run.model.architecture.layer_heads(layer)
+        for at in range(0, len(heads), _EACH):
+            some = tuple(heads[at : at + _EACH])
+            yield f"scores of {some[0]} to {some[-1]}", (source, some, tuple(queries))
+
+
+def _scored(task: _Task) -> list[HeadScores]:
+    source, heads, queries = task
+    if isinstance(source, RunFile):
+        pin()
+        source = source.run()
+    return [head_scores(source, expand(source.model.architecture, f"scores:{head}"), queries) for head in heads]

@@ -1,0 +1,340 @@
+"""explain over many prompts: totals and shares averaged, with their spread; every prompt's closure is checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, final
+
+import numpy as np
+
+from symcircuits.core.expansion import Expansion, expand
+from symcircuits.core.given import need
+from symcircuits.core.text import place
+from symcircuits.explanation.labels import Labels
+from symcircuits.explanation.one_prompt import Choice, Far, Key, Look, Seen, Task, look_at
+from symcircuits.explanation.prompts import BadPrompt, Prompt, Prompts
+from symcircuits.explanation.statistics import Running, Spread
+from symcircuits.explanation.tokenizers import encoder, vocabulary_labels
+from symcircuits.loaders import load
+from symcircuits.loaders.by_path import ModelFile
+from symcircuits.model import Model
+from symcircuits.values.evaluate import Closure
+from symcircuits.work.workers import Crew, pinned
+
+__all__ = ["Averages", "Failed", "Part", "Worst", "explain_many"]
+
+Told = Callable[[str, int, int], None] | None
+_NAMED = 20  # faults that are kept to be shown; the others are counted
+EACH = 4  # prompts that a worker is sent together
+_KINDS = ("order", "composition", "degree", "head")  # degree: of models that are polynomials
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sum of ``count`` terms over many prompts: the spread of each of its quantities, by name."""
+
+    count: int
+    spreads: Mapping[str, Spread]
+
+    def json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"count": self.count, **{name: spread.json() for name, spread in self.spreads.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The closure of one target that comes nearest to its bound (or is farthest beyond), and of which prompt it is."""
+
+    prompt: int
+    closure: Closure
+
+    @property
+    def ratio(self) -> float:
+        """Error by bound; 0 where there is no error."""
+        error, bound = self.closure.error, self.closure.bound
+        return 0.0 if error == 0 else error / bound if bound else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A prompt that is in no average: its number (line or place, from 1), and why."""
+
+    prompt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Averages:
+    """What :func:`explain_many` found; ``.text()``, ``.json()`` and ``.columns()`` show it.
+
+    ``prompts``: how many are averaged; ``whole``: the whole logits (or stream); ``totals``: by ``"order"``,
+    ``"composition"`` and ``"head"`` (terms through it), of models that are polynomials by ``"degree"`` too;
+    ``scores``: of each head by composition type. ``worst``: of logits (or stream), scores and layers the closure that
+    is nearest to its bound, over all prompts. ``unclosed``, ``skipped``: the first of the prompts whose closure failed
+    and of those that were bad; ``n_unclosed``, ``n_skipped`` say how many there are.
+    """
+
+    model: Model
+    source: str
+    expansion: Expansion
+    position: int
+    chosen: Mapping[str, int]
+    target: int | None
+    against: int | None
+    assumptions: tuple[str, ...]
+    prompts: int
+    lengths: Spread
+    whole: Part
+    totals: Mapping[str, Mapping[Any, Part]]
+    scores: Mapping[str, Mapping[str, Part]]
+    worst: Mapping[str, Worst]
+    unclosed: tuple[Failed, ...] = ()
+    skipped: tuple[Failed, ...] = ()
+    n_unclosed: int = 0
+    n_skipped: int = 0
+    labels: Labels = field(default_factory=Labels)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every closure of every prompt that was run is within its bound."""
+        return not self.n_unclosed
+
+    def json(self) -> dict[str, Any]:
+        """The averages as plain data (schema in README)."""
+        from symcircuits.render.averaged import averages_json
+
+        return averages_json(self)
+
+    def text(self, width: int = 100, top: int = 20) -> str:
+        """The averages as tables that fit a terminal of that width; of many heads the ``top`` largest."""
+        from symcircuits.render.averaged import averages_text
+
+        return averages_text(self, width, top)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Every average as columns of equal length, ready for ``pandas.DataFrame`` or ``polars.DataFrame``.
+
+        ``of`` (``logits`` or ``scores:L1H0``), ``by``, ``part``, ``terms``, ``quantity``, ``prompts``, ``mean``,
+        ``std``, ``min``, ``max``.
+
+        >>> import symcircuits as sc
+        >>> model = sc.random_model(sc.attention_only((2,)), d_vocab=9, seed=1)
+        >>> table = sc.explain_many(model, [[1, 2], [3, 4, 5]]).columns()
+        >>> [(table["part"][i], table["quantity"][i], table["prompts"][i]) for i in (0, 2)]
+        [('all', 'norm', 2), ('0', 'norm', 2)]
+        """
+        of = self.expansion.target
+        rows = [(of, "all", "all", self.whole)]
+        rows += [(of, by, str(key), part) for by, parts in self.totals.items() for key, part in parts.items()]
+        rows += [
+            (f"scores:{h}", "composition", c, part) for h, parts in self.scores.items() for c, part in parts.items()
+        ]
+        cells = [(o, by, k, p.count, name, s) for o, by, k, p in rows for name, s in p.spreads.items()]
+        return {
+            "of": [c[0] for c in cells], "by": [c[1] for c in cells], "part": [c[2] for c in cells],
+            "terms": [c[3] for c in cells], "quantity": [c[4] for c in cells], "prompts": [c[5].count for c in cells],
+            "mean": [c[5].mean for c in cells], "std": [c[5].std for c in cells], "min": [c[5].least for c in cells],
+            "max": [c[5].most for c in cells],
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return self.text()  # what a notebook shows
+
+
+def explain_many(
+    model: Model | str | os.PathLike[str],
+    prompts: Any,
+    *,
+    position: int = -1,
+    token: int | None = None,
+    against: int | None = None,
+    labels: Any = None,
+    tokenizer: Any = None,
+    skip_bad: bool = False,
+    dtype: Any = None,
+    progress: Told = None,
+    workers: Any = None,
+) -> Averages:
+    """Average what :func:`~symcircuits.explanation.explain.explain` finds over many prompts, one at a time.
+
+    ``prompts``: the path of a file, a prompt a line, or an iterable of prompts (see :mod:`symcircuits.explanation.prompts`).
+    ``position``, ``token``, ``against``: the chosen logit (or difference) of every prompt that does not say its own;
+    without a token it is the model's first choice. ``labels``, ``tokenizer``: names of tokens, and what makes tokens
+    of texts. Averaged are norms and contributions of logit terms by order, composition type and head (all terms
+    through it), and norms and shares of each head's scores by composition type; all by the walk, with no term listed.
+    The memory in use does not grow with the number of prompts. Each prompt stands alone, at its own length.
+
+    ``workers``: a number of threads, an executor (anything with ``submit``, as of Dask or loky), or a function that
+    makes one (see :class:`~symcircuits.work.workers.Crew`); prompts are split among them, and what they find is added in
+    the order of the prompts, so that the result is the same, bit for bit, for any number of workers that compute alike.
+    BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of the weights, so
+    ``model`` is then that path. What a worker that died was doing is done again, three times at most.
+
+    A prompt that cannot be read is refused by its number, of a file or sequence before the first is run; with
+    ``skip_bad`` it is left out and named. One whose closure fails is in no average: it is named, and ``ok`` is False.
+    Raises ValueError on bad choices, and where no prompt is there.
+
+    >>> import symcircuits as sc
+    >>> model = sc.random_model(sc.attention_only((2, 2)), d_vocab=9, seed=1)
+    >>> found = sc.explain_many(model, [[1, 2, 3], [4, 5], {"tokens": [6, 7], "target": 8}])
+    >>> found.ok, found.prompts, found.totals["order"][2].count, found.scores["L1H0"]["K"].spreads["norm"].count
+    (True, 3, 4, 3)
+    >>> sc.explain_many(model, [[1, 2, 3], [4, 5], {"tokens": [6, 7], "target": 8}], workers=2).json() == found.json()
+    True
+    """
+    with Crew(workers) as crew, pinned():
+        known = _known(model, crew)
+        given = model if isinstance(model, Model) else load(model)
+        token, against = _read_choice(given, token, against)
+        if dtype is not None and np.dtype(dtype) not in (np.dtype(np.float64), np.dtype(np.float32)):
+            raise ValueError(f"the forward pass is computed in float64 or float32, not {dtype}")
+        choice, kind = Choice(position, token, against), None if dtype is None else np.dtype(dtype).name
+        read = Prompts(given, prompts, position, None if tokenizer is None else encoder(tokenizer, given))
+        tally = _Tally(given, choice, read, skip_bad)
+        count = _check_all(read, skip_bad, progress) if read.again else 0
+        by = Look(given, choice, kind) if known is None else Far(known, choice, kind)
+        each = 1 if workers is None else EACH
+        for found in crew.results(look_at, _tasks(read, by, skip_bad, each)):
+            for one in found:
+                tally.take(one)
+                if progress:
+                    progress("prompts", tally.seen, max(count, tally.seen))
+    if not tally.seen:
+        raise ValueError(f"{read.path}: there are no prompts in this file" if read.path else "there are no prompts")
+    if tally.skipped and not tally.prompts and not tally.unclosed:
+        first = tally.skipped[0]
+        raise read.bad(first.prompt, f"{first.why}; all {tally.n_skipped} prompts are bad")
+    return tally.found(str(read.path) if read.path else "", vocabulary_labels(labels, given, tokenizer))
+
+
+def _known(model: Any, crew: Crew) -> ModelFile | None:
+    """The file that workers elsewhere read; None where the work is done here."""
+    need("explain_many", model, Model, str, os.PathLike)
+    if crew.here:
+        return None
+    if isinstance(model, Model):
+        raise ValueError(
+            "workers in other processes read a model from its file, and are sent no arrays: give the path of its "
+            "folder in place of the model"
+        )
+    return ModelFile.at(model)
+
+
+def _tasks(read: Prompts, by: Look | Far, skip_bad: bool, each: int) -> Iterator[tuple[str, Task]]:
+    """Prompts, some together, as work; one that is bad keeps its place."""
+    entries = read.entries()
+    while some := tuple(_read(reader, number, skip_bad) for number, reader in islice(entries, each)):
+        yield f"prompts {some[0].number} to {some[-1].number}", (by, some)
+
+
+def _read(reader: Callable[[int], Prompt], number: int, skip_bad: bool) -> Prompt | Seen:
+    try:
+        return reader(number)
+    except BadPrompt as fault:
+        if not skip_bad:
+            raise
+        return Seen(number, 0, fault.what)
+
+
+def _read_choice(model: Model, token: int | None, against: int | None) -> tuple[int | None, int | None]:
+    size = model.d_vocab_out
+    if size is None:
+        if token is not None or against is not None:
+            raise ValueError("this model has no unembedding, so there is no logit of a token to look at")
+        return None, None
+    token = None if token is None else place("token", token, size, negative=False)
+    against = None if against is None else place("the token against", against, size, negative=False)
+    if against is not None and token is None:
+        raise ValueError("against is the second token of a difference; give the first as token")
+    if against is not None and token == against:
+        raise ValueError(f"the difference of the logit of token {token} with itself is 0; choose two tokens")
+    return token, against
+
+
+def _check_all(read: Prompts, skip_bad: bool, progress: Told) -> int:
+    """How many prompts there are; every one is read, so that a bad one is refused before any is run."""
+    count = 0
+    for number, reader in read.entries():
+        count += 1
+        if not skip_bad:
+            reader(number)
+        if progress:
+            progress("prompts read", count, count)
+    return count
+
+
+# --------------------------------------------------------------------------------------------- running sums
+@final
+class _Tally:
+    """Running sums over prompts; a prompt is taken up whole or not at all."""
+
+    def __init__(self, model: Model, choice: Choice, read: Prompts, skip_bad: bool) -> None:
+        self.model, self.choice, self.read, self.skip_bad = model, choice, read, skip_bad
+        self.expansion = expand(model.architecture, "logits" if model.architecture.unembed else "stream")
+        self.sums: dict[Key, dict[str, Running]] = {}
+        self.counts: dict[Key, int] = {}
+        self.chosen: dict[str, int] = {}
+        self.worst: dict[str, Worst] = {}
+        self.unclosed: list[Failed] = []
+        self.skipped: list[Failed] = []
+        self.seen = self.prompts = self.n_unclosed = self.n_skipped = 0
+        self.assumed: tuple[str, ...] = ()
+
+    def take(self, one: Seen) -> None:
+        """Add what one prompt gives."""
+        self.seen += 1
+        if one.fault:
+            if not self.skip_bad:
+                raise self.read.bad(one.number, one.fault)
+            self.n_skipped += 1
+            self.skipped += [Failed(one.number, one.fault)] if self.n_skipped <= _NAMED else []
+            return
+        closures = one.closures or {}
+        self.assumed = self.assumed or one.assumed
+        self._remember(one.number, closures)
+        if one.rows is None:
+            failed = [c for c in closures.values() if not c.passed]
+            self.n_unclosed += 1
+            what = "; ".join(f"{c.target}: error {c.error:.2g} beyond the bound {c.bound:.2g}" for c in failed[:3])
+            self.unclosed += [Failed(one.number, what)] if self.n_unclosed <= _NAMED else []
+            return
+        self.prompts += 1
+        self.chosen[one.who] = self.chosen.get(one.who, 0) + 1
+        for key, count, numbers in one.rows:
+            self.counts[key] = count
+            sums = self.sums.setdefault(key, {})
+            for name, x in numbers.items():
+                sums.setdefault(name, Running()).add(x)
+
+    def _remember(self, number: int, closures: Mapping[str, Closure]) -> None:
+        for name, one in closures.items():
+            kind, worst = name.partition(":")[0], Worst(number, one)
+            if kind not in self.worst or _badness(worst) > _badness(self.worst[kind]):
+                self.worst[kind] = worst
+
+    def found(self, source: str, labels: Labels) -> Averages:
+        """The averages so far."""
+        parts = {
+            key: Part(self.counts[key], {name: r.spread for name, r in sums.items()}) for key, sums in self.sums.items()
+        }
+        scores: dict[str, dict[str, Part]] = {}
+        for key, part in parts.items():
+            if key[0] == "scores":
+                scores.setdefault(key[1], {})[key[2]] = part
+        by = {kind: {k[1]: p for k, p in parts.items() if k[0] == kind} for kind in _KINDS}
+        by = {kind: split for kind, split in by.items() if split or kind != "degree"}
+        empty = Part(self.expansion.count, {})
+        length = self.sums.get(("length",))
+        choice = self.choice
+        return Averages(
+            self.model, source, self.expansion, choice.position, self.chosen, choice.token, choice.against,
+            self.assumed, self.prompts, length["length"].spread if length else Spread(), parts.get(("all",), empty),
+            by, scores, self.worst, tuple(self.unclosed), tuple(self.skipped), self.n_unclosed, self.n_skipped, labels,
+        )  # fmt: skip
+
+
+def _badness(worst: Worst) -> tuple[bool, float]:
+    return not worst.closure.passed, worst.ratio

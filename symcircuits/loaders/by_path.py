@@ -1,0 +1,121 @@
+"""A model, or its run on tokens, by the path and digest of its files: what workers are sent in place of arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from symcircuits.loaders import load
+from symcircuits.loaders.files import model_place
+from symcircuits.model import Model, Run
+
+__all__ = ["ModelFile", "RunFile", "code", "path_to_send"]
+
+_READ = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".index.json")
+_LOCK = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """Where a model lies, and the SHA-256 of what its files hold and of the code of symcircuits that is to read it.
+
+    >>> ModelFile.at("no/such/model")
+    Traceback (most recent call last):
+    ValueError: no/such/model: there is no such file or folder
+    """
+
+    path: str
+    digest: str
+    code: str
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> ModelFile:
+        """Of the files that are there now."""
+        place = model_place(path)
+        return cls(str(place.parent.resolve() / place.name), _digest(place), code())
+
+    def model(self) -> Model:
+        """The model, read once in each process; OSError where its files are others than they were, or cannot be read.
+
+        Raises OSError where this is another version of symcircuits.
+        """
+        if self.code != code():
+            raise OSError("a worker has another version of symcircuits than who sent the work; install the same")
+        with _LOCK:
+            return _read(self.path, self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A model on tokens, by the model's path and digest; it is run once in each process."""
+
+    model: ModelFile
+    tokens: tuple[Any, ...]
+    dtype: str | None
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], run: Run, dtype: Any) -> RunFile:
+        """What is sent in place of a run of the model that lies there."""
+        if run.attended is not None:
+            raise ValueError("a run with a mask of its own is not sent to workers in other processes: use threads")
+        kind = None if dtype is None else np.dtype(dtype).name
+        return cls(ModelFile.at(path), _tuples(run.tokens.tolist()), kind)
+
+    def run(self) -> Run:
+        """The run; errors as of :meth:`ModelFile.model`."""
+        return _run(self)
+
+
+def path_to_send(model: Model | str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Where workers in other processes read a model; ValueError where it was given as an object."""
+    if isinstance(model, Model):
+        raise ValueError("workers in other processes read a model from its file: give the path of its folder")
+    return model
+
+
+@lru_cache(maxsize=2)
+def _run(file: RunFile) -> Run:
+    return file.model.model().run(file.tokens, file.dtype)
+
+
+def _tuples(tokens: Any) -> Any:
+    return tuple(map(_tuples, tokens)) if isinstance(tokens, list) else tokens
+
+
+@lru_cache(maxsize=1)
+def code() -> str:
+    """SHA-256 of the names and contents of this package's modules: what a version number may not tell apart."""
+    folder, total = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted(folder.rglob("*.py"), key=lambda p: p.relative_to(folder).parts):
+        total.update(f"{file.relative_to(folder).as_posix()}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return total.hexdigest()
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, digest: str) -> Model:
+    place = Path(path)
+    if not place.exists():
+        raise OSError(f"{place}: a worker does not find this model; it must lie at the same place for every worker")
+    if _digest(place) != digest:
+        raise OSError(f"{place}: these weights are not those that the work began with (the file has changed)")
+    return load(place)
+
+
+def _digest(place: Path) -> str:
+    """SHA-256 of the names and contents of the weights, and of the config beside them."""
+    folder = place if place.is_dir() else place.parent
+    found = sorted(p for p in folder.iterdir() if p.name.endswith(_READ)) if place.is_dir() else [place]
+    total = hashlib.sha256()
+    for file in [*found, folder / "config.json"]:
+        if file.is_file():
+            with file.open("rb") as content:
+                each = hashlib.file_digest(content, "sha256").hexdigest()
+            total.update(f"{file.name}\0{each}\n".encode("utf-8", "surrogateescape"))
+    return total.hexdigest()

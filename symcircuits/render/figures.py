@@ -1,0 +1,254 @@
+"""What the figures of an explanation show, as plain data: for the page and for matplotlib alike.
+
+Figures are of the row of tokens of the chosen logit. A heat map of scores or patterns has a row a query and a column a
+key; ``shown`` says which entries the mask leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.core.expansion import Expansion, Term, expand
+from symcircuits.explanation.ablation import ScoreRemoval
+from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.score_parts import ScoreParts
+from symcircuits.explanation.scores import centred
+from symcircuits.values.by_position import by_position, moves
+from symcircuits.values.evaluate import evaluate, reference
+from symcircuits.values.targets import SizedTerm
+
+__all__ = [
+    "Bars", "HeatMap", "contribution_bars", "origin_map", "pattern_map", "removed_map", "row_of", "score_maps",
+    "score_term_map", "source_maps", "term_map", "token_labels",
+]  # fmt: skip
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeatMap:
+    """A matrix with names on its axes. ``largest``: the end of the colour scale; ``signed``: whether it has two."""
+
+    title: str
+    values: Array
+    shown: npt.NDArray[np.bool_]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_name: str = "query"
+    column_name: str = "key"
+    largest: float = 1.0
+    signed: bool = True
+
+    def pooled(self, most: int) -> HeatMap:
+        """A map of at most so many rows and columns: each cell the entry of its block with the largest size.
+
+        >>> one = HeatMap("m", np.array([[1.0, -3.0], [2.0, 0.0]]), np.ones((2, 2), bool), ("a", "b"), ("c", "d"))
+        >>> one.pooled(1).values, one.pooled(1).rows
+        (array([[-3.]]), ('a … b',))
+        """
+        values, shown = np.where(self.shown, self.values, 0), self.shown
+        names = [self.rows, self.columns]
+        for axis in (0, 1):
+            starts, size = _blocks(len(names[axis]), most)
+            values = np.stack([_extreme(part, axis) for part in np.split(values, starts[1:], axis)], axis)
+            shown = np.stack([part.any(axis) for part in np.split(shown, starts[1:], axis)], axis)
+            names[axis] = tuple(_block_name(names[axis][s : s + size]) for s in starts)
+        return replace(self, values=values, shown=shown, rows=names[0], columns=names[1])
+
+
+def _blocks(n: int, most: int) -> tuple[range, int]:
+    """Where blocks of one size start, so that there are at most so many, and that size."""
+    size = max(-(-n // most), 1)
+    return range(0, n, size), size
+
+
+def _block_name(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+
+
+def _extreme(values: Array, axis: int) -> Array:
+    """Along an axis, the entry with the largest size."""
+    return np.take_along_axis(values, np.abs(values).argmax(axis, keepdims=True), axis).squeeze(axis)
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Contributions to a logit or a difference (``of``), one a bar; ``terms``: those of the first bars.
+
+    The last two bars are the remainder and the whole.
+    """
+
+    of: str
+    position: int
+    labels: tuple[str, ...]
+    values: tuple[float, ...]
+    terms: tuple[SizedTerm, ...]
+
+
+def row_of(found: Explanation, value: Array) -> Array:
+    """The chosen row of tokens of an array with or without a batch axis, in float64."""
+    chosen = value[found.target.row] if found.run.tokens.ndim == 2 else value
+    return np.asarray(chosen, dtype=np.float64)
+
+
+def token_labels(found: Explanation) -> tuple[str, ...]:
+    """What stands on the axes: the label of the token at each position of the chosen row, or its number."""
+    tokens = found.run.tokens[found.target.row] if found.run.tokens.ndim == 2 else found.run.tokens
+    return tuple(found.labels.at(i, int(t)) for i, t in enumerate(tokens))
+
+
+def _square(found: Explanation, title: str, value: Array, shown: Array | None = None, **more: Any) -> HeatMap:
+    names = token_labels(found)
+    mask = np.ones((len(names),) * 2, bool) if shown is None else np.asarray(row_of(found, shown), bool)
+    kept = np.where(mask, row_of(found, value), 0)
+    more = {"largest": float(np.abs(kept).max(initial=0.0)), **more}
+    return HeatMap(title, kept, mask, names, names, **more)
+
+
+# ------------------------------------------------------------------------------------------------ of a head
+def _allowed(found: Explanation, head: str) -> Array:
+    return np.isfinite(found.run.scores[head])
+
+
+def pattern_map(found: Explanation, head: str) -> HeatMap:
+    """The attention pattern of a head."""
+    shown = _allowed(found, head)
+    return _square(found, f"pattern of {head}", found.run.patterns[head], shown, largest=1.0, signed=False)
+
+
+def removed_map(found: Explanation, removal: ScoreRemoval) -> HeatMap:
+    """The pattern of a head when a part of its scores is removed."""
+    title = f"pattern of {removal.head} without {removal.removed}"
+    shown = _allowed(found, removal.head)
+    return _square(found, title, removal.pattern, shown, largest=1.0, signed=False)
+
+
+def score_maps(found: Explanation, parts: ScoreParts, centre: bool = True) -> list[HeatMap]:
+    """A head's scores and their parts by composition type, all on one colour scale; of a model with soft caps or ALiBi
+    the scores before these, and said so.
+
+    ``centre``: each row minus its mean over the allowed keys (what softmax sees); else as they are, and what softmax
+    does not see as one more map where there is something.
+    """
+    target, of = f"scores:{parts.head}", found.scores[parts.head].closure.of
+    whole = np.where(parts.allowed, reference(target, found.run), 0)
+    named = {f"scores of {parts.head}" + (f" ({of})" if of else ""): whole}
+    named |= {f"composition {c}": v for c, v in parts.by_composition.items()} if len(parts.by_composition) > 1 else {}
+    if not centre and parts.invisible_count:
+        named["not seen by softmax"] = parts.invisible
+    return _scaled(found, parts, {k: centred(v, parts.allowed) if centre else v for k, v in named.items()})
+
+
+def source_maps(found: Explanation, parts: ScoreParts, most: int = 6) -> list[HeatMap]:
+    """A head's centred scores by kind of source of query and key: those with any size, the largest first."""
+    values = {f"{q} | {k}": centred(v, parts.allowed) for (q, k), v in parts.by_source.items()}
+    sizes = {name: float(np.abs(row_of(found, v)).max(initial=0.0)) for name, v in values.items()}
+    tiny = 1e-12 * max(sizes.values(), default=0.0)
+    chosen = sorted((name for name in values if sizes[name] > tiny), key=lambda name: -sizes[name])[:most]
+    return _scaled(found, parts, {name: values[name] for name in chosen})
+
+
+def _scaled(found: Explanation, parts: ScoreParts, named: dict[str, Array]) -> list[HeatMap]:
+    """Maps on one colour scale."""
+    maps = [_square(found, title, value, parts.allowed) for title, value in named.items()]
+    largest = max((m.largest for m in maps), default=0.0)
+    return [replace(m, largest=largest) for m in maps]
+
+
+def score_term_map(found: Explanation, term: Term, centre: bool = True) -> HeatMap:
+    """One score term, centred (see :func:`score_maps`) or as it is."""
+    head = str(term.readout.head)
+    value = evaluate(Expansion(term.readout), found.run).value(term)
+    shown = _allowed(found, head)
+    return _square(found, term.label, centred(value, shown) if centre else value, shown)
+
+
+# ------------------------------------------------------------------------------------------------- of terms
+def _reader(found: Explanation, difference: bool) -> Array | None:
+    """What reads the chosen logit, or the difference of two, from a row of logits; None without unembedding."""
+    target = found.target
+    if difference and target.against is None:
+        raise ValueError("no logit difference was chosen; explain(..., against=...) chooses one")
+    if target.token is None:
+        return None
+    own = found.target.readout
+    reader = np.zeros(len(found.model.attached[own]) if own else found.model.d_vocab_out or 0)
+    reader[target.token] = 1
+    if difference:
+        reader[target.against] -= 1
+    return reader
+
+
+def _read_name(found: Explanation, difference: bool) -> str:
+    """What is read: ``logit[a]``, ``logit[a] - logit[b]``, ``probe[0]``, or the patterns of a model without logits."""
+    if found.target.readout:
+        t, name = found.target, found.target.readout
+        first = f"{name}[{t.token}]" if len(found.model.attached[name]) > 1 else name
+        return f"{first} - {name}[{t.against}]" if difference else first
+    token, against = (found.labels.output(t or 0) for t in (found.target.token, found.target.against))
+    if found.target.token is None:
+        return "product of patterns"
+    return f"logit[{token}] - logit[{against}]" if difference else f"logit[{token}]"
+
+
+def _causal(found: Explanation) -> bool:
+    """Whether nothing comes from a later position."""
+    return found.model.architecture.causal and found.run.attended is None
+
+
+def term_map(found: Explanation, term: Term, difference: bool = False) -> HeatMap:
+    """Where a term comes from: its part at each position (row) that starts at each position (column).
+
+    Of the chosen logit, or of the difference; without unembedding the product of the term's patterns.
+    """
+    values, reader = evaluate(found.expansion, found.run), _reader(found, difference)
+    value = moves(values, term) if reader is None else by_position(values, term, reader)
+    names = {"row_name": "arrives at", "column_name": "starts at"}
+    shown = np.tril(np.ones(value.shape, bool)) if _causal(found) else None
+    return _square(found, term.label, value, shown, **names, signed=reader is not None)
+
+
+def origin_map(found: Explanation, terms: Sequence[SizedTerm], difference: bool = False) -> HeatMap:
+    """At the position of the chosen logit: the part of each term (row) that starts at each position (column)."""
+    values, reader = evaluate(found.expansion, found.run), _reader(found, difference)
+    names = token_labels(found)
+    rows = [moves(values, s.term) if reader is None else by_position(values, s.term, reader) for s in terms]
+    at = found.target.position
+    value = np.array([row_of(found, r)[at] for r in rows]).reshape(-1, len(names))
+    shown = np.ones(value.shape, bool)
+    if _causal(found):
+        shown[:, at + 1 :] = False
+    title = f"{_read_name(found, difference)} at position {at}"
+    return HeatMap(
+        title, value, shown, tuple(s.term.label for s in terms), names, "term", "starts at",
+        float(np.abs(value).max(initial=0.0)), reader is not None,
+    )  # fmt: skip
+
+
+def contribution_bars(
+    found: Explanation, difference: bool = False, terms: Sequence[SizedTerm] | None = None, rest: Any = None
+) -> Bars:
+    """The contributions of the shown terms, of the remainder and of all, to the chosen logit or the difference.
+
+    ``terms`` and ``rest``: fewer terms than all that are shown, and their remainder.
+    """
+    kind = "difference" if difference else "contribution"
+    _reader(found, difference)
+    if found.target.token is None:
+        raise ValueError("this model has no unembedding: there is no logit to contribute to")
+    chosen = found.terms if terms is None else tuple(terms)
+    left = found.remainder if rest is None else rest
+    whole = found.target.difference if difference else found.target.value
+    labels = (*(s.term.label for s in chosen), f"remainder ({left['count']:,})", "all")
+    values = (*(getattr(s, kind) for s in chosen), left[kind], whole)
+    return Bars(_read_name(found, difference), found.target.position, labels, values, chosen)
+
+
+def head_expansion(found: Explanation, head: str) -> Expansion:
+    """The expansion of a head's scores."""
+    return expand(found.model.architecture, f"scores:{head}")

@@ -1,0 +1,181 @@
+"""The figures of an explanation as matplotlib objects (``pip install "symcircuits[plot]"``).
+
+Every function takes an :class:`~symcircuits.explanation.explain.Explanation` and returns a ``matplotlib.figure.Figure``; with
+``axes=`` it draws one figure there instead. Nothing global is touched (no pyplot). Save with ``.savefig(path)``.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.explanation.ablation import remove_scores
+from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.score_parts import score_parts
+from symcircuits.render.figures import (
+    HeatMap,
+    contribution_bars,
+    origin_map,
+    pattern_map,
+    removed_map,
+    score_maps,
+    source_maps,
+    term_map,
+)
+from symcircuits.values.targets import SizedTerm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "contributions",
+    "heat_map",
+    "heat_maps",
+    "origins",
+    "pattern",
+    "patterns_without",
+    "scores",
+    "sources",
+    "term",
+]
+
+_MOST_NAMES = 40  # names along an axis
+
+
+def contributions(found: Explanation, difference: bool = False, axes: Axes | None = None) -> Figure:
+    """Bars: what each shown term, the remainder and all terms contribute to the chosen logit (or to the difference).
+
+    Raises ValueError for a model without unembedding, and for ``difference`` where no second token was chosen.
+    """
+    _check(found)
+    bars = contribution_bars(found, difference)
+    at = axes if axes is not None else _figure(6.4, 0.25 * len(bars.labels) + 1.2).add_subplot()
+    places = range(len(bars.labels))
+    terms = len(bars.terms)
+    colours = [("tab:red" if v >= 0 else "tab:blue") if i < terms else "tab:gray" for i, v in enumerate(bars.values)]
+    at.barh(places, bars.values, color=colours)
+    at.axvline(0, color="black", linewidth=0.8)
+    at.set_yticks(places, [_plain(name) for name in bars.labels])
+    at.invert_yaxis()
+    _entitle(at, f"contributions to {bars.of} at position {bars.position}")
+    return _of(at)
+
+
+def pattern(found: Explanation, head: str, axes: Axes | None = None) -> Figure:
+    """The attention pattern of a head, tokens on both axes."""
+    _check(found)
+    return heat_map(pattern_map(found, _head(found, head)), axes)
+
+
+def scores(found: Explanation, head: str, centre: bool = True) -> Figure:
+    """A head's scores and their parts by composition type; ``centre``: each row minus its mean over allowed keys."""
+    _check(found)
+    return heat_maps(score_maps(found, score_parts(found.run, head), centre))
+
+
+def sources(found: Explanation, head: str, most: int = 6) -> Figure:
+    """A head's centred scores by kind of source of query and key, the largest first."""
+    _check(found)
+    return heat_maps(source_maps(found, score_parts(found.run, head), most))
+
+
+def patterns_without(found: Explanation, head: str) -> Figure:
+    """A head's pattern, and what it becomes when each composition type is removed from its scores."""
+    _check(found)
+    label = _head(found, head)
+    types = [c for c, n in found.scores[label].counts.items() if n]
+    removed = [removed_map(found, remove_scores(found.run, label, c)) for c in types]
+    return heat_maps([pattern_map(found, label), *removed])
+
+
+def term(found: Explanation, which: SizedTerm, difference: bool = False, axes: Axes | None = None) -> Figure:
+    """Where a shown term comes from: its part at each position (row) that starts at each position (column)."""
+    _check(found)
+    if not isinstance(which, SizedTerm):
+        raise TypeError(f"which is one of the terms shown, e.g. found.terms[0], not {which!r}")
+    return heat_map(term_map(found, which.term, difference), axes)
+
+
+def origins(found: Explanation, difference: bool = False, axes: Axes | None = None) -> Figure:
+    """For the chosen logit (or difference): the part of each shown term that starts at each position."""
+    _check(found)
+    return heat_map(origin_map(found, found.terms, difference), axes)
+
+
+def _check(found: Any) -> None:
+    """TypeError where something else than what ``explain`` gives is to be drawn."""
+    if not isinstance(found, Explanation):
+        raise TypeError(f"the figures draw what explain(model, tokens) gives, not {type(found).__name__}")
+
+
+# ------------------------------------------------------------------------------------------------- drawing
+def _entitle(at: Axes, title: str, **more: Any) -> None:
+    """The title, on as many lines as its axes are wide for: a long one would run out of the figure."""
+    figure = at.get_figure(root=True)
+    inches = at.get_position().width * (figure.get_figwidth() if figure is not None else 6.4)
+    at.set_title("\n".join(textwrap.wrap(_plain(title), max(24, int(11 * inches)))), **more)
+
+
+def heat_map(data: HeatMap, axes: Axes | None = None) -> Figure:
+    """One heat map; entries that the mask takes out are left blank."""
+    import numpy as np
+
+    rows, columns = data.values.shape
+    room = [0.075 * max(0, max(map(len, names), default=0) - 8) for names in (data.rows, data.columns)]  # of long names
+    wide = max(2.4, min(0.24 * columns + 2, 12)) + room[0]
+    lines = len(data.title) // int(5 * wide)
+    size = (wide, max(2.2, min(0.24 * rows + 1.6, 12)) + room[1] + 0.2 * lines)
+    at = axes if axes is not None else _figure(*size).add_subplot()
+    low = -data.largest if data.signed else 0.0
+    top = data.largest or 1.0
+    values = np.ma.masked_array(data.values, ~data.shown)
+    image = at.imshow(values, cmap="RdBu_r" if data.signed else "Blues", vmin=low if data.largest else -top, vmax=top)
+    _entitle(at, data.title, fontsize="medium")
+    at.set_xlabel(data.column_name)
+    at.set_ylabel(data.row_name)
+    for ticks, names in ((at.set_xticks, data.columns), (at.set_yticks, data.rows)):
+        step = -(-len(names) // _MOST_NAMES)
+        ticks(range(0, len(names), step), [_plain(n) for n in names[::step]], fontsize="small")
+    at.tick_params(axis="x", labelrotation=90)
+    _of(at).colorbar(image, ax=at, fraction=0.046)
+    return _of(at)
+
+
+def heat_maps(maps: Sequence[HeatMap]) -> Figure:
+    """Heat maps beside each other."""
+    if not maps:
+        raise ValueError("there is nothing to show: no part has any size")
+    across = min(len(maps), 3)
+    down = -(-len(maps) // across)
+    side = max(2.6, min(0.2 * len(maps[0].columns) + 1.6, 7))
+    figure = _figure(across * side, down * side)
+    for i, data in enumerate(maps):
+        heat_map(data, figure.add_subplot(down, across, i + 1))
+    return figure
+
+
+def _figure(width: float, height: float) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError(
+            'figures need matplotlib, which is not installed: pip install "symcircuits[plot]" (or matplotlib itself)'
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _of(axes: Axes) -> Figure:
+    found: Any = axes.figure
+    figure: Figure = found
+    return figure
+
+
+def _head(found: Explanation, head: str) -> str:
+    return str(found.model.architecture.head(head))
+
+
+def _plain(text: str) -> Any:
+    """Text that matplotlib does not read as mathematics."""
+    return text.replace("$", r"\$")

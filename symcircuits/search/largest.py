@@ -1,0 +1,252 @@
+"""The largest terms of an expansion, with a certificate: found by best-first search, proved by bounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.core.expansion import Expansion, Term
+from symcircuits.core.notation import mebibytes
+from symcircuits.core.text import seconds, whole
+from symcircuits.explanation.scores import frobenius
+from symcircuits.model import Run
+from symcircuits.search.best_first import Budget, Found, Search, Tree
+from symcircuits.search.pairs import Pairs
+from symcircuits.search.squares import Squares, squares_of
+from symcircuits.values.evaluate import evaluate
+from symcircuits.values.finite import remedy
+from symcircuits.values.measure import Asked, ask, trees
+from symcircuits.work.pools import OutOfTime
+
+__all__ = ["LargeTerm", "Largest", "largest"]
+
+Array = npt.NDArray[Any]
+_TERM_BYTES = 1000  # of a term that is listed: its path, size and value
+_FEW_BYTES = 2**26  # of terms that are listed whatever the memory of the search is
+_SIGNED = 32  # signed sums for the share of the listed terms, where it is estimated
+
+
+@dataclass(frozen=True, slots=True)
+class LargeTerm:
+    """A term with its size, and its number with sign (None where a norm is asked for)."""
+
+    term: Term
+    size: float
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Largest:
+    """The largest terms that were found, the largest first, and what is proved of all others.
+
+    ``exact``: they are the largest; ``certain``: how many of them are, when the search ended early (``reached`` says
+    by which limit). ``bound``: no term that is not listed is larger; ``rounding``: what all sizes and comparisons are
+    exact to. ``expansions``: partial paths expanded; ``looked``: terms computed; ``excluded``: terms that were never
+    computed and are proved to be no larger than the smallest that is listed; ``open``: the others. ``total``: the sum
+    of all terms (of norms: the norm of the sum), by the walk; ``listed``: the sum of the listed ones; ``remainder``:
+    of those not listed. ``squares``: the sum of the squares of all terms; ``share``: what the listed terms hold of
+    it.
+    """
+
+    expansion: Expansion
+    asked: Asked
+    terms: tuple[LargeTerm, ...]
+    exact: bool
+    certain: int
+    reached: str
+    bound: float
+    rounding: float
+    expansions: int
+    looked: int
+    excluded: int
+    open: int
+    total: float
+    listed: float
+    remainder: float
+    squares: Squares
+    seconds: float
+
+    @property
+    def share(self) -> float | None:
+        """What the listed terms hold of the sum of squares of all; None where all are 0."""
+        held = sum(t.size * t.size for t in self.terms)
+        return held / self.squares.value if 0 < self.squares.value < float("inf") else None
+
+    def text(self, width: int = 100) -> str:
+        """The certificate in words, and the terms as a table."""
+        from symcircuits.render.ranked import largest_text
+
+        return largest_text(self, width)
+
+    def json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        from symcircuits.render.ranked import largest_json
+
+        return largest_json(self)
+
+    def __repr__(self) -> str:
+        return self.text()  # what a notebook shows
+
+
+def largest(
+    expansion: Expansion,
+    run: Run,
+    k: int = 10,
+    *,
+    by: str = "norm",
+    row: int = 0,
+    position: int = -1,
+    token: int | None = None,
+    against: int | None = None,
+    key: int | None = None,
+    max_expansions: int | None = None,
+    max_seconds: float | None = None,
+    max_memory: int = 2**30,
+    moments: bool | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Largest:
+    """The k largest terms of an expansion on a run, and a proof that no other is larger; nothing is listed but these.
+
+    ``by``: ``"norm"`` (Frobenius, over all positions and outputs); of logits ``"logit"`` and ``"logit difference"``,
+    the part in the logit of ``token`` (the model's first choice) at ``position``, minus that in the logit of
+    ``against`` (the largest other); of scores ``"score entry"``, the part in the score of query ``position`` and
+    ``key`` (the one attended to most), and ``"masked norm"``, without the entries that the mask takes. ``row``: of a
+    batch, for one number. Paths are grown from the readout back, best bound first. For a suffix that reads ``L X R``
+    of the stream and every X that ends in head f, with values ``Y`` before its pattern and ``R_f = W_O^T R``::
+
+        |L A_f Y R_f| <= | |L| |A_f| beta_f | ||R_f||_2         beta_f[t] = largest |Y[t]|, at most
+        |L A_f Y R_f|^2 <= <L^T L (x) R_f R_f^T, K_f>          K_f = sum of vec(A_f Y) vec(A_f Y)^T
+
+    The first is the triangle inequality, with ``beta_f`` by induction over layers from ``||W_O^{g T} W_V^{f T}||_2``;
+    the second holds as every square is at most the sum of all (K_f is exact; made where its memory and time allow,
+    see ``moments``). Bounds are enlarged by what rounding can do (see :mod:`symcircuits.search.suffixes`), and values are
+    computed in float64. Score terms are pairs of paths, and ``|<u, v>| <= |u| |v|`` (see :mod:`symcircuits.search.pairs`).
+    ``max_expansions``, ``max_seconds``, ``max_memory`` (bytes) end the search; the answer then says what is proved.
+    Time is for bounds and the estimate of ``squares`` too; the sums of all terms are made in any case.
+    ``progress`` is told, now and then, how far it is. Raises ValueError on a choice that does not exist. Source: own
+    derivation.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((4, 4, 4)), seed=1).run([1, 2, 3])
+    >>> found = sc.largest(sc.logits(run.model.architecture), run, 3, by="logit difference")
+    >>> found.exact, len(found.terms), found.looked + found.excluded
+    (True, 3, 125)
+    >>> brute = sorted(abs(v[-1, found.asked.token] - v[-1, found.asked.against])
+    ...                for v in sc.evaluate(found.expansion, run))
+    >>> bool(np.allclose([t.size for t in found.terms], brute[:-4:-1]))
+    True
+    """
+    evaluate(expansion, run)  # refuses what does not go together
+    k, max_memory = whole("k", k, 0), whole("max_memory", max_memory, 0)
+    max_expansions = None if max_expansions is None else whole("max_expansions", max_expansions, 0)
+    _check(k, expansion.count, max_seconds, max_memory)
+    start = time.monotonic()
+    asked = ask(expansion, run, by, row, position, token, against, key)
+    budget = Budget(max_expansions, max_seconds, max_memory, told=progress)
+    with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, and bounds all the same
+        return _largest(asked, expansion, run, budget, k, moments, start)
+
+
+def _largest(
+    asked: Asked, expansion: Expansion, run: Run, budget: Budget, k: int, moments: bool | None, start: float
+) -> Largest:
+    """Search, and what is proved by it."""
+    until = None if budget.max_seconds is None else start + budget.max_seconds
+    found = trees(asked, expansion, run, budget.max_memory, moments, until)
+    searched, begun = _one_side if len(found) == 1 else _two_sides, True
+    try:
+        terms, unseen, unlisted, off, looked, still = searched(found, asked, run, expansion, budget, k)
+    except OutOfTime:  # before there was a bound on anything
+        budget.reached, begun = f"{budget.max_seconds:g} seconds", False
+        terms, unseen, unlisted, off, looked, still = (), float("inf"), 0.0, 0.0, 0, expansion.count
+    if not all(t.size < float("inf") for t in terms):
+        raise ValueError("there are terms so large that their norms leave the range of float64; scale the weights")
+    least = terms[-1].size if len(terms) == min(k, expansion.count) and terms else -1.0
+    least = float("inf") if not min(k, expansion.count) else least
+    exact = unseen <= least + 2 * off or looked == expansion.count
+    certain = len(terms) if exact else sum(t.size >= unseen for t in terms)
+    open_ = 0 if exact else still
+    sums, none = _sums(found, asked, run, expansion, terms), Squares(float("nan"), float("nan"), False, str(asked))
+    squares = squares_of(asked, expansion, run, found, _SIGNED, until=until) if begun else none
+    return Largest(
+        expansion, asked, terms, exact, certain, "" if exact else budget.reached, max(unseen, unlisted), off,
+        budget.expansions, looked, expansion.count - looked - open_, open_, *sums,
+        squares, time.monotonic() - start,
+    )  # fmt: skip
+
+
+def _check(k: int, count: int, max_seconds: float | None, max_memory: int) -> None:
+    seconds("max_seconds", max_seconds)
+    if min(k, count) * _TERM_BYTES > max(max_memory, _FEW_BYTES):
+        raise ValueError(
+            f"the {min(k, count):,} largest terms need about {mebibytes(min(k, count) * _TERM_BYTES)}, and "
+            f"max_memory is {mebibytes(max_memory)}: ask for fewer"
+        )
+
+
+_Searched = tuple[tuple[LargeTerm, ...], float, float, float, int, int]
+
+
+def _one_side(
+    found: tuple[Tree, ...], asked: Asked, run: Run, expansion: Expansion, budget: Budget, k: int
+) -> _Searched:
+    search = Search(found[0], budget, k)
+    best: list[Found] = []
+    while len(best) < k and (one := search.next()) is not None:
+        best.append(one)
+    rest = search.rest()
+    best, rest = best + rest[: k - len(best)], rest[k - len(best) :]
+    unlisted = max((one.size + one.off for one in rest), default=0.0)
+    terms = tuple(
+        LargeTerm(expansion._term(one.path), one.size, float(one.value.sum()) if asked.signed else None) for one in best
+    )
+    least = best[-1].size if best else 0.0
+    still = search.open(least if len(best) == k else -1.0)
+    return terms, search.unseen, unlisted, search.off, search.looked, still
+
+
+def _two_sides(
+    found: tuple[Tree, ...], asked: Asked, run: Run, expansion: Expansion, budget: Budget, k: int
+) -> _Searched:
+    pairs = Pairs(found, asked.by, run, expansion, budget, k)
+    pairs.run()
+    terms = tuple(
+        LargeTerm(expansion._term(q.path, key.path), size, value if asked.signed else None)
+        for size, value, q, key in pairs.best
+    )
+    # Pairs that were met and are not listed are no larger than the least that is.
+    least = terms[-1].size if terms else 0.0
+    unlisted = least + pairs.off if pairs.looked > len(terms) else 0.0
+    return terms, pairs.unseen, unlisted, pairs.off, pairs.looked, pairs.open()
+
+
+def _sums(
+    found: tuple[Tree, ...], asked: Asked, run: Run, expansion: Expansion, terms: Sequence[LargeTerm]
+) -> tuple[float, float, float]:
+    """The sum of all terms, of the listed ones, and of the others: numbers, or norms of sums."""
+    if asked.signed and len(found) == 1:
+        total, listed = float(found[0].total().sum()), float(sum(t.value or 0.0 for t in terms))
+        return total, listed, total - listed if len(terms) < expansion.count else 0.0
+    values = evaluate(expansion, run)
+    whole = np.asarray(values.total(), np.float64)
+    part = np.zeros_like(whole)
+    for one in terms:
+        part += values.value(one.term)
+    rest = whole - part if len(terms) < expansion.count else np.zeros_like(whole)
+    if not np.isfinite(part).all():
+        raise ValueError(
+            f"the sum of the largest terms leaves the range of {run.dtype}, in which the model was run; "
+            f"{remedy(run.dtype)}"
+        )
+    if asked.by == "score entry":
+        at = (asked.position, asked.key) if asked.row is None else (asked.row, asked.position, asked.key)
+        return float(whole[at]), float(part[at]), float(rest[at])
+    if asked.by == "masked norm":
+        assert expansion.readout.head is not None
+        whole, part, rest = (a * run.masks[f"L{expansion.readout.head.layer}"] for a in (whole, part, rest))
+    return frobenius(whole), frobenius(part), frobenius(rest)

@@ -1,0 +1,279 @@
+"""Sums of the absolute values of terms, estimated from a sample of them; nothing is listed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.core.expansion import Expansion, Term
+from symcircuits.core.notation import amount, many, mebibytes
+from symcircuits.core.text import seconds, whole
+from symcircuits.core.walk import Mark
+from symcircuits.model import Run
+from symcircuits.search.best_first import Found, Tree
+from symcircuits.search.pairs import pair_sizes
+from symcircuits.search.suffixes import Functional
+from symcircuits.values.evaluate import evaluate
+from symcircuits.values.measure import Asked, ask, trees
+from symcircuits.work.pools import OutOfTime
+
+__all__ = ["Sample", "sample"]
+
+Array = npt.NDArray[Any]
+WEIGHTS = ("uniform", "bound")
+_DRAW_BYTES = 1000  # of a term that was drawn: its path, size and chance
+_KEPT = 2000  # suffixes whose choices are kept: samples share the last heads of a path
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Sample:
+    """Terms drawn at random, and what they say of the sum of the sizes of all: ``estimate`` and its standard error.
+
+    ``sizes [k]`` of the terms drawn, ``chances [k]`` of drawing each; ``bound``: the sum is proved to be no larger
+    (infinite where nothing is proved; of norms it adds up all rows, as a sum of terms may be smaller than they are);
+    ``count``: how many terms there are; ``reached``: the limit that ended it early, if one did.
+    """
+
+    expansion: Expansion
+    asked: Asked
+    weights: str
+    terms: tuple[Term, ...]
+    sizes: Array
+    chances: Array
+    bound: float
+    count: int
+    seed: int = 0
+    reached: str = ""
+
+    @property
+    def estimate(self) -> float:
+        """``mean(size / chance)``: its expectation is the sum of the sizes of all terms. nan where none was drawn."""
+        none = float("nan") if self.count else 0.0
+        return float((self.sizes / self.chances).mean()) if len(self.terms) else none
+
+    @property
+    def error(self) -> float:
+        """The standard error of the estimate; 0 where there is nothing to draw."""
+        if len(self.terms) < 2:
+            return float("inf") if self.count else 0.0
+        return float((self.sizes / self.chances).std(ddof=1) / np.sqrt(len(self.terms)))
+
+    def text(self, width: int = 100, top: int = 10) -> str:
+        """The estimate in words, and the ``top`` largest of the terms that were drawn."""
+        from symcircuits.render.measures import sample_text
+
+        return sample_text(self, width, top)
+
+    def json(self, top: int = 10) -> dict[str, Any]:
+        """The same as plain data (schema in README)."""
+        from symcircuits.render.measures import sample_json
+
+        return sample_json(self, top)
+
+    def __repr__(self) -> str:
+        from symcircuits.render.tables import measured
+
+        known = len(self.terms) or not self.count
+        sum_of = f"the sum of all sizes is {measured(self.estimate, self.error)}" if known else "nothing is known"
+        return (
+            f"<Sample of {amount(len(self.terms), 'draw')} of {amount(self.count, 'term')} of {self.expansion.target}, "
+            f"by {self.asked}: {sum_of}>"
+        )
+
+
+def sample(
+    expansion: Expansion,
+    run: Run,
+    k: int = 1000,
+    *,
+    seed: int = 0,
+    weights: str = "bound",
+    by: str = "norm",
+    row: int = 0,
+    position: int = -1,
+    token: int | None = None,
+    against: int | None = None,
+    key: int | None = None,
+    max_seconds: float | None = None,
+    max_memory: int = 2**30,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Sample:
+    """Draw k terms (with replacement), and estimate the sum of the sizes of all: unbiased, with its standard error.
+
+    A path is drawn from the readout back, head by head. ``weights="uniform"``: by the number of paths behind each
+    choice, so that all paths are equally likely. ``"bound"``: by a bound on the sum of the sizes behind it (the
+    pairwise bound of :func:`~symcircuits.largest`, with a sum in the place of each maximum), so that large terms are
+    likely. Then ``E[size / chance] = sum of sizes``, as every term that is not 0 has a chance. Where few terms hold
+    most of the sum, uniform draws may miss them all, and then the error is too small as well. Sizes are those of
+    :func:`~symcircuits.largest`, and so are ``by`` and the choices after it; of score terms the key is drawn after
+    the query, from those that go with it. The same seed draws the same terms. ``max_seconds`` ends it with the draws
+    that there are; what needs more than ``max_memory`` (bytes) is not begun. Raises ValueError on what does not exist,
+    OverflowError that names the term where a size is no finite number. Source: own derivation (importance sampling).
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((3, 3, 3)), seed=1).run([1, 2, 3])
+    >>> terms = sc.logits(run.model.architecture)
+    >>> found = sc.sample(terms, run, 400, by="logit")
+    >>> exact = sum(abs(value[-1, found.asked.token]) for value in sc.evaluate(terms, run))
+    >>> bool(abs(found.estimate - exact) < 4 * found.error), bool(exact <= found.bound)
+    (True, True)
+    """
+    started = time.monotonic()
+    evaluate(expansion, run)  # refuses what does not go together
+    k, seed, max_memory = whole("k", k, 0), whole("seed", seed, 0), whole("max_memory", max_memory, 0)
+    _check(k, weights, max_seconds, max_memory)
+    asked = ask(expansion, run, by, row, position, token, against, key)
+    until = None if max_seconds is None else started + max_seconds
+    terms, reached, bound = list[Term](), "", float("inf")
+    sizes, chances = np.zeros(k if expansion.count else 0), np.ones(k if expansion.count else 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = trees(asked, expansion, run, moments=False, until=until)
+        try:
+            drawn = _Drawn(asked, expansion, run, found, weights == "bound", np.random.default_rng(seed))
+            bound = drawn.bound
+            for i in range(len(sizes)):
+                if until is not None and time.monotonic() >= until:
+                    raise OutOfTime
+                one, sizes[i], chances[i] = drawn.draw()
+                terms.append(one)
+                if progress:
+                    progress("draws", i + 1, len(sizes))
+        except OutOfTime:
+            reached = f"{max_seconds:g} seconds"
+    n = len(terms)
+    return Sample(
+        expansion, asked, weights, tuple(terms), sizes[:n], chances[:n], bound, expansion.count, seed, reached,
+    )  # fmt: skip
+
+
+def _check(k: int, weights: str, max_seconds: float | None, max_memory: int) -> None:
+    if weights not in WEIGHTS:
+        raise ValueError(f'weights is "uniform" or "bound", not {weights!r}')
+    seconds("max_seconds", max_seconds)
+    if k * _DRAW_BYTES > max_memory:
+        raise ValueError(
+            f"{many(k)} draws need about {mebibytes(k * _DRAW_BYTES)}, and max_memory is "
+            f"{mebibytes(max_memory)}: draw fewer; the error falls with the root of their number"
+        )
+
+
+class _Choices:
+    """What may come before a suffix: the paths that end there and the heads, with their chances."""
+
+    __slots__ = ("chances", "ended", "found", "total", "weights")
+
+    def __init__(self, found: Functional, ended: list[Found], weights: Array) -> None:
+        self.found, self.ended, self.weights = found, ended, weights
+        self.total = float(weights.sum())
+        if not self.total < float("inf"):
+            raise OverflowError(
+                "bounds on the sizes of terms, or their number, leave the range of float64, so that no chance can be "
+                'made of them: draw with weights="uniform", or scale the weights'
+            )
+        self.chances = np.cumsum(weights / self.total) if self.total > 0 else weights
+
+
+class _Paths:
+    """Paths of one tree, drawn at random."""
+
+    def __init__(self, tree: Tree, bound: bool, rng: np.random.Generator) -> None:
+        self.tree, self.bound, self.rng = tree, bound, rng
+        self.kept: dict[tuple[Any, ...], _Choices] = {}
+
+    def root(self) -> _Choices:
+        return self._choices((), lambda: self.tree.start())
+
+    def most(self) -> float:
+        """A bound on the sum of the sizes of all paths."""
+        found, ended = self.tree.start()
+        _, numbers, largest, sums = self._met(found)
+        each, whole = self.tree.bounds.pairwise(found, largest)[0], self.tree.bounds.summed(found, sums)
+        behind = float(np.minimum(whole, numbers * each)[numbers > 0].sum())
+        total = (behind + sum(one.size + one.off for one in ended)) * (1 + 1e-12)
+        return float("inf") if np.isnan(total) else total
+
+    def draw(self) -> tuple[Found, float]:
+        """A path, and the chance of it."""
+        here, chance, tree = self.root(), 1.0, self.tree
+        while True:
+            i = min(int(np.searchsorted(here.chances, self.rng.random(), side="right")), len(here.weights) - 1)
+            while not here.weights[i]:
+                i -= 1  # rounding at the very end
+            chance *= here.weights[i] / here.total
+            if i < len(here.ended):
+                return here.ended[i], float(chance)
+            f, found = i - len(here.ended), here.found
+            here = self._choices((f, *found.heads), lambda f=f, found=found: tree.expand(found, f))
+
+    def _choices(self, heads: tuple[int, ...], make: Any) -> _Choices:
+        name = (self.tree.key, *heads)
+        if name not in self.kept:
+            found, ended = make()
+            weights = self._weights(found, ended, self.bound)
+            if not weights.any():  # all terms behind are 0, and one is as likely as another
+                weights = self._weights(found, ended, False)
+            choices = _Choices(found, ended, weights)
+            if len(self.kept) >= _KEPT:
+                self.kept.clear()
+            self.kept[name] = choices
+        return self.kept[name]
+
+    def _weights(self, found: Functional, ended: list[Found], bound: bool) -> Array:
+        """The weight of each path that ends here, and of each head that may come before a suffix."""
+        _, numbers, _, sums = self._met(found)
+        if not bound:
+            return np.concatenate([np.ones(len(ended)), numbers])
+        behind = np.where(numbers > 0, self.tree.bounds.pairwise(found, sums)[0], 0.0)
+        return np.concatenate([[one.size + one.off for one in ended], behind])
+
+    def _met(self, found: Functional) -> tuple[Any, Array, Array, Array]:
+        """What is known of the heads before a suffix, the numbers of paths as floating-point numbers."""
+        marks, counts, largest, sums = self.tree.bounds.met(self.tree.wanted, found.mark, self.tree.key)
+        return marks, np.array([float(min(n, 10**300)) for n in counts[: found.limit]]), largest, sums
+
+
+class _Drawn:
+    """Terms drawn at random: a path, or a query path and then a key path that goes with it."""
+
+    def __init__(
+        self, asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], bound: bool,
+        rng: np.random.Generator,
+    ) -> None:  # fmt: skip
+        self.asked, self.expansion, self.run = asked, expansion, run
+        self.sides = [_Paths(tree, bound, rng) for tree in found]
+        self.keys: dict[Mark, int] = {}
+        head = expansion.readout.head
+        turns = run.arrays[f"R_{head}"] if f"R_{head}" in run.arrays and not asked.signed else None
+        self.turns = None if turns is None else np.asarray(turns, np.float64)
+        self.bound = self.sides[0].most() if bound and len(found) == 1 else float("inf")
+
+    def draw(self) -> tuple[Term, float, float]:
+        """A term, its size and its chance."""
+        one, chance = self.sides[0].draw()
+        if len(self.sides) == 1:
+            return self._finite(self.expansion._term(one.path), one.size), one.size, chance
+        keys = self.sides[1]
+        mark = self.expansion.sides[0].mark(one.path)
+        keys.tree.key = self.keys.setdefault(mark, len(self.keys) + 1)
+        keys.tree.wanted = lambda m: self.expansion.accepts((mark, m))
+        other, more = keys.draw()
+        query, key = self._turned(one.value), self._turned(other.value)
+        size = abs(float(pair_sizes(self.asked.by, self.run, self.expansion, query, key[None], 0)[0]))
+        return self._finite(self.expansion._term(one.path, other.path), size), size, chance * more
+
+    def _finite(self, term: Term, size: float) -> Term:
+        """The term; OverflowError where its size is no finite number."""
+        if not size < float("inf"):
+            raise OverflowError(
+                f"term {self.expansion.index(term):,} ({term.label}) has the size {size}: numbers leave the range of "
+                "float64 on the way; scale the weights"
+            )
+        return term
+
+    def _turned(self, rows: Array) -> Array:
+        return rows if self.turns is None else np.asarray((rows[..., None, :] @ self.turns)[..., 0, :])

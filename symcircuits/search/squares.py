@@ -1,0 +1,212 @@
+"""The sum of the squares of all terms, without a list: exactly by second moments, or estimated by random signs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.programs import Branch, Source
+from symcircuits.core.text import whole
+from symcircuits.core.walk import Mark, Matrices
+from symcircuits.model import Run
+from symcircuits.search.best_first import Tree
+from symcircuits.values.evaluate import evaluate
+from symcircuits.values.finite import finite
+from symcircuits.values.measure import Asked, ask, trees
+
+__all__ = ["Squares", "squares", "squares_of"]
+
+Array = npt.NDArray[Any]
+SAMPLES = 64
+_BLOCK_BYTES = 2**21  # of a stream for several choices of signs: small, so that it stays in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """``value``: the sum of the squares of all terms; ``error``: its standard error where it is an estimate, else 0."""
+
+    value: float
+    error: float
+    exact: bool
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.value:.6g}" if self.exact else f"{self.value:.4g} +- {self.error:.2g} (estimated)"
+
+
+def squares(
+    expansion: Expansion,
+    run: Run,
+    *,
+    by: str = "norm",
+    row: int = 0,
+    position: int = -1,
+    token: int | None = None,
+    against: int | None = None,
+    key: int | None = None,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    max_memory: int = 2**30,
+) -> Squares:
+    """The sum of the squares of all terms of an expansion, at any depth; nothing is listed.
+
+    What is squared is what :func:`~symcircuits.largest` measures: the Frobenius norm of every term, or its part in a
+    logit, a difference of two, or a score. Where the second moments of all heads fit, by them, exactly but for
+    rounding: ``K_h = sum over paths into h of vec(Z) vec(Z)^T``, ``K_h = (A_h (x) I) (sum of y y^T over sources +
+    sum_g (I (x) C)^T K_g (I (x) C)) (A_h (x) I)^T`` with ``C = W_O^{g T} W_V^{h T}``, and at the readout ``sum |L Z
+    R|^2 = <L^T L (x) R R^T, K>``; of score terms, pairs of a query u and a key v, ``sum <u, v>^2 = <sum u^T u, sum
+    v^T v>``, and the same for ``|Q K^T|^2``. Elsewhere by random signs: with a sign for each head and source,
+    distinct paths have distinct products of signs, so ``E |sum of signed terms|^2 = sum |term|^2``, and a signed sum
+    is one walk; the mean over ``samples`` of them and its standard error. Raises ValueError on what does not exist,
+    and where the sum is no finite number. Source: own derivation.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> terms = sc.logits(run.model.architecture)
+    >>> found = sc.squares(terms, run)
+    >>> listed = sum(float((value**2).sum()) for value in sc.evaluate(terms, run))
+    >>> found.exact, bool(abs(found.value - listed) < 1e-12 * listed)
+    (True, True)
+    """
+    values = evaluate(expansion, run)  # refuses what does not go together
+    asked = ask(expansion, run, by, row, position, token, against, key)
+    samples, seed, max_memory = whole("samples", samples, 2), whole("seed", seed, 0), whole("max_memory", max_memory, 0)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is seen in the sum
+        found = squares_of(asked, expansion, run, trees(asked, expansion, run, max_memory), samples, seed)
+    if not found.value + found.error < float("inf"):
+        finite(values, "the sum of the squares of all terms", np.array(float("nan")))
+    return found
+
+
+def squares_of(
+    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int = SAMPLES, seed: int = 0,
+    until: float | None = None,
+) -> Squares:  # fmt: skip
+    """The same, of trees that are there; not a number where there is no time for an estimate before ``until``."""
+    exact = _exact(asked, expansion, found)
+    if exact is not None:
+        return Squares(exact, 0.0, True, str(asked))
+    values = _signed_squares(asked, expansion, run, found, samples, seed, until)
+    if len(values) < 2:
+        return Squares(float("nan"), float("nan"), False, str(asked))
+    return Squares(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), False, str(asked))
+
+
+def _exact(asked: Asked, expansion: Expansion, found: tuple[Tree, ...]) -> float | None:
+    if len(found) == 1:
+        return found[0].squares()
+    turned = f"R_{expansion.readout.head}" in found[0].net.matrices.matrices and asked.by == "norm"
+    if asked.by == "masked norm" or turned or not all(f.has_moments for f in found):
+        return None
+    sides = [_outer_sums(tree) for tree in found]
+    return sum(
+        float((u * v).sum()) for q, u in sides[0].items() for k, v in sides[1].items() if expansion.accepts((q, k))
+    )
+
+
+def _outer_sums(tree: Tree) -> dict[Mark, Array]:
+    """By mark the sum of ``u^T u`` over the paths of a side, ``[batch, m, m]``: of its rows, all together."""
+    net, bounds, root = tree.net, tree.bounds, tree.root
+    assert bounds.moments is not None
+    sums: dict[Mark, Array] = {}
+    for one in tree.start()[1]:
+        mark = net.fold(*net.paths.mark(one.path))
+        sums[mark] = sums.get(mark, 0) + one.value.swapaxes(-1, -2) @ one.value
+    rows = (root.rows.swapaxes(-1, -2) @ root.rows).reshape(net.batch, 1, 1, -1)
+    for mark, moments in bounds.moments.items():
+        whole = Mark(mark.order, net.joints.met(mark.bits, 0))
+        for f in range(len(net.heads)):
+            cols = net.writes[f] @ root.cols
+            sums[whole] = sums.get(whole, 0) + cols.T @ (rows @ moments[f])[:, :, 0] @ cols
+    return sums
+
+
+class _Signed:
+    """The algebra of matrices with a sign for each head and source, several choices of signs at once."""
+
+    def __init__(self, base: Matrices, rng: np.random.Generator, samples: int) -> None:
+        self.base, self.rng, self.samples = base, rng, samples
+        self._signs: dict[Any, Array] = {}
+
+    def _sign(self, of: Any, value: Array) -> Array:
+        if of not in self._signs:
+            self._signs[of] = self.rng.choice([-1.0, 1.0], self.samples)
+        return np.asarray(value * self._signs[of].reshape(-1, *(1,) * 3))
+
+    def source(self, source: Source) -> Array:
+        value = np.asarray(self.base.source(source))
+        value = self._sign(("source", source.name, source.head), value if value.ndim == 3 else value[None])
+        return value if source.head is None else self._sign(source.head, value)
+
+    def branch(self, branch: Branch, value: Array) -> Array:
+        if branch.head is None:
+            return np.asarray(self.base.branch(branch, value))
+        value = np.asarray(self.base.chain(branch.right[:-1], value))
+        for f in reversed(branch.left):
+            value = self.base.factor(f) @ value
+        value = self.base.scaled(branch.scales, value)
+        return np.asarray(self.base.chain(branch.right[-1:], self._sign(branch.head, value)))  # where it is narrow
+
+    def add(self, values: Sequence[Array]) -> Array:
+        total = values[0]
+        for value in values[1:]:
+            total = total + value
+        return total
+
+    def readout(self, source: Source, value: Array) -> Array:
+        """The term of a source that the readout adds."""
+        return self._sign(("source", source.name, source.head), value)
+
+
+def _signed_squares(
+    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int, seed: int,
+    until: float | None,
+) -> Array:  # fmt: skip
+    """``|sum of signed terms|^2`` for each choice of signs."""
+    rng = np.random.default_rng(seed)
+    block = max(1, _BLOCK_BYTES // (8 * run.tokens.size * run.model.d_model * (1 + found[0].net.cap)))
+    squared: list[Array] = []
+    while (done := sum(map(len, squared))) < samples and (until is None or time.monotonic() < until):
+        count = min(block, samples - done)
+        sides = [_signed_sums(tree, rng, count) for tree in found]
+        if len(sides) == 1:
+            total = sum((value for mark, value in sides[0].items() if expansion.accepts((mark,))), np.zeros((1,) * 4))
+        else:
+            total = _pair_sums(asked, expansion, run, found, sides)
+        total = np.broadcast_to(total, (count, *total.shape[1:])).reshape(count, -1)
+        squared.append((total**2).sum(1))
+    return np.concatenate(squared) if squared else np.zeros(0)
+
+
+def _signed_sums(tree: Tree, rng: np.random.Generator, count: int) -> dict[Mark, Array]:
+    """By mark the signed sum of what is read, ``[count, batch, r, m]``."""
+    net, algebra = tree.net, _Signed(tree.net.matrices, rng, count)
+    sums = {m: net.apply(tree.root, v[..., net.tokens, :]) for m, v in net.sums(algebra).items()}
+    for source, value, _ in tree.met:
+        mark = Mark(0, net.paths.source_bits(source))
+        sums[mark] = sums.get(mark, 0) + algebra.readout(source, value)
+    return sums
+
+
+def _pair_sums(
+    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], sides: list[dict[Mark, Array]]
+) -> Array:
+    """Signed queries times signed keys."""
+    head, total = expansion.readout.head, np.zeros((1,) * 4)
+    turns = run.arrays[f"R_{head}"] if asked.by != "score entry" and f"R_{head}" in run.arrays else None
+    if turns is not None:
+        sides = [{m: (v[..., None, :] @ turns)[..., 0, :] for m, v in side.items()} for side in sides]
+    for q, u in sides[0].items():
+        for k, v in sides[1].items():
+            if expansion.accepts((q, k)):
+                total = total + u @ v.swapaxes(-1, -2)
+    if asked.by == "masked norm":
+        assert head is not None
+        total = total * run.masks[f"L{head.layer}"]
+    return total

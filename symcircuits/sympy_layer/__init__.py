@@ -1,0 +1,1 @@
+"""sympy_layer"""

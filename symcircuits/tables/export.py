@@ -1,0 +1,278 @@
+"""Terms written to a file, however many: streamed, resumable, whole or not there.
+
+Rows go to ``FILE.part``; beside it ``FILE.part.json`` says of what they are and how many bytes hold how many whole
+rows, with a checksum. What stands behind those bytes after a fault is cut off when the work is taken up, so no row is
+lost or doubled. When all are there the file gets its name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.given import need
+from symcircuits.core.notation import Notation, amount, many
+from symcircuits.core.text import seconds, whole
+from symcircuits.tables.blocks import BLOCK, blocks, numbers
+from symcircuits.tables.formats import DEFAULT, FORMATS, Rows, columns_of, rows_of
+from symcircuits.tables.resumable import Part, readable_size
+from symcircuits.work.files import check_writable, user_path
+from symcircuits.work.workers import Crew
+
+__all__ = ["Exported", "export_terms"]
+
+MOST = 10**13  # rows
+MEMORY: Final = 160 << 20  # bytes beyond the interpreter and what it imports
+FIXED: Final = 48 << 20  # of these, tables and strings of paths
+BUFFER: Final = 3 << 20  # bytes of a block's rows; fresh pages for larger ones cost more than making them
+KEPT: Final = 24 << 20
+FEWEST = 64  # terms of a block
+CHECKPOINT = 1.0  # seconds between two notes of what is whole
+SAMPLED = 17  # terms by which the size of a file is estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of an export: so many of ``total`` rows are whole; ``stopped`` names the budget that ended it.
+
+    >>> Exported(Path("terms.csv"), 1000, 4096, 51234, "max_terms").complete
+    False
+    """
+
+    path: Path
+    rows: int
+    total: int
+    size: int
+    stopped: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the file is there, with every row."""
+        return not self.stopped
+
+    def text(self) -> str:
+        """What became of it, in a sentence."""
+        if self.complete:
+            return f"wrote {self.path}: {amount(self.rows, 'term')}, {readable_size(self.size)}"
+        return (
+            f"{self.stopped} reached: {self.rows:,} of {amount(self.total, 'term')} are whole in {self.path}.part; "
+            "the same again with resume goes on"
+        )
+
+
+def export_terms(
+    expansion: Expansion,
+    path: str | Path,
+    columns: str | Sequence[str] = DEFAULT,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    resume: bool = False,
+    max_terms: int | None = None,
+    max_memory: int | None = None,
+    timeout: float | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    workers: Any = None,
+) -> Exported:
+    """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
+
+    ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
+    ``start`` lies within the terms, ``stop`` not before it (beyond the end: the end). ``resume`` takes up
+    an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory beyond the interpreter
+    and imports, seconds; where one is reached, what is whole is kept and the result says so. ``workers`` (see
+    :class:`~symcircuits.work.workers.Crew`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes them in
+    order: the file is the same, and is taken up by any number of workers. Each then has the memory that is given, and
+    a few blocks for each wait to be written. Raises OverflowError from 10^13 rows on, OSError where the disk has not
+    enough room or is full, ValueError on anything else that cannot be, all before the work where that can be known.
+    Arrow and Parquet take pyarrow (extra ``arrow``).
+
+    >>> import tempfile, symcircuits as sc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     scores = sc.scores(sc.attention_only((1, 1)), "L1H0")
+    ...     found = export_terms(scores, folder + "/terms.csv", ["number", "label"])
+    ...     print(found.path.read_text(), end="")
+    number,label
+    0,"embed | embed"
+    1,"embed | embed -> L0H0"
+    2,"embed -> L0H0 | embed"
+    3,"embed -> L0H0 | embed -> L0H0"
+    """
+    started = time.monotonic()
+    need("export_terms", expansion, Expansion)
+    start, end = (chosen := numbers(expansion, start, stop)).start, chosen.stop
+    total = end - start
+    limit = total if max_terms is None else whole("max_terms", max_terms, 0)
+    seconds("timeout", timeout)
+    form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
+    what = _described(expansion, form, columns, start, start + total)
+    rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))
+    if workers is not None and not rows.is_the_file:
+        raise ValueError(f"workers make the rows of .csv and .jsonl files; a .{form} file is written by one process")
+    part = Part(user_path(path), what, total)
+    try:
+        with part.opened(resume, rows.header()) as state:
+            planned = min(limit, total - state.rows)
+            if planned >= MOST:
+                raise OverflowError(
+                    f"{many(planned)} terms are too many to write, at a row each: choose some (order, through, ...), "
+                    "a range, or a limit"
+                )
+            width = _width(expansion, rows, start, start + total)
+            room = int(width * planned)
+            part.needs(room if rows.is_the_file else 2 * room + state.size)
+            size = _block_size(max_memory, width)
+            job = _Job(expansion, rows, part, _Budget(started, timeout, planned), progress or _silent, total)
+            with Crew(workers) as crew:
+                made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
+                stopped = job.write(made) or job.finish()
+    except KeyboardInterrupt as fault:
+        fault.add_note(f"{part.state.rows:,} of {amount(total, 'term')} are whole; the same again with resume goes on")
+        raise
+    return Exported(user_path(path), part.state.rows, total, part.size, stopped)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+class _Budget:
+    """Whether time is up, and which budget it is that ends the work."""
+
+    def __init__(self, started: float, timeout: float | None, terms: int) -> None:
+        self.until = None if timeout is None else started + timeout
+        self.timeout, self.terms = timeout, terms
+
+    @property
+    def late(self) -> str:
+        """The name of the time budget, if it is used up."""
+        return f"timeout ({self.timeout:g} s)" if self.until is not None and time.monotonic() >= self.until else ""
+
+
+def _formatted(task: tuple[Expansion, str, tuple[str, ...], int, int]) -> tuple[bytes, int]:
+    """The bytes of the rows of a range of terms, by a worker."""
+    expansion, form, columns, start, stop = task
+    block = next(blocks(expansion, stop - start, start, stop))
+    return _formatter(expansion, expansion.notation, form, columns).rows(block), len(block)
+
+
+@lru_cache(maxsize=2)
+def _formatter(expansion: Expansion, notation: Notation, form: str, columns: tuple[str, ...]) -> Rows:
+    return rows_of(form, columns_of(expansion, columns), "")
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+class _Job:
+    """The work itself: blocks to bytes to the part, then the file."""
+
+    def __init__(
+        self, expansion: Expansion, rows: Rows, part: Part, budget: _Budget, progress: Any, total: int
+    ) -> None:
+        self.expansion, self.rows, self.part = expansion, rows, part
+        self.budget, self.progress, self.total = budget, progress, total
+
+    def made(
+        self, crew: Crew, start: int, end: int, size: int, form: tuple[str, tuple[str, ...]]
+    ) -> Iterator[tuple[bytes, int]]:
+        """The bytes of the terms that are not whole yet, and of how many terms they are; by workers, or here."""
+        if self.budget.until is not None:
+            size = min(size, BLOCK >> 3)  # so that time is looked at often
+        at = start + self.part.state.rows
+        if crew.alone:
+            yield from ((self.rows.rows(block), len(block)) for block in blocks(self.expansion, size, at, end))
+            return
+        cuts = ((a, min(a + size, end)) for a in range(at, end, size))
+        tasks = ((f"terms {a:,} to {b - 1:,}", (self.expansion, *form, a, b)) for a, b in cuts)
+        yield from crew.results(_formatted, tasks)
+
+    def write(self, made: Iterator[tuple[bytes, int]]) -> str:
+        """Write what is made; the name of the budget that ended it, if one did."""
+        noted = time.monotonic()
+        for content, count in made:
+            if self.budget.late:
+                break
+            self.part.add(content, count)
+            self.progress("writing terms", self.part.state.rows, self.total)
+            if time.monotonic() - noted > CHECKPOINT:
+                self.part.note()
+                noted = time.monotonic()
+        self.part.note()
+        if self.part.state.rows == self.total:
+            return ""
+        return self.budget.late or f"max_terms ({self.budget.terms:,})"
+
+    def finish(self) -> str:
+        """Give the file its name, made of the part where it is not the part itself."""
+
+        def note(done: int) -> None:
+            self.progress("making the file", done, self.total)
+            if self.budget.late:
+                raise _OutOfTime
+
+        try:
+            self.part.finish(lambda part, target: self.rows.assemble(part, target, note))
+        except _OutOfTime:
+            return self.budget.late
+        return ""
+
+
+def _format(path: str | Path) -> str:
+    check_writable(path)
+    target = user_path(path)
+    if target.exists() and not target.is_file():
+        raise OSError(f"cannot write {target}: it is no ordinary file, and an export is renamed into its place")
+    form = target.suffix.lstrip(".").lower()
+    if form not in FORMATS:
+        raise ValueError(f"{target.name}: the ending says the format; write .{', .'.join(FORMATS)}")
+    return form
+
+
+def _described(expansion: Expansion, form: str, columns: tuple[str, ...], start: int, stop: int) -> dict[str, Any]:
+    """What is exported, as plain data: all that decides what stands in the file."""
+    return {
+        "schema": "symcircuits.terms/1", "architecture": _plain(expansion.architecture), "target": expansion.target,
+        "conditions": sorted(map(str, expansion.clauses)), "notation": expansion.notation.json(),
+        "format": form, "columns": list(columns), "start": start, "stop": stop,
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """Descriptions (dataclasses), sets and tuples as dicts and lists, however deep."""
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (frozenset, tuple)):
+        return [_plain(one) for one in (sorted(value) if isinstance(value, frozenset) else value)]
+    return value
+
+
+def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
+    """Bytes of a row, by terms at even distances; rounded up by a tenth."""
+    count = min(SAMPLED, stop - start)
+    if not count:
+        return 0.0
+    at = [start + (stop - start - 1) * i // max(count - 1, 1) for i in range(count)]
+    return 1.1 * sum(rows.width(next(blocks(expansion, 1, i))) for i in at) / count
+
+
+def _block_size(max_memory: int | None, width: float) -> int:
+    """Terms of a block that fit in memory: a row as strings, joined, and encoded."""
+    budget = MEMORY if max_memory is None else whole("max_memory", max_memory, 1)
+    row = 4 * width + 400
+    size = int((budget - FIXED) // row)
+    if size < FEWEST:
+        least = FIXED + int(FEWEST * row)
+        raise ValueError(
+            f"max_memory {readable_size(budget)} is not enough: this export takes at least {readable_size(least)}"
+        )
+    bytearray(
+        KEPT
+    )  # never touched and freed at once: from now on the allocator of glibc keeps so much for the next block
+    return min(size, BLOCK, max(int(BUFFER / max(width, 1)), FEWEST))

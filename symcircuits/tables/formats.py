@@ -1,0 +1,287 @@
+"""Blocks of terms as rows of a table: CSV, JSON lines, and Arrow record batches.
+
+Each format is bytes that are added at the end of a file, block by block, so that a file cut off after any block can be
+taken up there. CSV is RFC 4180 with a newline: a header, strings of formulas and labels in quotes; a cell that a
+spreadsheet would take for a formula has an apostrophe before it (the other formats hold every name as it is). Arrow
+batches are those of its stream format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from symcircuits.core.expansion import Expansion
+from symcircuits.tables.blocks import COMPOSITIONS, TermBlock
+from symcircuits.tables.paths import smallest_type
+
+__all__ = ["COLUMNS", "DEFAULT", "FORMATS", "Column", "Rows", "columns_of", "rows_of"]
+
+COLUMNS: Final = ("number", "order", "orders", "composition", "sources", "heads", "label", "text", "latex")
+DEFAULT: Final = ("number", "order", "composition", "label", "text")
+PRINTED: Final = ("label", "text", "latex")
+FORMATS: Final = ("csv", "jsonl", "arrow", "parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: ``kind`` is ``integer``, ``word`` (nothing in it needs quotes) or ``string``."""
+
+    name: str
+    kind: str
+    values: Callable[[TermBlock], Any]
+    largest: int = 0
+
+
+def columns_of(expansion: Expansion, chosen: Sequence[str] = DEFAULT) -> list[Column]:
+    """The columns of that name; ValueError on names that there are not.
+
+    ``orders``, ``sources`` and ``heads`` (one for each layer, -1 where it is skipped) are several columns, of scores
+    with ``query_`` and ``key_`` before their names.
+    """
+    for name in chosen:
+        if name not in COLUMNS:
+            raise ValueError(f"there is no column {name!r}; the columns are {', '.join(COLUMNS)}")
+        if list(chosen).count(name) > 1:
+            raise ValueError(f"the column {name} is asked for twice")
+    if not chosen:
+        raise ValueError(f"a table needs columns; they are {', '.join(COLUMNS)}")
+    return [column for name in chosen for column in _columns(expansion, name)]
+
+
+def _columns(expansion: Expansion, name: str) -> Iterator[Column]:
+    sides = ("query_", "key_") if len(expansion.sides) == 2 else ("",)
+    if name == "number":
+        yield Column(name, "integer", lambda b: b.numbers, expansion.count)
+    elif name == "order":
+        yield Column(name, "integer", lambda b: b.order, 2 * expansion.architecture.n_layers)
+    elif name == "composition":
+        yield Column(name, "word", lambda b: list(map(COMPOSITIONS.__getitem__, b.composition.tolist())))
+    elif name in PRINTED:
+        method = {"label": "labels", "text": "texts", "latex": "latex"}[name]
+        yield Column(name, "string", lambda b: getattr(b, method)())
+    else:
+        for i, side in enumerate(sides):
+            yield from _of_side(expansion, name, i, side)
+
+
+def _of_side(expansion: Expansion, name: str, i: int, side: str) -> Iterator[Column]:
+    if name == "orders":
+        yield Column(f"{side}order", "integer", lambda b: b.orders[i], expansion.architecture.n_layers)
+    elif name == "sources":
+        names = [s.name for s in expansion.sources]
+        yield Column(f"{side}source", "string", lambda b: list(map(names.__getitem__, b.sources[i].tolist())))
+    else:
+        for layer, n in enumerate(expansion.architecture.heads):
+            if any(h.layer == layer for heads in expansion.sides[i].layer_heads for h in heads[:1]):
+                yield Column(f"{side}L{layer}", "integer", lambda b, at=layer: b.heads[i][:, at], n)  # type: ignore[misc]
+
+
+class Rows(Protocol):
+    """How blocks become bytes, and those bytes a file; ``is_the_file``: they are it as they stand."""
+
+    is_the_file: bool
+
+    def header(self) -> bytes:
+        """What stands at the beginning."""
+
+    def rows(self, block: TermBlock) -> bytes:
+        """A block."""
+
+    def width(self, block: TermBlock) -> float:
+        """Bytes of a row, on average."""
+
+    def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
+        """Make the file of the bytes, where it is not those bytes already; whether it was made."""
+
+
+def rows_of(form: str, columns: list[Column], about: str) -> Rows:
+    """The format of that name; ``about`` stands in the metadata of Arrow and Parquet files.
+
+    Raises ValueError where there is no such format, or pyarrow is needed and not installed.
+    """
+    if form == "csv":
+        return _Csv(columns)
+    if form == "jsonl":
+        return _JsonLines(columns)
+    if form in FORMATS:
+        return _Arrow(columns, about, form)
+    raise ValueError(f"there is no format {form!r}; the formats are {', '.join(FORMATS)}")
+
+
+# What a spreadsheet reads as the beginning of a formula; the last four as wide characters.
+_FORMULAS: Final = tuple(c.encode() for c in ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
+
+
+def _given(expansion: Expansion) -> bool:
+    """Whether names that somebody gave stand in its rows: no other begins like a formula."""
+    return bool(expansion.architecture.parts or expansion.architecture.readings or expansion.notation.symbols)
+
+
+def _defused(cells: list[bytes]) -> list[bytes]:
+    """The beginnings of cells, none of which a spreadsheet runs."""
+    return [b"'" + cell if cell.startswith(_FORMULAS) else cell for cell in cells]
+
+
+def _doubled(text: str) -> str:
+    return text.replace('"', '""')
+
+
+def _escaped(text: str) -> str:
+    from json.encoder import encode_basestring
+
+    return encode_basestring(text)[1:-1]
+
+
+class _Csv:
+    is_the_file = True
+    end = b"\n"
+    runs = True  # spreadsheets open it
+
+    def __init__(self, columns: list[Column]) -> None:
+        self.columns = columns
+
+    def header(self) -> bytes:
+        return (",".join(c.name for c in self.columns) + "\n").encode()
+
+    def opens(self, i: int) -> bytes:
+        """What stands before a field."""
+        return (b"," if i else b"") + (b'"' if self.columns[i].kind == "string" else b"")
+
+    def closes(self, i: int) -> bytes:
+        """What stands behind it."""
+        return b'"' if self.columns[i].kind == "string" else b""
+
+    def rows(self, block: TermBlock) -> bytes:
+        guarded = self.runs and _given(block.expansion)
+        if len(self.columns) == 1 and self.columns[0].name in PRINTED and not guarded:
+            first, last = self.opens(0), self.closes(0) + self.end
+            return first + block.joined(self.columns[0].name, last + first, _ESCAPES[type(self)]) + last
+        parts: list[list[bytes] | bytes] = []
+        for i, column in enumerate(self.columns):
+            cells = _pieces(column, block, _ESCAPES[type(self)])
+            if guarded and column.kind == "string":
+                cells[0] = _defused(cells[0])
+            parts += [self.opens(i), *cells, self.closes(i)]
+        return _woven([*parts, self.end], len(block))
+
+    def width(self, block: TermBlock) -> float:
+        return len(self.rows(block)) / len(block)
+
+    def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
+        return False
+
+
+class _JsonLines(_Csv):
+    end = b"}\n"
+    runs = False
+
+    def header(self) -> bytes:
+        return b""
+
+    def opens(self, i: int) -> bytes:
+        quote = "" if self.columns[i].kind == "integer" else '"'
+        return f'{", " if i else "{"}"{self.columns[i].name}": {quote}'.encode()
+
+    def closes(self, i: int) -> bytes:
+        return b"" if self.columns[i].kind == "integer" else b'"'
+
+
+_ESCAPES: Final[dict[type, Callable[[str], str]]] = {_Csv: _doubled, _JsonLines: _escaped}
+_SMALL = 1000  # integers below which are looked up
+
+
+def _pieces(column: Column, block: TermBlock, escape: Callable[[str], str]) -> list[list[bytes]]:
+    """The fields of a column, or two lists of which they consist."""
+    if column.name in PRINTED:
+        return block.pieces(column.name, escape)
+    values = column.values(block)
+    if column.kind != "integer":
+        known = {s: escape(s).encode() for s in set(values)}
+    elif column.largest < _SMALL:
+        values = values.tolist()
+        known = {n: b"%d" % n for n in set(values)}
+    else:
+        return ["\n".join(map(str, values.tolist())).encode().split(b"\n")]
+    return [list(map(known.__getitem__, values))]
+
+
+def _woven(parts: list[list[bytes] | bytes], n: int) -> bytes:
+    """Row by row, of each list its item, and what is the same in every row."""
+    columns: list[list[bytes] | bytes] = []
+    for part in parts:
+        if isinstance(part, bytes) and columns and isinstance(columns[-1], bytes):
+            columns[-1] += part
+        elif part:
+            columns.append(part)
+    rows = [b""] * (n * len(columns))
+    for i, column in enumerate(columns):
+        rows[i :: len(columns)] = [column] * n if isinstance(column, bytes) else column
+    return b"".join(rows)
+
+
+class _Arrow:
+    """Record batches one after the other; in the end an Arrow file or a Parquet file is made of them."""
+
+    is_the_file = False
+
+    def __init__(self, columns: list[Column], about: str, form: str) -> None:
+        try:
+            import pyarrow as pa
+        except ImportError as fault:
+            raise ValueError(
+                f"a {form} file takes pyarrow, which is not installed (pip install 'symcircuits[arrow]'); "
+                f"csv and jsonl need nothing: {fault}"
+            ) from None
+        self.columns, self.form, self.pa = columns, form, pa
+        self.pool = {"memory_pool": pa.system_memory_pool()}  # which gives back what is free
+        fields = [pa.field(c.name, self._type(c), nullable=False) for c in columns]
+        self.schema = pa.schema(fields, metadata={"symcircuits": about})
+
+    def _type(self, column: Column) -> Any:
+        import numpy as np
+
+        if column.kind != "integer":
+            return self.pa.string()
+        if column.largest > np.iinfo(np.int64).max:
+            return self.pa.string()  # no integer type holds them
+        return self.pa.int64() if column.name == "number" else self.pa.from_numpy_dtype(smallest_type(column.largest))
+
+    def header(self) -> bytes:
+        return bytes(self.schema.serialize())
+
+    def rows(self, block: TermBlock) -> bytes:
+        return bytes(self._batch(block).serialize(**self.pool))
+
+    def width(self, block: TermBlock) -> float:
+        return float(self._batch(block).nbytes / len(block))
+
+    def _batch(self, block: TermBlock) -> Any:
+        arrays = [self._array(c, c.values(block)) for c in self.columns]
+        return self.pa.record_batch(arrays, schema=self.schema)
+
+    def _array(self, column: Column, values: Any) -> Any:
+        kind = self._type(column)
+        if column.kind == "integer":
+            values = (
+                list(map(str, values.tolist())) if kind == self.pa.string() else values.astype(kind.to_pandas_dtype())
+            )
+        return self.pa.array(values, kind, **self.pool)
+
+    def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
+        done = 0
+        with self.pa.OSFile(str(part)) as source, self._writer(target) as writer:
+            for batch in self.pa.ipc.open_stream(source, **self.pool):
+                writer.write_batch(batch)
+                done += batch.num_rows
+                note(done)
+        return True
+
+    def _writer(self, target: Path) -> Any:
+        if self.form == "arrow":
+            return self.pa.ipc.new_file(str(target), self.schema)
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(str(target), self.schema, compression="zstd", **self.pool)

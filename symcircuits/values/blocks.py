@@ -1,0 +1,87 @@
+"""Numbers of terms in blocks, as they stand in the expansion; what is no number is refused by the term's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symcircuits.arrays.rings import Array
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.notation import amount, many
+from symcircuits.core.text import whole
+from symcircuits.model import Run, Tensors
+from symcircuits.values.evaluate import Values, evaluate
+from symcircuits.values.finite import remedy
+from symcircuits.values.siblings import Span
+from symcircuits.values.tensor_values import TensorValues
+
+__all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks", "range_of"]
+
+BLOCK = 1 << 16  # as in sc.blocks
+
+
+class Numbers(NamedTuple):
+    """``values[i]`` belongs to term ``start + i`` of the expansion; batch axes of the tokens follow."""
+
+    start: int
+    values: Array
+
+
+def held_fixed(expansion: Expansion, run: Run | Tensors) -> Values | TensorValues:
+    """The values of an expansion on a run; TypeError where patterns are not held fixed."""
+    values: object = evaluate(expansion, run)
+    if not isinstance(values, (Values, TensorValues)):
+        raise TypeError(f"this is about terms with patterns held fixed (see logits, scores, stream), not {expansion!r}")
+    return values
+
+
+def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
+    """The numbers of the terms from ``start`` to ``stop`` (None: all); ValueError where they are none."""
+    start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
+    if not start <= stop <= expansion.count:
+        raise ValueError(
+            f"start {many(start)} and stop {many(stop)} are no range of the {amount(expansion.count, 'term')} of "
+            f"{expansion.target}"
+        )
+    return range(start, stop)
+
+
+def in_blocks(
+    expansion: Expansion, run: Run, what: str, pieces: Iterable[Array], size: int, terms: range, span: Span,
+    dtype: Any = None,
+) -> Iterator[Numbers]:  # fmt: skip
+    """Pieces ``[terms, batch]`` of any length as blocks of ``size`` terms, the last may be smaller; of the run's type.
+
+    ``span`` began with ``terms.start``: what is ``inside`` of it is left out of the first pieces. Raises ValueError,
+    which names the term, where a number is not finite.
+    """
+    start, at = terms.start, 0
+    canvas, batch = None, np.shape(run.tokens)[:-1]
+    rows = int(np.prod(batch))
+    for piece in pieces if terms else ():
+        done = min(span.inside, len(piece))
+        span.inside -= done
+        while done < len(piece) and start < terms.stop:
+            if canvas is None:
+                canvas = np.empty((min(size, terms.stop - start), rows), dtype or run.dtype)
+            n = min(len(piece) - done, len(canvas) - at)
+            canvas[at : at + n] = piece[done : done + n]
+            at, done = at + n, done + n
+            if at == len(canvas):
+                yield Numbers(start, _checked(expansion, run, what, start, canvas).reshape(at, *batch))
+                start, at, canvas = start + at, 0, None
+        if start == terms.stop:
+            return
+
+
+def _checked(expansion: Expansion, run: Run, what: str, start: int, values: Array) -> Array:
+    good = np.isfinite(values).all(axis=1)
+    if not good.all():
+        number = start + int(np.argmin(good))
+        raise ValueError(
+            f"{what} of term {number} ({expansion[number].label}) is not finite ({values[number - start].tolist()}): "
+            f"numbers leave the range of {run.dtype} on the way; {remedy(run.dtype)}"
+        )
+    return values

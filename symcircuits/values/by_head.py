@@ -1,0 +1,77 @@
+"""The sum of the terms through each head, for all heads by one walk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar, final
+
+from symcircuits.core.architecture import Head
+from symcircuits.core.programs import Branch, Source
+from symcircuits.core.walk import Matrices, walk
+from symcircuits.values.sums import Sums
+
+__all__ = ["through_each_head"]
+
+A = TypeVar("A")
+_Split = tuple[Any, dict[Head, Any]]
+
+
+@final
+class _Through:
+    """Values with, beside the sum of all paths, the sum of those through each head."""
+
+    __slots__ = ("base",)
+
+    def __init__(self, base: Matrices) -> None:
+        self.base = base
+
+    def source(self, source: Source) -> _Split:
+        """What is written inside a head goes through it."""
+        value = self.base.source(source)
+        return value, {} if source.head is None else {source.head: value}
+
+    def branch(self, branch: Branch, value: _Split) -> _Split:
+        """Everything that goes through a head's branch goes through that head."""
+        whole, parts = value
+        moved = {head: self.base.branch(branch, part) for head, part in parts.items()}
+        through = self.base.branch(branch, whole)
+        return through, moved if branch.head is None else {**moved, branch.head: through}
+
+    def add(self, values: Sequence[_Split]) -> _Split:
+        """Head by head."""
+        parts: dict[Head, list[Any]] = {}
+        for _, split in values:
+            for head, part in split.items():
+                parts.setdefault(head, []).append(part)
+        return self.base.add([whole for whole, _ in values]), {h: self.base.add(same) for h, same in parts.items()}
+
+
+def through_each_head(values: Sums[A]) -> Iterator[tuple[Head, A]]:
+    """For every head on a path the sum of the terms of logits (or stream) through it, ``[..., n_context, width]``.
+
+    The same as ``evaluate(expansion.through(head), run).total()``, and minus what removing the head changes with
+    patterns held fixed; a term through two heads counts for both. Nothing is listed, and only the stream's parts are
+    held, ``[heads, ..., n_context, d_model]``: the unembedding reads one after the other. ValueError on scores, on
+    selections and where a sum is not finite. Source: own derivation.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 1), biases=True), seed=1).run([1, 2, 3])
+    >>> logits = sc.logits(run.model.architecture)
+    >>> import numpy as np
+    >>> for head, value in through_each_head(sc.evaluate(logits, run)):
+    ...     assert np.allclose(value, sc.evaluate(logits.through(head), run).total())
+    """
+    expansion = values.expansion
+    if expansion.readout.bilinear or expansion.clauses:
+        raise ValueError(f"terms through each head are summed for whole logits or a whole stream, not {expansion!r}")
+    (program,) = expansion.readout.sides
+    reading = program[-1:] if expansion.target == "logits" else ()  # no term goes through a head there
+    with values.calm():
+        found = walk(program[: len(program) - len(reading)], _Through(values.matrices))
+    parts = {} if found is None else found[1]
+    for head in sorted(parts):  # a head before the point where a stream is split is on no path
+        value = parts[head]
+        for layer in reading:
+            with values.calm():
+                value = values.matrices.branch(layer.branches[0], value)
+        yield head, values.seen(values.spread(value), f"the terms through {head}")

@@ -1,0 +1,351 @@
+"""Values of terms on a run: streamed by the head-space tree, summed by the walk, never by a list.
+
+``evaluate(expansion, run)`` iterates over one array a term; its sums (total, by order, by composition, by any
+selection) come from the walk in the algebra of marked matrices, at any depth. ``closure`` sets the sum against
+what the model itself computed, with the bound that rounding allows.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, final, overload
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.arrays.rings import Floats
+from symcircuits.core.expansion import Expansion, Term
+from symcircuits.core.given import need
+from symcircuits.core.paths import Path, Paths
+from symcircuits.core.programs import first_layer
+from symcircuits.core.unfrozen.unfrozen import Unfrozen
+from symcircuits.core.walk import Mark, Matrices, walk_marked
+from symcircuits.model import Run, Tensors
+from symcircuits.values.factors import RunFactors
+from symcircuits.values.finite import finite, too_large
+from symcircuits.values.head_tree import HeadTree
+from symcircuits.values.rounding import rounding_scale
+from symcircuits.values.sibling_reads import Room, pieces
+from symcircuits.values.siblings import Fans, Span
+from symcircuits.values.sums import PairwiseSum, Sums
+from symcircuits.values.tensor_values import TensorValues
+from symcircuits.values.unfrozen import UnfrozenValues
+
+__all__ = [
+    "Closure",
+    "PairwiseSum",
+    "Values",
+    "closure",
+    "compare",
+    "evaluate",
+    "reference",
+    "rounding_scale",
+]
+
+Array = npt.NDArray[Any]
+_KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, else made again for each query path
+# Of each run the stream after so many layers of the program that starts at some layer, by mark.
+_STREAMS: WeakKeyDictionary[Run, tuple[int, int, dict[Mark, Any]]] = WeakKeyDictionary()
+_PIECE = 2**18  # numbers of a piece of neighbouring terms, if it is more than one
+LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
+
+
+@final
+class Values(Sums[Array]):
+    """The values of an expansion's terms on a run; iterate for one array a term, in order.
+
+    Arrays are ``[..., n_context, d_vocab_out]`` for logits, ``[..., n_context, d_model]`` for the stream and
+    ``[..., n_context, n_context]`` for scores (scaled, before the mask), batch axes of the tokens leading. Single
+    values are given as they are, also where they leave the range of their type; sums are not.
+    ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.values.unembedding`).
+    """
+
+    def __init__(self, expansion: Expansion, run: Run, instead: Mapping[str, Array] = MappingProxyType({})) -> None:
+        self.expansion, self.run = expansion, run
+        known = {"embed": run.arrays["X0"]}
+        factors = ChainMap({**instead}, RunFactors(run)) if instead else RunFactors(run)  # type: ignore[arg-type]
+        self.matrices = Matrices(factors, Floats(run.dtype), known)
+        self._batch = tuple(np.shape(run.tokens)[:-1])
+
+    def __len__(self) -> int:
+        return len(self.expansion)
+
+    def __repr__(self) -> str:
+        return f"<Values of {self.expansion!r} on {self.run!r}>"
+
+    def __iter__(self) -> Iterator[Array]:
+        blocks = self.blocks() if self.expansion.readout.bilinear else self._pieces(0, self.expansion._weights)
+        for _, values in blocks:
+            yield from values
+
+    def blocks(self, instead: Mapping[str, Array] | None = None) -> Iterator[tuple[list[Term], Array]]:
+        """Neighbouring terms and their values, ``[terms, ..., n_context, width]``; a few megabytes at a time.
+
+        ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.values.unembedding`).
+        """
+        term = self.expansion._term
+        first = self._pieces(0, self.expansion._weights, instead or {})
+        if not self.expansion.readout.bilinear:
+            for paths, values in first:
+                yield [term(p) for p in paths], values
+            return
+        keys = _Keys(self)
+        for queries, values in first:
+            for query, value in zip(queries, self._turned(values) * self.scale, strict=True):
+                for paths, key in keys.of(self.expansion.sides[0].mark(query)):
+                    yield [term(query, p) for p in paths], value @ key.swapaxes(-1, -2)
+
+    def fans(self, side: int, instead: Mapping[str, Array] = MappingProxyType({}), span: Span | None = None) -> Fans:
+        """The paths of a side in head space, from ``span`` on; ``instead`` as in :meth:`blocks`."""
+        n = np.shape(self.run.tokens)[-1]
+        return Fans(self.expansion.sides[side], self._matrices(instead), self._batch, n, span)
+
+    def tree(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> HeadTree:
+        """The same, for chosen paths."""
+        return HeadTree(self.expansion.sides[side], self._matrices(instead), self._batch)
+
+    def _matrices(self, instead: Mapping[str, Array]) -> Matrices:
+        known = self.matrices
+        if not instead:
+            return known
+        return Matrices(ChainMap({**instead}, known.matrices), known.ring, known.known)  # type: ignore[arg-type]
+
+    def _pieces(
+        self, side: int, weights: Mapping[Mark, int], instead: Mapping[str, Array] = MappingProxyType({})
+    ) -> Iterator[tuple[list[Path], Array]]:
+        """Neighbouring paths of a side with weight, and their values ``[paths, ..., n_context, width]``."""
+        paths = self.expansion.sides[side].iterate(weights)
+        for piece in pieces(self.fans(side, instead), weights, room=Room(_PIECE)):
+            shape = len(piece.marks), *self._batch, *piece.values.shape[-2:]
+            yield list(islice(paths, shape[0])), piece.values.reshape(shape)
+
+    def _turned(self, rows: Array) -> Array:
+        return np.asarray(self.matrices.turned(self.expansion.readout.head, rows))
+
+    def spread(self, value: Array) -> Array:
+        """A value with the batch axes of the run."""
+        return np.broadcast_to(value, self._batch + value.shape[-2:])
+
+    def met(self, query: Array, key: Array) -> Array:
+        """``scale q k^T``, turned where positions are rotary."""
+        return np.asarray((self._turned(query) * self.scale) @ self._turned(key).swapaxes(-1, -2))
+
+    @property
+    def scale(self) -> Any:
+        """The score scale; 1 where there is none."""
+        label = self.expansion.readout.scale
+        return self.matrices.matrices[f"scale_{label}"] if label else self.matrices.ring.asarray(1)  # type: ignore[attr-defined]
+
+    # --------------------------------------------------------------------------------- sums, by the walk
+    def side(self, paths: Paths) -> dict[Mark, Any]:
+        """The sums of the paths of a side's program, by mark.
+
+        The stream that all scores of a run read is walked once: what the last side saw of it is kept with the run.
+        """
+        algebra, program = paths.algebra(self.matrices), paths.program
+        head = self.expansion.readout.head
+        if head is None or any(paths.head_bits.values()) or any(paths.name_bits.values()):
+            return walk_marked(program, algebra)
+        start = first_layer(self.expansion.architecture, head.layer)
+        length = head.layer - start + 1  # layers of the program that write the stream
+        begun, done, value = _STREAMS.get(self.run, (start, 0, {}))
+        if begun != start or done > length:
+            done, value = 0, {}
+        value = walk_marked(program[done:length], algebra, value or None)
+        _STREAMS[self.run] = start, length, value
+        return walk_marked(program[length:], algebra, value)
+
+    def calm(self) -> AbstractContextManager[Any]:
+        """No warnings: what is not finite is refused."""
+        return np.errstate(over="ignore", invalid="ignore")
+
+    def seen(self, value: Array, what: Any) -> Array:
+        """A sum, all of whose numbers are finite; else ValueError, with the first term that is none by name."""
+        return finite(self, f"the sum of {what}", value)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
+        n, model = np.shape(self.run.tokens)[-1], self.run.model
+        width = {"logits": model.d_vocab_out, "stream": model.d_model}.get(self.expansion.target, n)
+        if self.expansion.target.startswith("readout:"):
+            width = reference(self.expansion.target, self.run).shape[-1]
+        return *self._batch, n, width or 0
+
+    def _zero(self) -> Array:
+        return np.zeros(self.shape, self.run.dtype)
+
+
+class _Keys:
+    """The key vectors of all key paths that a query path of a given mark meets, in blocks."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self._held: dict[Mark, list[tuple[list[Path], Array]]] = {}
+        self._bytes = 0
+
+    def of(self, query: Mark) -> Iterator[tuple[list[Path], Array]]:
+        """Blocks of key paths and their vectors ``[paths, ..., n_context, d_head]``."""
+        if query in self._held:
+            yield from self._held[query]
+            return
+        held: list[tuple[list[Path], Array]] | None = []
+        for paths, given in self.values._pieces(1, self.values.expansion._key_weights(query)):
+            keys = self.values._turned(given)
+            self._bytes += keys.nbytes
+            if held is not None and self._bytes <= _KEY_BYTES:
+                held.append((paths, keys))
+            else:
+                held = None
+            yield paths, keys
+        if held is not None:
+            self._held[query] = held
+
+
+@overload
+def evaluate(expansion: Expansion, run: Run) -> Values: ...
+@overload
+def evaluate(expansion: Unfrozen, run: Run) -> UnfrozenValues: ...
+@overload
+def evaluate(expansion: Expansion, run: Tensors) -> TensorValues: ...
+def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | UnfrozenValues | TensorValues:
+    """The values of the terms of an expansion on a run; ``.total()`` sums them without a list.
+
+    ``run``: a run, or :class:`~symcircuits.Tensors`, arrays of PyTorch, JAX or CuPy, in which the values then are. Of
+    an :func:`~symcircuits.unfrozen` expansion too (``.by_degree()`` gives its sums by degree), on a run. Raises
+    ValueError when the expansion belongs to another architecture than the run's model.
+
+    >>> import symcircuits as sc
+    >>> arch = sc.attention_only((2, 2))
+    >>> run = sc.random_model(arch, seed=1).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.logits(arch), run)
+    >>> len(list(values)), bool(abs(values.total() - run.logits).max() < 1e-12)
+    (9, True)
+    """
+    need("evaluate(expansion, run)", expansion, Expansion, Unfrozen)
+    need("evaluate(expansion, run)", run, Run, Tensors)
+    architecture = run.architecture if isinstance(run, Tensors) else run.model.architecture
+    if expansion.architecture != architecture:
+        raise ValueError(
+            f"this expansion is of [{expansion.architecture}], but the run is of a model that is "
+            f"[{architecture}]; expand model.architecture"
+        )
+    if isinstance(run, Tensors):
+        if isinstance(expansion, Unfrozen):
+            raise TypeError("with nothing held fixed, terms are evaluated on a run (model.run), not on Tensors")
+        return TensorValues(expansion, run)
+    return UnfrozenValues(expansion, run) if isinstance(expansion, Unfrozen) else Values(expansion, run)
+
+
+# ---------------------------------------------------------------------------------------------- closure
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """|sum of terms - model| against the bound that rounding allows, at the entry with the largest ratio.
+
+    ``bound = 16 u (sum of |summands| + f)``, u the unit roundoff; f is ``|x_i||w_u|`` for logits,
+    ``scale |q_i||k_j|`` for scores (see :func:`rounding_scale` for a small d_head), ``|x_i|`` for the stream. The
+    constant is empirical, not proved. Where the bound is not 0 it is at least the smallest normal number of the type,
+    below which numbers have fewer digits. ``of`` says what of the model is compared where it is not what the model
+    gives: ``pre-cap`` (before a soft cap) or ``before the addend`` (of ALiBi).
+    """
+
+    target: str
+    error: float
+    bound: float
+    passed: bool
+    summands: int
+    listed: bool
+    of: str = ""
+
+
+def reference(target: str, run: Run) -> Array:
+    """What the model itself computed for a target: logits, the stream, or a head's masked scores.
+
+    Of a model with soft caps or ALiBi it is what these are applied to.
+    """
+    if target == "logits":
+        logits = run.products.get("logits") if run.products else run.logits
+        return run.logits if logits is None else logits  # type: ignore[return-value]
+    if target == "stream":
+        return run.streams[-1]
+    if target.startswith("readout:"):
+        return run.readouts[target.partition(":")[2]]
+    label = target.partition(":")[2]
+    return run.products.get(label, run.scores[label])
+
+
+def _compared(target: str, run: Run) -> str:
+    settings = run.model.settings
+    if target.startswith("readout:"):
+        return ""
+    if (settings.logit_cap if target == "logits" else settings.score_cap if target != "stream" else None) is not None:
+        return "pre-cap"
+    return "before the addend" if target.partition(":")[2] in run.products else ""
+
+
+def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fused: bool = False) -> Closure:
+    """Add the summands pairwise and set the sum against the model's own value, entry by entry.
+
+    ``fused``: see :func:`rounding_scale`. Nothing is taken on trust: no summand at all, an entry that is no finite
+    number and a bound that is none fail.
+    """
+    model, of = np.asarray(reference(target, run)), _compared(target, run)
+    total, size = PairwiseSum(), PairwiseSum()
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite fails below
+        for value in summands:
+            total.add(value)
+            size.add(np.abs(value))
+        zero = np.zeros(model.shape, dtype=run.dtype)
+        summed, absolute = (total.value, size.value) if total.count else (zero, zero)
+        unit = np.finfo(run.dtype).eps / 2
+        bound = np.broadcast_to(16 * unit * (absolute + rounding_scale(target, run, fused)), model.shape)
+        allowed = np.broadcast_to(_allowed(target, run), model.shape)
+        bound = np.where(bound > 0, np.maximum(bound, np.finfo(run.dtype).tiny), bound)
+        error, bound = np.abs(summed - model)[allowed], bound[allowed]
+    if not error.size:
+        return Closure(target, 0.0, 0.0, False, total.count, listed, of)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(error == 0, 0.0, error / bound)
+    known = np.isfinite(error) & np.isfinite(bound)
+    worst = int(np.argmax(np.where(known, ratio, np.inf)))
+    passed = bool(total.count and np.all(known & (error <= bound)))
+    return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed, of)
+
+
+def _allowed(target: str, run: Run) -> Array:
+    """The entries that are compared: all, but of scores only those that the mask leaves."""
+    if not target.startswith("scores"):
+        return np.ones((1, 1), bool)
+    return run.masks[f"L{run.model.architecture.head(target.partition(':')[2]).layer}"]
+
+
+def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
+    """Whether the terms of a whole expansion add up to what the model computed, within rounding.
+
+    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums by order are added. Terms may cancel in
+    these sums, and then have more to round than the sums show: where they do not close, and there are no more than
+    ``LISTED`` terms, the bound is that of the terms all the same, so that who lists none finds what who does. Raises
+    ValueError
+    where terms, or the bound, leave the range of floating point: that says nothing about the expansion.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> closure(sc.scores(run.model.architecture, "L1H0"), run).passed
+    True
+    """
+    values = evaluate(expansion, run)
+    summands = iter(values) if expansion.count <= listed else (value for _, value in values.classes())
+    found = compare(expansion.target, run, summands, expansion.count <= listed)
+    if not found.passed and listed < expansion.count <= LISTED:
+        found = compare(expansion.target, run, iter(values), True)
+    model = np.asarray(reference(expansion.target, run))
+    known = np.isfinite(model[np.broadcast_to(_allowed(expansion.target, run), model.shape)]).all()
+    if known and not np.isfinite([found.error, found.bound]).all():
+        raise ValueError(too_large(expansion.target, run))
+    return found

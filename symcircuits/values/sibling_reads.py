@@ -1,0 +1,201 @@
+"""What is read of paths that differ in their last head: one product for all of them, in the order of the expansion."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symcircuits.arrays.rings import Array
+from symcircuits.core.architecture import Head
+from symcircuits.core.walk import Mark
+from symcircuits.values.siblings import Fan, Fans
+
+__all__ = ["Piece", "Room", "blocks", "largest_number", "pieces"]
+
+_READ_BYTES = 2**28  # what is read of heads, W_O^T W_U^T, is kept up to this size; beyond it it is made as needed
+
+
+class Piece(NamedTuple):
+    """Neighbouring paths: their marks, ``values [paths, batch, n, width]``, and whether these are sure to be finite.
+
+    Sure by the largest numbers that were multiplied; where it is not sure they may be finite all the same.
+    """
+
+    marks: list[Mark]
+    values: Array
+    finite: bool
+
+
+class Room:
+    """Where values are written: fresh memory for each piece (``reused`` false), or the same again and again.
+
+    ``numbers``: how many numbers a piece may have (0: no limit), one path at least; ``out``: memory that was given,
+    ``[paths, ...]``, which limits the number of paths.
+    """
+
+    def __init__(self, numbers: int = 0, reused: bool = False, out: Array | None = None) -> None:
+        self.numbers, self.reused = numbers, reused or out is not None
+        self._paths = 0 if out is None else len(out)
+        self._held = None if out is None else out.reshape(-1)
+
+    def most(self, each: int) -> int:
+        """The number of paths of so many numbers that a piece may have."""
+        return self._paths or (max(1, self.numbers // max(1, each)) if self.numbers else sys.maxsize)
+
+    def take(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Memory of that shape."""
+        size = prod(shape)
+        if not self.reused:
+            return np.empty(shape, dtype)
+        if self._held is None or self._held.size < size:
+            self._held = np.empty(size, dtype)
+        return self._held[:size].reshape(shape)
+
+
+def blocks(
+    fans: Fans, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None
+) -> Iterator[tuple[Mark, Array]]:
+    """Neighbouring paths of one mark, and what is read of them, ``[paths, batch, n, width]``, in order.
+
+    ``read``: of a head, ``[d_head, width]``, in place of ``fans.cols`` (not of the paths through no head).
+    """
+    for piece in pieces(fans, weights, read):
+        yield from _by_mark(piece.marks, piece.values)
+
+
+def pieces(
+    fans: Fans, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None, room: Room | None = None
+) -> Iterator[Piece]:
+    """Neighbouring paths of any marks, in order; ``read`` as in :func:`blocks`.
+
+    ``room``: where the numbers are written, and how many at a time; what is given then holds until the next is
+    asked for.
+    """
+    reads, room = _Reads(fans, read or fans.cols), room or Room()
+    for order in fans.orders(weights):
+        if order == 0:
+            kept, marks = fans.kept_direct(weights)
+            for k, mark in zip(range(len(marks)) if kept is None else kept, marks, strict=True):
+                value = fans.direct(fans.paths.direct[k])[None]
+                out = room.take(value.shape, fans.dtype)
+                out[...] = value
+                yield Piece([mark], out, bool(np.isfinite(out).all()))
+            continue
+        for fan in fans.fans(order, weights):
+            kept, marks = fans.kept(fan, weights)
+            yield from _read(fans, fan, reads, kept, marks, room)
+
+
+def _read(
+    fans: Fans, fan: Fan, reads: _Reads, kept: list[int] | None, marks: list[Mark], room: Room
+) -> Iterator[Piece]:
+    batch, heads, n, sources, d = fan.z.shape
+    safe = fans.most / (2 * d)  # a product of largest numbers whose sums stay in range
+    z = fan.z.transpose(1, 3, 0, 2, 4)
+    if fans.scales_rows:
+        z = z * fans.row_scale[..., None]  # of what is narrow
+    z = z.reshape(heads * sources, batch * n, d)
+    z, at, width = z if kept is None else z[kept], 0, reads.width(fan.layer)
+    size = largest_number(z)
+    for paths, cols, largest in _parts(fan, reads, kept, room.most(batch * n * width)):
+        part, out = z[at : at + paths], room.take((paths, batch * n, width), fans.dtype)
+        if len(cols) in (1, paths):
+            np.matmul(part, cols, out=out)
+        else:
+            shape = len(cols), paths // len(cols)
+            np.matmul(part.reshape(*shape, *part.shape[1:]), cols[:, None], out=out.reshape(*shape, *out.shape[1:]))
+        yield Piece(marks[at : at + paths], out.reshape(paths, batch, n, width), size * largest < safe)
+        at += paths
+
+
+def _parts(fan: Fan, reads: _Reads, kept: list[int] | None, most: int) -> Iterator[tuple[int, Array, float]]:
+    """A fan's paths, ``most`` at a time: how many, what is read of their heads (of one, of each, or of as many as
+    divide the paths evenly), and the largest number of that."""
+    sources = int(fan.z.shape[3])
+    each = sources if kept is None else 1
+    whole = reads.layer(fan.layer) if most >= each and (kept is None or sources == 1) else None
+    if whole is not None:
+        heads = fan.heads if kept is None else [fan.heads[k] for k in kept]
+        side_by_side = heads[-1:] == [heads[0] + len(heads) - 1] if heads else True  # they rise
+        step = most // each
+        for at in range(0, len(heads), step):
+            some = heads[at : at + step]
+            cols = whole[0][some[0] : some[0] + len(some)] if side_by_side else whole[0][some]
+            yield len(some) * each, cols, whole[1]
+        return
+    paths_of = dict.fromkeys(range(len(fan.heads)), sources) if kept is None else Counter(k // sources for k in kept)
+    for head, paths in paths_of.items():
+        cols, largest = reads.head(fan.layer, fan.heads[head])
+        for at in range(0, paths, most):
+            yield min(most, paths - at), cols[None], largest
+
+
+class _Reads:
+    """What is read of heads, ``[d_head, width]`` each, with the largest number of it; kept where it is small."""
+
+    def __init__(self, fans: Fans, read: Callable[[Head], Array]) -> None:
+        self.fans, self.read = fans, read
+        self._held: dict[int, tuple[Array, float]] = {}
+        self._firsts: dict[int, tuple[Head, Array]] = {}
+        self._bytes = 0
+
+    def width(self, layer: int) -> int:
+        """The width of what is read of a layer's heads."""
+        return int(self._first_of(layer)[1].shape[-1])
+
+    def _first_of(self, layer: int) -> tuple[Head, Array]:
+        """The first head of a layer, and what is read of it."""
+        if layer not in self._firsts:
+            head = self.fans.paths.layer_heads[layer][0]
+            self._firsts[layer] = head, self.read(head)
+        return self._firsts[layer]
+
+    def _read(self, layer: int, head: Head) -> Array:
+        first, found = self._first_of(layer)
+        return found if head == first else self.read(head)
+
+    def layer(self, layer: int) -> tuple[Array, float] | None:
+        """Of all heads of a layer, ``[heads, d_head, width]``; None where that is too much to keep."""
+        if layer in self._held:
+            return self._held[layer]
+        heads = self.fans.paths.layer_heads[layer]
+        if self._bytes + len(heads) * self.fans.d_head * self.width(layer) * self.fans.dtype.itemsize > _READ_BYTES:
+            return None
+        made = np.stack([self._read(layer, head) for head in heads])
+        self._bytes += made.nbytes
+        self._held[layer] = made, largest_number(made)
+        return self._held[layer]
+
+    def head(self, layer: int, place: int) -> tuple[Array, float]:
+        """Of one head."""
+        if layer in self._held:
+            made, largest = self._held[layer]
+            return made[place], largest
+        found = self._read(layer, self.fans.paths.layer_heads[layer][place])
+        return found, largest_number(found)
+
+
+def largest_number(array: Array) -> float:
+    """The largest absolute value; infinite where one is no number, as comparisons with that say nothing.
+
+    >>> largest_number(np.array([1.0, -3.0])), largest_number(np.array([1.0, np.nan]))
+    (3.0, inf)
+    """
+    found = max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
+    return math.inf if math.isnan(found) else found
+
+
+def _by_mark(marks: list[Mark], values: Array) -> Iterator[tuple[Mark, Array]]:
+    at = 0
+    while at < len(marks):
+        end = at + 1
+        while end < len(marks) and marks[end] == marks[at]:
+            end += 1
+        yield marks[at], values[at:end]
+        at = end

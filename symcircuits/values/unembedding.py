@@ -1,0 +1,79 @@
+"""Sizes of logit terms without the vocabulary: a smaller unembedding that gives the same norms and the chosen entries.
+
+With ``W_U = Q T`` (Q with orthonormal columns, T square) a term ``Y W_U^T`` has the Frobenius norm of ``Y T^T``, which
+has ``d_model`` columns and not ``d_vocab_out``. So the terms are evaluated with T in the place of ``W_U``, and with one
+more row for each token whose logit is asked for. With a bias ``[W_U b_U] = Q [T b]``, so that sums of terms with that
+of ``b_U`` among them keep their norms too. Source: own derivation (orthonormal columns keep lengths).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from symcircuits.arrays.rings import Array
+from symcircuits.values.evaluate import Values
+
+__all__ = ["Compact", "compact"]
+
+
+_BLOCK = 2**27  # numbers of an unembedding that are decomposed at a time
+
+
+class Compact:
+    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read.
+
+    ``triangle``: T, and b as its last column where there is a bias; the same for every run of a model, and may be given
+    for the next.
+    """
+
+    def __init__(self, values: Values, tokens: Sequence[int], triangle: Array | None = None) -> None:
+        arrays, dtype = values.run.arrays, values.run.dtype
+        w_u = arrays["W_U"]
+        biased = "b_U" in arrays
+        self.triangle = _triangle(w_u, arrays["b_U"] if biased else None) if triangle is None else triangle
+        self.width, chosen = len(self.triangle), list(tokens)
+        self.matrices = {"W_U": np.vstack([self.triangle[:, : w_u.shape[1]], w_u[chosen]]).astype(dtype)}
+        if biased:
+            self.matrices["b_U"] = np.concatenate([self.triangle[:, -1], arrays["b_U"][chosen]])[:, None].astype(dtype)
+
+    def read(self, values: Array) -> tuple[Array, Array]:
+        """Of values ``[..., width + tokens]``: what has the norms of the terms, and the chosen entries."""
+        return values[..., : self.width], values[..., self.width :]
+
+
+def _triangle(matrix: Array, column: Array | None = None) -> Array:
+    """The triangle of its QR decomposition, in float64; of a large one block by block, without a copy of all.
+
+    ``[T; B] = Q' T'`` and ``T^T T`` is that of the rows before, so ``T'^T T'`` is that of all rows so far.
+    ``column``: one more column of it.
+    """
+    rows, columns = matrix.shape[0], matrix.shape[1] + (column is not None)
+    each, triangle = max(4 * columns, _BLOCK // columns), np.zeros((0, columns))
+    for start in range(0, rows, each):
+        part, before = matrix[start : start + each], len(triangle)
+        block = np.empty((before + len(part), columns))
+        block[:before], block[before:, : matrix.shape[1]] = triangle, part
+        if column is not None:
+            block[before:, -1] = column[start : start + each]
+        triangle = np.asarray(np.linalg.qr(block, mode="r"))
+    return triangle
+
+
+def compact(values: Values, tokens: Sequence[int], triangle: Array | None = None) -> Compact | None:
+    """The small unembedding, where the target is logits and the vocabulary larger than the stream; else None.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2,)), d_vocab=50, d_model=4).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+    >>> small = compact(values, [7])
+    >>> for whole, (_, block) in zip(values, values.blocks(small.matrices)):
+    ...     same, entry = small.read(block[0])
+    ...     assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same)) and np.allclose(whole[:, 7], entry[:, 0])
+    """
+    if values.expansion.target != "logits":
+        return None
+    rows, columns = values.run.arrays["W_U"].shape
+    small = columns + ("b_U" in values.run.arrays) + len(tokens)
+    return Compact(values, tokens, triangle) if rows > small else None

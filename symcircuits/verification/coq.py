@@ -1,0 +1,286 @@
+"""The general theorem: proved in Coq for every number of layers and heads, and checked here where Coq is present.
+
+The proofs are in the repository, in ``derivations/general``. :func:`check_general` copies them to a temporary
+folder, compiles them with ``coqc``, and asks Coq of each theorem what it assumes. Only "Closed under the global
+context" (nothing) counts as proved.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from symcircuits.work.files import user_path
+
+__all__ = ["INSTALL", "THEOREMS", "GeneralReport", "check_general"]
+
+INSTALL = "apt-get install --no-install-recommends coq libcoq-mathcomp-algebra"
+
+CLOSED = "Closed under the global context"  # what Coq says of a proof without axioms
+
+# Every theorem of derivations/general, in the order of its files: what it says, in words.
+THEOREMS = {
+    "identity_head_acts": "the identity head leaves every stream as it is",
+    "mixed_product": "one head after another is one two-sided map: both sides are multiplied, in the same order",
+    "head_in_three_steps": "values, mixing and output together are the pair (A, W_O W_V)",
+    "concatenation_of_two": "concatenated results of two heads times their output matrix are a sum",
+    "concatenation_is_sum": "the same for any number of heads, of head dimensions that may differ",
+    "concatenated_layer_is_sum_of_heads": "an attention layer with concatenation is the sum of its heads",
+    "path_acts_by_its_heads": "the virtual head of a path acts as its heads do, one after the other",
+    "stream_is_sum_over_paths": "the stream after any layers is the sum over all paths",
+    "stream_is_linear": "the stream is linear in what enters it, the patterns held fixed",
+    "identity_head_is_the_residual": "the residual is an identity head among the others",
+    "logits_are_sum_over_paths": "the logits are the sum over all paths of end-to-end terms",
+    "scores_are_double_sum": "scores are a double sum over paths, on the query side and on the key side",
+    "scores_from_tokens": "the same from the tokens, with the end-to-end QK circuit of each pair of paths",
+    "scores_in_four_families": "scores split into no composition, Q-, K- and QK-composition",
+    "path_rows_sum_to_one": "rows of the pattern of a virtual head sum to one where those of its heads do",
+    "path_is_causal": "the pattern of a virtual head is causal where those of its heads are",
+    "number_of_paths": "the number of paths is the product of 1 + H_l",
+    "number_of_paths_of_order": "the number of paths of order k is e_k(H_1, ..., H_L)",
+    "number_of_score_terms": "the number of score terms is the square of the number of paths",
+    "elementary_uniform": "with H heads in each of L layers e_k is L choose k times H^k",
+    "elementary_is_coefficient": "e_k is the coefficient of z^k in the product of 1 + H_l z",
+    "elementary_is_sum_over_sets": "e_k is the sum over sets of k layers of the products of their head counts",
+    "stream_with_sources": "with sources at any layer the stream is the sum over sources and the paths after them",
+    "scores_with_sources": "scores are the double sum over those terms",
+    "number_of_terms": "a layer multiplies the number of terms by 1 + H and adds its sources",
+    "value_bias_is_source": "a value bias is a source inside its head, which goes through its pattern once",
+    "biased_layer_has_sources": "a layer with value biases is a layer with sources",
+    "bias_collapses": "where rows sum to one, a bias stays a bias along every path",
+    "query_and_key_biases": "biases of queries and keys add three kinds of terms to the scores",
+    "norm_folds_into_head": "a frozen norm folds into the head that reads it: A D on the left, W G on the right",
+    "centring_and_gain_fold": "centring and then gain are one matrix on the right",
+    "norms_fold": "layers with frozen norms are layers of folded heads",
+    "normed_stream_is_sum_over_paths": "the stream with frozen norms is the sum over paths of folded heads",
+    "normed_logits_are_sum_over_paths": "the final norm stands on the left of every logit term",
+    "normed_scores_are_double_sum": "a norm before scores stands outside both paths, its gain at W_QK",
+    "norm_side_matters": "the scale of a norm does not commute with a pattern",
+    "term_importance_truncates": "run k of the term-importance algorithm holds exactly the terms of order up to k",
+    "last_run_is_the_model": "with as many reruns as layers it is the model",
+    "ablation_takes_the_terms_through": "ablating a head, patterns kept, takes away all terms of paths through it",
+    "new_OV": "in a new basis of the stream W_OV is rewritten as its factors are",
+    "new_QK": "in a new basis of the stream W_QK is rewritten as its factors are",
+    "stream_in_new_basis": "the whole stream is then written in the new basis",
+    "logit_terms_unchanged": "no end-to-end matrix of a logit term depends on the basis of the stream",
+    "logits_unchanged": "nor do the logits",
+    "score_terms_unchanged": "no end-to-end matrix of a score term depends on the basis of the stream",
+    "scores_unchanged": "nor do the scores",
+    "OV_unchanged_inside": "W_OV does not depend on the basis inside the head",
+    "QK_unchanged_inside": "W_QK does not depend on the basis inside the head",
+}
+
+# Words that let a file pass without a proof, or switch a check of Coq off.
+_REFUSED = re.compile(
+    r"\b(?:Admitted|admit|Axioms?|Parameters?|Conjectures?|Abort|give_up|bypass_check|Declare\s+ML\s+Module|Load"
+    r"|(?:Unset|Set)\s+(?:Guard|Positivity|Universe)\s+Checking|type_in_type)\b"
+)
+
+
+_DEFINED = re.compile(r"^(?:Definition|Fixpoint) (\w+)", re.MULTILINE)
+_ANSWER = re.compile(r"^@(assumes|states) (\w+)\n(.*?)(?=^@|\Z)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GeneralReport:
+    """What Coq says of the general theorem.
+
+    ``available`` is False where it could not be asked: no Coq, no mathcomp, or no sources; ``reason`` says which and
+    what to do. ``theorems`` maps each theorem to what it assumes, as Coq prints it; ``statements`` to what it states.
+    ``faults`` say what is wrong, one sentence each. ``ok``: it was asked, and every theorem is proved from nothing.
+    """
+
+    available: bool
+    theorems: dict[str, str] = field(default_factory=dict)
+    statements: dict[str, str] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    reason: str = ""
+    coq: str = ""
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether Coq was asked and every theorem is proved without axioms."""
+        return self.available and not self.faults and self.proved == len(THEOREMS)
+
+    @property
+    def proved(self) -> int:
+        """How many of the theorems are proved without axioms."""
+        return sum(self.theorems.get(name) == CLOSED for name in THEOREMS)
+
+    def record(self) -> str:
+        """All that was stated, as ``statements.txt`` records it."""
+        return "\n\n".join([f"Coq {self.coq}", *self.statements.values()]) + "\n"
+
+    def json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        assumed, stated = self.theorems.get, self.statements.get
+        theorems = [
+            {"name": name, "words": words, "assumptions": assumed(name), "statement": stated(name)}
+            for name, words in THEOREMS.items()
+        ]
+        definitions = {name: text for name, text in self.statements.items() if name not in THEOREMS}
+        return {
+            "schema": "symcircuits.general/1", "ok": self.ok, "available": self.available, "reason": self.reason,
+            "coq": self.coq, "faults": list(self.faults), "theorems": theorems, "definitions": definitions,
+        }  # fmt: skip
+
+    def text(self, width: int = 100) -> str:
+        """The report as a table: a row for each theorem, in words."""
+        from symcircuits.render.tables import paragraph, table
+
+        if not self.available:
+            return paragraph(f"general theorem: not checked. {self.reason}", width)
+        rows = [
+            ["proved" if self.theorems.get(name) == CLOSED else "FAILED", name, words]
+            for name, words in THEOREMS.items()
+        ]  # fmt: skip
+        lines = [paragraph("general theorem, for every number of layers and heads, over any commutative ring", width)]
+        lines += ["", table(rows, ["", "theorem", "in words"], width), ""]
+        lines += [paragraph(f"fault: {fault}", width) for fault in self.faults]
+        lines.append(f"{self.proved} of {len(THEOREMS)} theorems proved without axioms (Coq {self.coq}).")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+
+def check_general(folder: str | os.PathLike[str] | None = None) -> GeneralReport:
+    """Compile the proofs of ``derivations/general`` (or of another folder) and report what each theorem assumes.
+
+    Nothing is written there; it takes about 15 seconds. Raises FileNotFoundError where a given folder has no proofs.
+
+    >>> print(check_general().text())  # doctest: +SKIP
+    general theorem, for every number of layers and heads, over any commutative ring
+    <BLANKLINE>
+            theorem                             in words
+    proved  identity_head_acts                  the identity head leaves every stream as it is
+    ...
+    """
+    start = time.perf_counter()
+    sources = Path(__file__).parents[2] / "derivations" / "general" if folder is None else user_path(folder)
+    if not (sources / "_CoqProject").is_file():
+        if folder is not None:
+            raise FileNotFoundError(f"there are no proofs in {os.fspath(sources)!r}: it has no file _CoqProject")
+        return GeneralReport(available=False, reason=(
+            "The proofs are not part of the installed package: they are in the repository, in derivations/general."
+        ))  # fmt: skip
+    coqc = shutil.which("coqc")
+    if coqc is None:
+        return GeneralReport(available=False, reason=f"Coq is not installed; on Debian and Ubuntu: {INSTALL}")
+    with tempfile.TemporaryDirectory(prefix="symcircuits-") as scratch:
+        report = _Coq(coqc, Path(scratch)).check(sources)
+    return replace(report, seconds=time.perf_counter() - start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Coq:
+    """The compiler, and the folder where it works."""
+
+    coqc: str
+    scratch: Path
+
+    def check(self, sources: Path) -> GeneralReport:
+        coq = self._version()
+        if fault := self._compile("Probe.v", "From mathcomp Require Import all_ssreflect all_algebra.\n")[1]:
+            return GeneralReport(available=False, coq=coq, reason=(
+                f"mathcomp is not installed ({fault}); on Debian and Ubuntu: {INSTALL}"
+            ))  # fmt: skip
+        names, faults = _order(sources)
+        texts = {name: (sources / name).read_text("utf-8") for name in names if (sources / name).is_file()}
+        faults += [fault for name, text in texts.items() for fault in _refused(name, text)]
+        if faults:
+            return GeneralReport(available=True, coq=coq, faults=tuple(faults))
+        for name, text in texts.items():
+            if fault := self._compile(name, text)[1]:
+                return GeneralReport(available=True, coq=coq, faults=(f"{name} does not compile: {fault}",))
+        record = sources / "statements.txt"
+        return self._audit(texts, record.read_text("utf-8") if record.is_file() else "")
+
+    def _audit(self, texts: dict[str, str], recorded: str) -> GeneralReport:
+        """Ask Coq of each theorem what it assumes and states, and of each definition what it says."""
+        definitions = [name for text in texts.values() for name in _DEFINED.findall(text)]
+        questions = [f"Print Assumptions {name}.\n@states {name}\nCheck {name}." for name in THEOREMS]
+        script = "\n".join([
+            "From mathcomp Require Import all_ssreflect all_algebra.",
+            f"From Circuits Require Import {' '.join(Path(name).stem for name in texts)}.",
+            "Unset Printing Implicit Defensive.\nLocal Open Scope ring_scope.",
+            *(f"@states {name}\nPrint {name}." for name in definitions),
+            *(f"@assumes {name}\n{question}" for name, question in zip(THEOREMS, questions, strict=True)),
+        ])  # fmt: skip
+        output, fault = self._compile(
+            "Audit.v", re.sub(r"@\w+ \w+", r'Goal True. idtac "\g<0>". exact I. Qed.', script)
+        )
+        answers: dict[str, dict[str, str]] = {"assumes": {}, "states": {}}
+        for kind, name, answer in _ANSWER.findall(output):
+            answers[kind][name] = re.sub(r" +$", "", answer.partition("\n\nArguments")[0].strip(), flags=re.MULTILINE)
+        faults = [f"a theorem is missing: {fault}"] if fault else []
+        faults += [
+            f"{name} is not proved from nothing; Coq says: {' '.join(assumed.split())}"
+            for name, assumed in answers["assumes"].items() if assumed != CLOSED
+        ]  # fmt: skip
+        report = GeneralReport(True, answers["assumes"], answers["states"])
+        coq = self._version()
+        if not fault and recorded.startswith(f"Coq {coq.rpartition('.')[0]}"):
+            faults += _differences(recorded, report.record())
+        return replace(report, coq=coq, faults=tuple(faults))
+
+    def _version(self) -> str:
+        done = subprocess.run([self.coqc, "--print-version"], capture_output=True, text=True, timeout=60)
+        return (done.stdout.split() or ["of unknown version"])[0]
+
+    def _compile(self, name: str, text: str) -> tuple[str, str]:
+        """What Coq prints, and what is wrong (empty if nothing is)."""
+        (self.scratch / name).write_text(text, "utf-8")
+        command = [self.coqc, "-q", "-w", "none", "-Q", ".", "Circuits", name]
+        try:
+            done = subprocess.run(
+                command, cwd=self.scratch, capture_output=True, text=True, encoding="utf-8", timeout=600
+            )
+        except subprocess.TimeoutExpired:
+            return "", "it takes more than ten minutes"
+        said = " ".join(done.stderr.split())
+        return done.stdout, "" if done.returncode == 0 else said[:600] or f"coqc ended with {done.returncode}"
+
+
+def _order(sources: Path) -> tuple[list[str], list[str]]:
+    """The files in the order of ``_CoqProject``, and what is wrong with the list."""
+    words = (sources / "_CoqProject").read_text("utf-8").split()
+    listed = [word for word in words if word.endswith(".v")]
+    present = {path.name for path in sources.glob("*.v")}
+    faults = [f"_CoqProject names {name}, which is not there" for name in listed if name not in present]
+    faults += [f"{name} is not named in _CoqProject, and so not checked" for name in sorted(present - set(listed))]
+    faults += [] if listed else ["_CoqProject names no file"]
+    return listed, faults
+
+
+def _refused(name: str, text: str) -> list[str]:
+    """A sentence for every word in a proof file that stands for a missing proof."""
+    bare = _without_comments(text)
+    found = [(bare.count("\n", 0, match.start()) + 1, " ".join(match[0].split())) for match in _REFUSED.finditer(bare)]
+    return [f"{name}:{line}: {word!r} stands where a proof should" for line, word in found]
+
+
+def _differences(recorded: str, stated: str) -> list[str]:
+    """A sentence for every statement that is not the recorded one."""
+    old, new = ({part.split()[0]: part for part in text.strip().split("\n\n")[1:]} for text in (recorded, stated))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return [f"{name} does not state what statements.txt records of it" for name in names]
+
+
+def _without_comments(text: str) -> str:
+    """The text with its comments (which nest) and strings blanked, line by line as it was."""
+    kept, depth = [], 0
+    for token in re.findall(r'\(\*|\*\)|"(?:[^"]|"")*"|\n|.', text):
+        depth += token == "(*"
+        blank = depth > 0 or token.startswith('"')
+        kept.append("\n" * token.count("\n") if blank else token)
+        depth -= token == "*)" and depth > 0
+    return "".join(kept)

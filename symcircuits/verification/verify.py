@@ -1,0 +1,195 @@
+"""verify: the enumeration against two witnesses that cannot see it, three questions, each with its own row.
+
+1. *same algebra*: SymPy multiplies the recursion out; its multiset of terms is the enumeration's;
+2. *same polynomial*: with random matrices over a prime field the frozen forward pass of the model, written from
+   its definition, equals the walk and the sum of the listed terms; exact;
+3. *same transformer*: on a real softmax model, logits and scores equal the sum of the SymPy-lambdified terms and
+   of the fast evaluation, within the bound that rounding allows.
+
+Where one head of a layer stands for the others in these rows, *every head* says which, and asks of every single one its
+number of terms, its first terms, and whether forward pass and walk agree over the prime field.
+
+Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.core.words`), *same names* (labels, orders,
+counts and numbers of terms are what their words say) and *basis freedom* (a random
+invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
+changes a term of the stream as it changes the stream; exact). Of models that are polynomials, without softmax or with
+bilinear MLPs, *nothing frozen*: what is multiplied out, against a pass that computes patterns and MLPs. Of a model also
+*sum of parts*: after every layer the stream is the one before and what heads, b_O and MLP add.
+
+A row that looked at nothing never holds: it says that it was not run, or it fails. One that ends in an exception fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.expansion import Expansion, expand
+from symcircuits.core.given import need
+from symcircuits.core.notation import amount
+from symcircuits.core.programs import made_once
+from symcircuits.core.text import whole
+from symcircuits.core.words import IllTyped
+from symcircuits.model import Model, Run, random_model
+from symcircuits.verification.every_head import check_every_head
+from symcircuits.verification.names import check_names
+from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types, expands
+from symcircuits.verification.result import Check, Report
+from symcircuits.verification.rows import (
+    LETTERS_LIMIT,
+    MAX_TERMS,
+    check_algebra,
+    check_basis,
+    check_lambdified,
+    check_layers,
+    check_monomials,
+    check_polynomial,
+    check_transformer,
+    check_types,
+    named,
+)
+
+__all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
+
+MOST = 10**13  # terms of one target that are listed
+TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
+HEADS_LIMIT = 2_000  # and above so many heads
+ROWS = (
+    "types", "same names", "same algebra", "same letters", "same polynomial", "basis freedom",
+    "same transformer, lambdified", "same transformer", "nothing frozen: types", "nothing frozen", "every head",
+)  # fmt: skip
+
+
+def verify(
+    subject: Architecture | Model,
+    tokens: Any = None,
+    *,
+    targets: Sequence[str] | None = None,
+    seed: int = 0,
+    max_terms: int = MAX_TERMS,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Verify the expansions of an architecture, or of a model on tokens, three ways.
+
+    ``targets``: ``"logits"``, ``"stream"``, ``"scores:L1H0"``; by default the logits (the stream without
+    unembedding) and the scores of every head; where that is too much most rows look at one head a layer, and the row
+    *every head* names them and looks at each. For an architecture the
+    third question is asked of a random model (vocabulary 11, d_model 16, d_head 4, 7 tokens). Raises ValueError on
+    bad targets or tokens, TypeError on what is neither architecture nor model. Source: own derivation; the
+    Schwartz-Zippel lemma.
+
+    >>> import symcircuits as sc
+    >>> sc.verify(sc.attention_only((2, 1))).ok
+    True
+    """
+    need("verify", subject, Architecture, Model)
+    start, architecture = time.perf_counter(), subject if isinstance(subject, Architecture) else subject.architecture
+    seed, max_terms = whole("seed", seed, 0), whole("max_terms", max_terms, 0)
+    asked, standing = _targets(architecture, targets), None if targets is not None else _standing(architecture)
+    with made_once():
+        expansions = [expand(architecture, t) for t in asked]
+    for e in expansions:
+        if MOST <= e.count <= max_terms:
+            raise OverflowError(
+                f"{amount(e.count, 'term')} of {e.target} are too many to list: give a smaller max_terms, and the rows "
+                "that list none still run"
+            )
+    run = _run(subject, tokens, seed)
+    told = progress or _silent
+    questions: dict[str, Callable[[list[Expansion]], Check | None]] = {
+        "types": lambda g: check_types(g, max_terms),
+        "same names": lambda g: check_names(g, seed, max_terms),
+        "same algebra": lambda g: check_algebra(g, max_terms),
+        "same letters": lambda g: check_monomials(g, (max_terms, LETTERS_LIMIT)),
+        "same polynomial": lambda g: check_polynomial(g, seed, max_terms),
+        "basis freedom": lambda g: check_basis(g, seed, max_terms),
+        "same transformer, lambdified": lambda g: check_lambdified(g, run, seed, max_terms),
+        "same transformer": lambda g: check_transformer(g, run, seed, max_terms),
+        "nothing frozen: types": lambda g: check_unfrozen_types(g, max_terms) if expands(g) else None,
+        "nothing frozen": lambda g: check_nothing_frozen(g, run, seed, max_terms) if expands(g) else None,
+    }
+    rows: list[Check] = []
+    for group in _groups(expansions):
+        for row, question in questions.items():
+            if found := _asked(row, named(group), partial(question, group)):
+                rows.append(found)
+                told(f"{found.name}: {found.target}")
+    if standing:
+        heads = architecture.all_heads
+        every = partial(check_every_head, architecture, heads, standing, seed, told)
+        rows += filter(None, [_asked("every head", f"scores of {heads[0]} ... {heads[-1]}", every)])
+    rows.sort(key=lambda r: ROWS.index(r.name))
+    if isinstance(subject, Model) and architecture.n_layers:
+        rows += filter(None, [_asked("sum of parts", "stream", partial(check_layers, run))])
+    name = str(subject) if isinstance(subject, Architecture) else subject.name
+    return Report(name, tuple(rows), time.perf_counter() - start)
+
+
+def _silent(what: str) -> None:
+    """Nobody is told."""
+
+
+def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check | None:
+    """A row; where its question ends in an exception, it fails, and says which."""
+    try:
+        return question()
+    except Exception as fault:
+        said = str(fault).partition("\n")[0]
+        kind = "a term is no word" if isinstance(fault, (IllTyped, NotImplementedError)) else type(fault).__name__
+        return Check(row, target, False, 1, 0, f"{kind}: {said}" if said else kind)
+
+
+def default_targets(architecture: Architecture) -> list[str]:
+    """The logits or stream, and the scores of every head; of one head a layer where all would be too many terms."""
+    first = "logits" if architecture.unembed else "stream"
+    heads = _standing(architecture) or architecture.all_heads
+    return [first, *(f"scores:{h}" for h in heads), *(f"readout:{r.name}" for r in architecture.readings)]
+
+
+def _standing(architecture: Architecture) -> tuple[Head, ...]:
+    """The last head of each layer, where the heads of all layers have too many terms together; else none."""
+    total, last = 0, []
+    with made_once():
+        for layer, n in enumerate(architecture.heads):
+            if n:
+                last.append(Head(layer, n - 1))
+                total += n * expand(architecture, f"scores:{last[-1]}").count
+    return tuple(last) if total > TOTAL_LIMIT or len(architecture.all_heads) > HEADS_LIMIT else ()
+
+
+def _targets(architecture: Architecture, targets: Sequence[str] | None) -> list[str]:
+    if targets is None:
+        return default_targets(architecture)
+    if not targets:
+        raise ValueError('no targets: give some of "logits", "stream" and "scores:L1H0", or None for the usual ones')
+    return [targets] if isinstance(targets, str) else list(dict.fromkeys(targets))
+
+
+def _groups(expansions: Sequence[Expansion]) -> list[list[Expansion]]:
+    """Logits, stream and scores apart: each question is asked once of each kind."""
+    groups: dict[str, list[Expansion]] = {}
+    for e in expansions:
+        groups.setdefault(e.target.partition(":")[0], []).append(e)
+    return list(groups.values())
+
+
+def _run(subject: Architecture | Model, tokens: Any, seed: int) -> Run:
+    model = subject
+    if isinstance(model, Architecture):
+        model = random_model(model, seed=seed)
+        # A scale of its own for every head, so that another head's scale is seen.
+        scales = {head: scale * (1 + i / 10) for i, (head, scale) in enumerate(model.score_scale.items())}
+        model = replace(model, score_scale=scales)
+        rng, n = np.random.default_rng([seed, 1]), 7 if tokens is None else np.shape(tokens)[-1]
+        apart = {p.name: rng.standard_normal((n, model.d_model)) for p in model.architecture.parts}
+        model = replace(model, attached={**model.attached, **apart})  # another row for every token
+    if tokens is None:
+        n = min(model.n_context or 7, 7)
+        tokens = np.random.default_rng(seed).integers(0, model.d_vocab, n)
+    return model.run(tokens)

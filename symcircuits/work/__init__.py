@@ -1,0 +1,1 @@
+"""Work in pieces: workers, pools, files, progress. It knows nothing of transformers."""

@@ -1,0 +1,355 @@
+"""Work in pieces, by workers: results in the order of the tasks, what died done again, the same for any number.
+
+Tasks are small (paths, digests, numbers, ranges), never arrays. What the pieces are is fixed before anyone works, and
+results are taken in order, so that nothing depends on how many workers there are. Source: own construction.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)  # fmt: skip
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import lru_cache, partial
+from multiprocessing import get_context, parent_process
+from typing import Any, TypeVar, final
+
+from symcircuits.work.pools import OutOfTime, Stuck, end, is_broken, is_free, processes_of, result
+
+__all__ = ["Crew", "WorkerDied", "dask", "pairwise", "pin", "pinned", "processes"]
+
+T = TypeVar("T")
+TRIES = 3  # of a task alone, after it or one beside it took a worker with it
+AHEAD = 4  # tasks sent for each worker that is known, beyond those that are done
+UNKNOWN = 16  # workers that an executor is taken to have that does not say
+CONNECT = 10  # seconds until a scheduler must have answered
+EMPTY = 60  # seconds that a cluster may have no workers while there is work
+_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS")
+
+
+class WorkerDied(OSError):
+    """A task whose worker died each time it was tried, by name."""
+
+
+def pinned() -> AbstractContextManager[Any]:
+    """BLAS on one thread while it lasts, in this process, by threadpoolctl; without that nothing happens."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return nullcontext()
+    return threadpool_limits(1, "blas")  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1)
+def pin() -> None:
+    """BLAS on one thread in this process from now on, by threadpoolctl if it is there: for processes that only work."""
+    pinned()
+
+
+def processes(n: int) -> Callable[[], Executor]:
+    """Makes a pool of ``n`` processes of this machine: BLAS on one thread each; they end when this process ends."""
+    return partial(ProcessPoolExecutor, n, mp_context=get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    """In a process of its own: one thread of BLAS, Ctrl-C is the parent's affair, and no life without the parent."""
+    for name in _THREADS:
+        os.environ[name] = "1"  # read when NumPy is imported, which is later
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def dask(address: str) -> Iterator[_Dask]:
+    """The workers of a Dask cluster by the address of its scheduler; OSError where it does not answer."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError("--scheduler needs Dask: pip install 'symcircuits[distributed]'") from None
+    client, said = None, ""
+    try:
+        client = Client(address, timeout=CONNECT, set_as_default=False)
+    except (OSError, ValueError, TimeoutError, TypeError, RuntimeError) as fault:
+        said = (str(fault).strip() or type(fault).__name__).splitlines()[0]
+    if client is None:
+        gc.collect()  # the half-made client: closed when Python ends it waits for a loop that is gone, and says so
+        raise OSError(f"no Dask scheduler answers at {address} (an address is tcp://HOST:PORT): {said}")
+    try:
+        if not client.scheduler_info().get("workers"):
+            raise OSError(f"the Dask scheduler at {address} has no workers")
+        yield _Dask(client, address)
+    finally:
+        if client.status == "running":
+            client.close(timeout=CONNECT)
+
+
+@final
+class _Dask:
+    """A Dask cluster as an executor that says when its scheduler is gone, rather than wait for it for ever."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self._client, self._address = client, address
+        self._seen = time.monotonic()  # when there were workers
+
+    def check(self) -> None:
+        """OSError where the scheduler is gone for good (``connecting``: it may come back), or all workers are."""
+        if self._client.status not in ("running", "connecting"):
+            raise OSError(f"the Dask scheduler at {self._address} is gone")
+        if time.monotonic() - self._seen > EMPTY / 4 and self._client.status == "running":
+            if self._client.scheduler_info().get("workers"):
+                self._seen = time.monotonic()
+            elif time.monotonic() - self._seen > EMPTY:
+                raise OSError(f"the Dask scheduler at {self._address} has had no workers for {EMPTY} seconds")
+
+    def submit(self, work: Callable[[Any], Any], task: Any) -> _DaskFuture:
+        """Send work; what is the same is done again, for it may be of other weights."""
+        self.check()
+        return _DaskFuture(self, self._client.submit(work, task, pure=False))
+
+
+@final
+class _DaskFuture:
+    def __init__(self, cluster: _Dask, future: Any) -> None:
+        self._cluster, self._future = cluster, future
+
+    def done(self) -> bool:
+        return bool(self._future.done())
+
+    def result(self, timeout: float | None = None) -> Any:
+        while True:
+            self._cluster.check()
+            try:
+                return self._future.result(timeout=1 if timeout is None else timeout)
+            except TimeoutError:
+                if getattr(self._future, "status", "") == "error":
+                    return self._future.result()  # it may be of the work
+                if timeout is not None:
+                    raise
+
+    def cancel(self) -> None:
+        with suppress(Exception):  # what is gone need not be cancelled
+            self._cluster.check()
+            self._future.cancel()
+
+
+@final
+class _Joblib:
+    """A ``joblib.Parallel`` as an executor: all that was sent is done together, when a result of it is asked for."""
+
+    def __init__(self, parallel: Any) -> None:
+        from joblib import effective_n_jobs
+
+        self._parallel, self._max_workers = parallel, int(effective_n_jobs(parallel.n_jobs))
+        self._sent: list[_JoblibFuture] = []
+
+    def submit(self, work: Callable[[Any], Any], task: Any) -> _JoblibFuture:
+        self._sent.append(_JoblibFuture(self, work, task))
+        return self._sent[-1]
+
+    def do(self) -> None:
+        """Do what was sent; of what died all is told, and whoever sent it sends it again."""
+        from joblib import delayed
+
+        lot, self._sent = [f for f in self._sent if f.set_running_or_notify_cancel()], []
+        try:
+            found = sorted(self._parallel(delayed(_caught)(i, f.work, f.task) for i, f in enumerate(lot)), key=_first)
+        except Exception as fault:
+            for future in lot:
+                future.set_exception(fault)
+            return
+        for future, (_, wrong, value) in zip(lot, found, strict=True):
+            future.set_result(value) if wrong is None else future.set_exception(wrong)
+
+
+@final
+class _JoblibFuture(Future[Any]):
+    def __init__(self, executor: _Joblib, work: Callable[[Any], Any], task: Any) -> None:
+        super().__init__()
+        self._executor, self.work, self.task = executor, work, task
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            self._executor.do()
+        return super().result(timeout)
+
+
+def _caught(i: int, work: Callable[[Any], T], task: Any) -> tuple[int, Exception | None, T | None]:
+    try:
+        return i, None, work(task)
+    except Exception as fault:
+        return i, fault, None
+
+
+def _first(found: tuple[Any, ...]) -> Any:
+    return found[0]
+
+
+def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
+    """The sum of parts, neighbours first: its order is fixed by their number alone. None where there are none.
+
+    >>> pairwise("abc", lambda x, y: f"({x}+{y})")
+    '((a+b)+c)'
+    """
+    held: list[tuple[int, T]] = []  # sums of 2^level parts; the levels fall
+    for part in parts:
+        level = 0
+        while held and held[-1][0] == level:
+            part, level = add(held.pop()[1], part), level + 1
+        held.append((level, part))
+    total = held.pop()[1] if held else None
+    while held and total is not None:
+        total = add(held.pop()[1], total)
+    return total
+
+
+@final
+class Crew:
+    """Who works: None (this thread), a number of threads, an executor, or a function that makes one.
+
+    An executor is anything with ``submit``, such as those of :mod:`concurrent.futures`, loky and Dask, or a
+    ``joblib.Parallel`` with any of its back ends; it is not shut down. One that is made here is, and is made anew where
+    its processes died.
+
+    >>> with Crew(2) as crew:
+    ...     list(crew.results(abs, [("one", -1), ("two", -2), ("three", 3)]))
+    [1, 2, 3]
+    """
+
+    def __init__(self, given: Any = None) -> None:
+        if isinstance(given, bool) or (isinstance(given, int) and given < 1):
+            raise ValueError(f"workers is a number of threads, 1 or more, not {given!r}")
+        self._make: Callable[[], Executor] | None = None
+        if any(c.__name__ == "Parallel" and c.__module__.startswith("joblib") for c in type(given).__mro__):
+            given = _Joblib(given)
+        if isinstance(given, int):
+            self._make = partial(ThreadPoolExecutor, given)
+        elif callable(given):
+            self._make = given
+        elif given is not None and not callable(getattr(given, "submit", None)):
+            raise TypeError(
+                "workers is a number, an executor (something with submit, or joblib.Parallel) or a function that makes "
+                f"one, not {type(given).__name__}"
+            )
+        self._executor: Any = self._make() if self._make else given
+        self._sent: deque[tuple[str, Any, Any]] = deque()  # tasks under way, in order
+        if self._executor is not None and not callable(getattr(self._executor, "submit", None)):
+            raise TypeError(f"what makes an executor made one without submit: {type(self._executor).__name__}")
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody but this thread works."""
+        return self._executor is None
+
+    @property
+    def here(self) -> bool:
+        """Whether all work is done in this process, so that objects need not be sent."""
+        return self._executor is None or isinstance(self._executor, ThreadPoolExecutor)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        # Processes of our own are killed below; what is sent to them then fails, and must not be cancelled before: the
+        # thread of the pool would fail in its turn, aloud.
+        left = [sent[2] for sent in self._sent if sent[2] is not None]  # where something went wrong, or is enough
+        self._sent.clear()
+        if not self._make or not processes_of(self._executor):
+            for future in left:
+                future.cancel()
+        if self._make:
+            end(self._executor, kind is not None or bool(left))
+
+    def results(
+        self, work: Callable[[Any], T], tasks: Iterable[tuple[str, Any]], until: float | None = None
+    ) -> Iterator[T]:
+        """What ``work`` gives for each task (its name, for errors, and what is sent), in the order of the tasks.
+
+        Others are waited for no longer than ``until`` (of :func:`time.monotonic`): then OutOfTime is raised.
+        """
+        if self._executor is None:
+            yield from (work(task) for _, task in tasks)
+            return
+        most = AHEAD * int(getattr(self._executor, "_max_workers", None) or UNKNOWN)
+        for name, task in tasks:
+            self._sent.append((name, task, self._submit(work, task, name)))
+            if len(self._sent) >= most:
+                yield self._result(work, *self._sent.popleft(), until)
+        while self._sent:
+            yield self._result(work, *self._sent.popleft(), until)
+
+    def _submit(self, work: Callable[[Any], Any], task: Any, name: str) -> Any:
+        """The future; None where the pool is broken."""
+        try:
+            return self._executor.submit(work, task) if is_free(self._executor) else None
+        except BrokenExecutor:
+            return None
+        except RuntimeError as fault:
+            raise OSError(f"{name}: the executor takes no work ({fault})") from fault
+
+    def _result(self, work: Callable[[Any], T], name: str, task: Any, future: Any, until: float | None) -> T:
+        """The result; of a task that died with its worker, or beside one that did, by itself in further tries."""
+        died: BaseException | None = None
+        for _ in range(1 + TRIES):
+            try:
+                if future is not None:
+                    found: T = result(self._executor, future, until)
+                    return found
+            except OutOfTime:
+                self._sent.appendleft((name, task, future))  # it is not wanted any more either
+                raise
+            except Exception as fault:
+                if not _worker_died(fault):
+                    raise _told(fault, name) from fault
+                died = fault
+            self._renew(name, isinstance(died, Stuck))
+            future = self._submit(work, task, name)
+        raise WorkerDied(f"{name}: its worker died {TRIES} times when nothing else was under way ({died})") from died
+
+    def _renew(self, name: str, stuck: bool) -> None:
+        """A new pool in place of one that is broken or stuck; one that mends itself is left as it is."""
+        if not stuck and not is_broken(self._executor) and is_free(self._executor):
+            return
+        if self._make is None:
+            raise WorkerDied(
+                f"{name}: a worker died and took its pool with it; give a function that makes the pool, such as "
+                "functools.partial(ProcessPoolExecutor, 2), and such work is done again"
+            )
+        end(self._executor, True)
+        self._executor = self._make()
+        # What the old pool has not done by now it never does.
+        self._sent = deque((n, t, f if f is not None and f.done() else None) for n, t, f in self._sent)
+
+
+def _worker_died(fault: BaseException) -> bool:
+    return isinstance(fault, (BrokenExecutor, CancelledError)) or type(fault).__name__ in (
+        "KilledWorker", "FutureCancelledError",
+    )  # fmt: skip
+
+
+def _told(fault: Exception, name: str) -> Exception:
+    """The error for people: a worker that lacks what it needs is said to."""
+    cause: BaseException | None = fault
+    while cause is not None:
+        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] == "symcircuits":
+            return OSError(f"{name}: a worker has no symcircuits, or another version of it ({cause})")
+        cause = cause.__cause__ or cause.__context__
+    return fault
