@@ -44,7 +44,8 @@ from symcircuits.derivation.flatten import composition_of_word, multiply_out
 from symcircuits.derivation.frames import MAX_FAMILIES, MAX_TERMS, make_frame
 from symcircuits.derivation.printing.layout import is_number
 from symcircuits.derivation.real import ModelLogits
-from symcircuits.derivation.results.registry import frame_of, registered
+from symcircuits.derivation.results.every import registered
+from symcircuits.derivation.results.registry import frame_of
 from symcircuits.derivation.specials import (
     AtTokens,
     Beside,

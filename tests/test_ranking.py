@@ -22,7 +22,8 @@ from symcircuits.search.bounds import Bounds
 from symcircuits.search.largest import Largest
 from symcircuits.search.magnitudes import gamma, spectral
 from symcircuits.search.squares import Squares
-from symcircuits.values.measure import KINDS, ask, trees
+from symcircuits.search.trees import trees
+from symcircuits.values.measure import KINDS, ask
 from symcircuits.zoo import path
 
 TOKENS: list[Any] = [[1, 2, 3, 4], [0], [[1, 2, 0], [3, 3, 4]]]

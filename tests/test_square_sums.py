@@ -12,7 +12,8 @@ import symcircuits as sc
 from symcircuits.search import squares as square_sums
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.squares import squares_of
-from symcircuits.values.measure import ask, trees
+from symcircuits.search.trees import trees
+from symcircuits.values.measure import ask
 
 
 def by_enumeration(found: Any, run: Any) -> float:

@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from symcircuits import attention_only, verify
-from symcircuits.render.tables import measured, number, paragraph, report_text, table
+from symcircuits.render.tables import measured, number, paragraph, table
+from symcircuits.render.verified import report_text
 from symcircuits.verification.verify import Check, Report
 
 

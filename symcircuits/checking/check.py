@@ -51,8 +51,9 @@ def check(
     ``"transformerlens"``, where ``OV`` is ``W_V @ W_O``. ``notation`` prints the right terms of the answer in another
     notation; ``symbols`` are other names for symbols, in the formula and in the answer.
 
-    Raises :class:`~symcircuits.checking.parser.ReadError`, with the position, on what cannot be read, and ValueError on an
-    unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in TransformerLens.
+    Raises :class:`~symcircuits.checking.parser.ReadError`, with the position, on what cannot be read, and ValueError on
+    an unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in
+    TransformerLens.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> arch = attention_only((3, 3))

@@ -1,4 +1,4 @@
-"""What ``explain --prompts`` and the options for texts and names of tokens do; part of :mod:`symcircuits.cli.commands`."""
+"""What ``explain --prompts`` and the options for texts and names of tokens do."""
 
 from __future__ import annotations
 

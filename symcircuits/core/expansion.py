@@ -12,6 +12,7 @@ from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.notation import ROW, Notation, amount
 from symcircuits.core.paths import Path, Paths
 from symcircuits.core.programs import Readout, Source, readout
+from symcircuits.core.seam import higher
 from symcircuits.core.sequence import TermSequence
 from symcircuits.core.terms import Term, composition_of, readout_notation
 from symcircuits.core.walk import Joints, Mark
@@ -258,8 +259,9 @@ class Expansion(TermSequence[Term]):
     def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Expansion:
         """The same expansion, its terms printed in another notation, with other names for symbols.
 
-        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a :class:`~symcircuits.core.notation.Notation`;
-        ValueError on an unknown one, and on names that would print two symbols of this expansion alike.
+        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a
+        :class:`~symcircuits.core.notation.Notation`; ValueError on an unknown one, and on names that would print two
+        symbols of this expansion alike.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> e = scores(attention_only((1, 1)), "L1H0").written("paper", {"W_QK": "Q"})
@@ -270,9 +272,7 @@ class Expansion(TermSequence[Term]):
 
     def latex(self) -> str:
         """The terms with their composition types as an aligned display (amsmath); beyond 40 the first, and dots."""
-        from symcircuits.derivation.printing.latex import expansion_display
-
-        return expansion_display(self)
+        return higher(str, "Expansion.latex")(self)
 
     def _repr_latex_(self) -> str:
         return self.latex()

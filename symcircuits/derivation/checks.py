@@ -18,6 +18,7 @@ import numpy as np
 
 from symcircuits.core.expansion import expand
 from symcircuits.core.rules import check_finished
+from symcircuits.core.seam import higher
 from symcircuits.core.words import IllTyped, Word
 from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, is_recursion, parts_of
 from symcircuits.derivation.flatten import (
@@ -64,9 +65,7 @@ class Claim:
     @property
     def text(self) -> str:
         """The claim on one line, in text notation."""
-        from symcircuits.derivation.printing.text import expr_text
-
-        return f" {self.relation} ".join(map(expr_text, self.sides))
+        return f" {self.relation} ".join(map(higher(str, "Expr.text"), self.sides))
 
     def __repr__(self) -> str:
         return f"<Claim {cut(self.text)}>"

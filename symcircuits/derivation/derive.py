@@ -9,10 +9,13 @@ from typing import Any
 
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.notation import ROW, Notation, as_notation
+from symcircuits.core.seam import higher
+from symcircuits.derivation.bench import Bench
 from symcircuits.derivation.checks import Check, Claim, DerivationError, Draft, Laboratory, Step
 from symcircuits.derivation.frames import Frame, make_frame
 from symcircuits.derivation.page import printed
-from symcircuits.derivation.results.registry import RESULTS, Result, frame_of, registered
+from symcircuits.derivation.results.every import registered
+from symcircuits.derivation.results.registry import RESULTS, Result, frame_of
 from symcircuits.derivation.steps import path_expansion
 
 __all__ = [
@@ -62,10 +65,7 @@ class Derivation:
     @property
     def statement(self) -> str:
         """What is shown, in a sentence."""
-        from symcircuits.derivation.printing.prose import plain
-        from symcircuits.derivation.printing.words import statement
-
-        return plain(statement(self), self.notation)
+        return higher(str, "Derivation.statement")(self)
 
     @property
     def speaks_of_scores(self) -> bool:
@@ -75,8 +75,9 @@ class Derivation:
     def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Derivation:
         """The same derivation, printed in another notation, with other names for symbols.
 
-        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a :class:`~symcircuits.core.notation.Notation`;
-        ValueError on an unknown one, and on a name that would be printed like anything else in the formulas.
+        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a
+        :class:`~symcircuits.core.notation.Notation`; ValueError on an unknown one, and on a name that would be printed
+        like anything else in the formulas.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> paper = derive(attention_only((1,)), "stream").written("paper", {"A": "P"})
@@ -89,41 +90,29 @@ class Derivation:
     @property
     def section(self) -> str:
         """The section of the paper."""
-        from symcircuits.derivation.printing.words import section
-
-        return section(self)
+        return higher(str, "Derivation.section")(self)
 
     def latex(self, standalone: bool = False) -> str:
         """LaTeX: a fragment, or a document that compiles with pdflatex."""
-        from symcircuits.derivation.printing.latex import derivation_latex
-
-        return derivation_latex(self, standalone)
+        return higher(str, "Derivation.latex")(self, standalone)
 
     def text(self) -> str:
         """Text in 80 columns, in text notation."""
-        from symcircuits.derivation.printing.text import derivation_text
-
-        return derivation_text(self)
+        return higher(str, "Derivation.text")(self)
 
     def json(self) -> dict[str, Any]:
         """A dictionary for JSON, ``"schema": "symcircuits.derivation/1"``."""
-        from symcircuits.derivation.printing.json_ import derivation_json
-
-        return derivation_json(self)
+        return higher(dict, "Derivation.json")(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``.
 
         The file is replaced only when the new one is complete. OSError names a path that cannot be written.
         """
-        from symcircuits.derivation.printing.save import save_derivation
-
-        return save_derivation(self, Path(path))
+        return higher(Path, "Derivation.save")(self, Path(path))
 
     def _repr_latex_(self) -> str:
-        from symcircuits.derivation.printing.latex import derivation_display
-
-        return derivation_display(self)
+        return higher(str, "Derivation.display")(self)
 
     def __repr__(self) -> str:
         if self.result is not None:
@@ -179,8 +168,6 @@ def theorem(
     >>> derivation.statement.partition("; ")[0]
     'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it'
     """
-    from symcircuits.derivation.bench import Bench
-
     chosen, found = as_notation(notation, symbols), registered(name)
     frame = frame_of(found)
     drafts = tuple(found.steps(frame))
@@ -195,6 +182,4 @@ def theorems() -> tuple[str, ...]:
     >>> "virtual_weights" in theorems()
     True
     """
-    from symcircuits.derivation.results import every as every_result  # noqa: F401  (they register)
-
     return tuple(sorted(RESULTS))

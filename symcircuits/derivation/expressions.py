@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from symcircuits.core.seam import higher
 from symcircuits.core.words import Factor, Index, Space, Symbol, Word
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def cut(text: str, width: int = 100) -> str:
 
 def _shown(self: Any) -> str:
     """``<Sum X0 + P>``: the kind of node, and its text on one line, cut."""
-    from symcircuits.derivation.printing.text import expr_text
-
-    return f"<{type(self).__name__} {cut(expr_text(self))}>"
+    return f"<{type(self).__name__} {cut(higher(str, 'Expr.text')(self))}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 from symcircuits.core.architecture import SOURCE_BIASES, Architecture
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.notation import ROW, Notation, as_notation
+from symcircuits.core.seam import higher
 from symcircuits.core.words import scalar_order
 from symcircuits.explanation.all_scores import all_head_scores
 from symcircuits.explanation.labels import Labels
@@ -62,15 +63,11 @@ class Explanation:
 
     def json(self) -> dict[str, Any]:
         """The explanation as plain data (schema in README)."""
-        from symcircuits.render.explained import explanation_json
-
-        return explanation_json(self)
+        return higher(dict, "Explanation.json")(self)
 
     def text(self, width: int = 100) -> str:
         """The explanation as tables that fit a terminal of that width."""
-        from symcircuits.render.explained import explanation_text
-
-        return explanation_text(self, width)
+        return higher(str, "Explanation.text")(self, width)
 
     def html(self, head: str | None = None, progress: Told = None) -> str:
         """The explanation as one page that needs nothing else: formulas, figures and filters are in it.
@@ -78,9 +75,7 @@ class Explanation:
         ``head``: whose scores are opened (the head with the largest margin, of those with composition if any).
         Raises ValueError on a head that is not there.
         """
-        from symcircuits.render.html import explanation_html
-
-        return explanation_html(self, head, progress)
+        return higher(str, "Explanation.html")(self, head, progress)
 
     def save_html(self, path: str | os.PathLike[str], head: str | None = None) -> Path:
         """Write :meth:`html` to a file, whole or not at all."""

@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from symcircuits.core.expansion import Expansion, expand
+from symcircuits.core.seam import higher
 from symcircuits.explanation.labels import Labels
 from symcircuits.explanation.one_prompt import Choice, Far, Key, Look, Seen, Task, look_at
 from symcircuits.explanation.prompts import BadPrompt, Prompt, Prompts
@@ -103,15 +104,11 @@ class Averages:
 
     def json(self) -> dict[str, Any]:
         """The averages as plain data (schema in README)."""
-        from symcircuits.render.averaged import averages_json
-
-        return averages_json(self)
+        return higher(dict, "Averages.json")(self)
 
     def text(self, width: int = 100, top: int = 20) -> str:
         """The averages as tables that fit a terminal of that width; of many heads the ``top`` largest."""
-        from symcircuits.render.averaged import averages_text
-
-        return averages_text(self, width, top)
+        return higher(str, "Averages.text")(self, width, top)
 
     def columns(self) -> dict[str, list[Any]]:
         """Every average as columns of equal length, ready for ``pandas.DataFrame`` or ``polars.DataFrame``.
@@ -159,18 +156,19 @@ def explain_many(
 ) -> Averages:
     """Average what :func:`~symcircuits.explanation.explain.explain` finds over many prompts, one at a time.
 
-    ``prompts``: the path of a file, a prompt a line, or an iterable of prompts (see :mod:`symcircuits.explanation.prompts`).
-    ``position``, ``token``, ``against``: the chosen logit (or difference) of every prompt that does not say its own;
-    without a token it is the model's first choice. ``labels``, ``tokenizer``: names of tokens, and what makes tokens
-    of texts. Averaged are norms and contributions of logit terms by order, composition type and head (all terms
-    through it), and norms and shares of each head's scores by composition type; all by the walk, with no term listed.
-    The memory in use does not grow with the number of prompts. Each prompt stands alone, at its own length.
+    ``prompts``: the path of a file, a prompt a line, or an iterable of prompts (see
+    :mod:`symcircuits.explanation.prompts`). ``position``, ``token``, ``against``: the chosen logit (or difference) of
+    every prompt that does not say its own; without a token it is the model's first choice. ``labels``, ``tokenizer``:
+    names of tokens, and what makes tokens of texts. Averaged are norms and contributions of logit terms by order,
+    composition type and head (all terms through it), and norms and shares of each head's scores by composition type;
+    all by the walk, with no term listed. The memory in use does not grow with the number of prompts. Each prompt stands
+    alone, at its own length.
 
     ``workers``: a number of threads, an executor (anything with ``submit``, as of Dask or loky), or a function that
-    makes one (see :class:`~symcircuits.work.workers.Crew`); prompts are split among them, and what they find is added in
-    the order of the prompts, so that the result is the same, bit for bit, for any number of workers that compute alike.
-    BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of the weights, so
-    ``model`` is then that path. What a worker that died was doing is done again, three times at most.
+    makes one (see :class:`~symcircuits.work.workers.Crew`); prompts are split among them, and what they find is added
+    in the order of the prompts, so that the result is the same, bit for bit, for any number of workers that compute
+    alike. BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of the
+    weights, so ``model`` is then that path. What a worker that died was doing is done again, three times at most.
 
     A prompt that cannot be read is refused by its number, of a file or sequence before the first is run; with
     ``skip_bad`` it is left out and named. One whose closure fails is in no average: it is named, and ``ok`` is False.

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term, composition_of, expand
 from symcircuits.core.notation import amount
 from symcircuits.core.paths import Paths
-from symcircuits.explanation.scores import centred, centred_shares, frobenius
+from symcircuits.explanation.scores import centred, centred_shares
 from symcircuits.model import Run
 from symcircuits.values.evaluate import Values, evaluate, reference
 from symcircuits.values.finite import check_finite, quiet

@@ -14,11 +14,11 @@ from symcircuits.model.edits import Edited, rerun
 from symcircuits.model.folding import fold
 from symcircuits.model.forward import ACTIVATIONS, Settings
 from symcircuits.model.instances import change_basis, random_model
-from symcircuits.model.over_ring import Frozen, frozen, matrices_of, matrix_names
+from symcircuits.model.over_ring import Frozen, frozen, matrices_of
 from symcircuits.model.tensors import TensorFactors, Tensors
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.transformer import Arrays, Model, Run
-from symcircuits.model.weights import weight_axes
+from symcircuits.model.weights import matrix_names, weight_axes
 
 __all__ = [
     "ACTIVATIONS", "Arrays", "Attachment", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "TensorFactors",

@@ -14,9 +14,8 @@ from symcircuits.arrays.structured import Centring, Diagonal
 from symcircuits.core.architecture import Architecture, scalar_names
 from symcircuits.core.words import scalar_argument
 from symcircuits.model.checks import check_shapes
-from symcircuits.model.over_ring import matrix_names
 from symcircuits.model.tokens import read_tokens
-from symcircuits.model.weights import weight_axes
+from symcircuits.model.weights import matrix_names, weight_axes
 
 if TYPE_CHECKING:
     from symcircuits.model.transformer import Run

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.notation import amount
 from symcircuits.explanation.ablation import remove_heads, remove_scores
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
-from symcircuits.explanation.scores import frobenius
 from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, table
 from symcircuits.render.svg import figure

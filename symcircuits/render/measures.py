@@ -14,9 +14,19 @@ if TYPE_CHECKING:
     from symcircuits.values.measure import Asked
     from symcircuits.values.sizes import Sum, TermSizes
 
-__all__ = ["sample_json", "sample_text", "sizes_json", "sizes_text"]
+__all__ = ["sample_json", "sample_line", "sample_text", "sizes_json", "sizes_text"]
 
 _DRAWN = {"uniform": "each as likely as any other", "bound": "large ones more likely, by bounds"}
+
+
+def sample_line(found: Sample) -> str:
+    """What a sample says, on one line."""
+    known = len(found.terms) or not found.count
+    sum_of = f"the sum of all sizes is {measured(found.estimate, found.error)}" if known else "nothing is known"
+    return (
+        f"<Sample of {amount(len(found.terms), 'draw')} of {amount(found.count, 'term')} of {found.expansion.target}, "
+        f"by {found.asked}: {sum_of}>"
+    )
 
 
 def sample_text(found: Sample, width: int = 100, top: int = 10) -> str:

@@ -1,7 +1,8 @@
 """The figures of an explanation as matplotlib objects (``pip install "symcircuits[plot]"``).
 
-Every function takes an :class:`~symcircuits.explanation.explain.Explanation` and returns a ``matplotlib.figure.Figure``; with
-``axes=`` it draws one figure there instead. Nothing global is touched (no pyplot). Save with ``.savefig(path)``.
+Every function takes an :class:`~symcircuits.explanation.explain.Explanation` and returns a
+``matplotlib.figure.Figure``; with ``axes=`` it draws one figure there instead. Nothing global is touched (no pyplot).
+Save with ``.savefig(path)``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Best-first search for the largest paths of one program, with a bound on all that was not looked at.
 
-The open partial paths stand in order of their bounds (see :mod:`symcircuits.search.suffixes`), beside the paths that are
-complete, in order of their sizes. What comes first is taken: a partial path is expanded by one head, a complete path is
-the next largest, as nothing that is open can be larger. Source: A* search; own bounds.
+The open partial paths stand in order of their bounds (see :mod:`symcircuits.search.suffixes`), beside the paths that
+are complete, in order of their sizes. What comes first is taken: a partial path is expanded by one head, a complete
+path is the next largest, as nothing that is open can be larger. Source: A* search; own bounds.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def _found(size: float, value: Array, off: float, path: Path) -> Found:
 class Tree:
     """The partial paths of a program that are wanted, for one thing that is read of a run.
 
-    ``rows [batch or 1, r, n]`` and ``chosen``, ``cols``: what is read (see :meth:`~symcircuits.search.suffixes.Network.read`).
-    ``tokens``: the positions that can reach it. ``possible``: whether what begins with a mark can be wanted.
+    ``rows [batch or 1, r, n]`` and ``chosen``, ``cols``: what is read (see
+    :meth:`~symcircuits.search.suffixes.Network.read`). ``tokens``: the positions that can reach it. ``possible``:
+    whether what begins with a mark can be wanted.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What all paths into a head can be, at most and in all: the bounds of :mod:`symcircuits.search.suffixes`, head by head."""
+"""What all paths into a head can be, at most and in all: bounds on what a suffix reads, head by head."""
 
 from __future__ import annotations
 

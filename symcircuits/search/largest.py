@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.notation import mebibytes
-from symcircuits.explanation.scores import frobenius
+from symcircuits.core.seam import higher
 from symcircuits.model import Run
 from symcircuits.search.best_first import Budget, Found, Search, Tree
 from symcircuits.search.pairs import Pairs
 from symcircuits.search.squares import Squares, squares_of
+from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import evaluate
 from symcircuits.values.finite import remedy
-from symcircuits.values.measure import Asked, ask, trees
+from symcircuits.values.measure import Asked, ask
 from symcircuits.work.pools import OutOfTime
 
 __all__ = ["LargeTerm", "Largest", "largest"]
@@ -78,15 +80,11 @@ class Largest:
 
     def text(self, width: int = 100) -> str:
         """The certificate in words, and the terms as a table."""
-        from symcircuits.render.ranked import largest_text
-
-        return largest_text(self, width)
+        return higher(str, "Largest.text")(self, width)
 
     def json(self) -> dict[str, Any]:
         """All of it as plain data."""
-        from symcircuits.render.ranked import largest_json
-
-        return largest_json(self)
+        return higher(dict, "Largest.json")(self)
 
     def __repr__(self) -> str:
         return self.text()  # what a notebook shows
@@ -123,12 +121,12 @@ def largest(
 
     The first is the triangle inequality, with ``beta_f`` by induction over layers from ``||W_O^{g T} W_V^{f T}||_2``;
     the second holds as every square is at most the sum of all (K_f is exact; made where its memory and time allow,
-    see ``moments``). Bounds are enlarged by what rounding can do (see :mod:`symcircuits.search.suffixes`), and values are
-    computed in float64. Score terms are pairs of paths, and ``|<u, v>| <= |u| |v|`` (see :mod:`symcircuits.search.pairs`).
-    ``max_expansions``, ``max_seconds``, ``max_memory`` (bytes) end the search; the answer then says what is proved.
-    Time is for bounds and the estimate of ``squares`` too; the sums of all terms are made in any case.
-    ``progress`` is told, now and then, how far it is. Raises ValueError on a choice that does not exist. Source: own
-    derivation.
+    see ``moments``). Bounds are enlarged by what rounding can do (see :mod:`symcircuits.search.suffixes`), and values
+    are computed in float64. Score terms are pairs of paths, and ``|<u, v>| <= |u| |v|`` (see
+    :mod:`symcircuits.search.pairs`). ``max_expansions``, ``max_seconds``, ``max_memory`` (bytes) end the search; the
+    answer then says what is proved. Time is for bounds and the estimate of ``squares`` too; the sums of all terms are
+    made in any case. ``progress`` is told, now and then, how far it is. Raises ValueError on a choice that does not
+    exist. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((4, 4, 4)), seed=1).run([1, 2, 3])

@@ -12,13 +12,15 @@ import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.notation import amount, mebibytes
+from symcircuits.core.seam import higher
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search.best_first import Found, Tree
 from symcircuits.search.pairs import pair_sizes
 from symcircuits.search.suffixes import Functional
+from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import evaluate
-from symcircuits.values.measure import Asked, ask, trees
+from symcircuits.values.measure import Asked, ask
 from symcircuits.work.pools import OutOfTime
 
 __all__ = ["Sample", "sample"]
@@ -64,25 +66,14 @@ class Sample:
 
     def text(self, width: int = 100, top: int = 10) -> str:
         """The estimate in words, and the ``top`` largest of the terms that were drawn."""
-        from symcircuits.render.measures import sample_text
-
-        return sample_text(self, width, top)
+        return higher(str, "Sample.text")(self, width, top)
 
     def json(self, top: int = 10) -> dict[str, Any]:
         """The same as plain data (schema in README)."""
-        from symcircuits.render.measures import sample_json
-
-        return sample_json(self, top)
+        return higher(dict, "Sample.json")(self, top)
 
     def __repr__(self) -> str:
-        from symcircuits.render.tables import measured
-
-        known = len(self.terms) or not self.count
-        sum_of = f"the sum of all sizes is {measured(self.estimate, self.error)}" if known else "nothing is known"
-        return (
-            f"<Sample of {amount(len(self.terms), 'draw')} of {amount(self.count, 'term')} of {self.expansion.target}, "
-            f"by {self.asked}: {sum_of}>"
-        )
+        return higher(str, "Sample.line")(self)
 
 
 def sample(

@@ -15,9 +15,10 @@ from symcircuits.core.programs import Branch, Source
 from symcircuits.core.walk import Mark, Matrices
 from symcircuits.model import Run
 from symcircuits.search.best_first import Tree
+from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import evaluate
 from symcircuits.values.finite import finite
-from symcircuits.values.measure import Asked, ask, trees
+from symcircuits.values.measure import Asked, ask
 
 __all__ = ["Squares", "squares", "squares_of"]
 

@@ -84,10 +84,10 @@ def export_terms(
     ``start`` lies within the terms, ``stop`` not before it (beyond the end: the end). ``resume`` takes up
     an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory beyond the interpreter
     and imports, seconds; where one is reached, what is whole is kept and the result says so. ``workers`` (see
-    :class:`~symcircuits.work.workers.Crew`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes them in
-    order: the file is the same, and is taken up by any number of workers. Each then has the memory that is given, and
-    a few blocks for each wait to be written. Raises OverflowError from 10^13 rows on, OSError where the disk has not
-    enough room or is full, ValueError on anything else that cannot be, all before the work where that can be known.
+    :class:`~symcircuits.work.workers.Crew`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes them
+    in order: the file is the same, and is taken up by any number of workers. Each then has the memory that is given,
+    and a few blocks for each wait to be written. Raises OverflowError from 10^13 rows on, OSError where the disk has
+    not enough room or is full, ValueError on anything else that cannot be, all before the work where that can be known.
     Arrow and Parquet take pyarrow (extra ``arrow``).
 
     >>> import tempfile, symcircuits as sc

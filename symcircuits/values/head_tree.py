@@ -1,4 +1,4 @@
-"""Values of chosen paths by the head-space tree, one small matrix product a path (of all: :mod:`symcircuits.values.siblings`).
+"""Values of chosen paths by the head-space tree, one small matrix product a path.
 
 A path that ends in head h contributes ``Z W_O^T`` with ``Z: [n_context, d_head]``; one more head costs
 ``Z (W_O^{f T} W_V^{h T})``, a ``d_head x d_head`` product, and a pattern. Neighbours share what they begin with:

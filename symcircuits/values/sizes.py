@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.notation import amount
-from symcircuits.explanation.scores import frobenius
+from symcircuits.core.seam import higher
 from symcircuits.loaders import load
 from symcircuits.loaders.by_path import RunFile, path_to_send
 from symcircuits.model import Model, Run
@@ -101,15 +102,11 @@ class TermSizes:
 
     def text(self, width: int = 100) -> str:
         """Sums and the largest, as tables that fit a terminal of that width."""
-        from symcircuits.render.measures import sizes_text
-
-        return sizes_text(self, width)
+        return higher(str, "TermSizes.text")(self, width)
 
     def json(self) -> dict[str, Any]:
         """The same as plain data (schema in README)."""
-        from symcircuits.render.measures import sizes_json
-
-        return sizes_json(self)
+        return higher(dict, "TermSizes.json")(self)
 
     def _by(self, key: Callable[[Any], Any]) -> dict[Any, Sum]:
         found: dict[Any, Sum] = {}
@@ -166,14 +163,15 @@ def term_sizes(
 ) -> TermSizes:
     """The size of each of the terms ``start`` to ``stop``, computed one by one: the ``top`` largest, and sums.
 
-    ``by``, ``row``, ``position``, ``token``, ``against`` and ``key`` as for :func:`~symcircuits.search.largest.largest`, which
-    proves which are largest without a look at all. ``workers`` (and a path in place of the model) as for
-    :func:`~symcircuits.explanation.many.explain_many`: each is given ranges of term numbers, and no arrays. The ranges depend
-    on the work alone and their sums are added in pairs in one order, so that the result is the same, bit for bit, for
-    any number of workers that compute alike. ``max_terms`` and ``max_seconds`` end the work: ``stop`` of the result
-    says where, and the ``start`` of another call goes on there; ``max_memory`` (bytes) is for the key vectors of a
-    range, which is the smaller for it. Raises ValueError on what does not exist, OverflowError that names the term
-    where a size is no finite number, and where the terms are 10^13 or more. Source: own construction.
+    ``by``, ``row``, ``position``, ``token``, ``against`` and ``key`` as for
+    :func:`~symcircuits.search.largest.largest`, which proves which are largest without a look at all. ``workers`` (and
+    a path in place of the model) as for :func:`~symcircuits.explanation.many.explain_many`: each is given ranges of
+    term numbers, and no arrays. The ranges depend on the work alone and their sums are added in pairs in one order, so
+    that the result is the same, bit for bit, for any number of workers that compute alike. ``max_terms`` and
+    ``max_seconds`` end the work: ``stop`` of the result says where, and the ``start`` of another call goes on there;
+    ``max_memory`` (bytes) is for the key vectors of a range, which is the smaller for it. Raises ValueError on what
+    does not exist, OverflowError that names the term where a size is no finite number, and where the terms are 10^13 or
+    more. Source: own construction.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((2, 2)), d_vocab=9, seed=1)

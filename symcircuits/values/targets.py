@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.unfrozen.unfrozen import unfrozen
-from symcircuits.explanation.scores import frobenius
 from symcircuits.model import Run
 from symcircuits.values.evaluate import Values, evaluate, reference
 from symcircuits.values.finite import check_finite, quiet

@@ -1,8 +1,9 @@
 """Values of paths in arrays of any library: neighbours share their beginning, one step in head space a head.
 
-What :mod:`symcircuits.values.siblings` does with NumPy, by functions of the array API standard alone. Nothing is written to, and
-nothing is kept from one pass to the next, so that derivatives go through every pass by itself. The heads of a layer
-that follow the same beginning are taken together, in one product each for virtual weights, patterns and readout.
+What :mod:`symcircuits.values.siblings` does with NumPy, by functions of the array API standard alone. Nothing is
+written to, and nothing is kept from one pass to the next, so that derivatives go through every pass by itself. The
+heads of a layer that follow the same beginning are taken together, in one product each for virtual weights, patterns
+and readout.
 """
 
 from __future__ import annotations

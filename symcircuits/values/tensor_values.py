@@ -46,9 +46,9 @@ class _Embedded(Mapping[str, Any]):
 class TensorValues(Sums[Any]):
     """The values of an expansion's terms; iterate for one array a term, in order.
 
-    Arrays are of the library, device and type of ``tensors``, in the shapes of :class:`~symcircuits.values.evaluate.Values`;
-    so are its sums. Raises ValueError, by name, where an array is missing, and where a value or sum is not finite.
-    ``instead``: matrices that stand in for others, by argument name.
+    Arrays are of the library, device and type of ``tensors``, in the shapes of
+    :class:`~symcircuits.values.evaluate.Values`; so are its sums. Raises ValueError, by name, where an array is
+    missing, and where a value or sum is not finite. ``instead``: matrices that stand in for others, by argument name.
     """
 
     def __init__(

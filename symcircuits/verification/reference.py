@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.architecture import FINAL
+from symcircuits.core.seam import higher
 from symcircuits.loaders.files import check_file, read_weights
 from symcircuits.model import Model, Run
 from symcircuits.values.closure import layer_closures
@@ -67,15 +68,11 @@ class Comparison:
 
     def json(self) -> dict[str, Any]:
         """The comparison as plain data (schema in README)."""
-        from symcircuits.render.compared import comparison_json
-
-        return comparison_json(self)
+        return higher(dict, "Comparison.json")(self)
 
     def text(self, width: int = 100) -> str:
         """The comparison as a table."""
-        from symcircuits.render.compared import comparison_text
-
-        return comparison_text(self, width)
+        return higher(str, "Comparison.text")(self, width)
 
     def __repr__(self) -> str:
         return self.text()  # what a notebook shows

@@ -64,7 +64,8 @@ def norms_of(size: Size) -> Work:
 def norms_steps(size: Size) -> float:
     """Of the same tree, read by a triangle ``d_head x d_head`` of each head in place of the vocabulary.
 
-    The triangle is made of ``W_O^T W_U^T``, W_U with no more rows than columns (see :mod:`symcircuits.values.unembedding`).
+    The triangle is made of ``W_O^T W_U^T``, W_U with no more rows than columns (see
+    :mod:`symcircuits.values.unembedding`).
     """
     n, d, h, counted, heads = size.n, size.d_model, size.d_head, size.steps(), sum(size.heads)
     width = min(d, size.d_vocab)

@@ -148,9 +148,9 @@ def _plain_row(word: Word) -> Any:
 def check_unfrozen(word: Word, architecture: Architecture, inside: bool = False) -> Word:
     """Return the word if it is a finished term, all the way down, else raise :class:`IllTyped`.
 
-    The rules of :func:`~symcircuits.core.rules.check_finished` hold for the word, and for every word in it; besides, what
-    stands for a pattern is the mask of its layer times a score of its own head, and what stands for the inside of an
-    MLP is what its ``W_in`` and its ``W_gate`` read. ``inside``: the word is one of the latter.
+    The rules of :func:`~symcircuits.core.rules.check_finished` hold for the word, and for every word in it; besides,
+    what stands for a pattern is the mask of its layer times a score of its own head, and what stands for the inside of
+    an MLP is what its ``W_in`` and its ``W_gate`` read. ``inside``: the word is one of the latter.
     """
     ends = ("mlp",) if inside else ("model", "vocab_out")
     check_finished(word, scaled=architecture.scale, ends=ends, multipliers=architecture.multipliers)

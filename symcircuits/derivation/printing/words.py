@@ -11,9 +11,10 @@ from symcircuits.derivation.checks import Check
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.expressions import Family
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.printing.prose import plain
 from symcircuits.derivation.real import TOLERANCE
 
-__all__ = ["check_sentence", "family_title", "seal", "section", "statement", "subject", "title"]
+__all__ = ["check_sentence", "family_title", "plain_statement", "seal", "section", "statement", "subject", "title"]
 
 _LISTED = 12  # biases are named one by one up to so many
 
@@ -26,6 +27,11 @@ def title(derivation: Derivation) -> str:
     what = {"logits": "The logits", "stream": "The residual stream"}.get(derivation.target, f"The scores of {head}")
     pairs = "pairs of paths" if head is not None else "paths"
     return f"{what} as a sum over {pairs}: {derivation.form} form"
+
+
+def plain_statement(derivation: Derivation) -> str:
+    """What is shown, in a sentence of plain text in the derivation's notation."""
+    return plain(statement(derivation), derivation.notation)
 
 
 def statement(derivation: Derivation) -> str:

@@ -1,12 +1,16 @@
-"""All modules of results: importing this one registers every result."""
+"""All results: importing this module registers every one."""
 
-from symcircuits.derivation.results import basis as results_basis
-from symcircuits.derivation.results import heads as results_heads
-from symcircuits.derivation.results import norms as results_norms
-from symcircuits.derivation.results import polynomials as results_polynomials
-from symcircuits.derivation.results import runs as results_runs
-from symcircuits.derivation.results import scores as results_scores
+from __future__ import annotations
 
-__all__ = [
-    "results_basis", "results_heads", "results_norms", "results_polynomials", "results_runs", "results_scores",
-]  # fmt: skip
+# Each module registers its results when it is imported.
+from symcircuits.derivation.results import basis, heads, norms, polynomials, runs, scores
+from symcircuits.derivation.results.registry import RESULTS, Result
+
+__all__ = ["basis", "heads", "norms", "polynomials", "registered", "runs", "scores"]
+
+
+def registered(name: str) -> Result:
+    """A result by its name; ValueError lists the names where there is none."""
+    if name not in RESULTS:
+        raise ValueError(f"no result {name!r}; the results are {', '.join(sorted(RESULTS))}")
+    return RESULTS[name]

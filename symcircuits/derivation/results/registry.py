@@ -14,7 +14,7 @@ from symcircuits.derivation.checks import Draft
 from symcircuits.derivation.frames import Frame, make_frame
 from symcircuits.derivation.real import Real
 
-__all__ = ["RESULTS", "Result", "frame_of", "registered", "result"]
+__all__ = ["RESULTS", "Result", "frame_of", "result"]
 
 Steps = Callable[[Frame], Iterator[Draft]]
 
@@ -55,15 +55,6 @@ def result(name: str, title: str, statement: str, section: str, **rest: Any) -> 
         return steps
 
     return register
-
-
-def registered(name: str) -> Result:
-    """A result by its name; ValueError lists the names where there is none."""
-    from symcircuits.derivation.results import every as every_result  # noqa: F401  (they register)
-
-    if name not in RESULTS:
-        raise ValueError(f"no result {name!r}; the results are {', '.join(sorted(RESULTS))}")
-    return RESULTS[name]
 
 
 def frame_of(found: Result) -> Frame:

@@ -1,0 +1,65 @@
+"""The methods whose work is done in a higher package, and the function that does it.
+
+A term knows its word, and not SymPy; a result knows its numbers, and not how they are shown. Their methods look the
+work up here when they are called, so that no package imports one that stands above it. A method that shows something
+in a new way is a row in ``HIGHER`` and one line where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, TypeVar, overload
+
+__all__ = ["HIGHER", "higher"]
+
+T = TypeVar("T")
+
+# method: the module (below symcircuits) and the function in it
+HIGHER: Final = {
+    "Term.matrix_expr": "sympy_layer.lambdify.word_expr",
+    "Term.lambdify": "sympy_layer.lambdify.lambdify_word",
+    "Expansion.latex": "derivation.printing.latex.expansion_display",
+    "Expr.text": "derivation.printing.text.expr_text",
+    "Derivation.statement": "derivation.printing.words.plain_statement",
+    "Derivation.section": "derivation.printing.words.section",
+    "Derivation.latex": "derivation.printing.latex.derivation_latex",
+    "Derivation.display": "derivation.printing.latex.derivation_display",
+    "Derivation.text": "derivation.printing.text.derivation_text",
+    "Derivation.json": "derivation.printing.json_.derivation_json",
+    "Derivation.save": "derivation.printing.save.save_derivation",
+    "TermSizes.text": "render.measures.sizes_text",
+    "TermSizes.json": "render.measures.sizes_json",
+    "Sample.text": "render.measures.sample_text",
+    "Sample.line": "render.measures.sample_line",
+    "Sample.json": "render.measures.sample_json",
+    "Largest.text": "render.ranked.largest_text",
+    "Largest.json": "render.ranked.largest_json",
+    "Explanation.text": "render.explained.explanation_text",
+    "Explanation.json": "render.explained.explanation_json",
+    "Explanation.html": "render.html.explanation_html",
+    "Averages.text": "render.averaged.averages_text",
+    "Averages.json": "render.averaged.averages_json",
+    "Report.text": "render.verified.report_text",
+    "Proof.text": "render.verified.proof_text",
+    "Comparison.text": "render.compared.comparison_text",
+    "Comparison.json": "render.compared.comparison_json",
+}
+
+
+@overload
+def higher(gives: type[T], method: str) -> Callable[..., T]: ...
+@overload
+def higher(gives: None, method: str) -> Callable[..., Any]: ...
+
+
+def higher(gives: type[T] | None, method: str) -> Callable[..., Any]:
+    """The function that does the work of a method; ``gives``: what it returns, for type checkers alone.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.core.expansion import logits
+    >>> "W_U" in higher(str, "Expansion.latex")(logits(attention_only((1,))))
+    True
+    """
+    module, _, name = HIGHER[method].rpartition(".")
+    return getattr(import_module(f"symcircuits.{module}"), name)  # type: ignore[no-any-return]
