@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from symcircuits.checking.check import check as check
-    from symcircuits.checking.parser import ReadError as ReadError
-    from symcircuits.checking.verdict import Verdict as Verdict
     from symcircuits.core.architecture import Architecture as Architecture
-    from symcircuits.core.architecture import Head as Head
     from symcircuits.core.architecture import attention_only as attention_only
     from symcircuits.core.architecture import transformer as transformer
     from symcircuits.core.expansion import Expansion as Expansion
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
     from symcircuits.core.expansion import stream as stream
     from symcircuits.core.notation import Notation as Notation
     from symcircuits.core.terms import Term as Term
-    from symcircuits.core.unfrozen.unfrozen import unfrozen as unfrozen
-    from symcircuits.core.words import IllTyped as IllTyped
-    from symcircuits.core.words import Word as Word
     from symcircuits.derivation.derive import derive as derive
     from symcircuits.derivation.derive import theorem as theorem
     from symcircuits.derivation.derive import theorems as theorems
@@ -45,19 +39,10 @@ if TYPE_CHECKING:
     from symcircuits.model import random_model as random_model
     from symcircuits.model import readout as readout
     from symcircuits.model import source as source
-    from symcircuits.search.largest import largest as largest
-    from symcircuits.search.sample import sample as sample
-    from symcircuits.search.squares import squares as squares
-    from symcircuits.tables.blocks import TermBlock as TermBlock
-    from symcircuits.tables.blocks import blocks as blocks
-    from symcircuits.tables.census import census as census
-    from symcircuits.tables.export import export_terms as export_terms
-    from symcircuits.values.entries import contributions as contributions
-    from symcircuits.values.entries import entries as entries
     from symcircuits.values.evaluate import evaluate as evaluate
-    from symcircuits.values.norms import norms as norms
-    from symcircuits.values.sizes import term_sizes as term_sizes
-    from symcircuits.values.term_values import term_values as term_values
+    from symcircuits.values.measure import logit as logit
+    from symcircuits.values.measure import norm as norm
+    from symcircuits.values.measure import score_entry as score_entry
     from symcircuits.verification.reference import compare_with_reference as compare_with_reference
     from symcircuits.verification.verify import verify as verify
 
@@ -67,9 +52,6 @@ _HOME = {
     "attention_only": "core.architecture",
     "transformer": "core.architecture",
     "Architecture": "core.architecture",
-    "Head": "core.architecture",
-    "IllTyped": "core.words",
-    "Word": "core.words",
     "Expansion": "core.expansion",
     "Term": "core.terms",
     "expand": "core.expansion",
@@ -77,8 +59,6 @@ _HOME = {
     "scores": "core.expansion",
     "stream": "core.expansion",
     "check": "checking.check",
-    "Verdict": "checking.verdict",
-    "ReadError": "checking.parser",
     "Model": "model",
     "Run": "model",
     "Settings": "model",
@@ -92,10 +72,9 @@ _HOME = {
     "from_arrays": "loaders",
     "from_cache": "loaders",
     "evaluate": "values.evaluate",
-    "blocks": "tables.blocks",
-    "census": "tables.census",
-    "TermBlock": "tables.blocks",
-    "export_terms": "tables.export",
+    "norm": "values.measure",
+    "logit": "values.measure",
+    "score_entry": "values.measure",
     "verify": "verification.verify",
     "derive": "derivation.derive",
     "theorem": "derivation.derive",
@@ -106,24 +85,12 @@ _HOME = {
     "compare_with_reference": "verification.reference",
     "remove_heads": "explanation.ablation",
     "remove_scores": "explanation.ablation",
-    "unfrozen": "core.unfrozen.unfrozen",
-    "largest": "search.largest",
-    "squares": "search.squares",
-    "sample": "search.sample",
-    "term_sizes": "values.sizes",
-    "norms": "values.norms",
-    "contributions": "values.entries",
-    "entries": "values.entries",
-    "term_values": "values.term_values",
 }
 __all__ = [
     "__version__",
     "attention_only",
     "transformer",
     "Architecture",
-    "Head",
-    "IllTyped",
-    "Word",
     "Expansion",
     "Term",
     "expand",
@@ -131,8 +98,6 @@ __all__ = [
     "scores",
     "stream",
     "check",
-    "Verdict",
-    "ReadError",
     "Model",
     "Run",
     "Settings",
@@ -146,10 +111,9 @@ __all__ = [
     "from_arrays",
     "from_cache",
     "evaluate",
-    "blocks",
-    "census",
-    "TermBlock",
-    "export_terms",
+    "norm",
+    "logit",
+    "score_entry",
     "verify",
     "derive",
     "theorem",
@@ -160,15 +124,6 @@ __all__ = [
     "compare_with_reference",
     "remove_heads",
     "remove_scores",
-    "unfrozen",
-    "largest",
-    "squares",
-    "sample",
-    "term_sizes",
-    "norms",
-    "contributions",
-    "entries",
-    "term_values",
 ]
 
 if not TYPE_CHECKING:  # else every misspelt name would be right

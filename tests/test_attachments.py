@@ -583,7 +583,7 @@ def test_derivations_say_that_they_do_not_speak_of_attachments() -> None:
 def test_what_is_attached_is_not_multiplied_out_further() -> None:
     arch = sc.attention_only((1,), softmax=False).attached(Part("feature", 1))
     with pytest.raises(ValueError, match="with source feature of the stream at point 1 attached"):
-        sc.unfrozen(sc.logits(arch))
+        sc.logits(arch).unfrozen()
     assert sc.verify(arch).ok
 
 

@@ -30,7 +30,6 @@ from symcircuits.core.architecture import Architecture, Head, attention_only
 from symcircuits.core.expansion import Expansion, Term, composition_of, expand, logits, scores, stream
 from symcircuits.core.paths import Path
 from symcircuits.core.sequence import MAX_LISTED
-from symcircuits.core.unfrozen.unfrozen import unfrozen
 from symcircuits.core.words import is_multiplier
 from symcircuits.model import random_model
 from symcircuits.values.evaluate import evaluate
@@ -626,4 +625,4 @@ def test_a_long_sequence_on_either_side_is_refused() -> None:
 def test_a_sequence_with_nothing_held_fixed_is_refused() -> None:
     e = logits(attention_only((1, 1), softmax=False))
     with pytest.raises(ValueError, match="sequence"):
-        unfrozen(e.through_sequence("L0H0", "L1H0"))
+        e.through_sequence("L0H0", "L1H0").unfrozen()

@@ -46,17 +46,17 @@ def scores(run: Run) -> Any:
 
 
 def of_sizes(run: Run, e: Any, **how: Any) -> Any:
-    return sc.term_sizes(run.model, TOKENS, e, dtype=run.dtype, **how)
+    return sc.evaluate(e, run.model.run(TOKENS, run.dtype)).summary(**how)
 
 
 BY_TERM: dict[str, Callable[[Run], Any]] = {
-    "norms": lambda run: list(sc.norms(logits(run), run)),
-    "norms of scores": lambda run: list(sc.norms(scores(run), run)),
-    "masked norms": lambda run: list(sc.norms(scores(run), run, masked=True)),
-    "contributions": lambda run: list(sc.contributions(logits(run), run, token=1)),
-    "entries": lambda run: list(sc.entries(scores(run), run, position=2, key=0)),
-    "values": lambda run: list(sc.term_values(logits(run), run)),
-    "values of scores": lambda run: list(sc.term_values(scores(run), run)),
+    "norms": lambda run: list(sc.evaluate(logits(run), run).measure()),
+    "norms of scores": lambda run: list(sc.evaluate(scores(run), run).measure()),
+    "masked norms": lambda run: list(sc.evaluate(scores(run), run).measure(sc.norm(masked=True))),
+    "contributions": lambda run: list(sc.evaluate(logits(run), run).measure(sc.logit(1))),
+    "entries": lambda run: list(sc.evaluate(scores(run), run).measure(sc.score_entry(2, 0))),
+    "values": lambda run: list(sc.evaluate(logits(run), run).blocks()),
+    "values of scores": lambda run: list(sc.evaluate(scores(run), run).blocks()),
     "sizes": lambda run: of_sizes(run, logits(run)),
     "sizes of scores": lambda run: of_sizes(run, scores(run), by="score entry", key=0),
     "total": lambda run: sc.evaluate(scores(run), run).total(),
@@ -70,15 +70,15 @@ BY_TERM: dict[str, Callable[[Run], Any]] = {
     "largest score terms": lambda run: sc.score_parts.largest_score_terms(run, "L2H0"),  # type: ignore[attr-defined]
 }
 IN_FLOAT64 = {  # of a run in float32 too; so they have more room
-    "squares": lambda run: sc.squares(logits(run), run),
-    "squares of scores": lambda run: sc.squares(scores(run), run, by="score entry"),
-    "squares, estimated": lambda run: sc.squares(scores(run), run, max_memory=0),
-    "largest": lambda run: sc.largest(logits(run), run, 3),
-    "largest part": lambda run: sc.largest(logits(run), run, 3, by="logit"),
-    "largest scores": lambda run: sc.largest(scores(run), run, 3),
-    "largest score": lambda run: sc.largest(scores(run), run, 1, by="score entry"),
-    "sample": lambda run: sc.sample(logits(run), run, 100, weights="uniform"),
-    "sample of scores": lambda run: sc.sample(scores(run), run, 100, weights="uniform", by="score entry"),
+    "squares": lambda run: sc.evaluate(logits(run), run).sum_of_squares(),
+    "squares of scores": lambda run: sc.evaluate(scores(run), run).sum_of_squares(sc.score_entry()),
+    "squares, estimated": lambda run: sc.evaluate(scores(run), run).sum_of_squares(max_memory=0),
+    "largest": lambda run: sc.evaluate(logits(run), run).largest(3),
+    "largest part": lambda run: sc.evaluate(logits(run), run).largest(3, sc.logit()),
+    "largest scores": lambda run: sc.evaluate(scores(run), run).largest(3),
+    "largest score": lambda run: sc.evaluate(scores(run), run).largest(1, sc.score_entry()),
+    "sample": lambda run: sc.evaluate(logits(run), run).sample(100, weights="uniform"),
+    "sample of scores": lambda run: sc.evaluate(scores(run), run).sample(100, sc.score_entry(), weights="uniform"),
 }  # fmt: skip
 
 
@@ -103,18 +103,21 @@ def test_what_is_no_number_proves_nothing(what: str) -> None:
 def test_bounds_that_are_no_numbers_make_no_chances() -> None:
     run = cancelling(FACTORS["float64"]).run(TOKENS)
     with pytest.raises(OverflowError, match="no chance can be made of them"):
-        sc.sample(logits(run), run, 100)
+        sc.evaluate(logits(run), run).sample(100)
 
 
 def test_what_is_computed_in_float64_is_right_where_float32_is_too_small() -> None:
     wide, narrow = (cancelling(1e25).run(TOKENS, dtype) for dtype in ("float64", "float32"))
-    for ask in (sc.squares(logits(wide), narrow).value, sc.squares(logits(wide), wide).value):
+    for ask in (
+        sc.evaluate(logits(wide), narrow).sum_of_squares().value,
+        sc.evaluate(logits(wide), wide).sum_of_squares().value,
+    ):
         assert ask == pytest.approx(sum(float((v**2).sum()) for v in sc.evaluate(logits(wide), wide)), rel=1e-5)
-    found = sc.largest(logits(wide), narrow, 3, by="logit")
+    found = sc.evaluate(logits(wide), narrow).largest(3, sc.logit())
     sizes = sorted((abs(v[-1, found.asked.token]) for v in sc.evaluate(found.expansion, wide)), reverse=True)
     assert [t.size for t in found.terms] == pytest.approx(sizes[:3], rel=1e-5)
     with pytest.raises(ValueError, match="the sum of the largest terms leaves the range of float32"):
-        sc.largest(logits(wide), narrow, 3)
+        sc.evaluate(logits(wide), narrow).largest(3)
 
 
 def test_sums_of_heads_are_looked_at_too(run: Run) -> None:
@@ -137,7 +140,7 @@ def test_sums_of_sizes_that_overflow_are_refused() -> None:
     sizes = [float(np.abs(v).max()) for v in sc.evaluate(sc.logits(huge.architecture), huge.run(TOKENS))]
     assert np.isfinite(sizes).all()
     with pytest.raises(OverflowError, match="the sum of the sizes of the terms leaves the range of float64"):
-        sc.term_sizes(huge, TOKENS, sc.logits(huge.architecture))
+        sc.evaluate(sc.logits(huge.architecture), huge.run(TOKENS)).summary()
 
 
 def test_nothing_frozen_is_looked_at_too() -> None:
@@ -148,7 +151,7 @@ def test_nothing_frozen_is_looked_at_too() -> None:
         for n, w in model.weights.items()
     }
     run = replace(model, weights=weights).run(TOKENS, "float32")
-    terms = sc.unfrozen(sc.logits(arch))
+    terms = sc.logits(arch).unfrozen()
     assert np.isfinite(sc.evaluate(terms, run).total()).all()
     values = sc.evaluate(terms, run)
     values.degrees = lambda: {3: np.array([np.nan])}  # type: ignore[method-assign]

@@ -146,9 +146,9 @@ def test_a_gate_without_activation_is_a_bilinear_mlp(data: Path) -> None:
     model = from_arrays(weights, {**config, "act_fn": "identity", "softmax": False})
     assert (model.architecture.bilinear, model.architecture.softmax) == (True, False)
     run = model.run([3, 1, 4])
-    terms = sc.unfrozen(sc.logits(model.architecture).order(0))
+    terms = sc.logits(model.architecture).order(0).unfrozen()
     assert terms.counts_by_order().keys() == {0}
-    total = sc.evaluate(sc.unfrozen(sc.logits(model.architecture)), run).total()
+    total = sc.evaluate(sc.logits(model.architecture).unfrozen(), run).total()
     assert np.allclose(total, run.logits, rtol=1e-9, atol=1e-9 * abs(run.logits).max())
     assert from_arrays(weights, config).architecture.bilinear is False
     with pytest.raises(ValueError, match="softmax in the config must be"):

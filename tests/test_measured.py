@@ -15,6 +15,7 @@ from symcircuits.core.programs import readout
 from symcircuits.values import sizes as measured
 from symcircuits.verification import prime_field as exact
 from symcircuits.work.workers import Crew, pairwise, processes
+from tests.measures import measure_of
 
 MODEL = File(__file__).parent / "data" / "tl_3layer_s11"
 TOKENS = [3, 1, 4, 1]
@@ -37,7 +38,7 @@ def test_every_size_is_that_of_the_term_by_itself(
     by = data.draw(
         st.sampled_from({"logits": ["norm", "logit"], "stream": ["norm"]}.get(kind, ["norm", "score entry"]))
     )
-    found = sc.term_sizes(model, run.tokens, e, by=by, top=len(e))
+    found = sc.evaluate(e, model.run(run.tokens)).summary(measure_of(by), top=len(e))
     asked, expected = found.asked, {}
     for i, value in enumerate(values):
         one = value if asked.row is None or by == "norm" else value[asked.row]
@@ -70,20 +71,22 @@ def test_any_number_of_workers_gives_the_same_bits(
     monkeypatch.setattr(measured, "_width", lambda *_: 7)  # many ranges; workers are sent them
     model = sc.load(MODEL)
     e = sc.expand(model.architecture, target)
-    alone = plain(sc.term_sizes(MODEL, TOKENS, e, top=9, **how))
+    alone = plain(sc.evaluate(e, MODEL.run(TOKENS)).summary(top=9, **how))
     for workers in (1, 2, 5):
-        assert plain(sc.term_sizes(model, TOKENS, e, top=9, workers=workers, **how)) == alone
-    assert plain(sc.term_sizes(MODEL, TOKENS, e, top=9, workers=processes(2), **how)) == alone
+        assert plain(sc.evaluate(e, model.run(TOKENS)).summary(top=9, workers=workers, **how)) == alone
+    assert plain(sc.evaluate(e, MODEL.run(TOKENS)).summary(top=9, workers=processes(2), **how)) == alone
     if how.get("by") != "masked norm":
-        proved = sc.largest(e, model.run(TOKENS), 9, **how)
-        assert [t for t, _ in sc.term_sizes(model, TOKENS, e, top=9, **how).terms] == [one.term for one in proved.terms]
+        proved = sc.evaluate(e, model.run(TOKENS)).largest(9, **how)
+        assert [t for t, _ in sc.evaluate(e, model.run(TOKENS)).summary(top=9, **how).terms] == [
+            one.term for one in proved.terms
+        ]
 
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_masked_norms_are_of_what_the_mask_leaves(batch: bool) -> None:
     run = sc.random_model(sc.attention_only((2, 2), biases=["b_V"]), seed=4).run([[1, 2, 3], [4, 5, 6]][: 1 + batch])
     terms = sc.scores(run.model.architecture, "L1H0")
-    found = sc.term_sizes(run.model, run.tokens, terms, by="masked norm", top=terms.count)
+    found = sc.evaluate(terms, run.model.run(run.tokens)).summary(sc.norm(masked=True), top=terms.count)
     seen = {term.label: size for term, size in found.terms}
     for term, value in zip(terms, sc.evaluate(terms, run), strict=True):
         assert np.isclose(seen[term.label], np.linalg.norm(value * run.masks["L1"]), rtol=1e-12)
@@ -92,16 +95,16 @@ def test_masked_norms_are_of_what_the_mask_leaves(batch: bool) -> None:
 def test_ranges_put_together_are_all() -> None:
     model = sc.load(MODEL)
     e = sc.logits(model.architecture).order(2)
-    whole = sc.term_sizes(model, TOKENS, e, top=len(e))
-    halves = [sc.term_sizes(model, TOKENS, e, top=len(e), start=a, stop=b) for a, b in ((0, 11), (11, None))]
+    whole = sc.evaluate(e, model.run(TOKENS)).summary(top=len(e))
+    halves = [sc.evaluate(e, model.run(TOKENS)).summary(top=len(e), start=a, stop=b) for a, b in ((0, 11), (11, None))]
     assert sorted(n for h in halves for n, _ in h.largest) == list(range(len(e)))
     sizes = dict(whole.largest)
     assert all(abs(x - sizes[n]) <= 1e-13 * abs(sizes[n]) for h in halves for n, x in h.largest)
-    none = sc.term_sizes(model, TOKENS, e, start=5, stop=5)
+    none = sc.evaluate(e, model.run(TOKENS)).summary(start=5, stop=5)
     assert (none.largest, none.total.count, none.by_order()) == ((), 0, {})
     for start, stop, said in ((len(e) + 1, None, "start .* lies beyond the"), (5, 3, "stop 3 lies before start 5")):
         with pytest.raises(ValueError, match=said):
-            sc.term_sizes(model, TOKENS, e, start=start, stop=stop)
+            sc.evaluate(e, model.run(TOKENS)).summary(start=start, stop=stop)
 
 
 # --------------------------------------------------------------------------------------------------- exactly
@@ -142,8 +145,8 @@ def test_a_term_that_is_no_number_is_named() -> None:
     said = r"^term 5 \(embed -> L0H0 -> L1H0\) has the size (nan|inf): .* \(and so did 1 more term of 9\)"
     for workers in (None, 2):
         with pytest.raises(OverflowError, match=said):
-            sc.term_sizes(big, [1, 2], e, dtype="float32", workers=workers)
-    assert sc.term_sizes(big, [1, 2], e, dtype="float64").total.count == 9
+            sc.evaluate(e, big.run([1, 2], "float32")).summary(workers=workers)
+    assert sc.evaluate(e, big.run([1, 2], "float64")).summary().total.count == 9
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -158,9 +161,9 @@ def test_what_cannot_be_is_refused() -> None:
         ({"workers": processes(1)}, ValueError, "give the path of its folder"),
     ):
         with pytest.raises(kind, match=what):
-            sc.term_sizes(model, TOKENS, e, **wrong)
+            sc.evaluate(e, model.run(TOKENS)).summary(**wrong)
     with pytest.raises(TypeError, match="an Expansion"):
-        sc.term_sizes(model, TOKENS, list(e))  # type: ignore[arg-type]
+        sc.evaluate(list(e), model.run(TOKENS)).summary()  # type: ignore[arg-type]
     deep = sc.logits(sc.attention_only((12,) * 12))
     with pytest.raises(OverflowError, match="too many to look at one by one"):
-        sc.term_sizes(model, TOKENS, deep)
+        sc.evaluate(deep, model.run(TOKENS)).summary()

@@ -34,7 +34,7 @@ def test_sample_is_that_of_the_library(cli: Cli) -> None:
     words = ["--target", "scores:L1H0", "--by", "score entry", "--position", "6", "--key", "2", "--seed", "3"]
     for weights in ("bound", "uniform"):
         ran = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--json")
-        found = sc.sample(e.through("L0H2"), model.run(TOKENS), 70, seed=3, weights=weights, **how)  # type: ignore[arg-type]
+        found = sc.evaluate(e.through("L0H2"), model.run(TOKENS)).sample(70, seed=3, weights=weights, **how)  # type: ignore[arg-type]
         assert ran.code == 0
         some = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--through", "L0H2", "--json")
         told = json.loads(some.out)
@@ -56,7 +56,7 @@ def _labelled(e: Any, label: str) -> Any:
 def test_sizes_are_those_of_the_library(cli: Cli) -> None:
     model, e = selected()
     words = ["--target", "scores:L1H0", "--count", "3", "--json"]
-    found = sc.term_sizes(model, TOKENS, e, top=3)
+    found = sc.evaluate(e, model.run(TOKENS)).summary(top=3)
     told = json.loads(cli("sizes", *WORDS, *words).out)
     assert [(t["number"], t["size"]) for t in told["terms"]] == list(found.largest)
     assert told["total"] == {"count": 25, "total": found.total.total, "absolute": found.total.absolute}
@@ -74,11 +74,11 @@ def test_what_is_printed_fits_its_width(width: int) -> None:
     model, e = selected()
     run = model.run(TOKENS)
     texts = [
-        sc.sample(e, run, 50, by="score entry", key=0).text(width),
-        sc.sample(e, run, 5, weights="uniform", max_seconds=0).text(width),
-        sc.sample(sc.logits(model.architecture), run, 50, by="logit difference").text(width),
-        sc.term_sizes(model, TOKENS, e, by="score entry", max_terms=9).text(width),
-        sc.term_sizes(model, TOKENS, e, max_terms=0).text(width),
+        sc.evaluate(e, run).sample(50, sc.score_entry(key=0)).text(width),
+        sc.evaluate(e, run).sample(5, weights="uniform", max_seconds=0).text(width),
+        sc.evaluate(sc.logits(model.architecture), run).sample(50, sc.logit(against="second")).text(width),
+        sc.evaluate(e, model.run(TOKENS)).summary(sc.score_entry(), max_terms=9).text(width),
+        sc.evaluate(e, model.run(TOKENS)).summary(max_terms=0).text(width),
     ]
     assert max(len(line) for text in texts for line in text.split("\n")) <= width
     said = [" ".join(t.split()) for t in texts]
@@ -92,18 +92,18 @@ def test_what_is_printed_fits_its_width(width: int) -> None:
 def test_time_ends_the_draws_that_there_are() -> None:
     run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
     started = time.monotonic()
-    found = sc.sample(sc.logits(DEEP), run, 10**6, max_seconds=0.5)
+    found = sc.evaluate(sc.logits(DEEP), run).sample(10**6, max_seconds=0.5)
     assert time.monotonic() - started < 30
     assert 0 < len(found.terms) < 10**6
     assert found.reached == "0.5 seconds"
     assert len(found.sizes) == len(found.chances) == len(found.terms)
-    assert found.terms == sc.sample(sc.logits(DEEP), run, len(found.terms)).terms
+    assert found.terms == sc.evaluate(sc.logits(DEEP), run).sample(len(found.terms)).terms
 
 
 def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a model that is so slow that there is no time for anything, nothing is proved, and that is said."""
     run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
-    found = sc.largest(sc.logits(DEEP), run, 5, max_seconds=0)
+    found = sc.evaluate(sc.logits(DEEP), run).largest(5, max_seconds=0)
     assert (found.terms, found.exact, found.certain, found.reached) == ((), False, 0, "0 seconds")
     assert (found.bound, found.open, found.looked) == (float("inf"), 13**12, 0)
     assert found.total == pytest.approx(float(np.linalg.norm(run.logits)))
@@ -111,7 +111,7 @@ def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -
     assert "nothing is proved: the search ended after 0 seconds, when nothing had a bound yet" in said
     assert "the sum of the squares of all terms was not estimated: time was up" in said
     assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
-    drawn = sc.sample(sc.logits(DEEP), run, 5, max_seconds=0)
+    drawn = sc.evaluate(sc.logits(DEEP), run).sample(5, max_seconds=0)
     assert (drawn.terms, drawn.bound, drawn.reached) == ((), float("inf"), "0 seconds")
     signed = square_sums._signed_sums
 
@@ -121,7 +121,7 @@ def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(square_sums, "_signed_sums", slow)
     monkeypatch.setattr(square_sums, "_BLOCK_BYTES", 1)
-    found = sc.largest(sc.logits(DEEP), run, 5, moments=False, max_seconds=3)
+    found = sc.evaluate(sc.logits(DEEP), run).largest(5, moments=False, max_seconds=3)
     assert found.terms
     assert 2 * found.squares.error > 0  # of fewer samples than otherwise
     assert found.seconds < 10 < 0.6 * 32
@@ -130,9 +130,9 @@ def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -
 def test_draws_that_do_not_fit_in_memory_are_refused_before_any() -> None:
     run = sc.random_model(sc.attention_only((2,)), seed=1).run([1, 2])
     with pytest.raises(ValueError, match="draws need about 9,536,743,164 MiB"):
-        sc.sample(sc.logits(run.model.architecture), run, 10**13)
+        sc.evaluate(sc.logits(run.model.architecture), run).sample(10**13)
     with pytest.raises(ValueError, match=r"3 draws need about 0 MiB, and max_memory is 0\.00286 MiB"):
-        sc.sample(sc.logits(run.model.architecture), run, 3, max_memory=2999)
+        sc.evaluate(sc.logits(run.model.architecture), run).sample(3, max_memory=2999)
 
 
 @pytest.mark.parametrize("workers", [None, 2, "processes"])
@@ -144,7 +144,7 @@ def test_time_ends_sizes_wherever_they_are_made(workers: Any, monkeypatch: pytes
     made = processes(1) if workers == "processes" else workers
     given = path() if workers == "processes" else model
     started = time.monotonic()
-    found = sc.term_sizes(given, TOKENS, e, max_seconds=3, workers=made)
+    found = sc.evaluate(e, given.run(TOKENS)).summary(max_seconds=3, workers=made)
     assert time.monotonic() - started < 30
     assert found.reached == "max_seconds (3)"
     assert found.total.count == found.stop
@@ -172,7 +172,7 @@ def test_a_range_that_is_slow_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(measured, "_sizes", slow)
     started = time.monotonic()
-    found = sc.term_sizes(model, TOKENS, e, max_seconds=0.1)
+    found = sc.evaluate(e, model.run(TOKENS)).summary(max_seconds=0.1)
     assert time.monotonic() - started < 5
     assert (found.total.count, found.stop, found.reached) == (0, 0, "max_seconds (0.1)")
 
@@ -202,8 +202,8 @@ def test_memory_is_for_the_key_vectors_of_a_range() -> None:
     with pytest.raises(
         ValueError, match=r"max_memory 1\.3 kB is not enough: the key vectors of 64 terms take 81\.9 kB"
     ):
-        sc.term_sizes(model, TOKENS, e, max_memory=each)
-    whole, small = sc.term_sizes(model, TOKENS, e), sc.term_sizes(model, TOKENS, e, max_memory=64 * each)
+        sc.evaluate(e, model.run(TOKENS)).summary()
+    whole, small = sc.evaluate(e, model.run(TOKENS)).summary(), sc.evaluate(e, model.run(TOKENS)).summary()
     assert np.isclose(whole.total.total, small.total.total)
 
 
@@ -256,14 +256,16 @@ def test_lists_of_very_many_terms_are_refused_before_any_work() -> None:
     run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
     e, started = sc.logits(DEEP), time.monotonic()
     with pytest.raises(ValueError, match=r"the 10,000,000,000,000 largest terms need about 9,536,743,164 MiB"):
-        sc.largest(e, run, MANY)
+        sc.evaluate(e, run).largest(MANY)
     with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms are too many to look at one by one"):
-        sc.term_sizes(run.model, [3, 1, 4, 1], e)
+        sc.evaluate(e, run.model.run([3, 1, 4, 1])).summary()
     with pytest.raises(ValueError, match=r"the 1,000,001 largest are too many to list"):
-        sc.term_sizes(run.model, [3, 1, 4, 1], e, top=10**6 + 1, max_terms=10**7)
+        sc.evaluate(e, run.model.run([3, 1, 4, 1])).summary(top=10**6 + 1, max_terms=10**7)
     with pytest.raises(OverflowError, match=r"of logits are too many to look at one by one: give a smaller max_terms"):
         sc.explain(run.model, [3, 1, 4, 1], max_terms=10 * MANY)
     with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms of logits are too many to list"):
         sc.verify(DEEP, targets=["logits"], max_terms=10 * MANY)
     assert time.monotonic() - started < 60
-    assert len(sc.largest(e, run, 3, max_memory=0, max_expansions=2).terms) <= 3  # a few are listed in any case
+    assert (
+        len(sc.evaluate(e, run).largest(3, max_memory=0, max_expansions=2).terms) <= 3
+    )  # a few are listed in any case

@@ -52,7 +52,7 @@ def test_operators(operator: str, made: bool) -> None:
 
 def test_a_diff_is_read() -> None:
     diff = (
-        "--- mutation diff ---\n--- asymcircuits/m.py\n+++ bsymcircuits/m.py\n@@ -1,3 +1,3 @@\n"
+        "--- mutation diff ---\n--- asymcircuits/m.py\n+++ bsymcircuits/m.py\n -1,3 +1,3 \n"
         " def f(a):\n-    return a - 1\n-\n-# a comment\n+    return a + 1\n "
     )
     assert read_diff(diff) == ("return a - 1", "return a + 1")

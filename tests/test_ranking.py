@@ -25,6 +25,7 @@ from symcircuits.search.squares import Squares
 from symcircuits.search.trees import trees
 from symcircuits.values.measure import KINDS, ask
 from symcircuits.zoo import path
+from tests.measures import measure_of
 
 TOKENS: list[Any] = [[1, 2, 3, 4], [0], [[1, 2, 0], [3, 3, 4]]]
 
@@ -103,7 +104,7 @@ def held_to_brute_force(found: Largest, run: Run, k: int) -> None:
 @given(searches(), st.integers(0, 12), st.sampled_from([None, None, False]))
 def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool | None) -> None:
     e, run, asked = case
-    held_to_brute_force(sc.largest(e, run, k, moments=moments, **asked), run, k)
+    held_to_brute_force(sc.evaluate(e, run).largest(k, moments=moments, **asked), run, k)
 
 
 @settings(max_examples=40)
@@ -112,7 +113,7 @@ def test_sources_and_readouts_of_ones_own(data: st.DataObject, arch: Any) -> Non
     run = ran(arch)
     e = sc.expand(arch, data.draw(st.sampled_from(targets(arch))))
     by = data.draw(st.sampled_from(KINDS[e.target.partition(":")[0]][:2]))
-    held_to_brute_force(sc.largest(e, run, 10, by=by), run, 10)
+    held_to_brute_force(sc.evaluate(e, run).largest(10, measure_of(by)), run, 10)
 
 
 def model_and_run(heads: tuple[int, ...] = (3, 3, 3), scale: float = 1.0, **features: Any) -> Run:
@@ -180,11 +181,11 @@ def test_a_bound_made_too_small_is_seen(monkeypatch: pytest.MonkeyPatch, by: str
 def test_a_search_with_bounds_too_small_differs_from_brute_force(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     run = model_and_run(scale=1.5)
     e = sc.expand(run.model.architecture, target)
-    held_to_brute_force(sc.largest(e, run, 20), run, 20)
+    held_to_brute_force(sc.evaluate(e, run).largest(20), run, 20)
     whole: Callable[..., Any] = Tree.children
     monkeypatch.setattr(Tree, "children", lambda *a: (0.05 * whole(*a)[0], *whole(*a)[1:]))
     with pytest.raises(AssertionError):
-        held_to_brute_force(sc.largest(e, run, 20, moments=False), run, 20)
+        held_to_brute_force(sc.evaluate(e, run).largest(20, moments=False), run, 20)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 1000))
@@ -207,7 +208,7 @@ def test_values_are_right_to_the_rounding_that_is_said() -> None:
     arch = sc.attention_only((2, 2, 2, 2), norm="LN", biases=True)
     run = sc.random_model(arch, d_model=24, d_head=6, seed=3, weight_scale=2.0).run([1, 2, 3, 4, 5, 6])
     e = sc.logits(arch)
-    found = sc.largest(e, run, 30, by="logit")
+    found = sc.evaluate(e, run).largest(30, sc.logit())
     exact = {name: np.asarray(run.arrays[name], np.longdouble) for name in run.arrays if name not in ("t", "C")}
     exact["C"] = np.eye(24, dtype=np.longdouble) - np.longdouble(1) / 24
     exact |= {n: np.diag(exact[n]) for n in exact if n.startswith("gain_")}
@@ -231,18 +232,18 @@ def test_the_model_that_comes_along() -> None:
     run = model.run([0, 7, 19, 3, 11, 26, 7, 19, 3, 11])
     e = sc.logits(model.architecture)
     for by in KINDS["logits"]:
-        held_to_brute_force(sc.largest(e, run, 5, by=by), run, 5)
+        held_to_brute_force(sc.evaluate(e, run).largest(5, measure_of(by)), run, 5)
     for by in KINDS["scores"]:
-        held_to_brute_force(sc.largest(sc.scores(model.architecture, "L1H0"), run, 7, by=by), run, 7)
+        held_to_brute_force(sc.evaluate(sc.scores(model.architecture, "L1H0"), run).largest(7, measure_of(by)), run, 7)
 
 
 @pytest.mark.parametrize("features", [{}, {"norm": "LN", "biases": True}, {"positions": "rotary"}])
 def test_thousands_of_terms(features: dict[str, Any]) -> None:
     run = model_and_run((5, 5, 5, 5), **features)
     e = sc.logits(run.model.architecture)
-    held_to_brute_force(sc.largest(e, run, 100, by="logit difference"), run, 100)
+    held_to_brute_force(sc.evaluate(e, run).largest(100, sc.logit(against="second")), run, 100)
     s = sc.scores(run.model.architecture, "L2H3")
-    held_to_brute_force(sc.largest(s, run, 50, by="score entry"), run, 50)
+    held_to_brute_force(sc.evaluate(s, run).largest(50, sc.score_entry()), run, 50)
 
 
 # ----------------------------------------------------------------------------------------------- budgets
@@ -253,7 +254,7 @@ def test_thousands_of_terms(features: dict[str, Any]) -> None:
 def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any], target: str) -> None:
     run = model_and_run((4, 4, 4, 4), scale=2.0)
     e = sc.expand(run.model.architecture, target)
-    found = sc.largest(e, run, 10, **budget)
+    found = sc.evaluate(e, run).largest(10, **budget)
     assert not found.exact
     assert found.reached
     values = sorted((abs(v) for v in sizes(found, run)), reverse=True)
@@ -271,9 +272,9 @@ def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any]
 def test_none_and_one_are_said_as_such() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
-    assert "- proved: this is the largest; no other of the" in sc.largest(e, run, 1).text()
-    assert "- nothing is proved: no term was asked for" in sc.largest(e, run, 0).text()
-    said = sc.largest(e, run, 5, max_memory=0).text()
+    assert "- proved: this is the largest; no other of the" in sc.evaluate(e, run).largest(1).text()
+    assert "- nothing is proved: no term was asked for" in sc.evaluate(e, run).largest(0).text()
+    said = sc.evaluate(e, run).largest(5, max_memory=0).text()
     assert "the search ended after 0 bytes of memory" in said
 
 
@@ -296,7 +297,9 @@ def test_both_sides_of_scores_are_taken_from() -> None:
     run = sc.random_model(sc.attention_only((12,) * 11), d_model=24, d_head=4, seed=1, weight_scale=0.5).run(
         [1, 2, 3, 4]
     )
-    found = sc.largest(sc.scores(run.model.architecture, "L10H3"), run, 20, by="score entry", max_expansions=400)
+    found = sc.evaluate(sc.scores(run.model.architecture, "L10H3"), run).largest(
+        20, sc.score_entry(), max_expansions=400
+    )
     assert len(found.terms) == 20
     assert found.certain > 0
     assert {bool(t.term.heads[0]) for t in found.terms} == {bool(t.term.heads[1]) for t in found.terms} == {False, True}
@@ -305,7 +308,7 @@ def test_both_sides_of_scores_are_taken_from() -> None:
 def test_progress_is_told() -> None:
     run = model_and_run((4, 4, 4))
     told: list[str] = []
-    found = sc.largest(sc.logits(run.model.architecture), run, 120, progress=told.append)
+    found = sc.evaluate(sc.logits(run.model.architecture), run).largest(120, progress=told.append)
     assert told[0] == "largest terms: 0 partial paths expanded"
     assert f"largest terms: {found.expansions // 50 * 50} partial paths expanded" in told
 
@@ -313,7 +316,7 @@ def test_progress_is_told() -> None:
 def test_more_expansions_prove_more() -> None:
     run = model_and_run((6, 6, 6), scale=1.5)
     e = sc.logits(run.model.architecture)
-    answers = [sc.largest(e, run, 30, max_expansions=n) for n in (1, 5, 20, 60, 400)]
+    answers = [sc.evaluate(e, run).largest(30, max_expansions=n) for n in (1, 5, 20, 60, 400)]
     assert [a.certain for a in answers] == sorted(a.certain for a in answers)
     assert [a.bound for a in answers] == sorted((a.bound for a in answers), reverse=True)
     assert answers[-1].exact
@@ -326,7 +329,7 @@ def test_many_equal_terms_and_terms_that_are_zero() -> None:
     model = sc.random_model(arch, seed=2)
     weights = {n: np.zeros_like(w) if n.startswith("W_O") else w for n, w in model.weights.items()}
     run = sc.Model(arch, weights, model.score_scale).run([1, 2, 3])
-    found = sc.largest(sc.logits(arch), run, 4, by="logit")
+    found = sc.evaluate(sc.logits(arch), run).largest(4, sc.logit())
     assert [t.size > 0 for t in found.terms] == [True, False, False, False]
     assert found.exact
     held_to_brute_force(found, run, 4)
@@ -335,7 +338,7 @@ def test_many_equal_terms_and_terms_that_are_zero() -> None:
 def test_an_empty_selection_has_nothing_to_list() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture).order(1).order(2)
-    found = sc.largest(e, run, 4)
+    found = sc.evaluate(e, run).largest(4)
     assert (found.terms, found.exact, found.share, found.excluded) == ((), True, None, 0)
     assert "all 0 terms" in found.text()
 
@@ -366,17 +369,17 @@ def test_an_empty_selection_has_nothing_to_list() -> None:
 def test_what_does_not_exist_is_refused(asked: dict[str, Any], said: str) -> None:
     run = model_and_run()
     with pytest.raises(ValueError, match=said):
-        sc.largest(sc.logits(run.model.architecture), run, **asked)
+        sc.evaluate(sc.logits(run.model.architecture), run).largest(**asked)
 
 
 def test_a_key_that_is_masked_and_another_model_are_refused() -> None:
     run = model_and_run()
     with pytest.raises(ValueError, match="query 1 does not see key 3"):
-        sc.largest(sc.scores(run.model.architecture, "L1H0"), run, by="score entry", position=1, key=3)
+        sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run).largest(by=sc.score_entry(1, 3))
     with pytest.raises(ValueError, match="this expansion is of"):
-        sc.largest(sc.logits(sc.attention_only((2,))), run)
+        sc.evaluate(sc.logits(sc.attention_only((2,))), run).largest()
     with pytest.raises(TypeError, match="a run"):
-        sc.largest(sc.logits(run.model.architecture), run.model)  # type: ignore[arg-type]
+        sc.evaluate(sc.logits(run.model.architecture), run.model).largest()  # type: ignore[arg-type]
 
 
 def test_terms_of_very_different_sizes() -> None:
@@ -385,16 +388,18 @@ def test_terms_of_very_different_sizes() -> None:
     run, huge = (
         sc.random_model(arch, d_vocab=5, d_model=6, d_head=2, seed=8, weight_scale=w).run([1, 2, 3, 4]) for w in (2, 12)
     )
-    found = sc.largest(sc.stream(arch), run, 3)
+    found = sc.evaluate(sc.stream(arch), run).largest(3)
     assert [t.size for t in found.terms] == pytest.approx(sorted(sizes(found, run), reverse=True)[:3])
     assert found.exact
     with pytest.raises(ValueError, match="leave the range of float64"):
-        sc.largest(sc.stream(arch), huge, 3)
+        sc.evaluate(sc.stream(arch), huge).largest(3)
 
 
 def test_squares_that_are_no_number_are_said_to_be_none() -> None:
     run = model_and_run()
-    found = replace(sc.largest(sc.logits(run.model.architecture), run, 3), squares=Squares(np.inf, 0.0, True, ""))
+    found = replace(
+        sc.evaluate(sc.logits(run.model.architecture), run).largest(3), squares=Squares(np.inf, 0.0, True, "")
+    )
     assert found.share is None
     assert "the sum of the squares of all terms leaves the range of float64" in " ".join(found.text().split())
     assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
@@ -407,7 +412,7 @@ def test_numbers_whose_squares_are_none_are_refused(factor: float) -> None:
     weights = {n: w * factor if n == "W_U" else w for n, w in model.weights.items()}
     run = sc.Model(arch, weights, model.score_scale).run([1, 2, 3])
     with pytest.raises(ValueError, match="leave the range of float64"):
-        sc.largest(sc.logits(arch), run)
+        sc.evaluate(sc.logits(arch), run).largest()
 
 
 def test_terms_with_nothing_held_fixed_are_not_searched() -> None:
@@ -415,19 +420,19 @@ def test_terms_with_nothing_held_fixed_are_not_searched() -> None:
     run = sc.random_model(arch).run([1, 2])
     for ask_for in (sc.largest, sc.squares, sc.sample):
         with pytest.raises(TypeError, match="patterns held fixed"):
-            ask_for(sc.unfrozen(sc.logits(arch)), run)  # type: ignore[operator]
+            ask_for(sc.logits(arch).unfrozen(), run)  # type: ignore[operator]
 
 
 def test_one_output_token_has_no_difference() -> None:
     run = sc.random_model(sc.attention_only((1,)), d_vocab_out=1).run([1, 2])
     with pytest.raises(ValueError, match="one output token"):
-        sc.largest(sc.logits(run.model.architecture), run, by="logit difference")
+        sc.evaluate(sc.logits(run.model.architecture), run).largest(by=sc.logit(against="second"))
 
 
 # --------------------------------------------------------------------------------------- words and command
 def test_the_certificate_says_that_a_random_model_has_no_large_terms() -> None:
     run = model_and_run((8, 8, 8, 8), scale=2.0)
-    found = sc.largest(sc.logits(run.model.architecture), run, 3, by="logit difference")
+    found = sc.evaluate(sc.logits(run.model.architecture), run).largest(3, sc.logit(against="second"))
     said = " ".join(found.text().split())
     assert found.share is not None
     assert found.share < 0.1
@@ -439,7 +444,7 @@ def test_the_certificate_says_that_a_random_model_has_no_large_terms() -> None:
 
 def test_estimated_squares_are_said_to_be_estimated() -> None:
     run = model_and_run((3, 3))
-    found = sc.largest(sc.logits(run.model.architecture), run, 3, moments=False)
+    found = sc.evaluate(sc.logits(run.model.architecture), run).largest(3, moments=False)
     assert re.search(r"which is estimated, as \S+ \+- \S+", " ".join(found.text().split()))
 
 

@@ -14,6 +14,7 @@ from symcircuits.search.bounds import Bounds
 from symcircuits.search.squares import squares_of
 from symcircuits.search.trees import trees
 from symcircuits.values.measure import ask
+from tests.measures import measure_of
 
 
 def by_enumeration(found: Any, run: Any) -> float:
@@ -24,8 +25,8 @@ def by_enumeration(found: Any, run: Any) -> float:
 @given(searches(80), st.sampled_from([2**30, 0]))
 def test_the_sum_of_squares_is_that_of_the_list(case: Any, max_memory: int) -> None:
     e, run, asked = case
-    found = sc.squares(e, run, max_memory=max_memory, samples=400, **asked)
-    exact = by_enumeration(sc.largest(e, run, 0, **asked), run)
+    found = sc.evaluate(e, run).sum_of_squares(max_memory=max_memory, samples=400, **asked)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, **asked), run)
     digits = 1e-10 if run.dtype == np.float64 else 1e-4
     if max_memory == 0 and any(side.program[0].sources and side.layer_heads for side in e.sides):
         assert abs(found.value - exact) <= 7 * found.error + digits * exact
@@ -53,9 +54,9 @@ ESTIMATED: list[tuple[str, str, dict[str, Any]]] = [
 def test_thousands_of_squares_to_the_last_digits(target: str, by: str, features: dict[str, Any]) -> None:
     run = model_and_run((5, 5, 5, 5), **features)
     e = sc.expand(run.model.architecture, target)
-    found = sc.squares(e, run, by=by)
+    found = sc.evaluate(e, run).sum_of_squares(measure_of(by))
     assert found.exact
-    exact = by_enumeration(sc.largest(e, run, 0, by=by), run)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, measure_of(by)), run)
     assert abs(found.value - exact) <= 1e-13 * exact
     assert str(found) == f"{found.value:.6g}"
 
@@ -65,7 +66,7 @@ def test_squares_of_heads_in_sequence(target: str) -> None:
     run = model_and_run((2, 2, 2), biases=True)
     for chosen in (("L0H1", "L1H0"), ("L0H0", "L1H1")):
         e = sc.expand(run.model.architecture, target).through_sequence(*chosen)
-        found = sc.squares(e, run)
+        found = sc.evaluate(e, run).sum_of_squares()
         assert found.exact
         exact = sum(float((value**2).sum()) for value in sc.evaluate(e, run))
         assert abs(found.value - exact) <= 1e-12 * exact
@@ -75,7 +76,7 @@ def test_squares_of_heads_in_sequence(target: str) -> None:
 def test_the_estimate_is_unbiased_and_its_error_is_its_error(target: str, by: str, features: dict[str, Any]) -> None:
     run = model_and_run((3, 3, 3, 2), **features)
     e = sc.expand(run.model.architecture, target)
-    exact = by_enumeration(sc.largest(e, run, 0, by=by), run)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, measure_of(by)), run)
     asked = ask(e, run, by, 0, -1, None, None, None)
     plain = trees(asked, e, run, moments=False)
     found = [squares_of(asked, e, run, plain, 300, seed) for seed in range(25)]
@@ -91,17 +92,17 @@ def test_second_moments_that_are_wrong_are_seen(monkeypatch: pytest.MonkeyPatch)
     """Without what the patterns do to them."""
     run = model_and_run((3, 3))
     e = sc.logits(run.model.architecture)
-    exact = by_enumeration(sc.largest(e, run, 0), run)
-    assert abs(sc.squares(e, run).value - exact) <= 1e-13 * exact
+    exact = by_enumeration(sc.evaluate(e, run).largest(0), run)
+    assert abs(sc.evaluate(e, run).sum_of_squares().value - exact) <= 1e-13 * exact
     monkeypatch.setattr(Bounds, "_mix", lambda self, h, mark: None)
-    assert abs(sc.squares(e, run).value - exact) > 1e-3 * exact
+    assert abs(sc.evaluate(e, run).sum_of_squares().value - exact) > 1e-3 * exact
 
 
 def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """One sign for all heads of a layer: their terms are no longer kept apart."""
     run = model_and_run((4, 4))
     e = sc.logits(run.model.architecture)
-    exact = by_enumeration(sc.largest(e, run, 0), run)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0), run)
     asked = ask(e, run, "norm", 0, -1, None, None, None)
     plain = trees(asked, e, run, moments=False)
     right = squares_of(asked, e, run, plain, 4000)
@@ -116,6 +117,6 @@ def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_estimate_needs_samples() -> None:
     run = model_and_run((2,))
     with pytest.raises(ValueError, match="two or more samples"):
-        sc.squares(sc.logits(run.model.architecture), run, samples=1, max_memory=0)
+        sc.evaluate(sc.logits(run.model.architecture), run).sum_of_squares(samples=1, max_memory=0)
     with pytest.raises(ValueError, match="measured by"):
-        sc.squares(sc.logits(run.model.architecture), run, by="score entry")
+        sc.evaluate(sc.logits(run.model.architecture), run).sum_of_squares(sc.score_entry())

@@ -22,7 +22,7 @@ from strategies import cases, selections
 import symcircuits as sc
 from symcircuits.cli.main import main
 from symcircuits.core.expansion import Expansion
-from symcircuits.tables.export import Exported, export_terms
+from symcircuits.tables.export import Exported
 from symcircuits.tables.formats import COLUMNS, columns_of
 from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.zoo import path as model_path
@@ -99,7 +99,7 @@ def test_every_column_of_every_term(tmp_path_factory: pytest.TempPathFactory, fo
         columns += [data.draw(st.sampled_from(["order", "orders"]))]
         start = data.draw(st.integers(0, expansion.count))
         file = tmp_path_factory.mktemp("terms") / f"terms.{form}"
-        found = sc.export_terms(expansion, file, columns, start=start)
+        found = expansion.export(file, columns, start=start)
         assert found.complete
         assert found.rows == expansion.count - start
         assert found.size == file.stat().st_size
@@ -119,7 +119,7 @@ def test_one_column_alone(tmp_path: Path, form: str, column: str) -> None:
         expansion = sc.scores(sc.transformer((2, 2, 1), "standard", ["b_V", "b_K"]), "L2H0").written(
             notation, {"A": 'a"\\b'}
         )
-        sc.export_terms(expansion, tmp_path / f"a.{form}", [column])
+        expansion.export(tmp_path / f"a.{form}", [column])
         assert read(tmp_path / f"a.{form}") == [
             {column: expected(expansion, i)[column]} for i in range(expansion.count)
         ]
@@ -130,7 +130,7 @@ def test_numbers_beyond_int64(tmp_path: Path, form: str) -> None:
     needs(form)
     deep = sc.scores(sc.attention_only((12,) * 12), "L11H3")
     start = 10**24
-    sc.export_terms(deep, tmp_path / f"a.{form}", ["number", "label"], start=start, stop=start + 3)
+    deep.export(tmp_path / f"a.{form}", ["number", "label"], start=start, stop=start + 3)
     rows = read(tmp_path / f"a.{form}")
     assert [int(r["number"]) for r in rows] == [start, start + 1, start + 2]
     assert [r["label"] for r in rows] == [deep[start + i].label for i in range(3)]
@@ -154,13 +154,13 @@ def interrupt_at(rows: int, fault: BaseException) -> Any:
 def test_what_was_interrupted_is_taken_up(tmp_path: Path, form: str, fault: type[BaseException]) -> None:
     needs(form)
     expansion, file, whole = scores(), tmp_path / f"a.{form}", tmp_path / f"whole.{form}"
-    sc.export_terms(expansion, whole)
+    expansion.export(whole)
     for rows in (1, 1000, 1500, 10**9):
         if rows == 10**9:
-            assert sc.export_terms(expansion, file, resume=True).complete
+            assert expansion.export(file, resume=True).complete
             break
         with pytest.raises(fault) as seen:
-            export_terms(expansion, file, resume=True, progress=interrupt_at(rows, fault()))
+            expansion.export(file, resume=True, progress=interrupt_at(rows, fault()))
         if fault is KeyboardInterrupt:
             assert "the same again with resume goes on" in seen.value.__notes__[0]
         assert not file.exists()
@@ -180,7 +180,7 @@ def step(what, done, total):
     if done >= int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 scores = sc.scores(sc.transformer((3, 3, 2), positions="standard", biases=["b_V", "b_K"]), "L2H1")
-sc.export_terms(scores, sys.argv[1], resume=True, progress=step)
+scores.export(sys.argv[1], resume=True, progress=step)
 """
 
 
@@ -195,8 +195,8 @@ def test_a_process_is_killed(tmp_path: Path, form: str, checkpoint: str) -> None
     kept = json.loads((tmp_path / f"a.{form}.part.json").read_text())
     assert kept["rows"] == (1100 if checkpoint == "-1" else 0)
     assert (tmp_path / f"a.{form}.part").stat().st_size > kept["size"]
-    sc.export_terms(expansion, file, resume=True)
-    sc.export_terms(expansion, tmp_path / f"whole.{form}")
+    expansion.export(file, resume=True)
+    expansion.export(tmp_path / f"whole.{form}")
     assert read(file) == read(tmp_path / f"whole.{form}")
     assert form in ("arrow", "parquet") or file.read_bytes() == (tmp_path / f"whole.{form}").read_bytes()
 
@@ -206,9 +206,9 @@ def test_killed_when_all_is_written_but_the_name(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(Part, "finish", lambda self, assemble: (_ for _ in ()).throw(Stop()))
         with pytest.raises(Stop):
-            sc.export_terms(scores(), file)
+            scores().export(file)
     assert not file.exists()
-    assert sc.export_terms(scores(), file, resume=True).rows == scores().count
+    assert scores().export(file, resume=True).rows == scores().count
     assert len(read(file)) == scores().count
 
 
@@ -225,16 +225,16 @@ def test_killed_between_the_name_and_the_end(tmp_path: Path, monkeypatch: pytest
     for resume in (False, True):
         with monkeypatch.context() as patch:
             patch.setattr(Part, "finish", kept)
-            sc.export_terms(scores(), file)
+            scores().export(file)
         assert note.exists()
-        assert sc.export_terms(scores(), file, resume=resume).complete
+        assert scores().export(file, resume=resume).complete
         assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
 
 
 def left(folder: Path) -> Path:
     """An interrupted export of 1,000 rows."""
     file = folder / "a.csv"
-    assert not sc.export_terms(scores(), file, max_terms=1000).complete
+    assert not scores().export(file, max_terms=1000).complete
     return file
 
 
@@ -243,7 +243,7 @@ def test_without_resume_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"an interrupted export of .*a.csv is there: take it up with resume, or remove"
     ):
-        sc.export_terms(scores(), file)
+        scores().export(file)
 
 
 CORRUPT: dict[str, Any] = {
@@ -266,7 +266,7 @@ def test_a_corrupted_note_is_refused(tmp_path: Path, corrupt: Any) -> None:
     with pytest.raises(
         ValueError, match=r"a.csv.part.json cannot be believed: .* remove it and the part to begin anew"
     ):
-        sc.export_terms(scores(), file, resume=True)
+        scores().export(file, resume=True)
     assert (part.read_bytes(), beside.read_text()) == (before, changed)
 
 
@@ -275,7 +275,7 @@ def test_a_note_cut_off_is_refused(tmp_path: Path) -> None:
     beside = tmp_path / "a.csv.part.json"
     beside.write_text(beside.read_text()[:40])
     with pytest.raises(ValueError, match="it is not what an export writes"):
-        sc.export_terms(scores(), file, resume=True)
+        scores().export(file, resume=True)
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut"])
@@ -285,7 +285,7 @@ def test_a_damaged_part_is_refused(tmp_path: Path, damage: str) -> None:
     part.write_bytes(content[:500] + b"X" + content[501:] if damage == "changed" else content[:-1])
     note = (tmp_path / "a.csv.part.json").read_text()
     with pytest.raises(ValueError, match=r"a.csv.part is damaged"):
-        sc.export_terms(scores(), file, resume=True)
+        scores().export(file, resume=True)
     assert (tmp_path / "a.csv.part.json").read_text() == note
 
 
@@ -293,7 +293,7 @@ def test_what_stands_behind_the_whole_rows_is_cut_off(tmp_path: Path) -> None:
     file = left(tmp_path)
     with (tmp_path / "a.csv.part").open("ab") as part:
         part.write(b'5000,2,QK,"half a li')
-    sc.export_terms(scores(), file, resume=True)
+    scores().export(file, resume=True)
     assert [r["number"] for r in read(file)] == list(range(scores().count))
 
 
@@ -302,18 +302,18 @@ def test_half_of_an_interrupted_export_is_refused(tmp_path: Path, gone: str) -> 
     file = left(tmp_path)
     (tmp_path / gone).unlink()
     with pytest.raises(ValueError, match="gone"):
-        sc.export_terms(scores(), file, resume=True)
+        scores().export(file, resume=True)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda e, file: sc.export_terms(e.order(1, 2), file, resume=True), "conditions is"),
-        (lambda e, file: sc.export_terms(e.written("paper"), file, resume=True), "notation: name is 'row' there"),
-        (lambda e, file: sc.export_terms(e, file, ["label"], resume=True), "columns is"),
-        (lambda e, file: sc.export_terms(e, file, stop=1200, resume=True), "stop is 2256 there and 1200 here"),
+        (lambda e, file: e.order(1, 2).export(file, resume=True), "conditions is"),
+        (lambda e, file: e.written("paper").export(file, resume=True), "notation: name is 'row' there"),
+        (lambda e, file: e.export(file, ["label"], resume=True), "columns is"),
+        (lambda e, file: e.export(file, stop=1200, resume=True), "stop is 2256 there and 1200 here"),
         (
-            lambda e, file: sc.export_terms(sc.scores(sc.attention_only((3, 3, 2)), "L2H1"), file, resume=True),
+            lambda e, file: sc.scores(sc.attention_only((3, 3, 2)), "L2H1").export(file, resume=True),
             "architecture: positions is 'standard' there and None here",
         ),
     ],
@@ -329,32 +329,32 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
     def meddle(what: str, done: int, total: int) -> None:
         with pytest.raises(OSError, match=r"another process is writing .*a.csv.part"):
-            sc.export_terms(scores(), file, resume=True)
+            scores().export(file, resume=True)
 
-    assert sc.export_terms(scores(), file, progress=meddle).complete
+    assert scores().export(file, progress=meddle).complete
     assert len(read(file)) == scores().count
 
 
 # ------------------------------------------------------------------------------------------------- budgets
 def test_max_terms_holds(tmp_path: Path) -> None:
     file, n = tmp_path / "a.csv", scores().count
-    found = sc.export_terms(scores(), file, max_terms=250)
+    found = scores().export(file, max_terms=250)
     assert (found.rows, found.total, found.stopped, found.complete) == (250, n, "max_terms (250)", False)
     assert found.text().startswith(f"max_terms (250) reached: 250 of {n:,} terms are whole in {file}.part")
-    assert sc.export_terms(scores(), file, max_terms=250, resume=True).rows == 500
-    assert sc.export_terms(scores(), file, max_terms=0, resume=True).rows == 500
-    assert sc.export_terms(scores(), file, max_terms=n, resume=True).complete
+    assert scores().export(file, max_terms=250, resume=True).rows == 500
+    assert scores().export(file, max_terms=0, resume=True).rows == 500
+    assert scores().export(file, max_terms=n, resume=True).complete
     assert [r["number"] for r in read(file)] == list(range(n))
 
 
 def test_timeout_holds(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     deep = sc.logits(sc.attention_only((12,) * 12)).order(3, 4)
-    found = sc.export_terms(deep, file, timeout=0.5)
+    found = deep.export(file, max_seconds=0.5)
     assert found.stopped == "timeout (0.5 s)"
     assert 0 < found.rows < deep.count
     started = time.monotonic()
-    again = sc.export_terms(deep, file, timeout=0, resume=True)
+    again = deep.export(file, resume=True, max_seconds=0)
     assert again.rows == found.rows
     assert time.monotonic() - started < 20
 
@@ -369,11 +369,11 @@ def test_timeout_while_a_parquet_file_is_made(tmp_path: Path, monkeypatch: pytes
         if what == "making the file":
             monkeypatch.setattr(export_module._Budget, "finishing", True)
 
-    found = sc.export_terms(scores(), file, progress=step)
+    found = scores().export(file, progress=step)
     assert (found.stopped, found.rows) == ("timeout (1 s)", scores().count)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.parquet.part", "a.parquet.part.json"]
     monkeypatch.setattr(export_module._Budget, "finishing", False)
-    assert sc.export_terms(scores(), file, resume=True).complete
+    assert scores().export(file, resume=True).complete
     assert len(read(file)) == scores().count
 
 
@@ -435,19 +435,19 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
 )  # fmt: skip
 def test_refused(tmp_path: Path, expansion: Any, name: str, options: Any, fault: type[Exception], words: str) -> None:
     with pytest.raises(fault, match=words):
-        sc.export_terms(expansion, tmp_path / name, **options)
+        expansion.export(tmp_path / name, **options)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_range_ends_where_the_terms_end_and_a_column_is_a_name(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    assert sc.export_terms(DEEP.order(0, 1), file, "number", start=143, stop=10**9).rows == 2
+    assert DEEP.order(0, 1).export(file, "number", start=143, stop=10**9).rows == 2
     assert file.read_text().split() == ["number", "143", "144"]
-    assert sc.export_terms(DEEP.order(1), file, start=144).rows == 0
+    assert DEEP.order(1).export(file, start=144).rows == 0
 
 
 def test_many_terms_with_a_limit_are_not_refused(tmp_path: Path) -> None:
-    assert sc.export_terms(DEEP, tmp_path / "a.csv", max_terms=300).rows == 300
+    assert DEEP.export(tmp_path / "a.csv", max_terms=300).rows == 300
 
 
 def test_room_for_what_is_still_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,18 +455,18 @@ def test_room_for_what_is_still_to_come(tmp_path: Path, monkeypatch: pytest.Monk
     free = shutil._ntuple_diskusage(10**9, 10**9, 1_100_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: free)
     with pytest.raises(OSError, match=r"about \d+\.\d kB are needed, and 1.1 MB are free, of which 1.0 MB must"):
-        sc.export_terms(scores(), file)
+        scores().export(file)
     assert list(tmp_path.iterdir()) == []
-    assert sc.export_terms(scores(), file, stop=100).complete
+    assert scores().export(file, stop=100).complete
 
 
 def test_folders_and_devices_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(OSError, match="it is a folder"):
-        sc.export_terms(scores(), tmp_path / "a.csv")
+        scores().export(tmp_path / "a.csv")
     (tmp_path / "b.csv").symlink_to("/dev/null")
     with pytest.raises(OSError, match="no ordinary file"):
-        sc.export_terms(scores(), tmp_path / "b.csv")
+        scores().export(tmp_path / "b.csv")
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
@@ -475,7 +475,7 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: 
     with pytest.raises(
         ValueError, match=r"takes pyarrow, which is not installed \(pip install 'symcircuits\[arrow\]'\)"
     ):
-        sc.export_terms(scores(), tmp_path / f"a.{form}")
+        scores().export(tmp_path / f"a.{form}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -498,7 +498,7 @@ sc.export_terms(scores, {str(file)!r})
     kept = json.loads((tmp_path / "a.csv.part.json").read_text())
     assert kept["rows"] > 0
     assert (tmp_path / "a.csv.part").stat().st_size == kept["size"] < 100_000
-    assert sc.export_terms(scores(), file, resume=True).complete
+    assert scores().export(file, resume=True).complete
     assert [r["number"] for r in read(file)] == list(range(scores().count))
 
 
@@ -508,7 +508,7 @@ def test_no_space_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match=r"cannot write .*a.csv.part: No space left on device"):
-        sc.export_terms(scores(), tmp_path / "a.csv")
+        scores().export(tmp_path / "a.csv")
 
 
 def test_permissions_and_links_are_kept(tmp_path: Path) -> None:
@@ -516,7 +516,7 @@ def test_permissions_and_links_are_kept(tmp_path: Path) -> None:
     real.write_text("old")
     real.chmod(0o640)
     (tmp_path / "link.csv").symlink_to(real)
-    sc.export_terms(scores(), tmp_path / "link.csv", ["label"])
+    scores().export(tmp_path / "link.csv", ["label"])
     assert (tmp_path / "link.csv").is_symlink()
     assert real.stat().st_mode & 0o777 == 0o640
     assert len(read(real)) == scores().count

@@ -211,17 +211,17 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_made_by_workers_are_the_same_file(form: str, tmp_path: Path) -> None:
     e = sc.scores(sc.attention_only((3, 3, 3)), "L2H0").where("QK").written("transformerlens")
     columns = ["number", "orders", "label", "text", "latex"]
-    alone = sc.export_terms(e, tmp_path / f"alone.{form}", columns).path.read_bytes()
+    alone = e.export(tmp_path / f"alone.{form}", columns).path.read_bytes()
     assert alone.count(b"\n") == len(e) + (form == "csv") == 225 + (form == "csv")
     for i, who in enumerate((1, 5, processes(2), Backwards())):
-        assert sc.export_terms(e, tmp_path / f"{i}.{form}", columns, workers=who).path.read_bytes() == alone
+        assert e.export(tmp_path / f"{i}.{form}", columns, workers=who).path.read_bytes() == alone
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
     e, made, place = sc.scores(sc.attention_only((3, 3, 3, 3)), "L3H0"), list[Any](), tmp_path / "terms.csv"
-    alone = sc.export_terms(e, tmp_path / "alone.csv").path.read_bytes()
-    found = sc.export_terms(e, place, max_terms=130, workers=3)
+    alone = e.export(tmp_path / "alone.csv").path.read_bytes()
+    found = e.export(place, max_terms=130, workers=3)
     assert (found.rows, found.complete) == (130, False)
 
     def make() -> Executor:
@@ -233,7 +233,7 @@ def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
             for pid in list(made[0]._processes):
                 os.kill(pid, signal.SIGKILL)
 
-    assert sc.export_terms(e, place, resume=True, workers=make, progress=kill).complete
+    assert e.export(place, resume=True, workers=make, progress=kill).complete
     assert place.read_bytes() == alone
     assert len(made) == 2
 
@@ -241,7 +241,7 @@ def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
 def test_a_parquet_file_is_written_by_one(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with pytest.raises(ValueError, match=r"a \.parquet file is written by one process"):
-        sc.export_terms(sc.logits(sc.attention_only((2,))), tmp_path / "terms.parquet", workers=2)
+        sc.logits(sc.attention_only((2,))).export(tmp_path / "terms.parquet", workers=2)
 
 
 def test_the_export_command_takes_workers(tmp_path: Path, cli: Cli) -> None:

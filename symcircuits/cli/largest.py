@@ -12,6 +12,8 @@ from symcircuits.cli import commands as does
 if TYPE_CHECKING:
     from symcircuits.core.expansion import Expansion
     from symcircuits.model import Model
+    from symcircuits.values.evaluate import Values
+    from symcircuits.values.measure import Measure
     from symcircuits.verification.reference import Comparison
 
 __all__ = ["EXAMPLES", "AskedFor", "add_asked_options", "add_options", "largest", "read_asked"]
@@ -33,11 +35,11 @@ def add_asked_options(parser: Any) -> None:
         help="what makes a term large: norm (default), logit, 'logit difference', of scores 'score entry' or "
         "'masked norm', of a readout direction or 'direction difference'",
     )  # fmt: skip
-    parser.add_argument("--position", type=int, default=-1, help="position of the logit, or query (default: the last)")
+    parser.add_argument("--position", type=int, help="position of the logit, or query (default: the last)")
     parser.add_argument("--key", type=int, help="key of the score (default: the one attended to most)")
     parser.add_argument("--token", type=int, help="output token, or direction of a readout (default: the largest)")
     parser.add_argument("--against", type=int, help="the other token of a difference (default: the largest other)")
-    parser.add_argument("--row", type=int, default=0, help="batch row")
+    parser.add_argument("--row", type=int, help="batch row")
     parser.add_argument("--order", metavar="1,2", help="only terms of these orders")
     parser.add_argument("--through", action="append", default=[], metavar="L0H1", help="only terms through this head")
     parser.add_argument(
@@ -58,7 +60,13 @@ class AskedFor(NamedTuple):
     tokens: Any
     compared: Comparison | None  # where it is not ok, nothing else is said
     expansion: Expansion
-    how: dict[str, Any]
+    measure: Measure
+
+    def values(self, dtype: Any) -> Values:
+        """The values of these terms, on the model run in a type."""
+        from symcircuits.values.evaluate import evaluate
+
+        return evaluate(self.expansion, self.model.run(self.tokens, dtype))
 
 
 def read_asked(options: argparse.Namespace) -> AskedFor:
@@ -85,8 +93,29 @@ def read_asked(options: argparse.Namespace) -> AskedFor:
         expansion = expansion.from_source(source)
     if not expansion:
         print("note: 0 terms meet these conditions", file=sys.stderr)
-    how = {name: getattr(options, name) for name in ("by", "row", "position", "token", "against", "key")}
-    return AskedFor(model, tokens, compared, expansion, how)
+    return AskedFor(model, tokens, compared, expansion, _measure(options))
+
+
+def _measure(options: argparse.Namespace) -> Measure:
+    """What --by and the options beside it say; ValueError where one of them has no effect."""
+    from symcircuits.values.measure import logit, norm, score_entry
+
+    given = {name: getattr(options, name) for name in ("row", "position", "token", "against", "key")}
+    used: dict[str, set[str]] = {"norm": set(), "masked norm": set(), "score entry": {"row", "position", "key"}}
+    read = used.get(options.by, {"row", "position", "token"} | ({"against"} if "difference" in options.by else set()))
+    for name, value in given.items():
+        if value is not None and name not in read:
+            raise ValueError(f"--{name} has no effect with --by {options.by!r}")
+    at = -1 if options.position is None else options.position
+    if "norm" in options.by:
+        return norm(masked=options.by == "masked norm")
+    if options.by == "score entry":
+        return score_entry(at, options.key, row=options.row)
+    if options.by not in ("logit", "logit difference", "direction", "direction difference"):
+        raise ValueError(f"--by is norm, 'masked norm', logit, 'logit difference' or 'score entry', not {options.by!r}")
+    if "difference" not in options.by:
+        return logit(options.token, position=at, row=options.row)
+    return logit(options.token, "second" if options.against is None else options.against, position=at, row=options.row)
 
 
 def add_options(parser: Any) -> None:
@@ -103,7 +132,6 @@ def add_options(parser: Any) -> None:
 
 def largest(options: argparse.Namespace) -> int:
     """Run the command: 0 where the answer is proved, 1 where a budget ended the search before."""
-    from symcircuits.search.largest import largest
     from symcircuits.work.progress import Progress
 
     if not 0 <= options.max_memory < 2**40:
@@ -112,10 +140,9 @@ def largest(options: argparse.Namespace) -> int:
     if asked.compared is not None and not asked.compared.ok:
         return does._print_refused(asked.compared, options.json)
     with Progress() as progress:
-        found = largest(
-            asked.expansion, asked.model.run(asked.tokens, options.dtype), options.count, **asked.how,
-            max_expansions=options.max_expansions, max_seconds=options.max_seconds,
-            max_memory=int(options.max_memory * 2**20), progress=progress.note,
+        found = asked.values(options.dtype).largest(
+            options.count, asked.measure, max_expansions=options.max_expansions, max_seconds=options.max_seconds,
+            max_memory=int(options.max_memory * 2**20), progress=progress.step,
         )  # fmt: skip
     does._print_found(found, asked.compared, options.json)
     return 0 if found.exact else 1

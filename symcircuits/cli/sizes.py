@@ -43,16 +43,14 @@ def add_sample_options(parser: Any) -> None:
 
 def sample(options: argparse.Namespace) -> int:
     """Estimate the sum of the sizes of all terms."""
-    from symcircuits.search.sample import sample
     from symcircuits.work.progress import Progress
 
     asked = ranked_command.read_asked(options)
     if asked.compared is not None and not asked.compared.ok:
         return does._print_refused(asked.compared, options.json)
     with Progress() as progress:
-        found = sample(
-            asked.expansion, asked.model.run(asked.tokens, options.dtype), options.draws, **asked.how,
-            seed=options.seed, weights=options.weights, max_seconds=options.timeout,
+        found = asked.values(options.dtype).sample(
+            options.draws, asked.measure, seed=options.seed, weights=options.weights, max_seconds=options.timeout,
             max_memory=_bytes(options.max_memory), progress=progress.step,
         )  # fmt: skip
     does._print_found(found, asked.compared, options.json)
@@ -66,7 +64,6 @@ def add_sizes_options(parser: Any) -> None:
     parser.add_argument("--start", type=int, default=0, metavar="N", help="the number of the first term (default 0)")
     parser.add_argument("--stop", type=int, metavar="N", help="the number behind the last term (default: all)")
     parser.add_argument("--max-terms", type=int, metavar="N", help="stop after so many terms")
-    parser.add_argument("--max-memory", type=float, metavar="MIB", help="for the key vectors of a range of terms")
     parser.add_argument("--timeout", type=float, metavar="S", help="stop after so many seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -74,7 +71,6 @@ def add_sizes_options(parser: Any) -> None:
 def sizes(options: argparse.Namespace) -> int:
     """Look at every term, one by one."""
     from symcircuits.cli.prompts import crew
-    from symcircuits.values.sizes import term_sizes
     from symcircuits.work.progress import Progress
 
     asked = ranked_command.read_asked(options)
@@ -86,11 +82,9 @@ def sizes(options: argparse.Namespace) -> int:
             "--workers and --scheduler read the model from its files; --readout and --source are not there"
         )
     with crew(options) as workers, Progress() as progress:
-        found = term_sizes(
-            options.model if split else asked.model, asked.tokens, asked.expansion, **asked.how, top=options.count,
-            start=options.start, stop=options.stop, dtype=options.dtype, max_terms=options.max_terms,
-            max_seconds=options.timeout, max_memory=None if options.max_memory is None else _bytes(options.max_memory),
-            workers=workers, progress=progress.step,
+        found = asked.values(options.dtype).summary(
+            asked.measure, top=options.count, start=options.start, stop=options.stop, max_terms=options.max_terms,
+            max_seconds=options.timeout, workers=workers, progress=progress.step,
         )  # fmt: skip
     does._print_found(found, asked.compared, options.json)
     return STOPPED if found.reached else 0

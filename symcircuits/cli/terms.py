@@ -30,7 +30,7 @@ def terms(options: argparse.Namespace) -> int:
         try:
             found = export_terms(
                 expansion, options.output, columns, start=options.start, stop=options.stop, resume=options.resume,
-                max_terms=options.max_terms, timeout=options.timeout, progress=progress.step,
+                max_terms=options.max_terms, max_seconds=options.timeout, progress=progress.step,
                 max_memory=None if options.max_memory is None else int(options.max_memory * 1e6),
                 workers=workers,
             )  # fmt: skip

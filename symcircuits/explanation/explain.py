@@ -18,15 +18,16 @@ from symcircuits.core.seam import higher
 from symcircuits.core.words import scalar_order
 from symcircuits.explanation.all_scores import all_head_scores
 from symcircuits.explanation.labels import Labels
+from symcircuits.explanation.largest_terms import SizedTerm, columns, largest, remainder
 from symcircuits.explanation.score_parts import largest_score_terms, lowest_orders, score_term_columns
 from symcircuits.explanation.scores import HeadScores, margin, margin_shares, share_columns
 from symcircuits.explanation.tokenizers import any_labels
 from symcircuits.loaders import load
-from symcircuits.loaders.by_path import RunFile, path_to_send
+from symcircuits.loaders.by_path import RunFile
 from symcircuits.model import Attachment, Model, Run
 from symcircuits.values.closure import layer_closures
 from symcircuits.values.evaluate import Closure, closure, evaluate
-from symcircuits.values.targets import SizedTerm, Target, columns, largest, place, read_target, remainder, totals
+from symcircuits.values.targets import Target, place, read_target, totals
 from symcircuits.work.files import write_text
 from symcircuits.work.workers import Crew, pinned
 
@@ -162,7 +163,7 @@ def explain(
     """
     if not isinstance(model, (Model, str, os.PathLike)):
         raise TypeError(f"explain takes a model (see load and from_arrays), not {type(model).__name__}")
-    chosen_notation, given = as_notation(notation, symbols), model
+    chosen_notation = as_notation(notation, symbols)
     model, own = _with_own(model if isinstance(model, Model) else load(model), readout, sources)
     run, architecture = model.run(tokens, dtype), model.architecture
     _check_sort(sort, architecture.unembed or bool(own), against is not None)
@@ -177,7 +178,7 @@ def explain(
     values = evaluate(expansion, run)
     looked = lowest_orders(expansion, max_terms)
     with Crew(workers) as crew, nullcontext() if crew.alone else pinned():
-        sent = None if crew.here else _sent(given, run, dtype)
+        sent = None if crew.here else RunFile.of(run)
         shown = largest(evaluate(looked, run), target, top, sort, progress)
         scores = all_head_scores(run, sent, chosen, crew, progress)
     return Explanation(
@@ -188,17 +189,6 @@ def explain(
 
 
 # --------------------------------------------------------------------------------------------- what is asked
-def _sent(given: Model | str | os.PathLike[str], run: Run, dtype: Any) -> RunFile:
-    """What workers in other processes are sent in place of the run."""
-    path = path_to_send(given)
-    if run.model.architecture.attachments:
-        raise ValueError(
-            "workers in other processes read a model from its file, and what is attached to it is not in that: leave "
-            "workers away, or give a number of threads"
-        )
-    return RunFile.of(path, run, dtype)
-
-
 def _with_own(model: Model, readout: str | Attachment | None, sources: Sequence[Attachment]) -> tuple[Model, str]:
     """The model with what is given, and the name of the readout that is taken apart (empty: none)."""
     if isinstance(sources, Attachment):

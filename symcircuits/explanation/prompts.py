@@ -64,8 +64,7 @@ class Prompts:
     [(1, [1, 2], None), (2, [3], 4)]
     >>> list(Prompts(model, [[1, 2], [5]]))
     Traceback (most recent call last):
-    symcircuits.explanation.prompts.BadPrompt: prompt 2: token 5 at position 0 is out of range: the vocabulary has 5
-    tokens, 0 to 4
+    symcircuits.explanation.prompts.BadPrompt: prompt 2: token 5 at position 0 is out of range: ...
     """
 
     def __init__(self, model: Model, given: Any, position: int = -1, encode: Encode = None) -> None:

@@ -16,7 +16,7 @@ from symcircuits.core.paths import Paths
 from symcircuits.explanation.scores import centred, centred_shares
 from symcircuits.model import Run
 from symcircuits.values.evaluate import Values, evaluate, reference
-from symcircuits.values.finite import check_finite, quiet
+from symcircuits.values.top import top as top_of
 
 __all__ = [
     "ScoreParts", "ScoreTerm", "largest_score_terms", "lowest_orders", "score_parts", "score_term_columns",
@@ -155,17 +155,25 @@ def largest_score_terms(
     whole = centred(reference(expansion.target, run), allowed).astype(np.float64)
     length, capped = frobenius(whole), run.model.settings.score_cap is not None
     defined = None not in centred_shares(run, expansion, evaluate(expansion, run).by_composition()).values()
-    found: list[ScoreTerm] = []
-    for terms, block in quiet(evaluate(looked, run).blocks()):
-        for term, value in zip(terms, block, strict=True):
-            part = centred(value, allowed)
-            share = float(np.sum(part * (whole / length))) / length if defined else None
-            norm = frobenius(np.where(allowed, value, 0))
-            check_finite(term, norm, run)
-            found.append(ScoreTerm(term, norm, frobenius(part), share, term.softmax_invisible and not capped))
-        if len(found) > 4 * top + 1000:
-            found = _best(found, top)
-    return tuple(_best(found, top)), looked.count
+    norms, parts, shares = (np.zeros(looked.count) for _ in range(3))
+    for start, block in evaluate(looked, run).blocks():
+        part = centred(block, allowed)
+        at = slice(start, start + len(block))
+        norms[at], parts[at] = (_norms(a) for a in (np.where(allowed, block, 0), part))
+        shares[at] = np.sum(part * (whole / (length or 1.0)), axis=tuple(range(1, part.ndim))) / (length or 1.0)
+    shown = np.where(parts > 1e-13 * norms.max(initial=0.0), parts, 0.0)  # of the size of rounding: none
+    best = ((looked[i], i) for i, _ in top_of([(0, shown)], top))
+    return tuple(
+        ScoreTerm(
+            term, float(norms[i]), float(parts[i]), centred_share=float(shares[i]) if defined else None,
+            softmax_invisible=term.softmax_invisible and not capped,
+        )
+        for term, i in best
+    ), looked.count  # fmt: skip
+
+
+def _norms(block: Any) -> Any:
+    return np.array([frobenius(one) for one in block])
 
 
 def score_term_columns(terms: Sequence[ScoreTerm]) -> dict[str, list[Any]]:
@@ -184,9 +192,3 @@ def score_term_columns(terms: Sequence[ScoreTerm]) -> dict[str, list[Any]]:
         "softmax_invisible": [s.softmax_invisible for s in terms],
         "text": [s.term.text for s in terms],
     }
-
-
-def _best(found: list[ScoreTerm], top: int) -> list[ScoreTerm]:
-    """The largest, ties in the order of the expansion; what is of the size of rounding counts as 0."""
-    tiny = 1e-13 * max((t.norm for t in found), default=0.0)
-    return sorted(found, key=lambda t: -t.centred_norm if t.centred_norm > tiny else 0.0)[:top]

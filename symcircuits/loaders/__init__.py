@@ -55,7 +55,9 @@ def load(path: str | os.PathLike[str] | Any) -> Model:
     name = own_name or (place.parent if place.is_file() else place).resolve().name
     try:
         model = _read(stored, config, name)
-        return replace(model, notes=(*model.notes, *_mapped_note(stored))) if stored.mapped else model
+        model = replace(model, notes=(*model.notes, *_mapped_note(stored))) if stored.mapped else model
+        object.__setattr__(model, "path", str(place.resolve()))
+        return model
     except Unsupported as error:
         raise Unsupported(f"{place}: {error}", error.features) from error
     except ValueError as error:

@@ -10,12 +10,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import numpy as np
-
 from symcircuits.loaders import load
 from symcircuits.model import Model, Run
 
-__all__ = ["ModelFile", "RunFile", "code", "path_to_send"]
+__all__ = ["ModelFile", "RunFile", "code"]
 
 _READ = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".index.json")
 _LOCK = Lock()
@@ -62,21 +60,19 @@ class RunFile:
     dtype: str | None
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str], run: Run, dtype: Any) -> RunFile:
-        """What is sent in place of a run of the model that lies there."""
-        kind = None if dtype is None else np.dtype(dtype).name
-        return cls(ModelFile.at(path), _tuples(run.tokens.tolist()), kind)
+    def of(cls, run: Run) -> RunFile:
+        """What is sent in place of a run; ValueError where its model is not as it lies in a file."""
+        if not run.model.path:
+            changed = ", without readouts and sources of your own" if run.model.architecture.attachments else ""
+            raise ValueError(
+                "workers in other processes read the model from its file: load it from the path of its folder (sc.load)"
+                f"{changed}, or give a number of threads"
+            )
+        return cls(ModelFile.at(run.model.path), _tuples(run.tokens.tolist()), run.dtype.name)
 
     def run(self) -> Run:
         """The run; errors as of :meth:`ModelFile.model`."""
         return _run(self)
-
-
-def path_to_send(model: Model | str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Where workers in other processes read a model; ValueError where it was given as an object."""
-    if isinstance(model, Model):
-        raise ValueError("workers in other processes read a model from its file: give the path of its folder")
-    return model
 
 
 @lru_cache(maxsize=2)

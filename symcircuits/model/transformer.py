@@ -44,9 +44,10 @@ class Model:
     needs (see :class:`Settings`). ``attached``: the arrays of readouts and sources of one's own, by name (see
     :meth:`with_`). ``score_scale``: for every head the number its scores are multiplied with (empty
     where the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
-    type of the numbers in the file. ``multipliers``: the number of each multiplier of the architecture. Raises
-    ValueError when a weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not finite. The
-    arrays are not copied, and cannot be written to through the model.
+    type of the numbers in the file. ``multipliers``: the number of each multiplier of the architecture. ``path``: of
+    the file that :func:`~symcircuits.load` read, which workers in other processes read too. Raises ValueError when a
+    weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not finite. The arrays are not
+    copied, and cannot be written to through the model.
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.core.architecture import attention_only
@@ -64,6 +65,7 @@ class Model:
     settings: Settings = field(default_factory=Settings)
     multipliers: Mapping[str, float] = field(default_factory=dict)
     attached: Mapping[str, Array] = field(default_factory=dict)
+    path: str = field(default="", init=False)  # of its file, where it is exactly that: a changed copy has none
 
     def __post_init__(self) -> None:
         axes = weight_axes(self.architecture)

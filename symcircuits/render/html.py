@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from symcircuits.core.notation import amount, many
+from symcircuits.explanation import largest_terms as sizes
 from symcircuits.explanation.explain import Explanation
 from symcircuits.render.explained import against_name, closure_name, degrees_title, logit_name, target_name
 from symcircuits.render.explained import sizes as size_names
@@ -21,7 +22,6 @@ from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_tab
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, row, section, table
 from symcircuits.render.svg import bar, figure, palette
 from symcircuits.render.tables import number
-from symcircuits.values import targets as sizes
 from symcircuits.values.closure import parts_named, worst_closure
 from symcircuits.values.evaluate import Closure, evaluate
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.explanation.ablation import remove_scores
 from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.largest_terms import SizedTerm
 from symcircuits.explanation.score_parts import score_parts
 from symcircuits.render.figures import (
     HeatMap,
@@ -24,7 +25,6 @@ from symcircuits.render.figures import (
     source_maps,
     term_map,
 )
-from symcircuits.values.targets import SizedTerm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

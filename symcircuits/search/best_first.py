@@ -47,12 +47,12 @@ class Budget:
     expansions: int = 0
     bytes: int = 0
     reached: str = ""
-    told: Callable[[str], None] | None = None
+    progress: Callable[[str, int, int], None] | None = None
 
     def over(self) -> bool:
         """Whether a limit is met; says now and then how far the search is."""
-        if self.told is not None and not self.expansions % 50:
-            self.told(f"largest terms: {self.expansions:,} partial paths expanded")
+        if self.progress is not None and not self.expansions % 50:
+            self.progress("partial paths", self.expansions, self.max_expansions or 0)
         if self.max_expansions is not None and self.expansions >= self.max_expansions:
             self.reached = f"{self.max_expansions:,} expansions"
         elif self.max_seconds is not None and time.monotonic() - self.start >= self.max_seconds:

@@ -11,7 +11,7 @@ from symcircuits.core.expansion import Expansion
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search.best_first import Tree
-from symcircuits.values.measure import Asked
+from symcircuits.values.measure import Measure
 
 __all__ = ["trees"]
 
@@ -19,10 +19,10 @@ Array = npt.NDArray[Any]
 
 
 def trees(
-    asked: Asked, expansion: Expansion, run: Run, max_memory: int = 2**30, moments: bool | None = None,
+    measure: Measure, expansion: Expansion, run: Run, max_memory: int = 2**30, moments: bool | None = None,
     until: float | None = None,
 ) -> tuple[Tree, ...]:  # fmt: skip
-    """The partial paths of each side, with their bounds, for what is asked; time for the bounds ends at ``until``."""
+    """The partial paths of each side, with their bounds, for a measure; time for the bounds ends at ``until``."""
     cap, most = _caps(expansion)
 
     def possible(mark: Mark) -> bool:
@@ -32,8 +32,8 @@ def trees(
     folded = [{Mark(min(m.order, cap), m.bits) for m in side.counts} for side in expansion.sides]
     for side, paths in enumerate(expansion.sides):
         found.append(Tree(
-            paths, run, asked.row, *_read(asked, expansion, run, side), _wanted(expansion, side, folded), possible, cap,
-            max_memory // len(expansion.sides), moments, until,
+            paths, run, measure.row, *_read(measure, expansion, run, side), _wanted(expansion, side, folded), possible,
+            cap, max_memory // len(expansion.sides), moments, until,
         ))  # fmt: skip
     return tuple(found)
 
@@ -55,20 +55,20 @@ def _caps(expansion: Expansion) -> tuple[int, int | None]:
     return cap, min(orders, default=None)
 
 
-def _read(asked: Asked, expansion: Expansion, run: Run, side: int) -> tuple[Array, list[int] | None, Array | None]:
+def _read(measure: Measure, expansion: Expansion, run: Run, side: int) -> tuple[Array, list[int] | None, Array | None]:
     """Rows, chosen columns and their weights."""
     n, head = run.tokens.shape[-1], expansion.readout.head
-    if asked.by == "norm" and head is None:
+    if measure.kind == "norm" and head is None:
         return np.eye(n), None, None
     if head is None:
-        rows, chosen = np.zeros((1, n)), [c for c in (asked.token, asked.against) if c is not None]
-        rows[0, asked.position] = 1
+        rows, chosen = np.zeros((1, n)), measure.chosen
+        rows[0, measure.position] = 1
         return rows, chosen, np.array([[1.0], [-1.0]])[: len(chosen)]
     scale = float(run.arrays[f"scale_{head}"]) if expansion.readout.scale and side == 0 else 1.0
     width = run.arrays[f"W_Q_{head}"].shape[0]
-    if "norm" in asked.by:
+    if "norm" in measure.kind:
         return np.eye(n), None, scale * np.eye(width)
-    at = asked.position if side == 0 else asked.key
+    at = measure.position if side == 0 else measure.key
     rows = np.zeros((1, n))
     rows[0, at] = 1
     turned = np.asarray(run.arrays[f"R_{head}"][at], np.float64) if f"R_{head}" in run.arrays else np.eye(width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.tables.blocks import Census, blocks
+from symcircuits.tables.blocks import Census
 from symcircuits.work.workers import Crew
 
 __all__ = ["census"]
@@ -21,16 +21,16 @@ def census(expansion: Expansion, start: int = 0, stop: int | None = None, *, wor
 
     >>> import symcircuits as sc
     >>> e = sc.scores(sc.attention_only((12, 12, 12)), "L2H0")
-    >>> found = sc.census(e)
+    >>> found = e.census()
     >>> found.by_composition(), found.by_order() == e.counts_by_order()
     ({'none': 1, 'Q': 168, 'K': 168, 'QK': 28224}, True)
     """
     total = Census()
     if workers is None:
-        for block in blocks(expansion, start=start, stop=stop):
+        for block in expansion.blocks(start=start, stop=stop):
             total += block.census()
         return total
-    blocks(expansion, start=start, stop=stop)  # refuses what it would refuse
+    expansion.blocks(start=start, stop=stop)  # refuses what it would refuse
     end = expansion.count if stop is None else min(int(stop), expansion.count)
     cuts = ((a, min(a + EACH, end)) for a in range(int(start), end, EACH))
     with Crew(workers) as crew:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.notation import Notation, amount, many
-from symcircuits.tables.blocks import BLOCK, blocks, numbers, whole
+from symcircuits.tables.blocks import BLOCK, range_of, whole
 from symcircuits.tables.formats import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.work.files import check_writable
@@ -74,14 +74,14 @@ def export_terms(
     resume: bool = False,
     max_terms: int | None = None,
     max_memory: int | None = None,
-    timeout: float | None = None,
+    max_seconds: float | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     workers: Any = None,
 ) -> Exported:
     """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 
     ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
-    ``start`` lies within the terms, ``stop`` not before it (beyond the end: the end). ``resume`` takes up
+    ``resume`` takes up
     an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory beyond the interpreter
     and imports, seconds; where one is reached, what is whole is kept and the result says so. ``workers`` (see
     :class:`~symcircuits.work.workers.Crew`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes them
@@ -104,11 +104,11 @@ def export_terms(
     started = time.monotonic()
     if not isinstance(expansion, Expansion):
         raise TypeError(f"what is exported is an Expansion (see logits, scores, stream), not {expansion!r}")
-    start, end = (chosen := numbers(expansion, start, stop)).start, chosen.stop
+    start, end = (chosen := range_of(expansion, start, stop)).start, chosen.stop
     total = end - start
     limit = total if max_terms is None else whole("max_terms", max_terms, 0)
-    if timeout is not None and not timeout >= 0:
-        raise ValueError(f"timeout must be seconds, 0 or more, not {timeout!r}")
+    if max_seconds is not None and not max_seconds >= 0:
+        raise ValueError(f"max_seconds must be seconds, 0 or more, not {max_seconds!r}")
     form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
     what = _described(expansion, form, columns, start, start + total)
     rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))
@@ -127,7 +127,7 @@ def export_terms(
             room = int(width * planned)
             part.needs(room if rows.is_the_file else 2 * room + state.size)
             size = _block_size(max_memory, width)
-            job = _Job(expansion, rows, part, _Budget(started, timeout, planned), progress or _silent, total)
+            job = _Job(expansion, rows, part, _Budget(started, max_seconds, planned), progress or _silent, total)
             with Crew(workers) as crew:
                 made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
                 stopped = job.write(made) or job.finish()
@@ -144,20 +144,22 @@ def _silent(what: str, done: int, total: int) -> None:
 class _Budget:
     """Whether time is up, and which budget it is that ends the work."""
 
-    def __init__(self, started: float, timeout: float | None, terms: int) -> None:
-        self.until = None if timeout is None else started + timeout
-        self.timeout, self.terms = timeout, terms
+    def __init__(self, started: float, max_seconds: float | None, terms: int) -> None:
+        self.until = None if max_seconds is None else started + max_seconds
+        self.max_seconds, self.terms = max_seconds, terms
 
     @property
     def late(self) -> str:
         """The name of the time budget, if it is used up."""
-        return f"timeout ({self.timeout:g} s)" if self.until is not None and time.monotonic() >= self.until else ""
+        return (
+            f"max_seconds ({self.max_seconds:g} s)" if self.until is not None and time.monotonic() >= self.until else ""
+        )
 
 
 def _formatted(task: tuple[Expansion, str, tuple[str, ...], int, int]) -> tuple[bytes, int]:
     """The bytes of the rows of a range of terms, by a worker."""
     expansion, form, columns, start, stop = task
-    block = next(blocks(expansion, stop - start, start, stop))
+    block = next(expansion.blocks(stop - start, start=start, stop=stop))
     return _formatter(expansion, expansion.notation, form, columns).rows(block), len(block)
 
 
@@ -187,7 +189,9 @@ class _Job:
             size = min(size, BLOCK >> 3)  # so that time is looked at often
         at = start + self.part.state.rows
         if crew.alone:
-            yield from ((self.rows.rows(block), len(block)) for block in blocks(self.expansion, size, at, end))
+            yield from (
+                (self.rows.rows(block), len(block)) for block in self.expansion.blocks(size, start=at, stop=end)
+            )
             return
         cuts = ((a, min(a + size, end)) for a in range(at, end, size))
         tasks = ((f"terms {a:,} to {b - 1:,}", (self.expansion, *form, a, b)) for a, b in cuts)
@@ -258,7 +262,7 @@ def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
     if not count:
         return 0.0
     at = [start + (stop - start - 1) * i // max(count - 1, 1) for i in range(count)]
-    return 1.1 * sum(rows.width(next(blocks(expansion, 1, i))) for i in at) / count
+    return 1.1 * sum(rows.width(next(expansion.blocks(1, start=i))) for i in at) / count
 
 
 def _block_size(max_memory: int | None, width: float) -> int:

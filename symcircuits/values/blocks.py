@@ -9,15 +9,13 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.notation import amount
 from symcircuits.model import Run, Tensors
-from symcircuits.tables.blocks import whole
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.finite import remedy
 from symcircuits.values.siblings import Span
 from symcircuits.values.tensor_values import TensorValues
 
-__all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks", "range_of"]
+__all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks"]
 
 BLOCK = 1 << 16  # as in sc.blocks
 
@@ -35,17 +33,6 @@ def held_fixed(expansion: Expansion, run: Run | Tensors) -> Values | TensorValue
     if not isinstance(values, (Values, TensorValues)):
         raise TypeError(f"this is about terms with patterns held fixed (see logits, scores, stream), not {expansion!r}")
     return values
-
-
-def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
-    """The numbers of the terms from ``start`` to ``stop`` (None: all); ValueError where they are none."""
-    start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
-    if not start <= stop <= expansion.count:
-        raise ValueError(
-            f"start {start:,} and stop {stop:,} are no range of the {amount(expansion.count, 'term')} of "
-            f"{expansion.target}"
-        )
-    return range(start, stop)
 
 
 def in_blocks(

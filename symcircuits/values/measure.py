@@ -1,103 +1,249 @@
-"""What of a term is its size: its norm, its part in a logit or a difference of two, or in one score."""
+"""What terms are measured by: their norm, their part in a logit or a difference of two, their part in one score.
+
+:func:`norm`, :func:`logit` and :func:`score_entry` say what is asked for; what they leave open (the last position, the
+model's first choice of a token) is filled in by :meth:`Measure.on`, for an expansion and a run.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.model import Run
+from symcircuits.model import Run, Tensors
 from symcircuits.values.evaluate import reference
 from symcircuits.values.targets import place, read_target
 
-__all__ = ["Asked", "ask"]
+__all__ = ["KINDS", "Measure", "logit", "norm", "resolved", "score_entry"]
 
+SECOND: Literal["second"] = "second"
+# By what the terms of a target are measured. A kind of one's own is a row here and one in values/measured.py.
 KINDS = {
     "logits": ("norm", "logit", "logit difference"),
     "stream": ("norm",),
     "readout": ("norm", "direction", "direction difference"),
     "scores": ("norm", "masked norm", "score entry"),
 }
+_WRITTEN = {
+    "norm": "sc.norm()",
+    "masked norm": "sc.norm(masked=True)",
+    "logit": "sc.logit(token)",
+    "logit difference": "sc.logit(token, against=other)",
+    "direction": "sc.logit(direction)",
+    "direction difference": "sc.logit(direction, against=other)",
+    "score entry": "sc.score_entry(query, key)",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What terms are measured by; ``row`` None: over all rows of the batch."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What terms are measured by; ``row`` None: each row of a batch by itself, or all rows where one number is asked.
 
-    by: str
+    ``kind``: ``norm``, ``masked norm``, ``logit``, ``logit difference``, ``direction``, ``direction difference`` or
+    ``score entry``. ``position``: of the logit, or the query of a score. What is None and matters is filled in by
+    :meth:`on`.
+
+    >>> print(logit(7, against=3, position=2))
+    part in logit[7] - logit[3] at position 2
+    """
+
+    kind: str
     row: int | None = None
     position: int | None = None
     key: int | None = None
     token: int | None = None
-    against: int | None = None
+    against: int | Literal["second"] | None = None
 
     def __str__(self) -> str:
         row = "" if self.row is None else f" of row {self.row}"
+        at = f"at position {self.position}{row}"
         return {
             "norm": "norm over all positions and outputs",
             "masked norm": "norm over the entries that the mask leaves",
-            "logit": f"part in the logit of token {self.token} at position {self.position}{row}",
-            "logit difference": f"part in logit[{self.token}] - logit[{self.against}] at position {self.position}{row}",
-            "direction": f"part in what direction {self.token} reads at position {self.position}{row}",
-            "direction difference": f"part in what directions {self.token} - {self.against} read at position "
-            f"{self.position}{row}",
+            "logit": f"part in the logit of token {self.token} {at}",
+            "logit difference": f"part in logit[{self.token}] - logit[{self.against}] {at}",
+            "direction": f"part in what direction {self.token} reads {at}",
+            "direction difference": f"part in what directions {self.token} - {self.against} read {at}",
             "score entry": f"part in the score of query {self.position} and key {self.key}{row}",
-        }[self.by]
+        }[self.kind]
 
     @property
     def signed(self) -> bool:
         """Whether terms have a number with a sign, and not only a size."""
-        return "norm" not in self.by
+        return "norm" not in self.kind
+
+    @property
+    def chosen(self) -> list[int]:
+        """The tokens or directions, once they are filled in: none, one or two."""
+        return [int(c) for c in (self.token, self.against) if c is not None]
+
+    def on(self, expansion: Expansion, run: Run | Tensors, one_row: bool = False) -> Measure:
+        """The same with all that was left open filled in; ValueError on what does not exist.
+
+        ``one_row``: one number a term is asked for, so that of a batch a logit or a score needs a ``row``.
+        """
+        kind = self.kind.replace("logit", "direction") if expansion.target.startswith("readout:") else self.kind
+        known = KINDS[expansion.target.partition(":")[0]]
+        if kind not in known:
+            choices = ", ".join(_WRITTEN[k] for k in known)
+            raise ValueError(f"terms of {expansion.target} are not measured by {_WRITTEN[self.kind]}: choose {choices}")
+        found = replace(self, kind=kind)
+        if not found.signed:
+            return found
+        shape = np.shape(run.tokens) if isinstance(run, Run) else run.shape
+        rows = shape[0] if len(shape) == 2 else None
+        if rows is None:
+            if self.row is not None:
+                place("row", self.row, 1)
+            found = replace(found, row=None)
+        elif self.row is not None:
+            found = replace(found, row=place("row", self.row, rows))
+        elif one_row:
+            raise ValueError(f"row is required: the run is a batch of {rows} rows, and one number a term is asked for")
+        found = replace(found, position=place("position", -1 if self.position is None else self.position, shape[-1]))
+        if kind != "score entry":
+            return found._logit(expansion, run)
+        found = found._score(expansion, run, shape[-1])
+        if one_row and isinstance(run, Run):
+            found._check_seen(expansion, run)
+        return found
+
+    def _logit(self, expansion: Expansion, run: Run | Tensors) -> Measure:
+        """With the token, and the one it is held against."""
+        if isinstance(run, Tensors) or (self.token is not None and self.against != SECOND):
+            return self._checked(expansion, run)
+        shape = np.shape(run.tokens)
+        if len(shape) == 2 and self.row is None:
+            raise ValueError("token and against are required where every row of a batch is asked for, or else a row")
+        assert self.position is not None
+        name = expansion.target.partition(":")[2]
+        target = read_target(run, self.row or 0, self.position, self.token, None, name)
+        assert target.token is not None
+        against = _second(run, self, target.token, name) if self.against == SECOND else self.against
+        return replace(self, token=target.token, against=against)._checked(expansion, run)
+
+    def _checked(self, expansion: Expansion, run: Run | Tensors) -> Measure:
+        """With tokens that exist, counted from 0, and differ."""
+        what = "direction" if "direction" in self.kind else "token"
+        if self.token is None or self.against == SECOND:
+            raise ValueError(f"{what} and against are required in arrays of other libraries")
+        if isinstance(run, Tensors):
+            reader = expansion.readout.sides[0][-1].branches[0].right[-1].symbol.argument
+            width = int(run.arrays[reader].shape[0])
+        else:
+            name = expansion.target.partition(":")[2]
+            width = int((run.readouts[name] if name else reference("logits", run)).shape[-1])
+        token = place(what, self.token, width, negative=False)
+        if self.against is None:
+            return replace(self, token=token)
+        against = place(f"the {what} against", self.against, width, negative=False)
+        if against == token:
+            raise ValueError(f"the difference of {what} {token} with itself is 0: choose two")
+        return replace(self, token=token, against=against)
+
+    def _score(self, expansion: Expansion, run: Run | Tensors, n: int) -> Measure:
+        """With the key, by default the one attended to most."""
+        assert self.position is not None
+        head = expansion.readout.head
+        assert head is not None
+        if isinstance(run, Tensors) or (self.row is None and np.ndim(run.tokens) == 2):
+            if self.key is None:
+                raise ValueError("key is required where every row of a batch is asked for, and in other libraries")
+            return replace(self, key=place("key", self.key, n))
+        pattern = run.patterns[str(head)]
+        pattern = pattern[self.position] if self.row is None else pattern[self.row, self.position]
+        seen = int(np.argmax(np.abs(pattern))) if self.key is None else place("key", self.key, n)
+        return replace(self, key=seen)
+
+    def _check_seen(self, expansion: Expansion, run: Run) -> None:
+        """ValueError where the mask leaves no score."""
+        assert expansion.readout.head is not None
+        if not run.masks[f"L{expansion.readout.head.layer}"][..., self.position, self.key].all():
+            raise ValueError(f"query {self.position} does not see key {self.key}: the mask leaves no score there")
 
 
-def ask(
-    expansion: Expansion, run: Run, by: str, row: int, position: int, token: int | None, against: int | None,
-    key: int | None,
-) -> Asked:  # fmt: skip
-    """What is asked for, completed and checked; ValueError on what does not exist."""
-    if not isinstance(expansion, Expansion):
-        raise TypeError(f"an expansion such as logits(arch) is needed there, patterns held fixed, not {expansion!r}")
-    kind, _, name = expansion.target.partition(":")
-    if by not in KINDS[kind]:
-        known = ", ".join(f'"{k}"' for k in KINDS[kind])
-        raise ValueError(f"terms of {expansion.target} are measured by {known}, not {by!r}")
-    foreign: dict[str, Any] = {} if by == "score entry" else {"key": key}
-    foreign |= {} if "logit" in by or "direction" in by else {"token": token}
-    foreign |= {} if "difference" in by else {"against": against}
-    foreign |= {"row": row or None, "position": None if position == -1 else position} if "norm" in by else {}
-    for word, value in foreign.items():
-        if value is not None:
-            raise ValueError(f"{word} says nothing where terms are measured by {by!r}; leave it out")
-    batched = np.ndim(run.tokens) == 2
-    if "norm" in by:
-        return Asked(by)
-    if kind in ("logits", "readout"):
-        readout = name if kind == "readout" else ""
-        if "difference" in by and against is None:
-            token, against = _second(run, row, position, token, readout)
-        target = read_target(run, row, position, token, against, readout)
-        return Asked(by, target.row if batched else None, target.position, None, target.token, target.against)
-    n = run.tokens.shape[-1]
-    at = place("row", row, run.tokens.shape[0]) if batched else None
-    query = place("position", position, n)
-    patterns = run.patterns[expansion.target.partition(":")[2]]
-    pattern = patterns[query] if at is None else patterns[at, query]
-    seen = int(np.argmax(np.abs(pattern))) if key is None else place("key", key, n)
-    assert expansion.readout.head is not None
-    if not run.masks[f"L{expansion.readout.head.layer}"][query, seen]:
-        raise ValueError(f"query {query} does not see key {seen}: the mask leaves no score there")
-    return Asked(by, at, query, seen)
+def resolved(values: Any, by: Measure | None) -> Measure:
+    """What one number of each term of some values is, filled in; ``by`` None: the norm. TypeError on anything else."""
+    by = norm() if by is None else by
+    if not isinstance(by, Measure):
+        raise TypeError(f"by is a measure (sc.norm(), sc.logit(...), sc.score_entry(...)), not {by!r}")
+    return by.on(values.expansion, values.run, one_row=True)
 
 
-def _second(run: Run, row: int, position: int, token: int | None, readout: str) -> tuple[int, int]:
-    """A token (the first choice, if none is given) and the largest other; of a readout the same of directions."""
-    target = read_target(run, row, position, token, None, readout)
-    assert target.token is not None
+def _second(run: Run, measure: Measure, token: int, readout: str) -> int:
+    """The token with the largest logit beside a given one; of a readout the same of directions."""
     values = np.array(run.readouts[readout] if readout else reference("logits", run), np.float64)
-    values = values[target.row, target.position] if values.ndim == 3 else values[target.position]
+    at = measure.position if measure.row is None else (measure.row, measure.position)
+    values = values[at]
     if len(values) < 2:
-        raise ValueError(f"there is one {'direction' if readout else 'output token'} only, so there is no difference")
-    values[target.token] = -np.inf
-    return target.token, int(np.argmax(values))
+        what = "direction" if readout else "output token"
+        raise ValueError(f"a difference needs two: the model has one {what}")
+    values[token] = -np.inf
+    return int(np.argmax(values))
+
+
+def norm(masked: bool = False) -> Measure:
+    """Frobenius norm of a term over all positions and outputs; ``masked``: of scores, over what the mask leaves.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run)
+    >>> [block] = values.measure(sc.norm())
+    >>> bool(np.allclose(block.values, [np.linalg.norm(value) for value in values]))
+    True
+    """
+    if not isinstance(masked, bool):
+        raise TypeError(f"masked is True or False, not {masked!r}")
+    return Measure(kind="masked norm" if masked else "norm")
+
+
+def logit(
+    token: int | None = None,
+    against: int | Literal["second"] | None = None,
+    *,
+    position: int = -1,
+    row: int | None = None,
+) -> Measure:
+    """What a term adds to the logit of ``token`` at ``position``, less what it adds to that of ``against``.
+
+    ``token`` None: the model's first choice there; ``against="second"``: the largest other. ``row``: of a batch. Of a
+    :func:`~symcircuits.readout`, ``token`` and ``against`` are the numbers of its directions.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+    >>> [block] = values.measure(sc.logit(0, against=1))
+    >>> bool(np.isclose(block.values.sum(), run.logits[-1, 0] - run.logits[-1, 1]))
+    True
+    """
+    for name, value in (("token", token), ("against", None if against == SECOND else against), ("row", row)):
+        _whole_or_none(name, value)
+    _whole_or_none("position", position)
+    return Measure(
+        kind="logit" if against is None else "logit difference", row=row, position=position, token=token,
+        against=against,
+    )  # fmt: skip
+
+
+def score_entry(query: int = -1, key: int | None = None, *, row: int | None = None) -> Measure:
+    """What a term adds to the score of one query and one key (scaled, before the mask); ``row``: of a batch.
+
+    ``key`` None: the one attended to most.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run)
+    >>> [block] = values.measure(sc.score_entry(2, 1))
+    >>> bool(np.isclose(block.values.sum(), run.scores["L1H0"][2, 1]))
+    True
+    """
+    for name, value in (("query", query), ("key", key), ("row", row)):
+        _whole_or_none(name, value)
+    return Measure(kind="score entry", row=row, position=query, key=key)
+
+
+def _whole_or_none(name: str, value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__")):
+        raise ValueError(f"{name} must be a whole number, not {value!r}")

@@ -12,17 +12,14 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
-from symcircuits.core.expansion import Expansion
 from symcircuits.core.walk import Mark, Matrices
-from symcircuits.model import Run, Tensors
-from symcircuits.tables.blocks import whole
-from symcircuits.values.blocks import BLOCK, Numbers, held_fixed, in_blocks, range_of
+from symcircuits.model import Run
+from symcircuits.values.blocks import Numbers, in_blocks
 from symcircuits.values.evaluate import Values
 from symcircuits.values.finite import quiet
+from symcircuits.values.measure import Measure
 from symcircuits.values.sibling_reads import blocks
 from symcircuits.values.siblings import Fans, Span
-from symcircuits.values.tensor_reductions import norms_in
-from symcircuits.values.tensor_values import TensorValues
 from symcircuits.values.unembedding import Compact, compact
 
 __all__ = ["Held", "norms", "side_blocks"]
@@ -35,40 +32,20 @@ _BLOCK_BYTES = 2**22  # of the products of a block of queries with all keys
 _TRIANGLES: WeakKeyDictionary[Run, tuple[Array, Array]] = WeakKeyDictionary()
 
 
-def norms(
-    expansion: Expansion, run: Run | Tensors, *, masked: bool = False, size: int = BLOCK, start: int = 0,
-    stop: int | None = None,
-) -> Iterator[Numbers]:  # fmt: skip
-    """The Frobenius norm of every term, in the order of the expansion, in blocks numbered as those of ``blocks``.
+def norms(values: Values, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+    """The Frobenius norm of each term of a range, in the order of the expansion, ``[terms, ...]`` in float64.
 
     Of logits and of the stream ``|Z R|`` with ``Z [n_context, d_head]`` what a path has in its last head's values and
     ``R = W_O^T W_U^T = (Q L)^T``: ``|Z R| = |Z L^T|``, so the vocabulary does not enter. Of scores by Gram matrices,
-    ``|Q K^T|^2 = <Q^T Q, K^T K>``, for all pairs of a block of query paths one product; ``masked=True`` counts only the
-    entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. Arrays are float64, ``[terms, ...]`` with
-    the batch axes of the tokens. A norm is off by some ``sqrt(u)`` of ``|Q| |K|`` at most where a term nearly
-    cancels. ``start`` and ``stop`` choose a range of terms, by number: what lies before is passed over, not computed,
-    so that work can be split (of scores the last digits may differ by what is multiplied together). In
-    :class:`~symcircuits.Tensors` they are arrays of that library and type, and what lies before is computed and let go.
-    Raises ValueError on what does not go together, a range that is none, and, by name, on a term that is not finite.
-    Source: own derivation.
-
-    >>> import symcircuits as sc
-    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
-    >>> terms = sc.scores(run.model.architecture, "L1H0")
-    >>> [found] = sc.norms(terms, run)
-    >>> listed = [float(np.linalg.norm(value)) for value in sc.evaluate(terms, run)]
-    >>> found.start, bool(np.allclose(found.values, listed))
-    (0, True)
+    ``|Q K^T|^2 = <Q^T Q, K^T K>``, for all pairs of a block of query paths one product; a masked norm counts only the
+    entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. A norm is off by some ``sqrt(u)`` of
+    ``|Q| |K|`` at most where a term nearly cancels. What lies before the range is passed over, not computed (of scores
+    the last digits may differ by what is multiplied together). Source: own derivation.
     """
-    values, size = held_fixed(expansion, run), whole("size", size, 1)
-    if masked and not expansion.readout.bilinear:
-        raise ValueError(f"masked=True is about scores; terms of {expansion.target} have no mask")
-    terms = range_of(expansion, start, stop)
-    if isinstance(values, TensorValues):
-        return norms_in(values, masked, size, terms)
     span = Span(terms.start)
-    pieces = _of_pairs(values, masked, span) if expansion.readout.bilinear else _of_one_side(values, span)
-    return in_blocks(expansion, values.run, "the norm", quiet(pieces), size, terms, span, np.float64)
+    masked = by.kind == "masked norm"
+    pieces = _of_pairs(values, masked, span) if values.expansion.readout.bilinear else _of_one_side(values, span)
+    return in_blocks(values.expansion, values.run, "the norm", quiet(pieces), size, terms, span, np.float64)
 
 
 # ------------------------------------------------------------------------------------------ logits, stream

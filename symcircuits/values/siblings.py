@@ -2,7 +2,7 @@
 
 A fan is a beginning ``h_1 .. h_(k-1)`` and all heads of one layer that may follow it: ``Z_f = A_f (Z C_f)`` with ``C_f
 = W_O^{h T} W_V^{f T}`` for all f at once. The paths of an expansion come in its own order, fan after fan, and only the
-fans of the beginning at hand are held. Source: own derivation, as :mod:`symcircuits.values.head_tree`.
+fans of the beginning at hand are held. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -17,15 +17,31 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
 from symcircuits.core.paths import Path, Paths, path_branches
-from symcircuits.core.programs import Source
+from symcircuits.core.programs import Program, Source
 from symcircuits.core.walk import Counts, Mark, Matrices, walk
-from symcircuits.values.head_tree import readout_of
+from symcircuits.core.words import Factor
 
-__all__ = ["Fan", "Fans", "LayerArrays", "Span"]
+__all__ = ["Fan", "Fans", "LayerArrays", "Span", "readout_of"]
 
 _STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
 _FAN_BYTES = 2**25  # of a fan, where it has more than one head
 _START_BYTES = 2**26  # what first heads take up is kept up to this size
+
+
+def readout_of(program: Program) -> tuple[tuple[Factor, ...], tuple[Factor, ...], tuple[str, ...]]:
+    """What a program does after its last heads: factors to the right, factors to the left, multipliers."""
+    right: tuple[Factor, ...] = ()
+    left: tuple[Factor, ...] = ()
+    scales: tuple[str, ...] = ()
+    for layer in program:
+        unmarked = [b for b in layer.branches if b.head is None]
+        if right and not unmarked:
+            raise NotImplementedError("in head space readouts are taken at the end of a program only")
+        if unmarked:
+            right += unmarked[0].right
+            left = unmarked[0].left + left
+            scales += unmarked[0].scales
+    return right, left, scales
 
 
 class LayerArrays(NamedTuple):

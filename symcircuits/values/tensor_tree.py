@@ -17,7 +17,7 @@ from symcircuits.core.architecture import Head
 from symcircuits.core.paths import Path, Paths, path_branches
 from symcircuits.core.programs import Branch, Source
 from symcircuits.core.walk import Mark, Matrices
-from symcircuits.values.head_tree import readout_of
+from symcircuits.values.siblings import readout_of
 
 __all__ = ["TensorTree"]
 

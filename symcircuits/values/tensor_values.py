@@ -71,10 +71,10 @@ class TensorValues(Sums[Any]):
         return f"<Values of {self.expansion!r} in {self.tensors!r}>"
 
     def __iter__(self) -> Iterator[Any]:
-        for terms, values in self.blocks():
+        for terms, values in self._termwise():
             yield from (values[i, ...] for i in range(len(terms)))
 
-    def blocks(self) -> Iterator[tuple[list[Term], Any]]:
+    def _termwise(self) -> Iterator[tuple[list[Term], Any]]:
         """Neighbouring terms and their values, ``[terms, ..., n_context, width]``."""
         make, start = self.expansion._term, 0
         for sides, values in self.pieces():

@@ -232,7 +232,7 @@ def words_of(blocks: Iterable[TermBlock], alphabet: Alphabet) -> Words:
 
     >>> import symcircuits as sc
     >>> e = sc.scores(sc.attention_only((12, 12)), "L1H0")
-    >>> words_of(sc.blocks(e), Alphabet(e.readout)).same(multiply_out(e.readout))
+    >>> words_of(e.blocks(), Alphabet(e.readout)).same(multiply_out(e.readout))
     True
     """
     import numpy as np

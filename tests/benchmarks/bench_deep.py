@@ -74,7 +74,7 @@ def sums(size: Size, rounds: int, limit: float | None) -> Iterator[Row]:
     yield in_passes(what, size.name, "a forward pass, model.run", seconds["run"], ours,
                     limit=limit, most=True, memory=memory, note=note)  # fmt: skip
     yield in_passes(what, size.name, "a forward pass, bare NumPy", seconds["bare"], ours, memory=memory)
-    signs = lambda: sc.squares(expansion, run, by="logit", samples=32, max_memory=0)  # noqa: E731
+    signs = lambda: sc.evaluate(expansion, run).sum_of_squares(sc.logit(), samples=32, max_memory=0)  # noqa: E731
     seconds["signs"], found = cpu(signs)
     yield in_passes("  sum of squares, 32 signed walks", size.name, "a forward pass, model.run",
                     seconds["run"], seconds["signs"], note=str(found))  # fmt: skip
@@ -100,7 +100,7 @@ def against_brute_force(size: Size, scale: float, rounds: int) -> Iterator[Row]:
     expansion = sc.logits(run.model.architecture)
     ask = {"by": "logit difference", "position": -2}
     k = min(1000, size.terms)
-    work = lambda: sc.largest(expansion, run, k, **ask)  # noqa: E731
+    work = lambda: sc.evaluate(expansion, run).largest(k, **ask)  # noqa: E731
     first = work()
     assert first.exact
     token, against = first.asked.token, first.asked.against
@@ -121,7 +121,9 @@ def random_large(size: Size, scale: float) -> Iterator[Row]:
     run = size.model(1, scale).run(size.tokens())
     expansion = sc.logits(run.model.architecture)
     forward = medians(1, {"run": lambda: run.model.run(run.tokens)})[0]["run"]
-    seconds, found = cpu(lambda: sc.largest(expansion, run, 10, by="logit difference", position=-2, max_seconds=60))
+    seconds, found = cpu(
+        lambda: sc.evaluate(expansion, run).largest(10, sc.logit(against="second", position=-2), max_seconds=60)
+    )
     said = "proved" if found.exact else f"{found.certain} proved"
     share = 100 * (found.share or 0)
     note = f"{said}; {found.expansions:,} expansions, {share:.3g}% of the squares; weights x {scale}"
@@ -142,7 +144,7 @@ def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
     forward = medians(rounds, {"run": lambda: model.run(run.tokens)})[0]["run"]
     ask = {"by": "logit difference", "position": -2}
     for k, limit in ((10, None), (100, 300), (1000, 2500), (10_000, None)):
-        work = lambda k=k: sc.largest(expansion, run, k, **ask)  # noqa: E731
+        work = lambda k=k: sc.evaluate(expansion, run).largest(k, **ask)  # noqa: E731
         seconds, given = medians(rounds if k < 10_000 else 1, {"ours": work})
         found = given["ours"]
         assert found.exact
@@ -152,8 +154,8 @@ def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
                   peak(work) if k <= 100 else None, note)  # fmt: skip
     pairs = sc.scores(model.architecture, f"L{model.architecture.n_layers - 1}H5")
     ways = {
-        "pairs": lambda: sc.largest(pairs, run, 20, by="score entry", position=-2),
-        "squares": lambda: sc.squares(expansion, run, **ask),
+        "pairs": lambda: sc.evaluate(pairs, run).largest(20, sc.score_entry(-2)),
+        "squares": lambda: sc.evaluate(expansion, run).sum_of_squares(**ask),
     }
     seconds, given = medians(rounds, ways)
     found = given["pairs"]

@@ -58,7 +58,7 @@ def norms_of(size: Size) -> Work:
     """The norm of every logit term; the vocabulary is dealt with once for a model, before the clock starts."""
     run = size.run()
     expansion = sc.logits(run.model.architecture)
-    return lambda: [None for _ in sc.norms(expansion, run)]
+    return lambda: [None for _ in sc.evaluate(expansion, run).measure()]
 
 
 def norms_steps(size: Size) -> float:
@@ -77,7 +77,7 @@ def norms_steps(size: Size) -> float:
 def terms_of(size: Size) -> Work:
     """All terms as integers with their types, counted (scores of a head above these layers)."""
     expansion = sc.scores(sc.attention_only((*size.heads, 1)), f"L{len(size.heads)}H0")
-    return lambda: sc.census(expansion)
+    return lambda: expansion.census()
 
 
 def terms_steps(size: Size) -> float:

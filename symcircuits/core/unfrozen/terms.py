@@ -25,7 +25,7 @@ class UnfrozenTerm(PrintedTerm):
     ``trees``: one a side. ``notation`` is that of ``text`` and ``latex()``; terms that differ in it alone are equal.
 
     >>> import symcircuits as sc
-    >>> terms = sc.unfrozen(sc.logits(sc.attention_only((1, 1), softmax=False, unembed=True)))
+    >>> terms = sc.logits(sc.attention_only((1, 1), softmax=False, unembed=True)).unfrozen()
     >>> terms[1].label, terms[1].degree
     ('embed -> L0H0{embed | embed}', 3)
     >>> print(terms[1].text)

@@ -45,7 +45,7 @@ class Unfrozen(TermSequence[UnfrozenTerm]):
 
     >>> import symcircuits as sc
     >>> arch = sc.transformer((1, 1), softmax=False, mlps=[0], bilinear=True)
-    >>> terms = sc.unfrozen(sc.logits(arch))
+    >>> terms = sc.logits(arch).unfrozen()
     >>> terms.count, terms.counts_by_degree()[16]
     (222, 6)
     >>> terms.index(terms[200])
@@ -149,7 +149,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
 
     >>> import symcircuits as sc
     >>> arch = sc.attention_only((1,), softmax=False)
-    >>> for term in sc.unfrozen(sc.logits(arch)):
+    >>> for term in sc.logits(arch).unfrozen():
     ...     print(term.degree, term.text)
     1 X0 @ W_U.T
     3 (mask[L0] * (scale[L0H0] * X0 @ W_QK[L0H0] @ X0.T)) @ X0 @ W_OV[L0H0].T @ W_U.T
