@@ -23,7 +23,7 @@ from symcircuits.search.largest import Largest
 from symcircuits.search.magnitudes import gamma, spectral
 from symcircuits.search.squares import Squares
 from symcircuits.search.trees import trees
-from symcircuits.values.measure import KINDS, ask
+from symcircuits.values.measure import KINDS, Measure
 from symcircuits.zoo import path
 from tests.measures import measure_of
 
@@ -31,7 +31,7 @@ TOKENS: list[Any] = [[1, 2, 3, 4], [0], [[1, 2, 0], [3, 3, 4]]]
 
 
 @st.composite
-def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, dict[str, Any]]:
+def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, Measure]:
     """An expansion, perhaps a selection of it, a run, and what is asked for."""
     arch, target = draw(cases(max_terms=max_terms))
     scale = draw(st.sampled_from([0.5, 1, 2]))
@@ -46,30 +46,28 @@ def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, dic
     e = sc.expand(arch, target)
     for s in draw(st.lists(selections(arch, target), max_size=2)):
         e = s.select(e)
-    asked: dict[str, Any] = {"by": draw(st.sampled_from(KINDS[target.partition(":")[0]]))}
-    if "norm" not in asked["by"]:
-        asked["row"] = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0
-        asked["position"] = draw(st.integers(0, np.shape(tokens)[-1] - 1))
-    return e, run, asked
+    kind = draw(st.sampled_from(KINDS[target.partition(":")[0]]))
+    row = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0
+    return e, run, measure_of(kind, draw(st.integers(0, np.shape(tokens)[-1] - 1)), row=row)
 
 
 def sizes(found: Largest, run: Run) -> list[float]:
     """The size (with sign, where there is one) of every term, by brute force."""
-    asked = found.asked
+    asked = found.measure
     out = []
     for value in sc.evaluate(found.expansion, run):
         wide = np.asarray(value, np.float64)
-        if asked.by == "norm":
+        if asked.kind == "norm":
             out.append(float(np.linalg.norm(wide)))
             continue
-        if asked.by == "masked norm":
+        if asked.kind == "masked norm":
             head = found.expansion.readout.head
             assert head is not None
             out.append(float(np.linalg.norm(np.where(run.masks[f"L{head.layer}"], wide, 0))))
             continue
         wide = wide if asked.row is None else wide[asked.row]
         row = wide[asked.position]
-        column = asked.key if asked.by == "score entry" else asked.token
+        column = asked.key if asked.kind == "score entry" else asked.token
         out.append(float(row[column] - (row[asked.against] if asked.against is not None else 0)))
     return out
 
@@ -95,7 +93,7 @@ def held_to_brute_force(found: Largest, run: Run, k: int) -> None:
     total = sum(v * v for v in values)
     allowed = 8 * found.squares.error + 100 * tolerance * most + 1e-9 * total
     assert abs(found.squares.value - total) <= allowed
-    if found.asked.signed:
+    if found.measure.signed:
         assert abs(found.total - sum(values)) <= 100 * tolerance
         assert abs(found.listed + found.remainder - found.total) <= 100 * tolerance
 
@@ -104,7 +102,7 @@ def held_to_brute_force(found: Largest, run: Run, k: int) -> None:
 @given(searches(), st.integers(0, 12), st.sampled_from([None, None, False]))
 def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool | None) -> None:
     e, run, asked = case
-    held_to_brute_force(sc.evaluate(e, run).largest(k, moments=moments, **asked), run, k)
+    held_to_brute_force(sc.evaluate(e, run).largest(k, asked, moments=moments), run, k)
 
 
 @settings(max_examples=40)
@@ -153,8 +151,7 @@ def check_bounds(tree: Tree, found: Any) -> int:
 @given(searches(60))
 def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
     e, run, asked = case
-    choice = ask(e, run, asked["by"], asked.get("row", 0), asked.get("position", -1), None, None, None)
-    for tree in trees(choice, e, run):
+    for tree in trees(asked.on(e, run, one_row=True), e, run):
         check_bounds(tree, tree.start()[0])
 
 
@@ -163,7 +160,7 @@ def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
 def test_a_bound_made_too_small_is_seen(monkeypatch: pytest.MonkeyPatch, by: str, which: str) -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
-    tree = trees(ask(e, run, by, 0, -1, None, None, None), e, run)[0]
+    tree = trees(measure_of(by).on(e, run), e, run)[0]
     assert check_bounds(tree, tree.start()[0]) == 7 * 3 + 9 * 3 - 9 + 3 * 8  # every chain of one to three heads
     if which == "pairwise":
         whole: Callable[..., Any] = Bounds.pairwise
@@ -222,7 +219,7 @@ def test_values_are_right_to_the_rounding_that_is_said() -> None:
             matrix = matrix.T if f.transposed else matrix
             value = matrix if value is None else value @ matrix
         assert one.value is not None
-        assert abs(float(value[-1, found.asked.token] - np.longdouble(one.value))) <= found.rounding
+        assert abs(float(value[-1, found.measure.token] - np.longdouble(one.value))) <= found.rounding
     assert 0 < found.rounding < 1e-9 * found.terms[0].size
 
 
@@ -282,7 +279,7 @@ def test_none_and_one_are_said_as_such() -> None:
 def test_second_moments_stay_within_the_memory(max_memory: int) -> None:
     run = model_and_run((3, 3, 3, 3))
     e = sc.logits(run.model.architecture)
-    asked = ask(e, run, "norm", 0, -1, None, None, None)
+    asked = sc.norm()
     made = []
     for chosen in (e, e.order(1, 2, 3), e.order(2).through("L1H0"), e.through_sequence("L0H0", "L1H1").where("V")):
         held = trees(asked, chosen, run, max_memory)[0].bounds.moments
@@ -347,23 +344,20 @@ def test_an_empty_selection_has_nothing_to_list() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"by": "size"}, "measured by"),
-        ({"by": "score entry"}, "measured by"),
+        ({"by": sc.score_entry()}, "measured by"),
+        ({"by": sc.norm(masked=True)}, "measured by"),
         ({"k": -1}, "k must be a whole number"),
         ({"k": 1.5}, "k must be a whole number"),
         ({"max_expansions": -1}, "max_expansions"),
         ({"max_seconds": -1}, "max_seconds"),
         ({"max_seconds": float("nan")}, "max_seconds"),
         ({"max_memory": "much"}, "max_memory"),
-        ({"by": "logit", "token": 99}, "token 99 does not exist"),
-        ({"by": "logit", "against": 1}, "against says nothing"),
-        ({"by": "norm", "token": 1}, "token says nothing"),
-        ({"by": "logit", "key": 1}, "key says nothing"),
-        ({"by": "norm", "position": 1}, "position says nothing"),
-        ({"by": "norm", "row": 5}, "row says nothing"),
-        ({"by": "logit difference", "token": 3, "against": 3}, "is 0; choose two"),
-        ({"by": "logit", "position": 5}, "position 5 does not exist"),
-        ({"by": "logit", "row": 1}, "row 1 does not exist"),
+        ({"by": sc.logit(99)}, "token 99 does not exist"),
+        ({"by": sc.logit(-1)}, "token -1 does not exist"),
+        ({"by": sc.logit(against=-1)}, "the token against -1 does not exist"),
+        ({"by": sc.logit(3, against=3)}, "is 0: choose two"),
+        ({"by": sc.logit(position=5)}, "position 5 does not exist"),
+        ({"by": sc.logit(row=1)}, "row 1 does not exist"),
     ],
 )
 def test_what_does_not_exist_is_refused(asked: dict[str, Any], said: str) -> None:
@@ -378,6 +372,8 @@ def test_a_key_that_is_masked_and_another_model_are_refused() -> None:
         sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run).largest(by=sc.score_entry(1, 3))
     with pytest.raises(ValueError, match="this expansion is of"):
         sc.evaluate(sc.logits(sc.attention_only((2,))), run).largest()
+    with pytest.raises(TypeError, match="by is a measure"):
+        sc.evaluate(sc.logits(run.model.architecture), run).largest(by="norm")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a run"):
         sc.evaluate(sc.logits(run.model.architecture), run.model).largest()  # type: ignore[arg-type]
 

@@ -397,7 +397,7 @@ def test_bad_input() -> None:
     arch = run.model.architecture
     terms, pairs = sc.logits(arch), sc.scores(arch, "L2H1")
     for ask, said in (
-        (lambda: sc.evaluate(terms, run).measure(sc.norm(masked=True)), "masked=True is about scores"),
+        (lambda: sc.evaluate(terms, run).measure(sc.norm(masked=True)), "measured by sc.norm\\(masked=True\\)"),
         (lambda: sc.evaluate(terms, run).measure(size=0), "size must be a whole number, 1 or more, not 0"),
         (lambda: sc.evaluate(pairs, run).measure(sc.logit(0)), "not of scores:L2H1; see norms and entries"),
         (lambda: sc.evaluate(sc.stream(arch), run).measure(sc.logit(0)), "not of stream"),

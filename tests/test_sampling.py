@@ -43,7 +43,7 @@ def test_chances_are_those_of_the_draws(case: Any, weights: str, seed: int) -> N
     e, run, asked = case
     if run.dtype == np.float32:
         return
-    found = sc.evaluate(e, run).sample(300, seed=seed, weights=weights, **asked)
+    found = sc.evaluate(e, run).sample(300, asked, seed=seed, weights=weights)
     assert len(found.terms) == (300 if e.count else 0)
     if e.count:
         held_to_chances(found, run)
@@ -161,7 +161,7 @@ def test_nothing_to_draw() -> None:
         ({"k": -1}, "k must be"),
         ({"seed": 0.5}, "seed must be"),
         ({"weights": "size"}, "weights is"),
-        ({"by": "x"}, "by"),
+        ({"by": sc.score_entry()}, "measured by"),
     ],
 )
 def test_bad_choices_are_refused(asked: dict[str, Any], said: str) -> None:

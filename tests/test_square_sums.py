@@ -13,7 +13,6 @@ from symcircuits.search import squares as square_sums
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.squares import squares_of
 from symcircuits.search.trees import trees
-from symcircuits.values.measure import ask
 from tests.measures import measure_of
 
 
@@ -25,8 +24,8 @@ def by_enumeration(found: Any, run: Any) -> float:
 @given(searches(80), st.sampled_from([2**30, 0]))
 def test_the_sum_of_squares_is_that_of_the_list(case: Any, max_memory: int) -> None:
     e, run, asked = case
-    found = sc.evaluate(e, run).sum_of_squares(max_memory=max_memory, samples=400, **asked)
-    exact = by_enumeration(sc.evaluate(e, run).largest(0, **asked), run)
+    found = sc.evaluate(e, run).sum_of_squares(asked, max_memory=max_memory, samples=400)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, asked), run)
     digits = 1e-10 if run.dtype == np.float64 else 1e-4
     if max_memory == 0 and any(side.program[0].sources and side.layer_heads for side in e.sides):
         assert abs(found.value - exact) <= 7 * found.error + digits * exact
@@ -77,7 +76,7 @@ def test_the_estimate_is_unbiased_and_its_error_is_its_error(target: str, by: st
     run = model_and_run((3, 3, 3, 2), **features)
     e = sc.expand(run.model.architecture, target)
     exact = by_enumeration(sc.evaluate(e, run).largest(0, measure_of(by)), run)
-    asked = ask(e, run, by, 0, -1, None, None, None)
+    asked = measure_of(by).on(e, run, one_row=True)
     plain = trees(asked, e, run, moments=False)
     found = [squares_of(asked, e, run, plain, 300, seed) for seed in range(25)]
     assert not any(f.exact for f in found)
@@ -103,7 +102,7 @@ def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     run = model_and_run((4, 4))
     e = sc.logits(run.model.architecture)
     exact = by_enumeration(sc.evaluate(e, run).largest(0), run)
-    asked = ask(e, run, "norm", 0, -1, None, None, None)
+    asked = sc.norm()
     plain = trees(asked, e, run, moments=False)
     right = squares_of(asked, e, run, plain, 4000)
     assert abs(right.value - exact) <= 4 * right.error

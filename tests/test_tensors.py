@@ -225,10 +225,9 @@ def test_contributions(drawn: tuple[Expansion, Run], size: int, data: st.DataObj
     width, n = run.model.d_vocab_out or 0, run.tokens.shape[-1]
     token, other = (data.draw(st.integers(-width, width - 1)) for _ in range(2))
     against, position = data.draw(st.sampled_from([None, other])), data.draw(st.integers(-n, n - 1))
-    asked: dict[str, Any] = {"token": token, "against": against, "position": position, "size": size}
     rows = [np.asarray(v)[..., position, :] for v in sc.evaluate(expansion, run)]
     wanted = [r[..., token] - (0 if against is None else r[..., against]) for r in rows]
-    found = together(sc.evaluate(expansion, there(run)).measure(sc.logit(token, against, position=position), **asked))
+    found = together(sc.evaluate(expansion, there(run)).measure(sc.logit(token, against, position=position), size=size))
     assert len(found) == len(wanted)
     if wanted:
         assert_alike(found, np.array(wanted), size_of(expansion, run))
@@ -308,13 +307,13 @@ def test_only_what_is_needed_has_to_be_there(run: Run) -> None:
 
 def test_masked_norms_need_the_mask(run: Run) -> None:
     arch = run.model.architecture
-    with pytest.raises(ValueError, match=r"masked=True needs mask_L1 \[n, n\] among the arrays"):
+    with pytest.raises(ValueError, match=r"a masked norm needs mask_L1 \[n, n\] among the arrays"):
         next(
             sc.evaluate(sc.scores(arch, "L1H0"), Tensors(arch, given_arrays(run, mask_L1=None))).measure(
                 sc.norm(masked=True)
             )
         )
-    with pytest.raises(ValueError, match="masked=True is about scores"):
+    with pytest.raises(ValueError, match="measured by sc.norm"):
         sc.evaluate(sc.logits(arch), there(run)).measure(sc.norm(masked=True))
 
 
@@ -538,9 +537,9 @@ def test_expansions_that_do_not_belong(run: Run) -> None:
         sc.evaluate(sc.logits(poly).unfrozen(), random_model(poly).run([1]).to(xp))
     with pytest.raises(ValueError, match="token 99 does not exist"):
         sc.evaluate(sc.logits(arch), tensors).measure(sc.logit(99))
-    with pytest.raises(ValueError, match="contributions are of logits or a readout"):
+    with pytest.raises(ValueError, match="not measured by sc.logit"):
         sc.evaluate(sc.stream(arch), tensors).measure(sc.logit(0))
-    with pytest.raises(ValueError, match="entries are of scores"):
+    with pytest.raises(ValueError, match="not measured by sc.score_entry"):
         sc.evaluate(sc.logits(arch), tensors).measure(sc.score_entry(0, 0))
     with pytest.raises(ValueError, match="in Tensors every block is an array of its own"):
         sc.evaluate(sc.logits(arch), tensors).blocks(out=np.empty((1, 3, 11)))

@@ -231,7 +231,7 @@ def over_rows(numbers: Array) -> Array:
 
 @np.errstate(over="ignore", invalid="ignore")
 def _sums(expansion: Expansion, sizes: Array, start: int, stop: int) -> dict[tuple[tuple[int, ...], str], Sum]:
-    """Sums by the orders of each side and composition type, each added in pairs; what overflows is refused in the end."""
+    """Sums by the orders of each side and composition type; what overflows is refused in the end."""
     [block] = expansion.blocks(stop - start, start=start, stop=stop)
     most = [int(side.max(initial=0)) + 1 for side in block.orders]
     code = np.asarray(block.composition, np.int64)
