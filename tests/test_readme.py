@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import itertools
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -231,6 +232,15 @@ def commands_shown() -> dict[str, set[str]]:
     return found
 
 
+def test_every_command_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    known = set(re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE))
+    text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    assert set(re.findall(r"^\| \[?`(\w+)`", text, re.MULTILINE)) == known
+    assert commands_shown().keys() == known
+
+
 @pytest.mark.parametrize(("command", "options"), commands_shown().items())
 def test_options_that_are_shown_exist(command: str, options: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -238,3 +248,53 @@ def test_options_that_are_shown_exist(command: str, options: set[str], capsys: p
     assert ended.value.code == 0
     known = set(re.findall(r"(?<![\w-])--?[a-z-]+", capsys.readouterr().out))
     assert options - known == set()
+
+
+# ----------------------------------------------------------------------------------------------- JSON
+TOKENS = ["MODEL", "--tokens", "0,7,19,3,11,26,7,19,3,11"]
+
+
+def test_every_schema_is_described() -> None:
+    source = "".join(file.read_text("utf-8") for file in (ROOT / "symcircuits").rglob("*.py"))
+    schemas = set(re.findall(r"symcircuits\.[a-z-]+/\d", source)) - {"symcircuits.terms/1"}  # of FILE.part, not printed
+    assert schemas == set(re.findall(r"symcircuits\.[a-z-]+/\d", (ROOT / "docs" / "json.md").read_text("utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("heading", "arguments"),
+    [
+        ("count", ["count", "--heads", "3,3"]),
+        ("count", ["count", "--heads", "1,1", "--no-softmax"]),
+        ("terms", ["terms", "--heads", "1,1", "-o", "FOLDER/t.csv"]),
+        ("verify", ["verify", "--heads", "1,1"]),
+        ("explain", ["explain", *TOKENS, "--logit-difference", "26,3"]),
+        ("explain --prompts", ["explain", "MODEL", "--prompts", "FOLDER/prompts", "--logit-difference", "26,3"]),
+        ("largest", ["largest", *TOKENS, "--by", "logit difference", "--count", "2"]),
+        ("sizes", ["sizes", *TOKENS]),
+        ("sample", ["sample", *TOKENS, "--draws", "3"]),
+        ("check", ["check", "A[L1H0] @ X0 @ W_OV[L1H0].T @ W_U.T", "--heads", "3,3", "--part"]),
+        ("derive", ["derive", "--heads", "1,1", "--form", "generic"]),
+        ("derive", ["derive", "--heads", "1,1", "--target", "scores:L1H0"]),
+        ("derive", ["derive", "--theorem", "linearity"]),
+    ],
+)
+def test_every_key_that_is_printed_is_described(
+    heading: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "json.md").read_text("utf-8")
+    sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    (tmp_path / "prompts").write_text("0,7,19,3,7,19\n0 4 5 9 4 5\n", "utf-8")
+    places = {
+        "MODEL": str(path()),
+        "FOLDER/t.csv": str(tmp_path / "t.csv"),
+        "FOLDER/prompts": str(tmp_path / "prompts"),
+    }
+    assert main([*(places.get(a, a) for a in arguments), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert f"`{printed['schema']}`" in sections[heading]
+    named = set(re.findall(r"`([^`]+)`", sections[heading]))
+    assert printed.keys() - named == {"schema"}
+    for step in printed.get("steps", []):
+        assert not (step.keys() | step["check"].keys() | step["claims"][0].keys()) - named
+    for term in [*printed.get("terms", []), *printed.get("families", [])][:1]:
+        assert not term.keys() - named
