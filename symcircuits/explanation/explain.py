@@ -63,7 +63,7 @@ class Explanation:
         return all(part.passed for part in parts)
 
     def json(self) -> dict[str, Any]:
-        """The explanation as plain data (schema in README)."""
+        """The explanation as plain data (schema in docs/json.md)."""
         return higher(dict, "Explanation.json")(self)
 
     def text(self, width: int = 100) -> str:

@@ -103,7 +103,7 @@ class Averages:
         return not self.n_unclosed
 
     def json(self) -> dict[str, Any]:
-        """The averages as plain data (schema in README)."""
+        """The averages as plain data (schema in docs/json.md)."""
         return higher(dict, "Averages.json")(self)
 
     def text(self, width: int = 100, top: int = 20) -> str:

@@ -19,7 +19,7 @@ __all__ = ["averages_json", "averages_text"]
 
 # ------------------------------------------------------------------------------------------------ plain data
 def averages_json(found: Averages) -> dict[str, Any]:
-    """The averages as plain data; the schema is in README."""
+    """The averages as plain data; the schema is in docs/json.md."""
     kind = found.expansion.target
     by = {name: {str(k): p.json() for k, p in parts.items()} for name, parts in found.totals.items()}
     return {

@@ -24,7 +24,7 @@ def closures_json(closures: tuple[Closure, ...]) -> list[dict[str, Any]]:
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
-    """The comparison as plain data; the schema is in README."""
+    """The comparison as plain data; the schema is in docs/json.md."""
     return {
         "schema": "symcircuits.reference/1",
         "model": found.model,

@@ -36,7 +36,7 @@ def closure_name(name: str, closure: Closure) -> str:
 
 
 def explanation_json(found: Explanation) -> dict[str, Any]:
-    """The explanation as plain data; the schema is in README."""
+    """The explanation as plain data; the schema is in docs/json.md."""
     run, target = found.run, found.target
     kind = found.expansion.target.partition(":")[0]
     closure = {"logits": None, "stream": None} | {kind: _closure_json(found.closure)}

@@ -66,7 +66,7 @@ def _drawn(found: Sample) -> list[tuple[Term, float, float, int]]:
 
 
 def sample_json(found: Sample, top: int = 10) -> dict[str, Any]:
-    """The same as plain data; the schema is in README."""
+    """The same as plain data; the schema is in docs/json.md."""
     return {
         "schema": "symcircuits.sample/1",
         **_of(found.expansion, found.measure),
@@ -117,7 +117,7 @@ def _row(name: str, one: Sum, signed: bool) -> list[str]:
 
 
 def summary_json(found: Summary) -> dict[str, Any]:
-    """The same as plain data; the schema is in README."""
+    """The same as plain data; the schema is in docs/json.md."""
     return {
         "schema": "symcircuits.summary/1",
         **_of(found.expansion, found.measure),

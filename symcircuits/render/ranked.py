@@ -92,7 +92,7 @@ def _finite(number: float) -> float | None:
 
 
 def largest_json(found: Largest) -> dict[str, Any]:
-    """The same as plain data; the schema is in README."""
+    """The same as plain data; the schema is in docs/json.md."""
     measure = {name: getattr(found.measure, name) for name in ("kind", "row", "position", "key", "token", "against")}
     return {
         "schema": "symcircuits.largest/1",

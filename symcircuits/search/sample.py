@@ -69,7 +69,7 @@ class Sample:
         return higher(str, "Sample.text")(self, width, top)
 
     def json(self, top: int = 10) -> dict[str, Any]:
-        """The same as plain data (schema in README)."""
+        """The same as plain data (schema in docs/json.md)."""
         return higher(dict, "Sample.json")(self, top)
 
     def __repr__(self) -> str:

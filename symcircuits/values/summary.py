@@ -96,7 +96,7 @@ class Summary:
         return higher(str, "Summary.text")(self, width)
 
     def json(self) -> dict[str, Any]:
-        """The same as plain data (schema in README)."""
+        """The same as plain data (schema in docs/json.md)."""
         return higher(dict, "Summary.json")(self)
 
     def _by(self, key: Callable[[Any], Any]) -> dict[Any, Sum]:

@@ -67,7 +67,7 @@ class Comparison:
         return next((row for row in self.rows if not row.passed), None)
 
     def json(self) -> dict[str, Any]:
-        """The comparison as plain data (schema in README)."""
+        """The comparison as plain data (schema in docs/json.md)."""
         return higher(dict, "Comparison.json")(self)
 
     def text(self, width: int = 100) -> str:
