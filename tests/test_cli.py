@@ -20,7 +20,7 @@ import pytest
 
 import symcircuits as sc
 from symcircuits.cli.main import main
-from symcircuits.cli.options import parser_of
+from symcircuits.cli.parser import parser_of
 from symcircuits.derivation.derive import DerivationError
 from symcircuits.verification.verify import Check, Report
 from symcircuits.work import progress
@@ -908,6 +908,6 @@ def test_an_error_of_the_system_is_told_without_its_number(
     def run(_: Any) -> int:
         raise PermissionError(13, "Permission denied", "/a/file")
 
-    monkeypatch.setattr("symcircuits.cli.commands.count", run)
+    monkeypatch.setattr("symcircuits.cli.count.run", run)
     assert main(["count", "--heads", "2"]) == 2
     assert capsys.readouterr().err == "symcircuits count: error: /a/file: Permission denied\n"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-__all__ = ["averaged", "crew", "encoded", "named", "refuse_with_prompts"]
+from symcircuits.cli.prompt import workers_of
+
+__all__ = ["averaged", "encoded", "named", "refuse_with_prompts"]
 
 _ONE = {
     "--tokens": "tokens", "--text": "text", "--reference": "reference", "--html": "html", "--head": "head",
@@ -23,11 +24,9 @@ def averaged(options: argparse.Namespace, model: Any, token: int | None, against
     from symcircuits.work.progress import Progress
 
     refuse_with_prompts(options)
-    if options.top < 0:
-        raise ValueError(f"--top must be 0 or more, not {options.top}")
     labels, tokenizer = named(options, model)
     given = "/dev/stdin" if options.prompts == "-" else options.prompts
-    with crew(options) as workers, Progress() as progress:
+    with workers_of(options) as workers, Progress() as progress:
         return explain_many(
             model if workers is None else options.model, given, position=options.position, token=token, against=against,
             labels=labels, tokenizer=tokenizer, skip_bad=options.skip_bad, dtype=options.dtype,
@@ -35,30 +34,17 @@ def averaged(options: argparse.Namespace, model: Any, token: int | None, against
         )  # fmt: skip
 
 
-def crew(options: argparse.Namespace) -> AbstractContextManager[Any]:
-    """Who works: processes of this machine, a Dask cluster, or (None) nobody but this process."""
-    from symcircuits.work.workers import dask, processes
-
-    if options.scheduler is not None:
-        if options.workers is not None:
-            raise ValueError("give either --workers N or --scheduler ADDRESS")
-        return dask(options.scheduler)
-    if options.workers is not None and options.workers < 1:
-        raise ValueError(f"--workers must be 1 or more, not {options.workers}")
-    return nullcontext(None if options.workers is None else processes(options.workers))
-
-
 def refuse_with_prompts(options: argparse.Namespace) -> None:
     """ValueError on options that are about one prompt, or only about many."""
     if options.prompts is None:
         if options.skip_bad:
-            raise ValueError("--skip-bad is about the lines of --prompts FILE")
+            raise ValueError("--skip-bad has no effect without --prompts FILE")
         return
     for option, name in _ONE.items():
         if getattr(options, name):
             raise ValueError(f"{option} is about one prompt, and does not go with --prompts")
     if options.sort != "norm":
-        raise ValueError("--sort orders terms, and --prompts lists none")
+        raise ValueError("--sort has no effect with --prompts, which lists no terms")
 
 
 def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:
