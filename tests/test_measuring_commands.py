@@ -55,15 +55,15 @@ def _labelled(e: Any, label: str) -> Any:
 
 def test_sizes_are_those_of_the_library(cli: Cli) -> None:
     model, e = selected()
-    words = ["--target", "scores:L1H0", "--count", "3", "--json"]
+    words = ["--target", "scores:L1H0", "--top", "3", "--json"]
     found = sc.evaluate(e, model.run(TOKENS)).summary(top=3)
-    told = json.loads(cli("sizes", *WORDS, *words).out)
+    told = json.loads(cli("summary", *WORDS, *words).out)
     assert [(t["number"], t["size"]) for t in told["terms"]] == list(found.largest)
     assert told["total"] == {"count": 25, "total": found.total.total, "absolute": found.total.absolute}
     assert (told["start"], told["stop"], told["reached"]) == (0, 25, None)
     assert {k: v["count"] for k, v in told["by_composition"].items()} == e.counts_by_composition()
-    assert cli("sizes", *WORDS, *words, "--workers", "2").out == cli("sizes", *WORDS, *words).out
-    part = cli("sizes", *WORDS, *words, "--start", "4", "--max-terms", "7", "--workers", "1")
+    assert cli("summary", *WORDS, *words, "--workers", "2").out == cli("summary", *WORDS, *words).out
+    part = cli("summary", *WORDS, *words, "--start", "4", "--max-terms", "7", "--workers", "1")
     assert part.code == 3
     part_told = json.loads(part.out)
     assert (part_told["start"], part_told["stop"], part_told["reached"]) == (4, 11, "max_terms (7)")
@@ -212,17 +212,17 @@ def test_memory_is_for_the_key_vectors_of_a_range() -> None:
     ("command", "words", "said"),
     [
         ("sample", ["--draws", "10000000000000"], "10,000,000,000,000 draws need about"),
-        ("sample", ["--max-terms", "-1"], "--draws must be"),
-        ("sample", ["--timeout", "-1"], "--timeout must be"),
-        ("sample", ["--max-memory", "-1"], "--max-memory must be"),
-        ("sample", ["--max-memory", "nan"], "--max-memory must be"),
+        ("sample", ["--draws", "-1"], "--draws: must be"),
+        ("sample", ["--max-seconds", "-1"], "--max-seconds: must be"),
+        ("sample", ["--max-memory", "-1"], "--max-memory: must be"),
+        ("sample", ["--max-memory", "nan"], "--max-memory: must be"),
         ("sample", ["--weights", "size"], "invalid choice"),
         ("sample", ["--by", "loudness"], "not 'loudness'"),
-        ("sizes", ["--timeout", "nan"], "--timeout must be"),
-        ("sizes", ["--max-terms", "-1"], "--max-terms must be"),
-        ("sizes", ["--max-memory", "0", "--target", "scores:L1H0"], "--max-memory must be"),
-        ("sizes", ["--count", "-1"], "--count must be"),
-        ("sizes", ["--workers", "0"], "--workers must be 1 or more"),
+        ("summary", ["--max-seconds", "nan"], "--max-seconds: must be"),
+        ("summary", ["--max-terms", "-1"], "--max-terms: must be"),
+        ("summary", ["--max-memory", "1MB"], "unrecognized arguments: --max-memory"),
+        ("summary", ["--top", "-1"], "--top: must be"),
+        ("summary", ["--workers", "0"], "--workers: must be a whole number, 1 or more"),
     ],
 )
 def test_the_commands_refuse(command: str, words: list[str], said: str, cli: Cli) -> None:
@@ -234,17 +234,17 @@ def test_the_commands_refuse(command: str, words: list[str], said: str, cli: Cli
 def test_what_is_attached_is_not_sent(cli: Cli, tmp_path: Path) -> None:
     probe = tmp_path / "probe.npy"
     np.save(probe, np.ones(48))
-    words = ["sizes", *WORDS, "--readout", str(probe), "--by", "direction", "--count", "1", "--json"]
+    words = ["summary", *WORDS, "--readout", str(probe), "--by", "direction", "--top", "1", "--json"]
     assert json.loads(cli(*words).out)["of"] == "readout:probe"
     ran = cli(*words, "--workers", "2")
     assert ran.code == 2
-    assert "--readout and --source are not there" in ran.err
+    assert "workers in other processes read the model from its file" in ran.err
     assert json.loads(cli("sample", *words[1:-3], "--json").out)["of"] == "readout:probe"
 
 
-def test_the_time_of_largest_has_two_names(cli: Cli) -> None:
-    ran = cli("largest", *WORDS, "--timeout", "0")
-    assert ran.code == 1
+def test_a_budget_that_ends_the_work_exits_3(cli: Cli) -> None:
+    ran = cli("largest", *WORDS, "--max-seconds", "0")
+    assert ran.code == 3
     assert "the search ended after 0 seconds" in " ".join(ran.out.split())
 
 

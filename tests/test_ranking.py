@@ -449,7 +449,7 @@ def test_the_command_with_a_readout(capsys: pytest.CaptureFixture[str], tmp_path
     probe = tmp_path / "probe.npy"
     np.save(probe, model.weights["W_U"][[26, 3]])
     words = ["--tokens", "0,7,19,3,11,26,7,19,3,11", "--readout", str(probe), "--by", "direction difference"]
-    code, out, _ = command(capsys, str(path()), *words, "--token", "0", "--count", "2")
+    code, out, _ = command(capsys, str(path()), *words, "--token", "0", "--top", "2")
     assert code == 0
     assert "largest terms of readout:probe, by part in what directions 0 - 1 read at position 9" in " ".join(
         out.split()
@@ -465,7 +465,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     tokens = ["--tokens", "0,7,19,3,11,26,7,19,3,11"]
-    code, out, _ = command(capsys, str(path()), *tokens, "--by", "logit difference", "--count", "3")
+    code, out, _ = command(capsys, str(path()), *tokens, "--by", "logit-difference", "--top", "3")
     assert code == 0
     assert "- proved: these are the 3 largest; no other of the 16 terms" in out
     code, out, _ = command(
@@ -486,7 +486,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         "--max-expansions",
         "0",
     )
-    assert code == 1
+    assert code == 3
     assert "the search ended after 0 expansions" in out
 
 
@@ -498,7 +498,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["--tokens", "1", "--max-memory", "-1"], "--max-memory"),
         (["--tokens", "1", "--sequence", "L0H0"], "two or more heads"),
         (["--tokens", "1", "--through", "L9H0"], "L9H0"),
-        (["--tokens", "1", "--count", "-2"], "--count must be"),
+        (["--tokens", "1", "--top", "-2"], "--top: must be"),
+        (["--tokens", "1", "--token", "3"], "--token has no effect with --by 'norm'"),
+        (["--tokens", "1", "--by", "logit", "--against", "3"], "--against has no effect with --by 'logit'"),
     ],
 )
 def test_the_command_refuses(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
