@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from symcircuits.checking.check import Verdict, check
 from symcircuits.checking.lexer import Letter
-from symcircuits.checking.matching import CONTEXT, Matcher, Spelling, circuit_forms, letters_of
+from symcircuits.checking.matching import Matcher, Spelling, circuit_forms, letters_of
 from symcircuits.checking.mistakes import MISTAKES
 from symcircuits.checking.parser import ReadError, read
 from symcircuits.core.architecture import Architecture, attention_only, transformer
 from symcircuits.core.expansion import Expansion, Term, expand, logits, scores, stream
 from symcircuits.core.notation import Notation, letter_text, scale_text
+from symcircuits.core.symbols import OF_TOKENS
 from symcircuits.core.words import is_multiplier
 from symcircuits.sympy_layer.streams import recursion
 from tests.strategies import cases
@@ -399,7 +400,7 @@ def test_a_corrupted_word_is_right_only_where_it_is_another_term(
     verdict = check(text, arch, target)
     every = {" @ ".join(f.text for f in letters_of(t.word.fused)): t.word.scales for t in expansion}
     if verdict.circuit:
-        assert not any(f.glyph in CONTEXT for f in letters)
+        assert not any(f.glyph in OF_TOKENS for f in letters)
     else:
         spelled = " @ ".join(f.text for f in Spelling(arch).fuse(letters))
         meant = every.get(spelled)

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import symcircuits as sc
 from symcircuits.arrays.rings import Array, transpose
 from symcircuits.cli import main as cli
-from symcircuits.core.notation import FLIPPED, NOTATIONS, Notation
+from symcircuits.core.notation import NOTATIONS, Notation
+from symcircuits.core.symbols import FLIPPED
 from symcircuits.derivation import book
 from symcircuits.derivation.checks import Claim, Step
 from symcircuits.derivation.derive import Derivation

@@ -313,7 +313,7 @@ def test_masked_norms_need_the_mask(run: Run) -> None:
                 sc.norm(masked=True)
             )
         )
-    with pytest.raises(ValueError, match="measured by sc.norm"):
+    with pytest.raises(ValueError, match=r"measured by sc\.norm"):
         sc.evaluate(sc.logits(arch), there(run)).measure(sc.norm(masked=True))
 
 
@@ -537,9 +537,9 @@ def test_expansions_that_do_not_belong(run: Run) -> None:
         sc.evaluate(sc.logits(poly).unfrozen(), random_model(poly).run([1]).to(xp))
     with pytest.raises(ValueError, match="token 99 does not exist"):
         sc.evaluate(sc.logits(arch), tensors).measure(sc.logit(99))
-    with pytest.raises(ValueError, match="not measured by sc.logit"):
+    with pytest.raises(ValueError, match=r"not measured by sc\.logit"):
         sc.evaluate(sc.stream(arch), tensors).measure(sc.logit(0))
-    with pytest.raises(ValueError, match="not measured by sc.score_entry"):
+    with pytest.raises(ValueError, match=r"not measured by sc\.score_entry"):
         sc.evaluate(sc.logits(arch), tensors).measure(sc.score_entry(0, 0))
     with pytest.raises(ValueError, match="in Tensors every block is an array of its own"):
         sc.evaluate(sc.logits(arch), tensors).blocks(out=np.empty((1, 3, 11)))

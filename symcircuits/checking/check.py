@@ -12,13 +12,14 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from symcircuits.checking.lexer import CONVENTIONS
-from symcircuits.checking.matching import CONTEXT, READERS, Letters, Match, Matcher, Spelling
+from symcircuits.checking.matching import Letters, Match, Matcher, Spelling
 from symcircuits.checking.mistakes import Edit, Nearest, mistake_of, nearest, type_fault
 from symcircuits.checking.parser import Formula, ReadError, read
 from symcircuits.checking.verdict import Found, Texts, Verdict
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.notation import ROW, Notation, amount, as_notation, letter_text, scale_text, word_text
+from symcircuits.core.symbols import OF_TOKENS, READERS
 from symcircuits.core.terms import readout_notation
 from symcircuits.core.words import Word, is_multiplier, scalar_order
 
@@ -340,7 +341,7 @@ def _texts(case: _Case, words: list[_Word]) -> Texts:
 
 def _is_circuit(words: Sequence[Letters], architecture: Architecture) -> bool:
     """Whether these are products of weights alone."""
-    of_tokens = {*CONTEXT, *(part.name for part in architecture.parts)}
+    of_tokens = {*OF_TOKENS, *(part.name for part in architecture.parts)}
     if any(f.glyph in of_tokens for letters in words for f in letters):
         return False
     glyphs = {f.glyph for letters in words for f in letters}

@@ -14,17 +14,16 @@ from symcircuits.core.architecture import Architecture, Head, as_head
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.paths import Path, path_factors
 from symcircuits.core.programs import Source, rotation
+from symcircuits.core.symbols import OF_TOKENS, READERS
 from symcircuits.core.words import Factor
 
 __all__ = [
-    "CONTEXT", "READERS", "Letters", "Match", "Matcher", "Spelling", "circuit_forms", "letters_of", "sources_named",
+    "Letters", "Match", "Matcher", "Spelling", "circuit_forms", "letters_of", "sources_named",
     "transpose",
 ]  # fmt: skip
 
 Letters = tuple[Letter, ...]
 
-CONTEXT = ("A", "D", "t", "X0", "ones", "mlp", "rest")  # what a circuit does not hold
-READERS = ("W_QK", "W_Q", "W_K", "b_Q", "b_K")  # where a query meets a key
 _PAIRS = {
     ("t", False, "W_E", True): ("X0", False), ("W_E", False, "t", True): ("X0", True),
     ("W_O", False, "W_V", False): ("W_OV", False), ("W_V", True, "W_O", True): ("W_OV", True),
@@ -249,7 +248,7 @@ class Matcher:
 
 def circuit_forms(matcher: Matcher, term: Term) -> list[tuple[Letters, str]]:
     """How the circuit of a term may be written: with and without embedding and unembedding, which way round."""
-    inner = tuple(f for f in matcher.spelling.unfuse(matcher.term_letters(term), ("X0",)) if f.glyph not in CONTEXT)
+    inner = tuple(f for f in matcher.spelling.unfuse(matcher.term_letters(term), ("X0",)) if f.glyph not in OF_TOKENS)
     starts = [inner, inner[1:]] if inner[0].glyph == "W_E" else [inner]
     if term.readout.bilinear:
         bare = [f[:-1] if f[-1].glyph == "W_E" else f for f in starts]

@@ -15,6 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.seam import higher
+from symcircuits.core.symbols import SHARED
 from symcircuits.core.words import Factor, Index, Space, Symbol, Word
 
 if TYPE_CHECKING:
@@ -271,11 +272,8 @@ def relabelled(
     return tuple(Factor(_renamed(f.symbol, names, shared), f.transposed) for f in factors)
 
 
-_SHARED = ("W_K", "W_V", "b_K", "b_V")
-
-
 def _renamed(symbol: Symbol, names: Mapping[str, str], shared: Mapping[str, str]) -> Symbol:
-    own = shared if symbol.glyph in _SHARED else names
+    own = shared if symbol.glyph in SHARED else names
     sides = symbol.row, symbol.col
     if symbol.label not in own and not any(i.space.owner in shared for i in sides):
         return symbol

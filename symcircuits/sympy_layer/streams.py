@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.programs import Branch, Program, Readout, Source, readout, rotation
+from symcircuits.core.symbols import SYMMETRIC
 from symcircuits.core.walk import walk
-from symcircuits.core.words import SYMMETRIC, Factor, Word, is_multiplier, scalar_argument
+from symcircuits.core.words import Factor, Word, is_multiplier, scalar_argument
 
 __all__ = [
     "SymbolicTerm", "multiply_out", "polynomial_terms", "read_terms", "recursion", "symbolic_terms", "tally",

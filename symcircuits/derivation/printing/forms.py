@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from symcircuits.core.notation import FLIPPED, Notation, form
+from symcircuits.core.notation import Notation, form
+from symcircuits.core.symbols import FLIPPED
 from symcircuits.core.words import Word
 from symcircuits.derivation.checks import Step
 from symcircuits.derivation.expressions import (
