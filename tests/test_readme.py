@@ -270,7 +270,7 @@ def test_every_schema_is_described() -> None:
         ("explain", ["explain", *TOKENS, "--logit-difference", "26,3"]),
         ("explain --prompts", ["explain", "MODEL", "--prompts", "FOLDER/prompts", "--logit-difference", "26,3"]),
         ("largest", ["largest", *TOKENS, "--by", "logit difference", "--count", "2"]),
-        ("sizes", ["sizes", *TOKENS]),
+        ("summary", ["summary", *TOKENS]),
         ("sample", ["sample", *TOKENS, "--draws", "3"]),
         ("check", ["check", "A[L1H0] @ X0 @ W_OV[L1H0].T @ W_U.T", "--heads", "3,3", "--part"]),
         ("derive", ["derive", "--heads", "1,1", "--form", "generic"]),
