@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from test_cli import Cli, cli
 
 import symcircuits as sc
 from symcircuits.search import squares as square_sums
-from symcircuits.values import sizes as measured
+from symcircuits.values import summary as measured
 from symcircuits.work.pools import OutOfTime
 from symcircuits.work.workers import Crew, processes
 from symcircuits.zoo import path
@@ -30,11 +31,11 @@ def selected() -> tuple[Any, Any]:
 
 def test_sample_is_that_of_the_library(cli: Cli) -> None:
     model, e = selected()
-    how = {"by": "score entry", "position": 6, "key": 2}
+    by = sc.score_entry(6, 2)
     words = ["--target", "scores:L1H0", "--by", "score entry", "--position", "6", "--key", "2", "--seed", "3"]
     for weights in ("bound", "uniform"):
         ran = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--json")
-        found = sc.evaluate(e.through("L0H2"), model.run(TOKENS)).sample(70, seed=3, weights=weights, **how)  # type: ignore[arg-type]
+        found = sc.evaluate(e.through("L0H2"), model.run(TOKENS)).sample(70, by, seed=3, weights=weights)
         assert ran.code == 0
         some = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--through", "L0H2", "--json")
         told = json.loads(some.out)
@@ -142,9 +143,9 @@ def test_time_ends_sizes_wherever_they_are_made(workers: Any, monkeypatch: pytes
     e = sc.logits(model.architecture)
     monkeypatch.setattr(measured, "_tasks", _many(measured._tasks))
     made = processes(1) if workers == "processes" else workers
-    given = path() if workers == "processes" else model
+    values = sc.evaluate(e, model.run(TOKENS))
     started = time.monotonic()
-    found = sc.evaluate(e, given.run(TOKENS)).summary(max_seconds=3, workers=made)
+    found = values.summary(max_seconds=3, workers=made)
     assert time.monotonic() - started < 30
     assert found.reached == "max_seconds (3)"
     assert found.total.count == found.stop
@@ -154,23 +155,24 @@ def test_time_ends_sizes_wherever_they_are_made(workers: Any, monkeypatch: pytes
 def _many(tasks: Any) -> Any:
     """The same ranges without end."""
 
-    def made(source: Any, start: int, stop: int, width: int, top: int) -> Any:
+    def made(source: Any, start: int, stop: int, top: int) -> Any:
         for _ in range(10**7):
-            yield from tasks(source, start, stop, width, top)
+            yield from tasks(source, start, stop, top)
 
     return made
 
 
 def test_a_range_that_is_slow_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, e = selected()
-    sizes = measured._sizes
+    measure = measured.measure
 
-    def slow(source: Any, block: Any) -> Any:
-        for size in sizes(source, block):
+    def slow(*given: Any, **how: Any) -> Any:
+        for block in measure(*given, **how):
             time.sleep(0.3)
-            yield size
+            yield block
 
-    monkeypatch.setattr(measured, "_sizes", slow)
+    monkeypatch.setattr(measured, "measure", slow)
+    monkeypatch.setattr(measured, "LOOK", 1)
     started = time.monotonic()
     found = sc.evaluate(e, model.run(TOKENS)).summary(max_seconds=0.1)
     assert time.monotonic() - started < 5
@@ -193,18 +195,18 @@ def test_nobody_is_waited_for_when_time_is_up() -> None:
         assert time.monotonic() - started < 20
 
 
-def test_memory_is_for_the_key_vectors_of_a_range() -> None:
-    model, e = selected()
-    run = model.run(TOKENS)
-    each = 10 * 16 * 8  # positions, d_head, bytes of a number
-    assert measured._width(run, e, 100 * each) == 100
-    assert measured._width(run, e) == measured.EACH
-    with pytest.raises(
-        ValueError, match=r"max_memory 1\.3 kB is not enough: the key vectors of 64 terms take 81\.9 kB"
-    ):
-        sc.evaluate(e, model.run(TOKENS)).summary()
-    whole, small = sc.evaluate(e, model.run(TOKENS)).summary(), sc.evaluate(e, model.run(TOKENS)).summary()
-    assert np.isclose(whole.total.total, small.total.total)
+def test_a_summary_needs_no_more_memory_for_more_terms() -> None:
+    """A piece at a time, whatever the number of terms: 4 MiB of numbers would be 500,000 terms at once."""
+    run = sc.random_model(sc.attention_only((9, 9, 9)), d_vocab=11, d_model=8, d_head=2, seed=1).run([1, 2, 3])
+    peaks = []
+    for e in (sc.scores(run.model.architecture, "L2H0"), sc.logits(run.model.architecture)):
+        values = sc.evaluate(e, run)
+        values.summary(stop=100)
+        tracemalloc.start()
+        values.summary()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert max(peaks) < 16 * 2**20
 
 
 # ------------------------------------------------------------------------------------------------- refused
@@ -220,7 +222,6 @@ def test_memory_is_for_the_key_vectors_of_a_range() -> None:
         ("sample", ["--by", "loudness"], "not 'loudness'"),
         ("sizes", ["--timeout", "nan"], "--timeout must be"),
         ("sizes", ["--max-terms", "-1"], "--max-terms must be"),
-        ("sizes", ["--max-memory", "0", "--target", "scores:L1H0"], "--max-memory must be"),
         ("sizes", ["--count", "-1"], "--count must be"),
         ("sizes", ["--workers", "0"], "--workers must be 1 or more"),
     ],
@@ -257,15 +258,14 @@ def test_lists_of_very_many_terms_are_refused_before_any_work() -> None:
     e, started = sc.logits(DEEP), time.monotonic()
     with pytest.raises(ValueError, match=r"the 10,000,000,000,000 largest terms need about 9,536,743,164 MiB"):
         sc.evaluate(e, run).largest(MANY)
-    with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms are too many to look at one by one"):
-        sc.evaluate(e, run.model.run([3, 1, 4, 1])).summary()
+    with pytest.raises(ValueError, match=r"23,298,085,122,481 terms are too many to look at one by one"):
+        sc.evaluate(e, run).summary()
     with pytest.raises(ValueError, match=r"the 1,000,001 largest are too many to list"):
-        sc.evaluate(e, run.model.run([3, 1, 4, 1])).summary(top=10**6 + 1, max_terms=10**7)
+        sc.evaluate(e, run).summary(top=10**6 + 1, max_terms=10**7)
     with pytest.raises(OverflowError, match=r"of logits are too many to look at one by one: give a smaller max_terms"):
         sc.explain(run.model, [3, 1, 4, 1], max_terms=10 * MANY)
     with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms of logits are too many to list"):
         sc.verify(DEEP, targets=["logits"], max_terms=10 * MANY)
     assert time.monotonic() - started < 60
-    assert (
-        len(sc.evaluate(e, run).largest(3, max_memory=0, max_expansions=2).terms) <= 3
-    )  # a few are listed in any case
+    few = sc.evaluate(e, run).largest(3, max_memory=0, max_expansions=2)
+    assert len(few.terms) <= 3  # a few are listed in any case

@@ -304,10 +304,13 @@ def test_both_sides_of_scores_are_taken_from() -> None:
 
 def test_progress_is_told() -> None:
     run = model_and_run((4, 4, 4))
-    told: list[str] = []
-    found = sc.evaluate(sc.logits(run.model.architecture), run).largest(120, progress=told.append)
-    assert told[0] == "largest terms: 0 partial paths expanded"
-    assert f"largest terms: {found.expansions // 50 * 50} partial paths expanded" in told
+    for most in (None, 1000):
+        told: list[tuple[str, int, int]] = []
+        found = sc.evaluate(sc.logits(run.model.architecture), run).largest(
+            120, max_expansions=most, progress=lambda *said, told=told: told.append(said)
+        )
+        assert told[0] == ("partial paths", 0, most or 0)
+        assert ("partial paths", found.expansions // 50 * 50, most or 0) in told
 
 
 def test_more_expansions_prove_more() -> None:
@@ -414,9 +417,11 @@ def test_numbers_whose_squares_are_none_are_refused(factor: float) -> None:
 def test_terms_with_nothing_held_fixed_are_not_searched() -> None:
     arch = sc.attention_only((1,), softmax=False)
     run = sc.random_model(arch).run([1, 2])
-    for ask_for in (sc.largest, sc.squares, sc.sample):
-        with pytest.raises(TypeError, match="patterns held fixed"):
-            ask_for(sc.logits(arch).unfrozen(), run)  # type: ignore[operator]
+    values: Any = sc.evaluate(sc.logits(arch).unfrozen(), run)
+    for name in ("largest", "sum_of_squares", "sample", "summary", "measure", "blocks", "by_order"):
+        with pytest.raises(AttributeError, match=f"{name} is about terms with patterns held fixed"):
+            getattr(values, name)
+    assert not hasattr(values, "by_degrees")
 
 
 def test_one_output_token_has_no_difference() -> None:
