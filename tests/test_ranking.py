@@ -23,7 +23,7 @@ from symcircuits.search.largest import Largest
 from symcircuits.search.magnitudes import gamma, spectral
 from symcircuits.search.squares import Squares
 from symcircuits.search.trees import trees
-from symcircuits.values.measure import KINDS, Measure
+from symcircuits.values.measure import Measure, kinds_of
 from symcircuits.zoo import path
 from tests.measures import measure_of
 
@@ -46,7 +46,7 @@ def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, Mea
     e = sc.expand(arch, target)
     for s in draw(st.lists(selections(arch, target), max_size=2)):
         e = s.select(e)
-    kind = draw(st.sampled_from(KINDS[target.partition(":")[0]]))
+    kind = draw(st.sampled_from(kinds_of(target)))
     row = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0
     return e, run, measure_of(kind, draw(st.integers(0, np.shape(tokens)[-1] - 1)), row=row)
 
@@ -110,7 +110,7 @@ def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool |
 def test_sources_and_readouts_of_ones_own(data: st.DataObject, arch: Any) -> None:
     run = ran(arch)
     e = sc.expand(arch, data.draw(st.sampled_from(targets(arch))))
-    by = data.draw(st.sampled_from(KINDS[e.target.partition(":")[0]][:2]))
+    by = data.draw(st.sampled_from(kinds_of(e.target)[:2]))
     held_to_brute_force(sc.evaluate(e, run).largest(10, measure_of(by)), run, 10)
 
 
@@ -228,9 +228,9 @@ def test_the_model_that_comes_along() -> None:
     model = sc.load(path())
     run = model.run([0, 7, 19, 3, 11, 26, 7, 19, 3, 11])
     e = sc.logits(model.architecture)
-    for by in KINDS["logits"]:
+    for by in kinds_of("logits"):
         held_to_brute_force(sc.evaluate(e, run).largest(5, measure_of(by)), run, 5)
-    for by in KINDS["scores"]:
+    for by in kinds_of("scores"):
         held_to_brute_force(sc.evaluate(sc.scores(model.architecture, "L1H0"), run).largest(7, measure_of(by)), run, 7)
 
 
