@@ -149,7 +149,7 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | Un
     """The values of the terms of an expansion on a run; ``.total()`` sums them without a list.
 
     ``run``: a run, or :class:`~symcircuits.Tensors`, arrays of PyTorch, JAX or CuPy, in which the values then are. Of
-    an :func:`~symcircuits.unfrozen` expansion too (``.by_degree()`` gives its sums by degree), on a run. Raises
+    an ``expansion.unfrozen()`` too (``.by_degree()`` gives its sums by degree), on a run. Raises
     ValueError when the expansion belongs to another architecture than the run's model.
 
     >>> import symcircuits as sc
