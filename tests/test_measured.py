@@ -1,5 +1,6 @@
 """Sizes of every term, range by range: held to single evaluation, and the same bits whoever works."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path as File
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 from strategies import architectures
 
 import symcircuits as sc
@@ -162,3 +164,19 @@ def test_what_cannot_be_is_refused() -> None:
     deep = sc.random_model(sc.attention_only((12,) * 12), d_model=2, d_head=1)
     with pytest.raises(ValueError, match="too many to look at one by one"):
         sc.evaluate(sc.logits(deep.architecture), deep.run(TOKENS)).summary()
+
+
+def test_a_file_that_changed_since_it_was_loaded_is_not_read_by_workers(tmp_path: File) -> None:
+    """Workers would measure the new weights, and this process the old ones."""
+    folder = shutil.copytree(MODEL, tmp_path / "model")
+    model = sc.load(folder)
+    values = sc.evaluate(sc.logits(model.architecture), model.run(TOKENS))
+    other = sc.load(File(__file__).parent / "data" / "tl_3layer_s11")
+    assert values.summary(workers=2).total == sc.evaluate(values.expansion, other.run(TOKENS)).summary().total
+    [weights] = folder.glob("*.safetensors")
+    arrays = {name: 2 * array for name, array in load_file(weights).items()}
+    save_file(arrays, weights)
+    for who in (1, 2):  # threads have the run itself
+        assert values.summary(workers=who).total.count == len(values)
+    with pytest.raises(ValueError, match="this model has changed since it was loaded: load it again"):
+        values.summary(workers=processes(1))

@@ -66,6 +66,7 @@ class Model:
     multipliers: Mapping[str, float] = field(default_factory=dict)
     attached: Mapping[str, Array] = field(default_factory=dict)
     path: str = field(default="", init=False)  # of its file, where it is exactly that: a changed copy has none
+    stamp: str = field(default="", init=False, repr=False)  # of that file, as it was
 
     def __post_init__(self) -> None:
         axes = weight_axes(self.architecture)
@@ -142,6 +143,8 @@ class Model:
         Traceback (most recent call last):
         ValueError: 'probe' must have shape [k, 3] in this model, not [1, 2]
         """
+        if not attachments:
+            return self
         architecture, arrays = attach(self.architecture, self.attached, attachments)
         return replace(self, architecture=architecture, attached=arrays)
 

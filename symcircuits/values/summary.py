@@ -159,7 +159,7 @@ def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | N
     planned = total if max_terms is None else min(total, whole("max_terms", max_terms, 0))
     if planned >= MOST:
         raise ValueError(
-            f"{amount(planned, 'term')} are too many to look at one by one: see largest and sample of the same values, or choose some"
+            f"{amount(planned, 'term')} are too many to look at one by one: see largest and sample, or choose some"
         )
     if min(top, planned) > MOST_LISTED:
         raise ValueError(
