@@ -359,7 +359,7 @@ def test_workers_elsewhere_are_sent_no_arrays() -> None:
         sc.explain(replace(model), [1, 2], workers=processes(1))
     probe = sc.readout(np.ones(sc.load(MODEL).d_model), "probe")
     assert sc.explain(MODEL, [1, 2], readout=probe, workers=2).ok
-    with pytest.raises(ValueError, match="load it .*, without readouts and sources of your own"):
+    with pytest.raises(ValueError, match=r"load it .*, without readouts and sources of your own"):
         sc.explain(MODEL, [1, 2], readout=probe, workers=processes(1))
 
 

@@ -129,11 +129,13 @@ class Values(Sums[Array]):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
-        n, model = np.shape(self.run.tokens)[-1], self.run.model
-        width = {"logits": model.d_vocab_out, "stream": model.d_model}.get(self.expansion.target, n)
-        if self.expansion.target.startswith("readout:"):
-            width = reference(self.expansion.target, self.run).shape[-1]
-        return *self._batch, n, width or 0
+        n, target = np.shape(self.run.tokens)[-1], self.expansion.target
+        width = self.run.model.d_model if target == "stream" else n
+        if target == "logits":  # of what stands in for W_U, where something does
+            width = len(self.matrices.matrices["W_U"])
+        elif target.startswith("readout:"):
+            width = reference(target, self.run).shape[-1]
+        return *self._batch, n, width
 
     def _zero(self) -> Array:
         return np.zeros(self.shape, self.run.dtype)
