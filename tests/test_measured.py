@@ -180,3 +180,15 @@ def test_a_file_that_changed_since_it_was_loaded_is_not_read_by_workers(tmp_path
         assert values.summary(workers=who).total.count == len(values)
     with pytest.raises(ValueError, match="this model has changed since it was loaded: load it again"):
         values.summary(workers=processes(1))
+
+
+def test_a_changed_copy_of_a_run_is_not_run_again_by_workers() -> None:
+    """They would measure the run that it was made of."""
+    run = sc.load(MODEL).run(TOKENS)
+    silent = {**run.arrays, "W_O_L0H1": np.zeros_like(run.arrays["W_O_L0H1"])}
+    changed = replace(run, arrays=silent)
+    e = sc.logits(run.model.architecture).through("L0H1")
+    for workers in (None, 2):
+        assert sc.evaluate(e, changed).summary(workers=workers).total.absolute == 0
+    with pytest.raises(ValueError, match="this run is a changed copy: give a number of threads"):
+        sc.evaluate(e, changed).summary(workers=processes(1))

@@ -68,6 +68,11 @@ class RunFile:
                 "workers in other processes read the model from its file: load it from the path of its folder (sc.load)"
                 f"{changed}, or give a number of threads"
             )
+        if not run.original:
+            raise ValueError(
+                "workers in other processes run the model for themselves, and this run is a changed copy: give a "
+                "number of threads"
+            )
         if stamp_of(Path(run.model.path)) != run.model.stamp:
             raise ValueError(f"{run.model.path}: this model has changed since it was loaded: load it again")
         return cls(ModelFile.at(run.model.path), _tuples(run.tokens.tolist()), run.dtype.name)
