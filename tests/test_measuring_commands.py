@@ -232,6 +232,28 @@ def test_the_commands_refuse(command: str, words: list[str], said: str, cli: Cli
     assert said in ran.err
 
 
+@pytest.mark.parametrize("command", ["largest", "sample", "sizes"])
+@pytest.mark.parametrize(
+    ("by", "without"),
+    [
+        ("norm", "row position token against key"),
+        ("masked norm", "row position token against key"),
+        ("logit", "against key"),
+        ("logit difference", "key"),
+        ("score entry", "token against"),
+    ],
+)
+def test_options_without_effect_are_refused(command: str, by: str, without: str, cli: Cli) -> None:
+    target = ["--target", "scores:L1H0"] if by in ("masked norm", "score entry") else []
+    for name in without.split():
+        ran = cli(command, *WORDS, *target, "--by", by, f"--{name}", "0")
+        assert (ran.code, ran.out) == (2, "")
+        assert f"--{name} has no effect with --by {by!r}" in ran.err
+    for name in {"row", "position", "token", "against", "key"} - set(without.split()):
+        number = "9" if name == "position" else "0"
+        assert cli(command, *WORDS, *target, "--by", by, f"--{name}", number).code in (0, 1, 3)
+
+
 def test_what_is_attached_is_not_sent(cli: Cli, tmp_path: Path) -> None:
     probe = tmp_path / "probe.npy"
     np.save(probe, np.ones(48))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from symcircuits.values.measure import Measure
     from symcircuits.verification.reference import Comparison
 
-__all__ = ["EXAMPLES", "AskedFor", "add_asked_options", "add_options", "largest", "read_asked"]
+__all__ = ["EXAMPLES", "Request", "add_measure_options", "add_options", "largest", "read_request"]
 
 EXAMPLES = (
     "  symcircuits largest MODEL --tokens 1,2,3 --by 'logit difference' --position 2 --count 100\n"
@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 
-def add_asked_options(parser: Any) -> None:
+def add_measure_options(parser: Any) -> None:
     """What says of which terms of which model on which tokens, and what their sizes are; beside the tokens."""
     parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
     parser.add_argument("--target", metavar="T", help="logits (default), stream or scores:L1H0")
@@ -53,7 +53,7 @@ def add_asked_options(parser: Any) -> None:
     parser.add_argument("--dtype", choices=["float64", "float32"], help="run the model in this type (default float64)")
 
 
-class AskedFor(NamedTuple):
+class Request(NamedTuple):
     """What these options say: the model with what is attached, tokens, terms, and how their sizes are taken."""
 
     model: Model
@@ -69,8 +69,8 @@ class AskedFor(NamedTuple):
         return evaluate(self.expansion, self.model.run(self.tokens, dtype))
 
 
-def read_asked(options: argparse.Namespace) -> AskedFor:
-    """Read the options of :func:`add_asked_options`; ValueError on what does not go together."""
+def read_request(options: argparse.Namespace) -> Request:
+    """Read the options of :func:`add_measure_options`; ValueError on what does not go together."""
     from symcircuits.core.expansion import expand
 
     if options.tokens is None and options.reference is None:
@@ -93,7 +93,7 @@ def read_asked(options: argparse.Namespace) -> AskedFor:
         expansion = expansion.from_source(source)
     if not expansion:
         print("note: 0 terms meet these conditions", file=sys.stderr)
-    return AskedFor(model, tokens, compared, expansion, _measure(options))
+    return Request(model, tokens, compared, expansion, _measure(options))
 
 
 def _measure(options: argparse.Namespace) -> Measure:
@@ -120,7 +120,7 @@ def _measure(options: argparse.Namespace) -> Measure:
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
-    add_asked_options(parser)
+    add_measure_options(parser)
     parser.add_argument("--count", type=int, default=20, metavar="K", help="how many terms (default 20)")
     parser.add_argument("--max-expansions", type=int, metavar="N", help="end the search after so many partial paths")
     parser.add_argument(
@@ -136,13 +136,13 @@ def largest(options: argparse.Namespace) -> int:
 
     if not 0 <= options.max_memory < 2**40:
         raise ValueError(f"--max-memory must be a number of MiB from 0 on, not {options.max_memory:g}")
-    asked = read_asked(options)
-    if asked.compared is not None and not asked.compared.ok:
-        return does._print_refused(asked.compared, options.json)
+    request = read_request(options)
+    if request.compared is not None and not request.compared.ok:
+        return does._print_refused(request.compared, options.json)
     with Progress() as progress:
-        found = asked.values(options.dtype).largest(
-            options.count, asked.measure, max_expansions=options.max_expansions, max_seconds=options.max_seconds,
+        found = request.values(options.dtype).largest(
+            options.count, request.measure, max_expansions=options.max_expansions, max_seconds=options.max_seconds,
             max_memory=int(options.max_memory * 2**20), progress=progress.step,
         )  # fmt: skip
-    does._print_found(found, asked.compared, options.json)
+    does._print_found(found, request.compared, options.json)
     return 0 if found.exact else 1

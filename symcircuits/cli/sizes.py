@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from symcircuits.cli import commands as does
-from symcircuits.cli import largest as ranked_command
+from symcircuits.cli import largest as largest_command
 
 __all__ = ["SAMPLE", "SIZES", "add_sample_options", "add_sizes_options", "sample", "sizes"]
 
@@ -25,7 +25,7 @@ SIZES = (
 
 def add_sample_options(parser: Any) -> None:
     """The options of ``sample``."""
-    ranked_command.add_asked_options(parser)
+    largest_command.add_measure_options(parser)
     parser.add_argument(
         "--draws", "--max-terms", type=int, default=1000, metavar="K", help="terms to draw (default 1000)"
     )
@@ -45,21 +45,21 @@ def sample(options: argparse.Namespace) -> int:
     """Estimate the sum of the sizes of all terms."""
     from symcircuits.work.progress import Progress
 
-    asked = ranked_command.read_asked(options)
-    if asked.compared is not None and not asked.compared.ok:
-        return does._print_refused(asked.compared, options.json)
+    request = largest_command.read_request(options)
+    if request.compared is not None and not request.compared.ok:
+        return does._print_refused(request.compared, options.json)
     with Progress() as progress:
-        found = asked.values(options.dtype).sample(
-            options.draws, asked.measure, seed=options.seed, weights=options.weights, max_seconds=options.timeout,
+        found = request.values(options.dtype).sample(
+            options.draws, request.measure, seed=options.seed, weights=options.weights, max_seconds=options.timeout,
             max_memory=_bytes(options.max_memory), progress=progress.step,
         )  # fmt: skip
-    does._print_found(found, asked.compared, options.json)
+    does._print_found(found, request.compared, options.json)
     return STOPPED if found.reached else 0
 
 
 def add_sizes_options(parser: Any) -> None:
     """The options of ``sizes``, but those of workers."""
-    ranked_command.add_asked_options(parser)
+    largest_command.add_measure_options(parser)
     parser.add_argument("--count", type=int, default=20, metavar="K", help="show the K largest (default 20)")
     parser.add_argument("--start", type=int, default=0, metavar="N", help="the number of the first term (default 0)")
     parser.add_argument("--stop", type=int, metavar="N", help="the number behind the last term (default: all)")
@@ -73,20 +73,20 @@ def sizes(options: argparse.Namespace) -> int:
     from symcircuits.cli.prompts import crew
     from symcircuits.work.progress import Progress
 
-    asked = ranked_command.read_asked(options)
-    if asked.compared is not None and not asked.compared.ok:
-        return does._print_refused(asked.compared, options.json)
+    request = largest_command.read_request(options)
+    if request.compared is not None and not request.compared.ok:
+        return does._print_refused(request.compared, options.json)
     split = options.workers is not None or options.scheduler is not None
-    if split and asked.model.architecture.attachments:
+    if split and request.model.architecture.attachments:
         raise ValueError(
             "--workers and --scheduler read the model from its files; --readout and --source are not there"
         )
     with crew(options) as workers, Progress() as progress:
-        found = asked.values(options.dtype).summary(
-            asked.measure, top=options.count, start=options.start, stop=options.stop, max_terms=options.max_terms,
+        found = request.values(options.dtype).summary(
+            request.measure, top=options.count, start=options.start, stop=options.stop, max_terms=options.max_terms,
             max_seconds=options.timeout, workers=workers, progress=progress.step,
         )  # fmt: skip
-    does._print_found(found, asked.compared, options.json)
+    does._print_found(found, request.compared, options.json)
     return STOPPED if found.reached else 0
 
 
