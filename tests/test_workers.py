@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
@@ -232,7 +233,8 @@ def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
     def kill(what: str, done: int, total: int) -> None:
         if len(made) == 1:
             for pid in list(made[0]._processes):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it was killed before, and nobody has noticed yet
+                    os.kill(pid, signal.SIGKILL)
 
     assert e.export(place, resume=True, workers=make, progress=kill).complete
     assert place.read_bytes() == alone
