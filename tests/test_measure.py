@@ -158,6 +158,12 @@ def held_to_each_term(found: Any, e: Expansion, run: Run, k: int) -> None:
         for k_, values in groups.items():
             assert abs(given[k_].total - sum(values)) <= near * (1 + len(values))
             assert abs(given[k_].absolute - sum(map(abs, values))) <= near * (1 + len(values))
+    both: dict[Any, list[float]] = {}
+    for term, number in zip(e, numbers, strict=True):
+        both.setdefault((term.orders, term.composition), []).append(number)
+    assert {k: s.count for k, s in found.sums.items()} == {k: len(v) for k, v in both.items()}
+    for k_, values in both.items():
+        assert abs(found.sums[k_].total - sum(values)) <= near * (1 + len(values))
     assert len(found.largest) == min(k, e.count)
     sizes = [abs(size) for _, size in found.largest]
     assert np.allclose(sizes, sorted(map(abs, numbers), reverse=True)[: len(sizes)], rtol=0, atol=near)
@@ -255,6 +261,8 @@ def test_what_does_not_exist_is_refused_by_every_method() -> None:
         for ask in ASKED.values():
             with pytest.raises(ValueError, match=f"^{said}"):
                 ask(ends[target], by)
+        with pytest.raises(ValueError, match=f"^{said}"):
+            sc.evaluate(ends[target].expansion, run.to(xp)).measure(by)
     for method, ask in ASKED.items():  # one entry before the mask is a number for every term, and no part of anything
         if method == "measure":
             assert ask(ends["scores:L1H0"], sc.score_entry(0, 2))
@@ -393,7 +401,12 @@ def test_ties_keep_the_order_of_the_terms() -> None:
 NUMBERS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.0]), st.floats(-1e300, 1e300))
 
 
-@given(st.lists(NUMBERS, max_size=60), st.integers(0, 70), st.lists(st.integers(0, 60), max_size=5))
+@settings(max_examples=200)
+@given(
+    st.lists(NUMBERS, max_size=60) | st.lists(NUMBERS, min_size=12, max_size=30),
+    st.integers(0, 8) | st.integers(0, 70),
+    st.lists(st.integers(0, 60), max_size=5),
+)
 def test_top_is_what_sorting_gives(numbers: list[float], k: int, cuts: list[int]) -> None:
     wanted = sorted(enumerate(numbers), key=lambda one: (-abs(one[1]), one[0]))[:k]
     places = sorted({0, *(c for c in cuts if c < len(numbers)), len(numbers)})
