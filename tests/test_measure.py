@@ -10,7 +10,7 @@ from typing import Any
 import array_api_strict as xp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import cases, selections
 
@@ -170,7 +170,7 @@ def held_to_each_term(found: Any, e: Expansion, run: Run, k: int) -> None:
     assert all(abs(size - numbers[i]) <= near for i, size in found.largest)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # models are run where they are drawn
 @given(measures(), st.sampled_from([None, 1, 2]), st.integers(0, 9), st.integers(1, 30))
 def test_a_summary_is_what_measure_gives_summed(case: Any, workers: int | None, k: int, piece: int) -> None:
     e, run, by = case
@@ -353,7 +353,7 @@ def explained(draw: st.DrawFn) -> tuple[Values, Target, int, str]:
     return sc.evaluate(e, run), target, draw(st.integers(0, 12)), sort
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(explained(), st.integers(1, 40))
 def test_the_largest_of_an_explanation_are_those_of_brute_force(case: Any, size: int) -> None:
     values, target, k, sort = case
