@@ -14,6 +14,7 @@ from strategies import architectures
 
 import symcircuits as sc
 from symcircuits.core.programs import readout
+from symcircuits.values import norms as norms_module
 from symcircuits.values import summary as summaries
 from symcircuits.values.measure import Measure
 from symcircuits.verification import prime_field as exact
@@ -192,3 +193,23 @@ def test_a_changed_copy_of_a_run_is_not_run_again_by_workers() -> None:
         assert sc.evaluate(e, changed).summary(workers=workers).total.absolute == 0
     with pytest.raises(ValueError, match="this run is a changed copy: give a number of threads"):
         sc.evaluate(e, changed).summary(workers=processes(1))
+
+
+def test_pieces_of_scores_are_of_whole_query_paths_and_compute_no_more() -> None:
+    """A range of few query paths multiplies these alone with the keys, and not all that would fit."""
+    run = sc.random_model(sc.attention_only((9, 9, 9)), d_vocab=11, d_model=8, d_head=2, seed=1).run([1, 2, 3])
+    e = sc.scores(run.model.architecture, "L2H0")  # 100 query paths, 100 key paths
+    values, made = sc.evaluate(e, run), list[int]()
+    products = norms_module._products
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(norms_module, "_products", lambda m, q, p: (made.append(len(q)), products(m, q, p))[1])
+        for start, stop, most in ((0, 10_000, 100), (3_000, 3_300, 3), (3_050, 3_300, 4), (9_950, 10_000, 1)):
+            made.clear()
+            assert sum(len(b.values) for b in values.measure(start=start, stop=stop)) == stop - start
+            assert sum(made) <= most + (start % 100 > 0)
+        patch.setattr(summaries, "FEWEST", 80)
+        local = summaries._Local(values, sc.norm())
+        tasks = [task for _, task in summaries._tasks(local, 250, 2_345, 5)]
+    assert [at for _, at, _, _ in tasks] == [250, *range(300, 2_345, 300)]
+    assert [end for _, _, end, _ in tasks] == [*range(300, 2_345, 300), 2_345]
+    assert list(summaries._tasks(local, 7, 7, 5)) == []

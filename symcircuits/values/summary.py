@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise as pairwise_of
 from typing import Any
 
 import numpy as np
@@ -172,9 +173,14 @@ def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | N
 
 
 def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterator[tuple[str, _Task]]:
-    each = min(max(FEWEST, -(-(stop - start) // PIECES)), MOST_EACH)
-    for at in range(start, stop, each):
-        end = min(at + each, stop)
+    """The pieces; of scores they are larger, and of whole query paths, as each makes the vectors of its keys anew."""
+    sides = (source.values.expansion if isinstance(source, _Local) else source.expansion).sides
+    each = min(max(FEWEST * (4 if len(sides) == 2 else 1), -(-(stop - start) // PIECES)), MOST_EACH)
+    if len(sides) == 2:
+        keys = max(1, sum(sides[1].counts.values()))
+        each = max(1, each // keys) * keys if keys <= MOST_EACH else each
+    cuts = [start, *range((start // each + 1) * each, stop, each), stop] if start < stop else []
+    for at, end in pairwise_of(cuts):
         yield f"terms {at:,} to {end - 1:,}", (source, at, end, top)
 
 
