@@ -13,6 +13,7 @@ from hypothesis.strategies import DrawFn
 
 import symcircuits as sc
 from symcircuits.arrays.rings import Floats
+from symcircuits.checking.lexer import ReadError
 from symcircuits.core import programs
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.attachments import Part, Reading, check_name
@@ -621,9 +622,9 @@ def test_check_says_what_is_wrong_with_attachments() -> None:
         ("probe[L0]", "probe has no label"),
         ('"feature 13" @ probe.T', "unknown character"),
     ]:
-        with pytest.raises(sc.ReadError, match=message):
+        with pytest.raises(ReadError, match=message):
             sc.check(formula, arch)
-    with pytest.raises(sc.ReadError, match="unknown symbol 'rest'"):
+    with pytest.raises(ReadError, match="unknown symbol 'rest'"):
         sc.check("rest[L1] @ W_U.T", sc.attention_only((1, 1)))
 
 

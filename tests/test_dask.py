@@ -74,9 +74,10 @@ class Killer:
 def test_a_dask_cluster_gives_the_same_bits(cluster: str, alone: dict[str, Any]) -> None:
     with workers.dask(cluster) as pool:
         assert sc.explain_many(MODEL, PROMPTS, workers=pool).json() == alone
-        e = sc.scores(sc.load(MODEL).architecture, "L2H0")
-        sizes = sc.evaluate(e, MODEL.run([1, 2, 3])).summary(workers=pool)
-    assert (sizes.largest, sizes.sums) == ((here := sc.evaluate(e, MODEL.run([1, 2, 3])).summary()).largest, here.sums)
+        model = sc.load(MODEL)
+        values = sc.evaluate(sc.scores(model.architecture, "L2H0"), model.run([1, 2, 3]))
+        sizes = values.summary(workers=pool)
+    assert (sizes.largest, sizes.sums) == ((here := values.summary()).largest, here.sums)
 
 
 @pytest.mark.filterwarnings("default")

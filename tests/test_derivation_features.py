@@ -16,7 +16,7 @@ import symcircuits as sc
 from symcircuits.arrays.rings import Floats
 from symcircuits.core import programs
 from symcircuits.core.notation import latex_label
-from symcircuits.core.words import IllTyped
+from symcircuits.core.words import IllTyped, Word
 from symcircuits.derivation import checks as checks_module
 from symcircuits.derivation import definitions as definitions_module
 from symcircuits.derivation import frames as frames_module
@@ -72,7 +72,7 @@ def test_every_feature_is_derived(heads: tuple[int, ...], options: dict[str, Any
         assert all(step.check.bound < 1e-12 for step in derivation.steps)
         if form == "enumerated":
             listed = next(s for s in derivation.steps if "terms" in s.check.also).claim.rhs
-            words = [sc.Word(flat.factors, flat.scales) for flat in multiply_out(listed)]
+            words = [Word(flat.factors, flat.scales) for flat in multiply_out(listed)]
             assert Counter(words) == Counter(term.word for term in sc.expand(arch, target))
 
 

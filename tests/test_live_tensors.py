@@ -47,7 +47,8 @@ def compare(expansion: Expansion, run: Run, tensors: Tensors, dtype: Any, times:
         ]
         asked += [lambda r: (b._replace(values=1 * b.values) for b in sc.evaluate(expansion, r).blocks(size=3))]
     elif expansion.target == "logits":
-        asked += [lambda r: sc.evaluate(expansion, r).measure(sc.logit(0, against=-1), size=7)]
+        last = (run.model.d_vocab_out or 1) - 1
+        asked += [lambda r: sc.evaluate(expansion, r).measure(sc.logit(0, against=last or None), size=7)]
     for reduce in asked:
         found = [numbers(b.values, dtype) for b in reduce(tensors)]
         wanted = [np.array(b.values, np.float64) for b in reduce(run)]

@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import symcircuits as sc
+from symcircuits.core.architecture import Head
 from symcircuits.loaders import Unsupported, from_arrays
 from symcircuits.model import ACTIVATIONS, Model
 
@@ -185,8 +186,8 @@ def test_keys_and_values_of_groups(data: Path) -> None:
     model = from_arrays(weights, config)
     assert np.array_equal(model.weights["W_K_L1G1"], weights["blocks.1.attn._W_K"][1].T)
     assert np.array_equal(model.weights["b_V_L0G0"], weights["blocks.0.attn._b_V"][0])
-    assert model.architecture.key_value(sc.Head(0, 2)) == "L0G0"
-    assert model.architecture.key_value(sc.Head(0, 3)) == "L0G1"
+    assert model.architecture.key_value(Head(0, 2)) == "L0G0"
+    assert model.architecture.key_value(Head(0, 3)) == "L0G1"
 
 
 def test_groups_stored_for_every_head_are_the_same_model(data: Path) -> None:

@@ -1,5 +1,6 @@
 """Sizes of every term, range by range: held to single evaluation, and the same bits whoever works."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path as File
 from typing import Any
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 from strategies import architectures
 
 import symcircuits as sc
 from symcircuits.core.programs import readout
+from symcircuits.values import norms as norms_module
 from symcircuits.values import summary as summaries
 from symcircuits.values.measure import Measure
 from symcircuits.verification import prime_field as exact
@@ -162,3 +165,51 @@ def test_what_cannot_be_is_refused() -> None:
     deep = sc.random_model(sc.attention_only((12,) * 12), d_model=2, d_head=1)
     with pytest.raises(ValueError, match="too many to look at one by one"):
         sc.evaluate(sc.logits(deep.architecture), deep.run(TOKENS)).summary()
+
+
+def test_a_file_that_changed_since_it_was_loaded_is_not_read_by_workers(tmp_path: File) -> None:
+    """Workers would measure the new weights, and this process the old ones."""
+    folder = shutil.copytree(MODEL, tmp_path / "model")
+    model = sc.load(folder)
+    values = sc.evaluate(sc.logits(model.architecture), model.run(TOKENS))
+    other = sc.load(File(__file__).parent / "data" / "tl_3layer_s11")
+    assert values.summary(workers=2).total == sc.evaluate(values.expansion, other.run(TOKENS)).summary().total
+    [weights] = folder.glob("*.safetensors")
+    arrays = {name: 2 * array for name, array in load_file(weights).items()}
+    save_file(arrays, weights)
+    for who in (1, 2):  # threads have the run itself
+        assert values.summary(workers=who).total.count == len(values)
+    with pytest.raises(ValueError, match="this model has changed since it was loaded: load it again"):
+        values.summary(workers=processes(1))
+
+
+def test_a_changed_copy_of_a_run_is_not_run_again_by_workers() -> None:
+    """They would measure the run that it was made of."""
+    run = sc.load(MODEL).run(TOKENS)
+    silent = {**run.arrays, "W_O_L0H1": np.zeros_like(run.arrays["W_O_L0H1"])}
+    changed = replace(run, arrays=silent)
+    e = sc.logits(run.model.architecture).through("L0H1")
+    for workers in (None, 2):
+        assert sc.evaluate(e, changed).summary(workers=workers).total.absolute == 0
+    with pytest.raises(ValueError, match="this run is a changed copy: give a number of threads"):
+        sc.evaluate(e, changed).summary(workers=processes(1))
+
+
+def test_pieces_of_scores_are_of_whole_query_paths_and_compute_no_more() -> None:
+    """A range of few query paths multiplies these alone with the keys, and not all that would fit."""
+    run = sc.random_model(sc.attention_only((9, 9, 9)), d_vocab=11, d_model=8, d_head=2, seed=1).run([1, 2, 3])
+    e = sc.scores(run.model.architecture, "L2H0")  # 100 query paths, 100 key paths
+    values, made = sc.evaluate(e, run), list[int]()
+    products = norms_module._products
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(norms_module, "_products", lambda m, q, p: (made.append(len(q)), products(m, q, p))[1])
+        for start, stop, most in ((0, 10_000, 100), (3_000, 3_300, 3), (3_050, 3_300, 4), (9_950, 10_000, 1)):
+            made.clear()
+            assert sum(len(b.values) for b in values.measure(start=start, stop=stop)) == stop - start
+            assert sum(made) <= most + (start % 100 > 0)
+        patch.setattr(summaries, "FEWEST", 80)
+        local = summaries._Local(values, sc.norm())
+        tasks = [task for _, task in summaries._tasks(local, 250, 2_345, 5)]
+    assert [at for _, at, _, _ in tasks] == [250, *range(300, 2_345, 300)]
+    assert [end for _, _, end, _ in tasks] == [*range(300, 2_345, 300), 2_345]
+    assert list(summaries._tasks(local, 7, 7, 5)) == []

@@ -1,7 +1,8 @@
-"""The commands sample and sizes: the numbers of the library, budgets that hold, and what is refused."""
+"""The commands sample and summary: the numbers of the library, budgets that hold, and what is refused."""
 
 import json
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from test_cli import Cli, cli
 
 import symcircuits as sc
 from symcircuits.search import squares as square_sums
-from symcircuits.values import sizes as measured
+from symcircuits.values import summary as measured
 from symcircuits.work.pools import OutOfTime
 from symcircuits.work.workers import Crew, processes
 from symcircuits.zoo import path
@@ -30,11 +31,11 @@ def selected() -> tuple[Any, Any]:
 
 def test_sample_is_that_of_the_library(cli: Cli) -> None:
     model, e = selected()
-    how = {"by": "score entry", "position": 6, "key": 2}
+    by = sc.score_entry(6, 2)
     words = ["--target", "scores:L1H0", "--by", "score entry", "--position", "6", "--key", "2", "--seed", "3"]
     for weights in ("bound", "uniform"):
         ran = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--json")
-        found = sc.evaluate(e.through("L0H2"), model.run(TOKENS)).sample(70, seed=3, weights=weights, **how)  # type: ignore[arg-type]
+        found = sc.evaluate(e.through("L0H2"), model.run(TOKENS)).sample(70, by, seed=3, weights=weights)
         assert ran.code == 0
         some = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--through", "L0H2", "--json")
         told = json.loads(some.out)
@@ -142,9 +143,9 @@ def test_time_ends_sizes_wherever_they_are_made(workers: Any, monkeypatch: pytes
     e = sc.logits(model.architecture)
     monkeypatch.setattr(measured, "_tasks", _many(measured._tasks))
     made = processes(1) if workers == "processes" else workers
-    given = path() if workers == "processes" else model
+    values = sc.evaluate(e, model.run(TOKENS))
     started = time.monotonic()
-    found = sc.evaluate(e, given.run(TOKENS)).summary(max_seconds=3, workers=made)
+    found = values.summary(max_seconds=3, workers=made)
     assert time.monotonic() - started < 30
     assert found.reached == "max_seconds (3)"
     assert found.total.count == found.stop
@@ -154,23 +155,24 @@ def test_time_ends_sizes_wherever_they_are_made(workers: Any, monkeypatch: pytes
 def _many(tasks: Any) -> Any:
     """The same ranges without end."""
 
-    def made(source: Any, start: int, stop: int, width: int, top: int) -> Any:
+    def made(source: Any, start: int, stop: int, top: int) -> Any:
         for _ in range(10**7):
-            yield from tasks(source, start, stop, width, top)
+            yield from tasks(source, start, stop, top)
 
     return made
 
 
 def test_a_range_that_is_slow_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, e = selected()
-    sizes = measured._sizes
+    measure = measured.measure
 
-    def slow(source: Any, block: Any) -> Any:
-        for size in sizes(source, block):
+    def slow(*given: Any, **how: Any) -> Any:
+        for block in measure(*given, **how):
             time.sleep(0.3)
-            yield size
+            yield block
 
-    monkeypatch.setattr(measured, "_sizes", slow)
+    monkeypatch.setattr(measured, "measure", slow)
+    monkeypatch.setattr(measured, "LOOK", 1)
     started = time.monotonic()
     found = sc.evaluate(e, model.run(TOKENS)).summary(max_seconds=0.1)
     assert time.monotonic() - started < 5
@@ -184,8 +186,9 @@ def _sleeps(seconds: float) -> float:
 
 def test_nobody_is_waited_for_when_time_is_up() -> None:
     for who in (1, processes(1)):
-        started = time.monotonic()
         with Crew(who) as crew:
+            assert list(crew.results(_sleeps, [("begun", 0)])) == [0]  # a process takes its time to start
+            started = time.monotonic()
             results = crew.results(_sleeps, [("short", 0), ("long", 4)], time.monotonic() + 3.5)
             assert next(results) == 0
             with pytest.raises(OutOfTime):
@@ -193,18 +196,16 @@ def test_nobody_is_waited_for_when_time_is_up() -> None:
         assert time.monotonic() - started < 20
 
 
-def test_memory_is_for_the_key_vectors_of_a_range() -> None:
-    model, e = selected()
-    run = model.run(TOKENS)
-    each = 10 * 16 * 8  # positions, d_head, bytes of a number
-    assert measured._width(run, e, 100 * each) == 100
-    assert measured._width(run, e) == measured.EACH
-    with pytest.raises(
-        ValueError, match=r"max_memory 1\.3 kB is not enough: the key vectors of 64 terms take 81\.9 kB"
-    ):
-        sc.evaluate(e, model.run(TOKENS)).summary()
-    whole, small = sc.evaluate(e, model.run(TOKENS)).summary(), sc.evaluate(e, model.run(TOKENS)).summary()
-    assert np.isclose(whole.total.total, small.total.total)
+def test_a_summary_needs_no_more_memory_for_more_terms() -> None:
+    """A piece at a time: of all million terms no more than of the last quarter (paths of most heads)."""
+    run = sc.random_model(sc.attention_only((9, 9, 9, 9)), d_vocab=11, d_model=8, d_head=2, seed=1).run([1, 2, 3])
+    values, peaks = sc.evaluate(sc.scores(run.model.architecture, "L3H0"), run), list[int]()
+    for start in (750_000, 0):
+        tracemalloc.start()
+        assert values.summary(start=start).total.count == 10**6 - start
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
 
 
 # ------------------------------------------------------------------------------------------------- refused
@@ -229,6 +230,28 @@ def test_the_commands_refuse(command: str, words: list[str], said: str, cli: Cli
     ran = cli(command, *WORDS, *words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+@pytest.mark.parametrize("command", ["largest", "sample", "summary"])
+@pytest.mark.parametrize(
+    ("by", "without"),
+    [
+        ("norm", "row position token against key"),
+        ("masked norm", "row position token against key"),
+        ("logit", "against key"),
+        ("logit difference", "key"),
+        ("score entry", "token against"),
+    ],
+)
+def test_options_without_effect_are_refused(command: str, by: str, without: str, cli: Cli) -> None:
+    target = ["--target", "scores:L1H0"] if by in ("masked norm", "score entry") else []
+    for name in without.split():
+        ran = cli(command, *WORDS, *target, "--by", by, f"--{name}", "0")
+        assert (ran.code, ran.out) == (2, "")
+        assert f"--{name} has no effect with --by {by!r}" in ran.err
+    for name in {"row", "position", "token", "against", "key"} - set(without.split()):
+        number = "9" if name == "position" else "0"
+        assert cli(command, *WORDS, *target, "--by", by, f"--{name}", number).code in (0, 1, 3)
 
 
 def test_what_is_attached_is_not_sent(cli: Cli, tmp_path: Path) -> None:
@@ -257,15 +280,14 @@ def test_lists_of_very_many_terms_are_refused_before_any_work() -> None:
     e, started = sc.logits(DEEP), time.monotonic()
     with pytest.raises(ValueError, match=r"the 10,000,000,000,000 largest terms need about 9,536,743,164 MiB"):
         sc.evaluate(e, run).largest(MANY)
-    with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms are too many to look at one by one"):
-        sc.evaluate(e, run.model.run([3, 1, 4, 1])).summary()
+    with pytest.raises(ValueError, match=r"23,298,085,122,481 terms are too many to look at one by one"):
+        sc.evaluate(e, run).summary()
     with pytest.raises(ValueError, match=r"the 1,000,001 largest are too many to list"):
-        sc.evaluate(e, run.model.run([3, 1, 4, 1])).summary(top=10**6 + 1, max_terms=10**7)
+        sc.evaluate(e, run).summary(top=10**6 + 1, max_terms=10**7)
     with pytest.raises(OverflowError, match=r"of logits are too many to look at one by one: give a smaller max_terms"):
         sc.explain(run.model, [3, 1, 4, 1], max_terms=10 * MANY)
     with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms of logits are too many to list"):
         sc.verify(DEEP, targets=["logits"], max_terms=10 * MANY)
     assert time.monotonic() - started < 60
-    assert (
-        len(sc.evaluate(e, run).largest(3, max_memory=0, max_expansions=2).terms) <= 3
-    )  # a few are listed in any case
+    few = sc.evaluate(e, run).largest(3, max_memory=0, max_expansions=2)
+    assert len(few.terms) <= 3  # a few are listed in any case

@@ -18,7 +18,7 @@ import symcircuits as sc
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import expand
 from symcircuits.core.programs import mask
-from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen
+from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen, unfrozen
 from symcircuits.core.words import Factor, IllTyped, Symbol, Word
 from symcircuits.model import Run
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types
@@ -320,7 +320,7 @@ def test_what_a_term_is_made_of() -> None:
     ("call", "fault"),
     [
         (lambda: sc.logits(sc.attention_only((1,))).unfrozen(), "describe a model with softmax=False or bilinear=True"),
-        (lambda: ("logits").unfrozen(), "an expansion is needed there"),
+        (lambda: unfrozen("logits"), "an expansion is needed there"),  # type: ignore[arg-type]
         (lambda: sc.attention_only((1,), "alibi", softmax=False), "without softmax it is not supported"),
         (lambda: sc.attention_only((1,), bilinear=True), "bilinear says what MLPs are like, but there are none"),
         (lambda: sc.attention_only((1,), softmax=0), "softmax must be True or False"),

@@ -23,7 +23,7 @@ from symcircuits.search.largest import Largest
 from symcircuits.search.magnitudes import gamma, spectral
 from symcircuits.search.squares import Squares
 from symcircuits.search.trees import trees
-from symcircuits.values.measure import KINDS, Measure
+from symcircuits.values.measure import Measure, kinds_of
 from symcircuits.zoo import path
 from tests.measures import measure_of
 
@@ -46,7 +46,7 @@ def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, Mea
     e = sc.expand(arch, target)
     for s in draw(st.lists(selections(arch, target), max_size=2)):
         e = s.select(e)
-    kind = draw(st.sampled_from(KINDS[target.partition(":")[0]]))
+    kind = draw(st.sampled_from(kinds_of(target)))
     row = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0
     return e, run, measure_of(kind, draw(st.integers(0, np.shape(tokens)[-1] - 1)), row=row)
 
@@ -110,7 +110,7 @@ def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool |
 def test_sources_and_readouts_of_ones_own(data: st.DataObject, arch: Any) -> None:
     run = ran(arch)
     e = sc.expand(arch, data.draw(st.sampled_from(targets(arch))))
-    by = data.draw(st.sampled_from(KINDS[e.target.partition(":")[0]][:2]))
+    by = data.draw(st.sampled_from(kinds_of(e.target)[:2]))
     held_to_brute_force(sc.evaluate(e, run).largest(10, measure_of(by)), run, 10)
 
 
@@ -228,9 +228,9 @@ def test_the_model_that_comes_along() -> None:
     model = sc.load(path())
     run = model.run([0, 7, 19, 3, 11, 26, 7, 19, 3, 11])
     e = sc.logits(model.architecture)
-    for by in KINDS["logits"]:
+    for by in kinds_of("logits"):
         held_to_brute_force(sc.evaluate(e, run).largest(5, measure_of(by)), run, 5)
-    for by in KINDS["scores"]:
+    for by in kinds_of("scores"):
         held_to_brute_force(sc.evaluate(sc.scores(model.architecture, "L1H0"), run).largest(7, measure_of(by)), run, 7)
 
 
@@ -304,10 +304,13 @@ def test_both_sides_of_scores_are_taken_from() -> None:
 
 def test_progress_is_told() -> None:
     run = model_and_run((4, 4, 4))
-    told: list[str] = []
-    found = sc.evaluate(sc.logits(run.model.architecture), run).largest(120, progress=told.append)
-    assert told[0] == "largest terms: 0 partial paths expanded"
-    assert f"largest terms: {found.expansions // 50 * 50} partial paths expanded" in told
+    for most in (None, 1000):
+        told: list[tuple[str, int, int]] = []
+        found = sc.evaluate(sc.logits(run.model.architecture), run).largest(
+            120, max_expansions=most, progress=lambda *said, told=told: told.append(said)
+        )
+        assert told[0] == ("partial paths", 0, most or 0)
+        assert ("partial paths", found.expansions // 50 * 50, most or 0) in told
 
 
 def test_more_expansions_prove_more() -> None:
@@ -414,9 +417,11 @@ def test_numbers_whose_squares_are_none_are_refused(factor: float) -> None:
 def test_terms_with_nothing_held_fixed_are_not_searched() -> None:
     arch = sc.attention_only((1,), softmax=False)
     run = sc.random_model(arch).run([1, 2])
-    for ask_for in (sc.largest, sc.squares, sc.sample):
-        with pytest.raises(TypeError, match="patterns held fixed"):
-            ask_for(sc.logits(arch).unfrozen(), run)  # type: ignore[operator]
+    values: Any = sc.evaluate(sc.logits(arch).unfrozen(), run)
+    for name in ("largest", "sum_of_squares", "sample", "summary", "measure", "blocks", "by_order"):
+        with pytest.raises(AttributeError, match=f"{name} is about terms with patterns held fixed"):
+            getattr(values, name)
+    assert not hasattr(values, "by_degrees")
 
 
 def test_one_output_token_has_no_difference() -> None:

@@ -44,7 +44,7 @@ def runs(draw: st.DrawFn, scores: bool | None = None) -> tuple[Expansion, Run]:
 
 
 def put_together(expansion: Expansion, blocks: Iterable[Any], batch: tuple[int, ...], size: int) -> Array:
-    """The numbers of all terms; blocks are numbered and cut as those of `sc.blocks`, where selections go together."""
+    """The numbers of all terms; blocks are numbered and cut as those of `expansion.blocks()`."""
     found = list(blocks)
     starts = list(range(0, expansion.count, size))
     assert [b.start for b in found] == starts
@@ -182,7 +182,7 @@ def test_contributions_are_entries_of_the_terms(drawn: tuple[Expansion, Run], si
     values = listed(expansion, run)
     position = data.draw(st.integers(-values.shape[-2], values.shape[-2] - 1))
     token = data.draw(st.integers(0, values.shape[-1] - 1))
-    against = data.draw(st.none() | st.integers(0, values.shape[-1] - 1))
+    against = data.draw(st.sampled_from([None, *(i for i in range(values.shape[-1]) if i != token)]))
     wanted = values[..., position, token] - (0 if against is None else values[..., position, against])
     blocks = sc.evaluate(expansion, run).measure(sc.logit(token, against=against, position=position), size=size)
     found = put_together(expansion, blocks, tuple(run.tokens.shape[:-1]), size)
@@ -380,13 +380,9 @@ def test_only_terms_with_patterns_held_fixed() -> None:
     arch = sc.transformer((1, 1), softmax=False)
     run = random_model(arch, d_vocab=5, d_model=3, d_head=2).run([1, 2])
     terms: Any = sc.logits(arch).unfrozen()
-    for ask in (
-        lambda: sc.evaluate(terms, run).measure(),
-        lambda: sc.evaluate(terms, run).measure(sc.logit(0)),
-        lambda: sc.evaluate(terms, run).measure(sc.score_entry(0, 0)),
-    ):
-        with pytest.raises(TypeError, match="about terms with patterns held fixed"):
-            ask()
+    for by in (None, sc.logit(0), sc.score_entry(0, 0)):
+        with pytest.raises(AttributeError, match="measure is about terms with patterns held fixed"):
+            sc.evaluate(terms, run).measure(by)
     wrong: Any = 3
     with pytest.raises(TypeError, match=r"a run .* is needed there, not 3"):
         sc.evaluate(sc.logits(arch), wrong).measure()
@@ -399,12 +395,22 @@ def test_bad_input() -> None:
     for ask, said in (
         (lambda: sc.evaluate(terms, run).measure(sc.norm(masked=True)), "measured by sc.norm\\(masked=True\\)"),
         (lambda: sc.evaluate(terms, run).measure(size=0), "size must be a whole number, 1 or more, not 0"),
-        (lambda: sc.evaluate(pairs, run).measure(sc.logit(0)), "not of scores:L2H1; see norms and entries"),
-        (lambda: sc.evaluate(sc.stream(arch), run).measure(sc.logit(0)), "not of stream"),
+        (
+            lambda: sc.evaluate(pairs, run).measure(sc.logit(0)),
+            r"terms of scores:L2H1 are not measured by sc\.logit\(token\): choose sc\.norm\(\), "
+            r"sc\.norm\(masked=True\), sc\.score_entry\(query, key\)$",
+        ),
+        (
+            lambda: sc.evaluate(sc.stream(arch), run).measure(sc.logit(0)),
+            r"terms of stream are not measured by sc\.logit\(token\): choose sc\.norm\(\)$",
+        ),
         (lambda: sc.evaluate(terms, run).measure(sc.logit(30)), "token 30 does not exist: there are 30"),
-        (lambda: sc.evaluate(terms, run).measure(sc.logit(0, against=True)), "token must be a whole number"),
+        (lambda: sc.evaluate(terms, run).measure(sc.logit(0, against=True)), "against must be a whole number"),
         (lambda: sc.evaluate(terms, run).measure(sc.logit(0, position=9)), "position 9 does not exist"),
-        (lambda: sc.evaluate(terms, run).measure(sc.score_entry(0, 0)), "see contributions"),
+        (
+            lambda: sc.evaluate(terms, run).measure(sc.score_entry(0, 0)),
+            r"terms of logits are not measured by sc\.score_entry\(query, key\): choose sc\.norm\(\), sc\.logit",
+        ),
         (lambda: sc.evaluate(pairs, run).measure(sc.score_entry(0, 9)), "key 9 does not exist"),
         (lambda: sc.evaluate(sc.logits(sc.attention_only((1,))), run).measure(), "expand model.architecture"),
     ):
@@ -493,7 +499,7 @@ def test_a_range_that_is_none_is_refused(span: tuple[Any, Any]) -> None:
     e = sc.logits(run.model.architecture)
     assert e.count == 16
     for reduction in all_of_them(e, run):
-        with pytest.raises(ValueError, match=r"are no range of the 16 terms of logits|must be a whole number"):
+        with pytest.raises(ValueError, match=r"are not a range of the 16 terms of logits|must be a whole number"):
             reduction(start=span[0], stop=span[1])
         assert list(reduction(start=16)) == list(reduction(start=3, stop=3)) == []
 

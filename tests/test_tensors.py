@@ -73,7 +73,7 @@ def test_every_term_is_the_one_of_numpy(drawn: tuple[Expansion, Run]) -> None:
             assert_alike(numbers(values.value(expansion[i])), wanted, size)
         seen += 1
     assert seen == len(values) == expansion.count
-    assert [t for terms, _ in values.blocks() for t in terms] == list(expansion)
+    assert [t for terms, _ in values._termwise() for t in terms] == list(expansion)
     blocks = list(sc.evaluate(expansion, there(run)).blocks(size=7))
     assert all(b.values.shape[0] <= 7 for b in blocks)
     assert together(iter(blocks)).shape[0] == seen
@@ -223,8 +223,9 @@ def test_contributions(drawn: tuple[Expansion, Run], size: int, data: st.DataObj
     if expansion.target != "logits":
         return
     width, n = run.model.d_vocab_out or 0, run.tokens.shape[-1]
-    token, other = (data.draw(st.integers(-width, width - 1)) for _ in range(2))
-    against, position = data.draw(st.sampled_from([None, other])), data.draw(st.integers(-n, n - 1))
+    token = data.draw(st.integers(0, width - 1))
+    others = [i for i in range(width) if i != token]
+    against, position = data.draw(st.sampled_from([None, *others])), data.draw(st.integers(-n, n - 1))
     rows = [np.asarray(v)[..., position, :] for v in sc.evaluate(expansion, run)]
     wanted = [r[..., token] - (0 if against is None else r[..., against]) for r in rows]
     found = together(sc.evaluate(expansion, there(run)).measure(sc.logit(token, against, position=position), size=size))
@@ -251,7 +252,7 @@ def test_ranges_of_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataO
         if blocks:
             found = np.concatenate([numbers(b.values) for b in blocks])
             assert_alike(found, np.concatenate(whole)[start:stop], size_of(expansion, run))
-        with pytest.raises(ValueError, match="are no range of the"):
+        with pytest.raises(ValueError, match="are not a range of the"):
             reduce(there(run), start=expansion.count + 1)
 
 
@@ -535,8 +536,9 @@ def test_expansions_that_do_not_belong(run: Run) -> None:
     poly = sc.transformer((1, 1), softmax=False)
     with pytest.raises(TypeError, match="with nothing held fixed, terms are evaluated on a run"):
         sc.evaluate(sc.logits(poly).unfrozen(), random_model(poly).run([1]).to(xp))
-    with pytest.raises(ValueError, match="token 99 does not exist"):
-        sc.evaluate(sc.logits(arch), tensors).measure(sc.logit(99))
+    for token in (99, -1):
+        with pytest.raises(ValueError, match=f"token {token} does not exist"):
+            sc.evaluate(sc.logits(arch), tensors).measure(sc.logit(token))
     with pytest.raises(ValueError, match=r"not measured by sc\.logit"):
         sc.evaluate(sc.stream(arch), tensors).measure(sc.logit(0))
     with pytest.raises(ValueError, match=r"not measured by sc\.score_entry"):

@@ -188,8 +188,7 @@ def test_a_selection_that_is_one_in_billions_is_found_at_once() -> None:
 def test_nothing_is_made_of_nothing() -> None:
     expansion = sc.logits(sc.attention_only((2, 2)))
     assert list(expansion.order(7).blocks()) == []
-    assert list(expansion.blocks(start=9)) == list(expansion.blocks(start=10**9)) == []
-    assert list(expansion.blocks(start=3, stop=2)) == []
+    assert list(expansion.blocks(start=9)) == list(expansion.blocks(start=3, stop=3)) == []
     assert expansion.order(7).census().count == 0
 
 
@@ -200,6 +199,9 @@ def test_nothing_is_made_of_nothing() -> None:
         ({"size": 2.5}, "size must be a whole number"),
         ({"start": -1}, "start must be a whole number, 0 or more, not -1"),
         ({"stop": True}, "stop must be a whole number"),
+        ({"start": 4}, "start 4 and stop 3 are not a range of the 3 terms of logits, counted from 0"),
+        ({"stop": 4}, "start 0 and stop 4 are not a range of the 3 terms of logits"),
+        ({"start": 2, "stop": 1}, "start 2 and stop 1 are not a range of the 3 terms of logits"),
     ],
 )
 def test_wrong_numbers_are_refused(options: dict[str, object], sentence: str) -> None:
@@ -209,7 +211,7 @@ def test_wrong_numbers_are_refused(options: dict[str, object], sentence: str) ->
 
 def test_what_is_no_expansion_is_refused() -> None:
     with pytest.raises(TypeError, match="blocks are made of an Expansion"):
-        sc.attention_only((2,)).blocks()  # type: ignore[arg-type]
+        blocks_module.blocks(sc.attention_only((2,)))
 
 
 def test_a_block_of_any_size_holds_what_there_is() -> None:

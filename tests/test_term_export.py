@@ -351,7 +351,7 @@ def test_timeout_holds(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     deep = sc.logits(sc.attention_only((12,) * 12)).order(3, 4)
     found = deep.export(file, max_seconds=0.5)
-    assert found.stopped == "timeout (0.5 s)"
+    assert found.stopped == "max_seconds (0.5 s)"
     assert 0 < found.rows < deep.count
     started = time.monotonic()
     again = deep.export(file, resume=True, max_seconds=0)
@@ -362,7 +362,8 @@ def test_timeout_holds(tmp_path: Path) -> None:
 def test_timeout_while_a_parquet_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("parquet")
     file = tmp_path / "a.parquet"
-    monkeypatch.setattr(export_module._Budget, "late", property(lambda self: "timeout (1 s)" if self.finishing else ""))
+    late = property(lambda self: "max_seconds (1 s)" if self.finishing else "")
+    monkeypatch.setattr(export_module._Budget, "late", late)
     monkeypatch.setattr(export_module._Budget, "finishing", False, raising=False)
 
     def step(what: str, done: int, total: int) -> None:
@@ -370,7 +371,7 @@ def test_timeout_while_a_parquet_file_is_made(tmp_path: Path, monkeypatch: pytes
             monkeypatch.setattr(export_module._Budget, "finishing", True)
 
     found = scores().export(file, progress=step)
-    assert (found.stopped, found.rows) == ("timeout (1 s)", scores().count)
+    assert (found.stopped, found.rows) == ("max_seconds (1 s)", scores().count)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.parquet.part", "a.parquet.part.json"]
     monkeypatch.setattr(export_module._Budget, "finishing", False)
     assert scores().export(file, resume=True).complete
@@ -420,17 +421,17 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
         (DEEP, "a.csv", {"columns": ["text", "text"]}, ValueError, "the column text is asked for twice"),
         (DEEP, "a.csv", {"columns": []}, ValueError, "a table needs columns"),
         (DEEP, "a.csv", {"max_terms": -1}, ValueError, "max_terms must be a whole number, 0 or more, not -1"),
-        (DEEP, "a.csv", {"timeout": -1}, ValueError, "timeout must be seconds"),
-        (DEEP, "a.csv", {"timeout": float("nan")}, ValueError, "timeout must be seconds"),
+        (DEEP, "a.csv", {"max_seconds": -1}, ValueError, "max_seconds must be seconds"),
+        (DEEP, "a.csv", {"max_seconds": float("nan")}, ValueError, "max_seconds must be seconds"),
         (DEEP, "a.csv", {"start": -1}, ValueError, "start must be a whole number"),
-        (DEEP.order(1), "a.csv", {"start": 145}, ValueError, "start 145 lies beyond the 144 terms of this expansion"),
-        (DEEP, "a.csv", {"start": 5, "stop": 3}, ValueError, "stop 3 lies before start 5: stop is the number behind"),
+        (DEEP.order(1), "a.csv", {"start": 145}, ValueError, "start 145 and stop 144 are not a range of the 144 terms"),
+        (DEEP, "a.csv", {"start": 5, "stop": 3}, ValueError, "start 5 and stop 3 are not a range of the 23,298,085"),
+        (DEEP.order(1), "a.csv", {"stop": 145}, ValueError, "start 0 and stop 145 are not a range of the 144 terms"),
         (DEEP, "a.csv", {"columns": "lable"}, ValueError, "there is no column 'lable'"),
         (
             DEEP.order(1), "a.csv", {"max_memory": 10**6}, ValueError,
             "max_memory 1.0 MB is not enough: this export takes at least",
         ),
-        ("logits", "a.csv", {}, TypeError, "what is exported is an Expansion"),
     ],
 )  # fmt: skip
 def test_refused(tmp_path: Path, expansion: Any, name: str, options: Any, fault: type[Exception], words: str) -> None:
@@ -439,9 +440,15 @@ def test_refused(tmp_path: Path, expansion: Any, name: str, options: Any, fault:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_not_an_expansion_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="what is exported is an Expansion"):
+        export_module.export_terms("logits", tmp_path / "a.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_range_ends_where_the_terms_end_and_a_column_is_a_name(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    assert DEEP.order(0, 1).export(file, "number", start=143, stop=10**9).rows == 2
+    assert DEEP.order(0, 1).export(file, "number", start=143, stop=145).rows == 2
     assert file.read_text().split() == ["number", "143", "144"]
     assert DEEP.order(1).export(file, start=144).rows == 0
 
@@ -489,7 +496,7 @@ import symcircuits as sc
 importlib.import_module("symcircuits.tables.export").BLOCK = 100
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 scores = sc.scores(sc.transformer((3, 3, 2), positions="standard", biases=["b_V", "b_K"]), "L2H1")
-sc.export_terms(scores, {str(file)!r})
+scores.export({str(file)!r})
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     said = done.stderr.splitlines()[-1]

@@ -17,6 +17,7 @@ from symcircuits.values import norms as term_norms
 from symcircuits.values import sibling_reads as fan_reads
 from symcircuits.values import siblings as fans
 from symcircuits.values import term_values as value_blocks
+from symcircuits.values.evaluate import Values
 from tests.test_reductions import assert_alike, large, largest_of, model_of, runs
 
 Array = npt.NDArray[Any]
@@ -139,7 +140,7 @@ def test_what_is_said_to_be_finite_is() -> None:
     values = sc.evaluate(sc.logits(run.model.architecture), run)
     for size, sure in ((1.0, True), (1e150, True), (1e308, False)):
         with np.errstate(over="ignore", invalid="ignore"):
-            fan = values.fans(0, {"W_U": run.arrays["W_U"] * size})
+            fan = Values(values.expansion, run, {"W_U": run.arrays["W_U"] * size}).fans(0)
             pieces = list(fan_reads.pieces(fan, values.expansion._weights))
         assert all(np.isfinite(p.values).all() for p in pieces if p.finite)
         assert all(p.finite for p in pieces) == sure
@@ -153,7 +154,8 @@ def test_sums_that_overflow_are_never_said_to_be_finite(sign: int, held: int, mo
     monkeypatch.setattr(fan_reads, "_READ_BYTES", held)
     run = model_of((2, 2), d_head=6)
     values, seen = sc.evaluate(sc.logits(run.model.architecture).order(1, 2), run), set()
-    fan = values.fans(0, {f"W_V_{h}": 100 * run.arrays[f"W_V_{h}"] for h in ("L0H0", "L0H1", "L1H0", "L1H1")})
+    louder = {f"W_V_{h}": 100 * run.arrays[f"W_V_{h}"] for h in ("L0H0", "L0H1", "L1H0", "L1H1")}
+    fan = Values(values.expansion, run, louder).fans(0)
     largest = max(fan_reads.largest_number(f.z) for k in (1, 2) for f in fan.fans(k, values.expansion._weights))
     for size in np.geomspace(0.01, 1.5, 40):
         read = np.full((fan.d_head, 4), sign * size / largest * np.finfo(np.float64).max)
@@ -282,7 +284,7 @@ def test_bad_input() -> None:
     for size in (0, -1):
         with pytest.raises(ValueError, match="size"):
             sc.evaluate(terms, run).blocks(size=size)
-    with pytest.raises(ValueError, match=r"start 3 and stop 2 are no range of the \d+ terms"):
+    with pytest.raises(ValueError, match=r"start 3 and stop 2 are not a range of the \d+ terms"):
         sc.evaluate(terms, run).blocks(start=3, stop=2)
     with pytest.raises(ValueError, match="size must be a whole number"):
         sc.evaluate(terms, run).blocks(size=1.5)  # type: ignore[arg-type]
@@ -290,5 +292,5 @@ def test_bad_input() -> None:
         sc.evaluate(sc.logits(arch), run).blocks()
     free = sc.transformer((1, 1), softmax=False)
     other: Any = sc.logits(free).unfrozen()
-    with pytest.raises(TypeError, match="about terms with patterns held fixed"):
+    with pytest.raises(AttributeError, match="blocks is about terms with patterns held fixed"):
         sc.evaluate(other, random_model(free, d_vocab=5, d_model=3, d_head=2).run([1, 2])).blocks()

@@ -34,14 +34,14 @@ def run(options: argparse.Namespace) -> int:
     """Search, and print what is proved: 0 where all is, 3 where a budget ended the search before."""
     from symcircuits.work.progress import Progress
 
-    asked = ranked(options)
-    if asked.compared is not None and not asked.compared.ok:
-        return print_refused(asked.compared, options.json)
+    request = ranked(options)
+    if request.compared is not None and not request.compared.ok:
+        return print_refused(request.compared, options.json)
     memory = {} if options.max_memory is None else {"max_memory": options.max_memory}
     with Progress() as progress:
-        found = asked.values.largest(
-            options.top, asked.measure, max_expansions=options.max_expansions, max_seconds=options.max_seconds,
+        found = request.values.largest(
+            options.top, request.measure, max_expansions=options.max_expansions, max_seconds=options.max_seconds,
             progress=progress.step, **memory,
         )  # fmt: skip
-    print_found(found, asked.compared, options.json)
+    print_found(found, request.compared, options.json)
     return 0 if found.exact else STOPPED

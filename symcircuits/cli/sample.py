@@ -36,14 +36,14 @@ def run(options: argparse.Namespace) -> int:
     """Draw terms, and print the estimate: 3 where a budget ended it."""
     from symcircuits.work.progress import Progress
 
-    asked = ranked(options)
-    if asked.compared is not None and not asked.compared.ok:
-        return print_refused(asked.compared, options.json)
+    request = ranked(options)
+    if request.compared is not None and not request.compared.ok:
+        return print_refused(request.compared, options.json)
     memory = {} if options.max_memory is None else {"max_memory": options.max_memory}
     with Progress() as progress:
-        found = asked.values.sample(
-            options.draws, asked.measure, seed=options.seed, weights=options.weights, max_seconds=options.max_seconds,
+        found = request.values.sample(
+            options.draws, request.measure, seed=options.seed, weights=options.weights, max_seconds=options.max_seconds,
             progress=progress.step, **memory,
         )  # fmt: skip
-    print_found(found, asked.compared, options.json)
+    print_found(found, request.compared, options.json)
     return STOPPED if found.reached else 0

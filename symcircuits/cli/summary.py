@@ -35,13 +35,13 @@ def run(options: argparse.Namespace) -> int:
     """Look at every term, and print the summary: 3 where a budget ended it."""
     from symcircuits.work.progress import Progress
 
-    asked = ranked(options)
-    if asked.compared is not None and not asked.compared.ok:
-        return print_refused(asked.compared, options.json)
+    request = ranked(options)
+    if request.compared is not None and not request.compared.ok:
+        return print_refused(request.compared, options.json)
     with workers_of(options) as workers, Progress() as progress:
-        found = asked.values.summary(
-            asked.measure, top=options.top, start=options.start, stop=options.stop, max_terms=options.max_terms,
+        found = request.values.summary(
+            request.measure, top=options.top, start=options.start, stop=options.stop, max_terms=options.max_terms,
             max_seconds=options.max_seconds, workers=workers, progress=progress.step,
         )  # fmt: skip
-    print_found(found, asked.compared, options.json)
+    print_found(found, request.compared, options.json)
     return STOPPED if found.reached else 0

@@ -132,7 +132,7 @@ def lowest_orders(expansion: Expansion, max_terms: int) -> Expansion:
     if found.count >= MOST:
         raise OverflowError(
             f"{amount(found.count, 'term')} of {expansion.target} are too many to look at one by one: give a smaller "
-            "max_terms, or see largest, which lists none"
+            "max_terms, or see largest of the values, which lists none"
         )
     return found
 

@@ -15,7 +15,7 @@ from typing import Any
 from symcircuits.arrays.rings import Array
 from symcircuits.loaders.bridge import BRIDGE
 from symcircuits.loaders.cached import read_cached
-from symcircuits.loaders.files import Stored, read_model_files
+from symcircuits.loaders.files import Stored, read_model_files, stamp_of
 from symcircuits.loaders.gpt2 import GPT2
 from symcircuits.loaders.layout import Layout, Unsupported
 from symcircuits.loaders.llama import LLAMA
@@ -50,13 +50,15 @@ def load(path: str | os.PathLike[str] | Any) -> Model:
     if not isinstance(path, (str, os.PathLike)):
         return _read_live(path)
     place = Path(path)
+    stamp = stamp_of(place) if place.exists() else ""
     stored, config = read_model_files(place)
     own_name = place.stem if place.is_file() and place.stem != "model" else ""
     name = own_name or (place.parent if place.is_file() else place).resolve().name
     try:
         model = _read(stored, config, name)
         model = replace(model, notes=(*model.notes, *_mapped_note(stored))) if stored.mapped else model
-        object.__setattr__(model, "path", str(place.resolve()))
+        for field, value in (("path", str(place.resolve())), ("stamp", stamp)):
+            object.__setattr__(model, field, value)
         return model
     except Unsupported as error:
         raise Unsupported(f"{place}: {error}", error.features) from error

@@ -23,17 +23,32 @@ __all__ = [
     "Stored",
     "announced",
     "check_file",
+    "files_of",
     "read_config",
     "read_model_files",
     "read_npz",
     "read_safetensors",
     "read_weights",
+    "stamp_of",
 ]
 
 WEIGHT_FILES = ("model.safetensors", "model.npz", "model.safetensors.index.json")
 # Read only where none of the others is there: many folders hold the same weights twice.
 OTHER_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.bin")
 _INDEX = ".index.json"
+_ENDINGS = (".safetensors", ".npz", ".pt", ".pth", ".bin", _INDEX)
+
+
+def files_of(place: Path) -> list[Path]:
+    """The files that a model may be read from: weights, and the config beside them."""
+    folder = place if place.is_dir() else place.parent
+    found = sorted(p for p in folder.iterdir() if p.name.endswith(_ENDINGS)) if place.is_dir() else [place]
+    return [file for file in [*found, folder / "config.json"] if file.is_file()]
+
+
+def stamp_of(place: Path) -> str:
+    """Names, sizes and times of these files: another one where they may have changed."""
+    return " ".join(f"{file.name}:{(at := file.stat()).st_size}:{at.st_mtime_ns}" for file in files_of(place))
 
 
 def read_model_files(path: Path) -> tuple[Stored, dict[str, Any]]:

@@ -90,8 +90,8 @@ class Tensors:
     def __getattr__(self, name: str) -> Any:
         if name in _OF_RUNS:
             raise _NeedsRun(
-                f"this needs {name} of a run (see model.run); Tensors have arrays alone, of which there are evaluate, "
-                "norms, contributions, entries and term_values"
+                f"this needs {name} of a run (see model.run); Tensors have arrays alone, of which there are "
+                "evaluate, and measure and blocks of its values"
             )
         raise AttributeError(f"Tensors have no attribute {name!r}")
 

@@ -66,6 +66,7 @@ class Model:
     multipliers: Mapping[str, float] = field(default_factory=dict)
     attached: Mapping[str, Array] = field(default_factory=dict)
     path: str = field(default="", init=False)  # of its file, where it is exactly that: a changed copy has none
+    stamp: str = field(default="", init=False, repr=False)  # of that file, as it was
 
     def __post_init__(self) -> None:
         axes = weight_axes(self.architecture)
@@ -142,6 +143,8 @@ class Model:
         Traceback (most recent call last):
         ValueError: 'probe' must have shape [k, 3] in this model, not [1, 2]
         """
+        if not attachments:
+            return self
         architecture, arrays = attach(self.architecture, self.attached, attachments)
         return replace(self, architecture=architecture, attached=arrays)
 
@@ -210,6 +213,7 @@ class Run:
     norms: Mapping[str, Array]
     mlps: Mapping[str, Array]
     readouts: Mapping[str, Array] = field(default_factory=dict)
+    original: bool = field(default=False, init=False)  # as model.run made it; a changed copy is not
 
     def to(self, like: Any, *, device: Any = None, dtype: Any = None) -> Tensors:
         """The arrays of this run as those of another library, in which terms are then evaluated.
@@ -293,7 +297,9 @@ def _run(
     by_label |= {
         name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps", "readouts")
     }
-    return Run(model, tokens, dtype, record.logits, streams=tuple(record.streams), arrays=arrays, **by_label)
+    run = Run(model, tokens, dtype, record.logits, streams=tuple(record.streams), arrays=arrays, **by_label)
+    object.__setattr__(run, "original", not given and not removed)
+    return run
 
 
 def _rotations(model: Model, d_head: int, n: int, dtype: np.dtype[Any]) -> Callable[[], Array]:

@@ -11,11 +11,15 @@ from symcircuits.core.expansion import Expansion
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search.best_first import Tree
-from symcircuits.values.measure import Measure
+from symcircuits.values.measure import KINDS, Measure
 
 __all__ = ["trees"]
 
 Array = npt.NDArray[Any]
+# The kinds of which _read says what is read of a run, so that sizes have bounds.
+BOUNDED = (
+    "norm", "masked norm", "logit", "logit difference", "direction", "direction difference", "score entry",
+)  # fmt: skip
 
 
 def trees(
@@ -23,6 +27,11 @@ def trees(
     until: float | None = None,
 ) -> tuple[Tree, ...]:  # fmt: skip
     """The partial paths of each side, with their bounds, for a measure; time for the bounds ends at ``until``."""
+    if measure.kind not in BOUNDED:
+        raise ValueError(
+            f"sizes by {KINDS[measure.kind].written} have no bounds, so that terms are not ranked or drawn by them: "
+            "see measure and summary"
+        )
     cap, most = _caps(expansion)
 
     def possible(mark: Mark) -> bool:

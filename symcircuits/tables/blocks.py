@@ -187,7 +187,7 @@ def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | 
 
     Any selection, at any depth; memory is bounded by the block, not by the number of terms. Work splits by ranges:
     the blocks of ``start=a, stop=b`` and ``start=b, stop=c`` are the terms of ``start=a, stop=c``. Raises ValueError
-    on numbers that are none, TypeError on what is no Expansion. Source: own derivation.
+    on what is not a range of terms, TypeError on what is not an Expansion. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> deep = sc.logits(sc.attention_only((12,) * 12)).through("L3H7")
@@ -199,9 +199,8 @@ def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | 
         raise TypeError(f"blocks are made of an Expansion (see logits, scores, stream), not of {expansion!r}")
     if len(expansion.clauses) > MAX_CLAUSES:
         raise ValueError(f"blocks take at most {MAX_CLAUSES} conditions; this expansion has {len(expansion.clauses)}")
-    size = whole("size", size, 1)
-    start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
-    return _blocks(expansion, size, start, min(stop, expansion.count))
+    size, terms = whole("size", size, 1), range_of(expansion, start, stop)
+    return _blocks(expansion, size, terms.start, terms.stop)
 
 
 def whole(name: str, value: Any, least: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.tables.blocks import Census
+from symcircuits.tables.blocks import Census, range_of
 from symcircuits.work.workers import Crew
 
 __all__ = ["census"]
@@ -30,9 +30,9 @@ def census(expansion: Expansion, start: int = 0, stop: int | None = None, *, wor
         for block in expansion.blocks(start=start, stop=stop):
             total += block.census()
         return total
-    expansion.blocks(start=start, stop=stop)  # refuses what it would refuse
-    end = expansion.count if stop is None else min(int(stop), expansion.count)
-    cuts = ((a, min(a + EACH, end)) for a in range(int(start), end, EACH))
+    expansion.blocks()  # refuses what it would refuse
+    terms = range_of(expansion, start, stop)
+    cuts = ((a, min(a + EACH, terms.stop)) for a in terms[::EACH])
     with Crew(workers) as crew:
         for part in crew.results(_counted, ((f"terms {a:,} to {b - 1:,}", (expansion, a, b)) for a, b in cuts)):
             total += part

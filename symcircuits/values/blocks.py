@@ -9,15 +9,13 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.expansion import Expansion
-from symcircuits.model import Run, Tensors
-from symcircuits.values.evaluate import Values, evaluate
+from symcircuits.model import Run
 from symcircuits.values.finite import remedy
 from symcircuits.values.siblings import Span
-from symcircuits.values.tensor_values import TensorValues
 
-__all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks"]
+__all__ = ["BLOCK", "Numbers", "in_blocks"]
 
-BLOCK = 1 << 16  # as in sc.blocks
+BLOCK = 1 << 16  # as in expansion.blocks()
 
 
 class Numbers(NamedTuple):
@@ -25,14 +23,6 @@ class Numbers(NamedTuple):
 
     start: int
     values: Array
-
-
-def held_fixed(expansion: Expansion, run: Run | Tensors) -> Values | TensorValues:
-    """The values of an expansion on a run; TypeError where patterns are not held fixed."""
-    values: object = evaluate(expansion, run)
-    if not isinstance(values, (Values, TensorValues)):
-        raise TypeError(f"this is about terms with patterns held fixed (see logits, scores, stream), not {expansion!r}")
-    return values
 
 
 def in_blocks(

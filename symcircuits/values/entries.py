@@ -197,15 +197,15 @@ def entries(values: Values, by: Measure, size: int, terms: range) -> Iterator[Nu
     assert by.position is not None
     assert by.key is not None
     span = Span(terms.start)
-    pieces = quiet(_entries(values, by.position, by.key, span))
+    pieces = quiet(_entries(values, by.position, by.key, span, terms))
     return in_blocks(values.expansion, values.run, "the score", pieces, size, terms, span)
 
 
-def _entries(values: Values, position: int, key: int, span: Span) -> Iterator[Array]:
+def _entries(values: Values, position: int, key: int, span: Span, terms: range) -> Iterator[Array]:
     def taken(block: Array) -> tuple[Any, None]:
         return np.ascontiguousarray(block[:, :, key].transpose(1, 2, 0)), None  # [batch, d_head, keys]
 
-    keys = Held(values, taken)
+    keys = Held(values, taken, terms=terms)
     for mark, queries in side_blocks(values, 0, values.expansion._weights, span):
         wanted = values.expansion._key_weights(mark)
         most, at = keys.most(wanted), 0

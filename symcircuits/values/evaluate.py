@@ -129,11 +129,13 @@ class Values(Sums[Array]):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
-        n, model = np.shape(self.run.tokens)[-1], self.run.model
-        width = {"logits": model.d_vocab_out, "stream": model.d_model}.get(self.expansion.target, n)
-        if self.expansion.target.startswith("readout:"):
-            width = reference(self.expansion.target, self.run).shape[-1]
-        return *self._batch, n, width or 0
+        n, target = np.shape(self.run.tokens)[-1], self.expansion.target
+        width = self.run.model.d_model if target == "stream" else n
+        if target == "logits":  # of what stands in for W_U, where something does
+            width = len(self.matrices.matrices["W_U"])
+        elif target.startswith("readout:"):
+            width = reference(target, self.run).shape[-1]
+        return *self._batch, n, width
 
     def _zero(self) -> Array:
         return np.zeros(self.shape, self.run.dtype)
@@ -149,7 +151,7 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | Un
     """The values of the terms of an expansion on a run; ``.total()`` sums them without a list.
 
     ``run``: a run, or :class:`~symcircuits.Tensors`, arrays of PyTorch, JAX or CuPy, in which the values then are. Of
-    an :func:`~symcircuits.unfrozen` expansion too (``.by_degree()`` gives its sums by degree), on a run. Raises
+    an ``expansion.unfrozen()`` too (``.by_degree()`` gives its sums by degree), on a run. Raises
     ValueError when the expansion belongs to another architecture than the run's model.
 
     >>> import symcircuits as sc

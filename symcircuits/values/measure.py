@@ -7,7 +7,7 @@ model's first choice of a token) is filled in by :meth:`Measure.on`, for an expa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,34 +16,57 @@ from symcircuits.model import Run, Tensors
 from symcircuits.values.evaluate import reference
 from symcircuits.values.targets import place, read_target
 
-__all__ = ["KINDS", "Measure", "logit", "norm", "resolved", "score_entry"]
+__all__ = ["KINDS", "Kind", "Measure", "kinds_of", "logit", "norm", "resolved", "score_entry"]
 
 SECOND: Literal["second"] = "second"
-# By what the terms of a target are measured. A kind of one's own is a row here and one in values/measured.py.
-KINDS = {
-    "logits": ("norm", "logit", "logit difference"),
-    "stream": ("norm",),
-    "readout": ("norm", "direction", "direction difference"),
-    "scores": ("norm", "masked norm", "score entry"),
-}
-_WRITTEN = {
-    "norm": "sc.norm()",
-    "masked norm": "sc.norm(masked=True)",
-    "logit": "sc.logit(token)",
-    "logit difference": "sc.logit(token, against=other)",
-    "direction": "sc.logit(direction)",
-    "direction difference": "sc.logit(direction, against=other)",
-    "score entry": "sc.score_entry(query, key)",
-}
+
+
+class Kind(NamedTuple):
+    """What a kind of measure is: the targets that have it, how it is written and said, and what of a term it reads.
+
+    ``reads``: ``token`` (one or two, at a position) or ``key`` (one, of a query), numbers with a sign; empty: sizes.
+    """
+
+    targets: tuple[str, ...]
+    written: str
+    said: str
+    reads: str = ""
+
+
+# A kind of one's own is a row here, and a row in values/measured.py, which says how it is computed.
+KINDS: Final = {
+    "norm": Kind(("logits", "stream", "readout", "scores"), "sc.norm()", "norm over all positions and outputs"),
+    "masked norm": Kind(("scores",), "sc.norm(masked=True)", "norm over the entries that the mask leaves"),
+    "logit": Kind(("logits",), "sc.logit(token)", "part in the logit of token {token} {at}", "token"),
+    "logit difference": Kind(
+        ("logits",), "sc.logit(token, against=other)", "part in logit[{token}] - logit[{against}] {at}", "token"
+    ),
+    "direction": Kind(("readout",), "sc.logit(direction)", "part in what direction {token} reads {at}", "token"),
+    "direction difference": Kind(
+        ("readout",), "sc.logit(direction, against=other)", "part in what directions {token} - {against} read {at}",
+        "token",
+    ),
+    "score entry": Kind(
+        ("scores",), "sc.score_entry(query, key)", "part in the score of query {position} and key {key}{row}", "key"
+    ),
+}  # fmt: skip
+
+
+def kinds_of(target: str) -> list[str]:
+    """By what the terms of a target are measured.
+
+    >>> kinds_of("scores:L1H0")
+    ['norm', 'masked norm', 'score entry']
+    """
+    return [name for name, kind in KINDS.items() if target.partition(":")[0] in kind.targets]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     """What terms are measured by; ``row`` None: each row of a batch by itself, or all rows where one number is asked.
 
-    ``kind``: ``norm``, ``masked norm``, ``logit``, ``logit difference``, ``direction``, ``direction difference`` or
-    ``score entry``. ``position``: of the logit, or the query of a score. What is None and matters is filled in by
-    :meth:`on`.
+    ``kind``: one of ``KINDS``. ``position``: of the logit, or the query of a score. What is None and matters is filled
+    in by :meth:`on`.
 
     >>> print(logit(7, against=3, position=2))
     part in logit[7] - logit[3] at position 2
@@ -59,20 +82,14 @@ class Measure:
     def __str__(self) -> str:
         row = "" if self.row is None else f" of row {self.row}"
         at = f"at position {self.position}{row}"
-        return {
-            "norm": "norm over all positions and outputs",
-            "masked norm": "norm over the entries that the mask leaves",
-            "logit": f"part in the logit of token {self.token} {at}",
-            "logit difference": f"part in logit[{self.token}] - logit[{self.against}] {at}",
-            "direction": f"part in what direction {self.token} reads {at}",
-            "direction difference": f"part in what directions {self.token} - {self.against} read {at}",
-            "score entry": f"part in the score of query {self.position} and key {self.key}{row}",
-        }[self.kind]
+        return KINDS[self.kind].said.format(
+            at=at, row=row, token=self.token, against=self.against, position=self.position, key=self.key
+        )
 
     @property
     def signed(self) -> bool:
         """Whether terms have a number with a sign, and not only a size."""
-        return "norm" not in self.kind
+        return bool(KINDS[self.kind].reads)
 
     @property
     def chosen(self) -> list[int]:
@@ -85,10 +102,9 @@ class Measure:
         ``one_row``: one number a term is asked for, so that of a batch a logit or a score needs a ``row``.
         """
         kind = self.kind.replace("logit", "direction") if expansion.target.startswith("readout:") else self.kind
-        known = KINDS[expansion.target.partition(":")[0]]
-        if kind not in known:
-            choices = ", ".join(_WRITTEN[k] for k in known)
-            raise ValueError(f"terms of {expansion.target} are not measured by {_WRITTEN[self.kind]}: choose {choices}")
+        if kind not in (known := kinds_of(expansion.target)):
+            given, choices = KINDS[self.kind].written, ", ".join(KINDS[k].written for k in known)
+            raise ValueError(f"terms of {expansion.target} are not measured by {given}: choose {choices}")
         found = replace(self, kind=kind)
         if not found.signed:
             return found
@@ -103,7 +119,7 @@ class Measure:
         elif one_row:
             raise ValueError(f"row is required: the run is a batch of {rows} rows, and one number a term is asked for")
         found = replace(found, position=place("position", -1 if self.position is None else self.position, shape[-1]))
-        if kind != "score entry":
+        if KINDS[kind].reads == "token":
             return found._logit(expansion, run)
         found = found._score(expansion, run, shape[-1])
         if one_row and isinstance(run, Run):

@@ -14,10 +14,10 @@ from symcircuits.values.norms import norms
 from symcircuits.values.tensor_reductions import contributions_in, entries_in, norms_in
 from symcircuits.values.tensor_values import TensorValues
 
-__all__ = ["MEASURES", "Kind", "measure"]
+__all__ = ["MEASURES", "Reduction", "measure"]
 
 
-class Kind(NamedTuple):
+class Reduction(NamedTuple):
     """How terms are measured on a run, and in arrays of other libraries: blocks of numbers of a range of terms."""
 
     on_run: Callable[[Values, Measure, int, range], Iterator[Numbers]]
@@ -25,13 +25,13 @@ class Kind(NamedTuple):
 
 
 MEASURES: Final = {
-    "norm": Kind(norms, norms_in),
-    "masked norm": Kind(norms, norms_in),
-    "logit": Kind(contributions, contributions_in),
-    "logit difference": Kind(contributions, contributions_in),
-    "direction": Kind(contributions, contributions_in),
-    "direction difference": Kind(contributions, contributions_in),
-    "score entry": Kind(entries, entries_in),
+    "norm": Reduction(norms, norms_in),
+    "masked norm": Reduction(norms, norms_in),
+    "logit": Reduction(contributions, contributions_in),
+    "logit difference": Reduction(contributions, contributions_in),
+    "direction": Reduction(contributions, contributions_in),
+    "direction difference": Reduction(contributions, contributions_in),
+    "score entry": Reduction(entries, entries_in),
 }
 
 

@@ -44,7 +44,7 @@ def norms(values: Values, by: Measure, size: int, terms: range) -> Iterator[Numb
     """
     span = Span(terms.start)
     masked = by.kind == "masked norm"
-    pieces = _of_pairs(values, masked, span) if values.expansion.readout.bilinear else _of_one_side(values, span)
+    pieces = _of_pairs(values, masked, span, terms) if values.expansion.readout.bilinear else _of_one_side(values, span)
     return in_blocks(values.expansion, values.run, "the norm", quiet(pieces), size, terms, span, np.float64)
 
 
@@ -129,7 +129,7 @@ def side_blocks(values: Values, side: int, weights: Any, span: Span | None = Non
         yield mark, turned if side else turned * values.scale
 
 
-def _of_pairs(values: Values, masked: bool, span: Span) -> Iterator[Array]:
+def _of_pairs(values: Values, masked: bool, span: Span, terms: range) -> Iterator[Array]:
     expansion, run = values.expansion, values.run
     head = expansion.readout.head
     assert head is not None
@@ -146,7 +146,7 @@ def _of_pairs(values: Values, masked: bool, span: Span) -> Iterator[Array]:
             make, size = _MaskedGrams(mask), min(_KEYS, max(1, 2 * numbers // (n * d * (d + 1))))
         else:
             make, size = _Direct(mask), max(1, int(np.sqrt(numbers)) // n)
-    keys = Held(values, make.key, size)
+    keys = Held(values, make.key, size, terms)
     for mark, run_of in groupby(side_blocks(values, 0, expansion._weights, span), key=lambda found: found[0]):
         wanted = expansion._key_weights(mark)
         most = keys.most(wanted) if mask is None else min(size, keys.most(wanted))
@@ -189,16 +189,18 @@ def _products(make: Any, queries: Array, parts: Iterator[tuple[Array, Any]]) -> 
 class Held:
     """What is made of the key paths, kept where it is small."""
 
-    def __init__(self, values: Values, make: Any, size: int = _KEYS) -> None:
+    def __init__(self, values: Values, make: Any, size: int = _KEYS, terms: range | None = None) -> None:
         self.values, self.make, self.size = values, make, size
+        self.terms = values.expansion.count if terms is None else terms.stop - terms.start
         self._held: dict[frozenset[Mark], list[tuple[Array, Any]]] = {}
         self._bytes = 0
 
     def most(self, wanted: dict[Mark, int]) -> int:
-        """How many query paths are multiplied with these at a time."""
+        """How many query paths are multiplied with these at a time: none beyond the terms that are wanted."""
         counts = self.values.expansion.sides[1].counts
-        pairs = sum(counts[m] for m in wanted) * int(np.prod(self.values._batch))
-        return max(1, _BLOCK_BYTES // (8 * max(1, pairs)))
+        keys = max(1, sum(counts[m] for m in wanted))
+        room = _BLOCK_BYTES // (8 * keys * max(1, int(np.prod(self.values._batch))))
+        return max(1, min(room, -(-self.terms // keys)))
 
     def of(self, wanted: dict[Mark, int], span: Span | None = None) -> Iterator[tuple[Array, Any]]:
         """What is made of each ``size`` of the key paths with these marks, in order; from within a span on."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise as pairwise_of
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = ["Sum", "Summary", "summary"]
 Array = npt.NDArray[Any]
 PIECES = 64  # into which terms are divided, whoever works
 FEWEST, MOST_EACH = 1 << 15, 1 << 18  # terms of a piece: fewer take some milliseconds
+LOOK = 1 << 10  # terms after which time is looked at
 MOST = 10**13  # terms
 MOST_LISTED = 10**6  # of the largest
 
@@ -119,6 +121,7 @@ class _Remote:
 class _Local:
     values: Values
     measure: Measure
+    until: float | None = None  # when time is up; in other processes nobody waits for what is late
 
 
 _Task = tuple[_Local | _Remote, int, int, int]
@@ -141,7 +144,7 @@ def summary(
     until = None if max_seconds is None else time.monotonic() + max_seconds
     with Crew(workers) as crew, pinned():
         local = crew.here or not planned
-        source = _Local(values, found_by) if local else _Remote(RunFile.of(run), expansion, found_by)
+        source = _Local(values, found_by, until) if local else _Remote(RunFile.of(run), expansion, found_by)
         parts = crew.results(_measured, _tasks(source, start, start + planned, top), until)
         found = pairwise(_reported(parts, progress, planned, until), partial(_joined, top)) or _Part((), {})
     if not sum(s.absolute for s in found.sums.values()) < float("inf"):
@@ -170,9 +173,14 @@ def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | N
 
 
 def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterator[tuple[str, _Task]]:
-    each = min(max(FEWEST, -(-(stop - start) // PIECES)), MOST_EACH)
-    for at in range(start, stop, each):
-        end = min(at + each, stop)
+    """The pieces; of scores they are larger, and of whole query paths, as each makes the vectors of its keys anew."""
+    sides = (source.values.expansion if isinstance(source, _Local) else source.expansion).sides
+    each = min(max(FEWEST * (4 if len(sides) == 2 else 1), -(-(stop - start) // PIECES)), MOST_EACH)
+    if len(sides) == 2:
+        keys = max(1, sum(sides[1].counts.values()))
+        each = max(1, each // keys) * keys if keys <= MOST_EACH else each
+    cuts = [start, *range((start // each + 1) * each, stop, each), stop] if start < stop else []
+    for at, end in pairwise_of(cuts):
         yield f"terms {at:,} to {end - 1:,}", (source, at, end, top)
 
 
@@ -211,8 +219,12 @@ def _measured(task: _Task) -> _Part:
     if isinstance(source, _Remote):
         pin()
         source = _local(source)
-    [block] = measure(source.values, source.measure, size=stop - start, start=start, stop=stop)
-    sizes = over_rows(block.values)
+    sizes = np.empty(stop - start)
+    for block in measure(source.values, source.measure, size=LOOK, start=start, stop=stop):
+        at = block.start - start
+        sizes[at : at + len(block.values)] = over_rows(block.values)
+        if source.until is not None and time.monotonic() >= source.until:
+            raise OutOfTime
     if not np.isfinite(sizes).all():  # of a batch: each row is finite
         raise ValueError("the norm of a term over all rows leaves the range of float64: scale the weights")
     return _Part(top([(start, sizes)], k), _sums(source.values.expansion, sizes, start, stop))

@@ -1,4 +1,4 @@
-"""Sums of many arrays, and the sums of an expansion's terms, by the walk and never by a list."""
+"""Values of terms: what can be asked of every one; and their sums, by the walk and never by a list."""
 
 from __future__ import annotations
 

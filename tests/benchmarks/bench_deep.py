@@ -23,6 +23,8 @@ from results import Row, beside, many
 
 import symcircuits as sc
 from symcircuits.model import Model, Run
+from symcircuits.values.evaluate import Values
+from symcircuits.values.term_values import arrays
 
 TWELVE = (12,) * 12
 
@@ -84,11 +86,10 @@ def sums(size: Size, rounds: int, limit: float | None) -> Iterator[Row]:
 def brute(run: Run, by_token: int, against: int) -> Any:
     """|part in the logit difference at the last position but one| of every path, by the head-space tree."""
     expansion = sc.logits(run.model.architecture)
-    values = sc.evaluate(expansion, run)
     both = {"W_U": run.arrays["W_U"][[by_token]] - run.arrays["W_U"][[against]]}
     found = np.empty(expansion.count)
     start = 0
-    for _, block in values.blocks(both):
+    for block in arrays(Values(expansion, run, both)):
         found[start : start + len(block)] = np.abs(block[:, -2, 0])
         start += len(block)
     return found
@@ -98,12 +99,12 @@ def against_brute_force(size: Size, scale: float, rounds: int) -> Iterator[Row]:
     """A random model that can be enumerated."""
     run = size.model(1, scale).run(size.tokens())
     expansion = sc.logits(run.model.architecture)
-    ask = {"by": "logit difference", "position": -2}
+    ask = {"by": sc.logit(against="second", position=-2)}
     k = min(1000, size.terms)
     work = lambda: sc.evaluate(expansion, run).largest(k, **ask)  # noqa: E731
     first = work()
     assert first.exact
-    token, against = first.asked.token, first.asked.against
+    token, against = first.measure.token, first.measure.against
     assert token is not None
     assert against is not None
     seconds, given = medians(rounds, {"ours": work, "brute": lambda: brute(run, token, against)})
@@ -142,7 +143,7 @@ def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
         run = model.run(recorded["tokens"][0])
     expansion = sc.logits(model.architecture)
     forward = medians(rounds, {"run": lambda: model.run(run.tokens)})[0]["run"]
-    ask = {"by": "logit difference", "position": -2}
+    ask = {"by": sc.logit(against="second", position=-2)}
     for k, limit in ((10, None), (100, 300), (1000, 2500), (10_000, None)):
         work = lambda k=k: sc.evaluate(expansion, run).largest(k, **ask)  # noqa: E731
         seconds, given = medians(rounds if k < 10_000 else 1, {"ours": work})

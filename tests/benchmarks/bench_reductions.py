@@ -82,13 +82,15 @@ def scores(size: Size, rounds: int) -> Iterator[Row]:
         "norms": lambda: joined(sc.evaluate(terms, run).measure()),
         "masked": lambda: joined(sc.evaluate(terms, run).measure(sc.norm(masked=True))),
         "entries": lambda: joined(sc.evaluate(terms, run).measure(sc.score_entry(-1, 0))),
+        "summary": lambda: sc.evaluate(terms, run).summary(),
     }
     seconds, given = medians(rounds, ways)
     assert close(given["norms"], given["summed"])
     assert close(given["masked"], norms_of_streamed(mask))
+    assert close(given["summary"].total.total, given["norms"].sum())
     assert close(given["entries"][[q * len(parts) + k for q, k in pairs]], np.array(given["pair"]))
     share, what = terms.count / sample, f"all {terms.count:,} score terms of a head"
-    memory = {name: peak(ways[name]) for name in ("norms", "masked", "entries")}
+    memory = {name: peak(ways[name]) for name in ("norms", "masked", "entries", "summary")}
     memory["streamed"] = peak(lambda: [None for _ in sc.evaluate(terms, run).blocks()])
     deep = size.name == "deep"
     for name, ours, peer, theirs, limit in (
@@ -98,6 +100,7 @@ def scores(size: Size, rounds: int) -> Iterator[Row]:
         ("  their norms, unmasked", "norms", "streaming and squaring them", seconds["summed"], None),
         ("  their norms, masked", "masked", "streaming the terms", seconds["streamed"], None),
         ("  one entry of each", "entries", "streaming the terms", seconds["streamed"], None),
+        ("  summed up by order and type", "summary", "their norms", seconds["norms"], 0.5),
     ):
         asked = limit if deep else None
         yield beside(name, size.name, peer, theirs, seconds[ours], limit=asked, memory=memory[ours])

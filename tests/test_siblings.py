@@ -1,4 +1,4 @@
-"""Values of paths in head space, of all together and of chosen ones, with nothing but the program assumed."""
+"""Values of sibling paths in head space, with nothing but the program assumed."""
 
 from typing import Any
 
@@ -16,7 +16,6 @@ from symcircuits.core.walk import Mark, Matrices
 from symcircuits.core.words import Factor, scalar_argument
 from symcircuits.model import matrices_of, random_model
 from symcircuits.values.factors import RunFactors
-from symcircuits.values.head_tree import HeadTree
 from symcircuits.values.sibling_reads import pieces
 from symcircuits.values.siblings import Fans
 from tests.strategies import cases
@@ -67,22 +66,13 @@ def of_all(paths: Paths, weights: dict[Mark, int], matrices: Any, batch: tuple[i
     return found
 
 
-def of_chosen(paths: Paths, weights: dict[Mark, int], matrices: Any, batch: tuple[int, ...], _: int) -> list[Any]:
-    """The same, path by path."""
-    return list(HeadTree(paths, matrices, batch).of(paths.iterate(weights)))
-
-
-WAYS: list[Any] = [of_all, of_chosen]
-
-
-@pytest.mark.parametrize("way", WAYS)
 @given(tree=trees())
 def test_values_are_the_products_of_the_factors(
-    way: Any, tree: tuple[Program, dict[str, Any], Any, tuple[int, ...]]
+    tree: tuple[Program, dict[str, Any], Any, tuple[int, ...]],
 ) -> None:
     program, matrices, factors, batch = tree
     paths, n = unmarked(program), matrices["t"].shape[-2]
-    values = way(paths, weights_of(paths), Matrices(factors, Floats()), batch, n)
+    values = of_all(paths, weights_of(paths), Matrices(factors, Floats()), batch, n)
     for path, value in zip(paths.iterate(weights_of(paths)), values, strict=True):
         wanted = product(path_factors(program, path), matrices)
         for scalar in path_scales(program, path):
@@ -92,10 +82,9 @@ def test_values_are_the_products_of_the_factors(
     assert len(values) == sum(paths.counts.values())
 
 
-@pytest.mark.parametrize("way", WAYS)
 @given(tree=trees(), data=st.data())
 def test_paths_without_weight_are_left_out(
-    way: Any, tree: tuple[Program, dict[str, Any], Any, tuple[int, ...]], data: st.DataObject
+    tree: tuple[Program, dict[str, Any], Any, tuple[int, ...]], data: st.DataObject
 ) -> None:
     program, matrices, factors, batch = tree
     heads = [b.head for layer in program for b in layer.branches if b.head]
@@ -108,57 +97,26 @@ def test_paths_without_weight_are_left_out(
     everything = dict(
         zip(
             [p.label for p in paths.iterate(weights_of(paths))],
-            way(paths, weights_of(paths), ring, batch, n),
+            of_all(paths, weights_of(paths), ring, batch, n),
             strict=True,
         )
     )
     kept = [p.label for p in paths.iterate(weights)]
-    for label, value in zip(kept, way(paths, weights, ring, batch, n), strict=True):
+    for label, value in zip(kept, of_all(paths, weights, ring, batch, n), strict=True):
         np.testing.assert_allclose(value, everything[label], rtol=1e-12, atol=1e-14)
-
-
-class Counted(Matrices):
-    """Matrices that note which patterns are taken."""
-
-    def factor(self, factor: Factor) -> Any:
-        if factor.symbol.glyph == "A":
-            self.known.setdefault("patterns", []).append(factor.symbol.label)  # type: ignore[attr-defined]
-        return super().factor(factor)
-
-
-def test_neighbours_share_their_prefix() -> None:
-    """Each chain of heads costs one pattern product, and one more for each prefix that is not the neighbour's."""
-    arch = sc.attention_only((2, 3, 2), "standard")
-    matrices = Counted(matrices_of(random_model(arch).run([1, 2, 3])), Floats(), {})
-    paths = unmarked(readout(arch, "logits").sides[0])
-    assert len(of_chosen(paths, weights_of(paths), matrices, (), 3)) == 2 * 3 * 4 * 3  # from tokens and positions
-    order_one = 2 + 3 + 2
-    order_two = 2 * 3 + 2 * 2 + 3 * 2 + (2 + 3)  # chains, and their first heads once for each run of neighbours
-    order_three = 2 * 3 * 2 + 2 * 3 + 2
-    assert len(matrices.known["patterns"]) == order_one + order_two + order_three
-
-
-def test_a_pattern_acts_once_for_all_sources() -> None:
-    arch = sc.attention_only((2,), "standard", ["b_V"])
-    matrices = Counted(matrices_of(random_model(arch).run([1, 2])), Floats(), {})
-    paths = unmarked(readout(arch, "logits").sides[0])
-    assert len(of_chosen(paths, weights_of(paths), matrices, (), 2)) == 2 + 3 + 3
-    assert matrices.known["patterns"] == ["L0H0", "L0H1"]
 
 
 def test_a_readout_before_a_layer_of_heads_is_refused() -> None:
     program = readout(sc.attention_only((1, 1)), "logits").sides[0]
     early = (program[0], program[-1], program[1])
-    for way in WAYS:
-        with pytest.raises(NotImplementedError, match="readouts are taken at the end of a program only"):
-            way(unmarked(early), {}, Matrices({}, Floats()), (), 1)
+    with pytest.raises(NotImplementedError, match="readouts are taken at the end of a program only"):
+        of_all(unmarked(early), {}, Matrices({}, Floats()), (), 1)
 
 
 def test_a_readout_in_the_middle_is_refused() -> None:
     program = readout(sc.attention_only((1,)), "logits").sides[0]
-    for way in WAYS:
-        with pytest.raises(NotImplementedError):
-            way(unmarked((*program, program[1])), {}, Matrices({}, Floats()), (), 1)
+    with pytest.raises(NotImplementedError):
+        of_all(unmarked((*program, program[1])), {}, Matrices({}, Floats()), (), 1)
 
 
 def test_a_source_that_enters_a_head_elsewhere_is_refused() -> None:
@@ -170,6 +128,5 @@ def test_a_source_that_enters_a_head_elsewhere_is_refused() -> None:
     broken = (program[0], Layer(program[1].branches, (bad,)))
     run = random_model(arch).run([1, 2])
     matrices = Matrices(matrices_of(run), Floats())
-    for way in WAYS:
-        with pytest.raises(NotImplementedError, match=r"b_V\[L0H0\] does not enter L0H0 at its pattern"):
-            way(unmarked(broken), weights_of(unmarked(broken)), matrices, (), 2)
+    with pytest.raises(NotImplementedError, match=r"b_V\[L0H0\] does not enter L0H0 at its pattern"):
+        of_all(unmarked(broken), weights_of(unmarked(broken)), matrices, (), 2)
