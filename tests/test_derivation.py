@@ -22,7 +22,10 @@ from symcircuits.derivation.bench import Bench
 from symcircuits.derivation.checks import KINDS, Laboratory
 from symcircuits.derivation.derive import Claim, DerivationError, Draft, Step, theorem, theorems
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
-from symcircuits.derivation.expressions import (
+from symcircuits.derivation.expressions import relabelled
+from symcircuits.derivation.flatten import composition_of_word, multiply_out
+from symcircuits.derivation.frames import MAX_FAMILIES, MAX_TERMS, make_frame
+from symcircuits.derivation.nodes import (
     Apply,
     CountOf,
     Elementary,
@@ -38,10 +41,7 @@ from symcircuits.derivation.expressions import (
     SumOver,
     Tensor,
     Transposed,
-    relabelled,
 )
-from symcircuits.derivation.flatten import composition_of_word, multiply_out
-from symcircuits.derivation.frames import MAX_FAMILIES, MAX_TERMS, make_frame
 from symcircuits.derivation.printing.layout import is_number
 from symcircuits.derivation.real import ModelLogits
 from symcircuits.derivation.results.every import registered
@@ -520,7 +520,7 @@ def test_inequalities_are_refused_where_they_do_not_hold() -> None:
     once = example.claims[0].rhs
     assert refusal(exact, replace(example, claims=(Claim((once, once), "!="),)), 5)
     frame = make_frame(sc.attention_only((1,)), "logits", "enumerated")
-    with pytest.raises(DerivationError, match="claims what is no equation"):
+    with pytest.raises(DerivationError, match="claims what is not an equation"):
         Laboratory(frame).check(Draft("definition", (Claim((HeadCount(0), Number(9)), "<="),), "", "values"), 1)
 
 
@@ -551,7 +551,7 @@ def test_what_a_real_model_does_is_checked() -> None:
                 draft, claims=(Claim((draft.claims[0].lhs, Sum((*total.terms[:i], *total.terms[i + 1 :])))),)
             )
             assert "the two sides differ on a model with" in refusal(bench, short, number)
-        assert "what is no equation" in refusal(
+        assert "what is not an equation" in refusal(
             bench, replace(draft, claims=(replace(draft.claims[0], relation="!="),)), 1
         )
         check = theorem(name).steps[number - 1].check

@@ -14,9 +14,9 @@ from symcircuits.derivation.addend import Addend
 from symcircuits.derivation.checks import Claim, Draft, Laboratory
 from symcircuits.derivation.definitions import readout_definition
 from symcircuits.derivation.derive import DerivationError
-from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Transposed
 from symcircuits.derivation.flatten import multiply_out, softmax_invisible
 from symcircuits.derivation.frames import Frame, make_frame
+from symcircuits.derivation.nodes import Expr, Product, Sum, Target, Transposed
 from symcircuits.derivation.printing.latex import expr_latex
 from symcircuits.derivation.values import Instance
 from symcircuits.model.attending import alibi_slopes

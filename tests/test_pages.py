@@ -23,7 +23,7 @@ from symcircuits.core.notation import FLIPPED, NOTATIONS, Notation
 from symcircuits.derivation import book
 from symcircuits.derivation.checks import Claim, Step
 from symcircuits.derivation.derive import Derivation
-from symcircuits.derivation.expressions import Expr, Sign, Special, Tensor, parts_of
+from symcircuits.derivation.nodes import Expr, Tensor, every_node
 from symcircuits.derivation.printing.forms import shown, shown_claims
 from symcircuits.derivation.printing.prose import prose
 from symcircuits.derivation.printing.text import expr_text
@@ -173,14 +173,11 @@ def name_of(expr: Named | Letter) -> str:
 
 
 def everything_in(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    if isinstance(expr, Special):
-        inside = tuple(p for p in expr.written() if not isinstance(p, Sign))
-        inside += (expr.body,) if isinstance(expr, Named) else ()
-    else:
-        inside = expr.slots if isinstance(expr, Tensor) else parts_of(expr)
-    for part in inside:
-        yield from everything_in(part)
+    """All that is printed, and what names stand for."""
+    for found in every_node(expr):
+        yield found
+        if isinstance(found, Named):
+            yield from everything_in(found.body)
 
 
 def instance_of(derivation: Derivation, kind: type[Instance]) -> Instance:

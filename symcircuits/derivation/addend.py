@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from symcircuits.arrays.rings import Array
-from symcircuits.derivation.expressions import Sign, Special
+from symcircuits.derivation.nodes import Sign, Special, node
 from symcircuits.derivation.values import Bindings, Instance
 
 __all__ = ["Addend"]
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class Addend(Special):
     """``alibi[L1H0]``, ``-m |i - j|`` for query i and key j, with m the slope of the head; it goes through no path.

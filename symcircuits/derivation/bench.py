@@ -10,22 +10,9 @@ from symcircuits.arrays.rings import Array
 from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.checks import KINDS, Check, Claim, DerivationError, Draft, Laboratory
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
-from symcircuits.derivation.expressions import (
-    Apply,
-    Expr,
-    Family,
-    Product,
-    Sign,
-    Special,
-    Spelled,
-    Sum,
-    SumOver,
-    Target,
-    Tensor,
-    Transposed,
-    is_recursion,
-)
+from symcircuits.derivation.expressions import is_recursion
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr, Product, Special, Spelled, Sum, Target, parts
 from symcircuits.derivation.real import SIZE, Real, RealRun
 from symcircuits.derivation.specials import Inverse, Letter, Rebased, Scaled, SquaredNorm
 from symcircuits.derivation.values import Instance
@@ -76,20 +63,14 @@ class Bench(Laboratory):
                 return self.size(expr.word)
             case Product():
                 return sum(map(self.size, expr.factors)) + len(expr.scales)
-            case Tensor():
-                return sum(map(self.size, expr.slots))
-            case Apply():
-                return self.size(expr.operator) + sum(map(self.size, expr.arguments))
             case Sum():
                 return max(map(self.size, expr.terms), default=0)
-            case SumOver() | Transposed() | Family():
-                return self.size(expr.body)
             case Target():
                 return self.frame.letters + 1
             case Special():
                 return expr.size(self.size)
             case _:
-                return 0
+                return sum(map(self.size, parts(expr)))
 
     def _letter(self, factor: Factor) -> int:
         return self.frame.letters if is_recursion(factor) else 1
@@ -99,7 +80,7 @@ class Bench(Laboratory):
         try:
             self._check_relation(name, claim, draft)
         except ValueError as fault:  # matrices that do not fit, or one without an inverse
-            raise DerivationError(f"{name} fails: a side has no value: {fault}") from None
+            raise DerivationError(f"{name} fails: a side cannot be evaluated: {fault}") from None
 
     def _check_relation(self, name: str, claim: Claim, draft: Draft) -> None:
         if claim.relation == "=":
@@ -119,7 +100,7 @@ class Bench(Laboratory):
     def _check_model(self, name: str, claim: Claim, draft: Draft) -> None:
         """Both sides on a run of a real model, up to rounding."""
         if claim.relation != "=":
-            raise DerivationError(f"{name} claims what is no equation")
+            raise DerivationError(f"{name} claims what is not an equation")
         first = self._run.value(claim.lhs)
         for side in claim.sides[1:]:
             if not self._run.agrees(first, self._run.value(side)):
@@ -131,7 +112,7 @@ class Bench(Laboratory):
         try:
             first, *others = map(_exact, claim.sides)
         except ValueError as fault:  # matrices that do not fit
-            raise DerivationError(f"{name} fails: a side has no value: {fault}") from None
+            raise DerivationError(f"{name} fails: a side cannot be evaluated: {fault}") from None
         for other in others:
             same = first.shape == other.shape and simplify(first - other).is_zero_matrix is True
             apart = first.shape == other.shape and max(abs(N(entry)) for entry in first - other) > 1e-6
@@ -167,22 +148,15 @@ def _holds(a: Array, b: Array, relation: str) -> bool:
 
 def _inverses(expr: Expr) -> int:
     """How many inverses of drawn matrices stand in an expression."""
-    if isinstance(expr, Inverse) or (isinstance(expr, Letter) and expr.kind == "orthogonal"):
-        return 1
-    if isinstance(expr, Rebased):
-        return 12
-    if isinstance(expr, Special):
-        twice = 2 if isinstance(expr, SquaredNorm) else 1
-        return twice * sum(_inverses(part) for part in expr.written() if not isinstance(part, Sign))
     match expr:
-        case Product():
-            return sum(map(_inverses, expr.factors))
-        case Sum():
-            return sum(map(_inverses, expr.terms))
-        case Transposed() | SumOver():
-            return _inverses(expr.body)
+        case Inverse() | Letter(kind="orthogonal"):
+            return 1
+        case Rebased():
+            return 12
+        case SquaredNorm():
+            return 2 * _inverses(expr.body)
         case _:
-            return 0
+            return sum(map(_inverses, parts(expr)))
 
 
 def _exact(expr: Expr) -> Any:
@@ -198,4 +172,4 @@ def _exact(expr: Expr) -> Any:
         case Scaled() if expr.scalar.isdecimal():
             return int(expr.scalar) * _exact(expr.body)
         case _:
-            raise TypeError(f"{type(expr).__name__} has no exact value")
+            raise TypeError(f"{type(expr).__name__} cannot be computed exactly")

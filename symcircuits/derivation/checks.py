@@ -20,7 +20,7 @@ from symcircuits.core.expansion import expand
 from symcircuits.core.rules import check_finished
 from symcircuits.core.seam import higher
 from symcircuits.core.words import IllTyped, Word
-from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, is_recursion, parts_of
+from symcircuits.derivation.expressions import is_recursion
 from symcircuits.derivation.flatten import (
     Tally,
     composition_of_word,
@@ -33,6 +33,7 @@ from symcircuits.derivation.flatten import (
 )
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.indices import by_indices, rule_size
+from symcircuits.derivation.nodes import CountOf, Expr, Family, cut, every_node
 from symcircuits.derivation.values import Instance
 
 __all__ = ["KINDS", "Check", "Claim", "DerivationError", "Draft", "Laboratory", "Step"]
@@ -194,7 +195,7 @@ class Laboratory:
     # --------------------------------------------------------------------------------------------- values
     def _check_values(self, name: str, claim: Claim, draft: Draft) -> None:
         if claim.relation != "=":
-            raise DerivationError(f"{name} claims what is no equation")
+            raise DerivationError(f"{name} claims what is not an equation")
         for instance in self.instances:
             where = f"{name} fails" + self._at(instance)
             first = instance.value(claim.lhs)
@@ -272,8 +273,7 @@ def _same_polynomial(sides: Sequence[Expr], layers: int) -> bool:
 
 def _families(expr: Expr) -> list[Family]:
     """Every family inside an expression."""
-    found = [expr] if isinstance(expr, Family) else []
-    return found + [f for part in parts_of(expr) for f in _families(part)]
+    return [found for found in every_node(expr) if isinstance(found, Family)]
 
 
 def _check_family(where: str, family: Family, instance: Instance) -> None:

@@ -6,8 +6,9 @@ from symcircuits.core.architecture import FINAL
 from symcircuits.core.programs import Layer, Norm, Program, Source, norm, rotation, stream_program
 from symcircuits.core.words import Factor, Word, transpose
 from symcircuits.derivation.addend import Addend
-from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed, sandwich, scaled, stream_symbol
+from symcircuits.derivation.expressions import sandwich, scaled, stream_symbol
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr, Product, Sum, Transposed
 
 __all__ = [
     "layer_definition",

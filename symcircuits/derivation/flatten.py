@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
+from math import prod
 
 from symcircuits.core.rules import is_score, score_sides
 from symcircuits.core.words import Factor, Word, transpose
-from symcircuits.derivation.expressions import (
+from symcircuits.derivation.expressions import times, wrap
+from symcircuits.derivation.nodes import (
     Apply,
     CountOf,
     Elementary,
@@ -18,19 +21,19 @@ from symcircuits.derivation.expressions import (
     Identity,
     Number,
     Product,
+    Rules,
     Special,
     Spelled,
     Sum,
     SumOver,
     Tensor,
     Transposed,
-    times,
-    wrap,
+    fold,
 )
 
 __all__ = [
-    "Flat", "composition_of_word", "count_polynomial", "counted", "multiply_out", "multiply_out_operator",
-    "orders_of_word", "softmax_invisible", "tally",
+    "Flat", "composition_of_word", "count_polynomial", "counted", "multiply_out", "orders_of_word",
+    "softmax_invisible", "tally",
 ]  # fmt: skip
 
 
@@ -54,98 +57,97 @@ class Flat:
         return replace(self, factors=transpose(self.factors))
 
     def times(self, other: Flat) -> Flat:
-        """The product, indices of both kept."""
-        return Flat(self.indices + other.indices, self.scales + other.scales, self.factors + other.factors)
+        """The product (of operators: the other one acts first), indices of both kept."""
+        return Flat(
+            self.indices + other.indices, self.scales + other.scales, self.factors + other.factors,
+            other.right + self.right,
+        )  # fmt: skip
 
     @property
     def expr(self) -> Expr:
-        """The term as an expression; the word's types are checked."""
+        """The term as an expression; the word's types are checked. TypeError where it is a term of an operator."""
+        if self.right:
+            raise TypeError("a term of an operator is not a word")
         return wrap(Word(self.factors, self.scales), self.indices)
 
 
 def multiply_out(expr: Expr) -> list[Flat]:
-    """Every path term of a matrix expression, all products distributed over all sums, in reading order."""
-    match expr:
-        case Word():
-            return [Flat((), expr.scales, expr.factors)]
-        case Spelled():
-            return multiply_out(expr.word)
-        case Product():
-            terms = [Flat((), expr.scales)]
-            for factor in expr.factors:
-                parts = multiply_out(factor)
-                terms = [a.times(b) for a in terms for b in parts]
-            return terms
-        case Sum():
-            return [flat for t in expr.terms for flat in multiply_out(t)]
-        case SumOver():
-            return [replace(f, indices=((expr.index, expr.layer), *f.indices)) for f in multiply_out(expr.body)]
-        case Transposed():
-            return [f.T for f in multiply_out(expr.body)]
-        case Family():
-            return multiply_out(expr.body)
-        case Apply():
-            return list(_applied(expr))
-        case Special() if expr.pathless:
-            return []
-        case _:
-            raise TypeError(f"{type(expr).__name__} is no matrix expression that can be multiplied out")
+    """Every path term of an expression, all products distributed over all sums, in reading order.
+
+    Those of an operator are ``X -> left X right``; of a bilinear one ``right`` is ``W A_k^T``, between which y^T goes.
+    """
+    return fold(expr, TERMS, "multiplied out")
 
 
-def _applied(expr: Apply) -> Iterator[Flat]:
-    arguments = [multiply_out(a) for a in expr.arguments]
-    for op in multiply_out_operator(expr.operator):
-        for x in arguments[0]:
-            first = Flat(op.indices + x.indices, op.scales + x.scales, op.factors + x.factors)
-            if len(arguments) == 1:
-                yield replace(first, factors=first.factors + op.right)
-                continue
-            # A bilinear operator keeps A_q on the left; W and A_k^T stand in `right`, y^T goes between them.
-            cut = next((i for i, f in enumerate(op.right) if _from_context(f)), len(op.right))
-            for y in arguments[1]:
-                middle = Flat((), (), op.right[:cut]).times(y.T)
-                yield first.times(middle).times(Flat((), (), op.right[cut:]))
+def _of_word(word: Word, _: object) -> list[Flat]:
+    return [Flat((), word.scales, word.factors)]
 
 
-def _from_context(factor: Factor) -> bool:
-    return factor.symbol.row.space.kind in ("context", "normed_context")
+def _of_product(product: Product, parts: list[list[Flat]]) -> list[Flat]:
+    terms = [Flat((), product.scales)]
+    for part in parts:
+        terms = [a.times(b) for a in terms for b in part]
+    return terms
 
 
-def multiply_out_operator(expr: Expr) -> list[Flat]:
-    """The terms of an operator, each ``X -> left X right`` (or with ``W, A_k^T`` as ``right``, bilinear)."""
-    match expr:
-        case Identity():
-            return [Flat()]
-        case Tensor(slots=slots):
-            parts = [() if isinstance(s, Identity) else _slot(s) for s in slots]
-            if len(parts) == 2:
-                return [Flat((), (), parts[0], transpose(parts[1]))]
-            return [Flat((), (), parts[0], parts[2] + transpose(parts[1]))]
-        case Product():
-            terms = [Flat((), expr.scales)]
-            for factor in expr.factors:
-                inner = multiply_out_operator(factor)
-                terms = [
-                    Flat(a.indices + b.indices, a.scales + b.scales, a.factors + b.factors, b.right + a.right)
-                    for a in terms for b in inner
-                ]  # fmt: skip
-            return terms
-        case Sum():
-            return [flat for t in expr.terms for flat in multiply_out_operator(t)]
-        case SumOver():
-            return [
-                replace(f, indices=((expr.index, expr.layer), *f.indices)) for f in multiply_out_operator(expr.body)
-            ]
-        case Family():
-            return multiply_out_operator(expr.body)
-        case _:
-            raise TypeError(f"{type(expr).__name__} is no operator")
+def _of_sum_over(over: SumOver, parts: list[list[Flat]]) -> list[Flat]:
+    return [replace(f, indices=((over.index, over.layer), *f.indices)) for f in parts[0]]
+
+
+def _of_tensor(tensor: Tensor, _: object) -> list[Flat]:
+    left, *middle, right = (() if isinstance(slot, Identity) else _slot(slot) for slot in tensor.slots)
+    if not middle:
+        return [Flat((), (), left, transpose(right))]
+    return [Flat((), (), left, right + transpose(middle[0]))]
 
 
 def _slot(slot: Expr) -> tuple[Factor, ...]:
     if not isinstance(slot, Word):
         raise TypeError(f"a tensor with {type(slot).__name__} in it cannot be multiplied out")
     return slot.factors
+
+
+def _of_apply(_: object, parts: list[list[Flat]]) -> list[Flat]:
+    operators, *arguments = parts
+    return [flat for op in operators for x in arguments[0] for flat in _applied(op, x, arguments[1:])]
+
+
+def _applied(op: Flat, x: Flat, others: list[list[Flat]]) -> Iterator[Flat]:
+    first = Flat(op.indices + x.indices, op.scales + x.scales, op.factors + x.factors)
+    if not others:
+        yield replace(first, factors=first.factors + op.right)
+        return
+    # A bilinear operator keeps A_q on the left; W and A_k^T stand in `right`, y^T goes between them.
+    cut = next((i for i, f in enumerate(op.right) if _from_context(f)), len(op.right))
+    for y in others[0]:
+        middle = Flat((), (), op.right[:cut]).times(y.T)
+        yield first.times(middle).times(Flat((), (), op.right[cut:]))
+
+
+def _from_context(factor: Factor) -> bool:
+    return factor.symbol.row.space.kind in ("context", "normed_context")
+
+
+def _of_special(special: Special, _: object) -> list[Flat]:
+    if not special.pathless:
+        raise TypeError(f"{type(special).__name__} cannot be multiplied out")
+    return []
+
+
+# A kind of node without a row cannot be multiplied out.
+TERMS: Rules[list[Flat]] = {
+    Word: _of_word,
+    Spelled: lambda spelled, _: _of_word(spelled.word, _),
+    Product: _of_product,
+    Sum: lambda _, parts: list(chain.from_iterable(parts)),
+    SumOver: _of_sum_over,
+    Transposed: lambda _, parts: [f.T for f in parts[0]],
+    Family: lambda _, parts: parts[0],
+    Identity: lambda *_: [Flat()],
+    Tensor: _of_tensor,
+    Apply: _of_apply,
+    Special: _of_special,
+}
 
 
 # ------------------------------------------------------------------------------- reading words, and counting
@@ -204,27 +206,21 @@ def counted(count: CountOf, terms: Tally) -> Expr:
 
 def count_polynomial(expr: Expr, heads: Callable[[int], int]) -> int:
     """The value of a counting expression; ``heads(l)`` is ``H_l`` as a number (or a SymPy symbol)."""
-    match expr:
-        case Number():
-            return expr.value
-        case HeadCount():
-            return heads(expr.layer)
-        case Sum():
-            return sum((count_polynomial(t, heads) for t in expr.terms), 0)
-        case Product():
-            value = 1
-            for f in expr.factors:
-                value = value * count_polynomial(f, heads)
-            return value
-        case Elementary():
-            coefficients = [1] + [0] * expr.order
-            for layer in expr.layers:
-                for k in range(expr.order, 0, -1):
-                    coefficients[k] = coefficients[k] + heads(layer) * coefficients[k - 1]
-            return coefficients[expr.order]
-        case CountOf():
-            return count_polynomial(counted(expr, tally(expr.expr)), heads)
-        case Special():
-            return expr.number()
-        case _:
-            raise TypeError(f"{type(expr).__name__} does not count")
+    rules: Rules[int] = {
+        Number: lambda number, _: number.value,
+        HeadCount: lambda count, _: heads(count.layer),
+        Sum: lambda _, parts: sum(parts, 0),
+        Product: lambda _, parts: prod(parts),
+        Elementary: lambda symmetric, _: _elementary(symmetric, heads),
+        CountOf: lambda count, _: count_polynomial(counted(count, tally(count.expr)), heads),
+        Special: lambda special, _: special.number(),
+    }
+    return fold(expr, rules, "counted")
+
+
+def _elementary(symmetric: Elementary, heads: Callable[[int], int]) -> int:
+    coefficients = [1] + [0] * symmetric.order
+    for layer in symmetric.layers:
+        for k in range(symmetric.order, 0, -1):
+            coefficients[k] = coefficients[k] + heads(layer) * coefficients[k - 1]
+    return coefficients[symmetric.order]

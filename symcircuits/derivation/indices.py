@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symcircuits.core.words import Word
-from symcircuits.derivation.expressions import Apply, Expr, Product, Sum, Tensor, parts_of
+from symcircuits.derivation.nodes import Apply, Expr, Product, Sum, Tensor, parts
 from symcircuits.derivation.values import Instance
 
 __all__ = ["by_indices", "rule_size"]
@@ -23,12 +23,10 @@ def _letters(expr: Expr) -> int:
     match expr:
         case Word():
             return len(expr.factors)
-        case Tensor():
-            return sum(_letters(s) for s in expr.slots)
         case Sum():
             return max(map(_letters, expr.terms))
         case _:
-            return sum(map(_letters, parts_of(expr)))
+            return sum(map(_letters, parts(expr)))
 
 
 def by_indices(expr: Expr, lab: Instance) -> Any:

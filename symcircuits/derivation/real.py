@@ -14,7 +14,7 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array, Floats
 from symcircuits.core.architecture import transformer
-from symcircuits.derivation.expressions import Expr, Sign, Special
+from symcircuits.derivation.nodes import Expr, Sign, Special, node
 from symcircuits.derivation.values import Bindings, Instance
 from symcircuits.model import Run, matrices_of, random_model
 
@@ -44,6 +44,7 @@ class Real:
         return found
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelLogits(Special):
     """The logits that the model itself computes: its own patterns, norms and activations."""

@@ -17,7 +17,7 @@ from symcircuits.core.architecture import attention_only
 from symcircuits.core.expansion import expand
 from symcircuits.core.programs import embedding
 from symcircuits.core.words import Word
-from symcircuits.derivation.expressions import Expr, Sign, Special
+from symcircuits.derivation.nodes import Expr, Sign, Special, node
 from symcircuits.derivation.values import Bindings, Instance
 
 __all__ = [
@@ -30,6 +30,7 @@ Written = tuple[Sign | Expr, ...]
 _OPEN, _CLOSE = Sign("(", r"\bigl("), Sign(")", r"\bigr)")
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class Named(Special):
     """A name for an expression, defined in the step where it first stands.
@@ -55,6 +56,7 @@ class Named(Special):
         return of(self.body)
 
 
+@node("body")
 @dataclass(frozen=True, slots=True, repr=False)
 class Parentheses(Special):
     """An expression in parentheses."""
@@ -68,6 +70,7 @@ class Parentheses(Special):
         return at.value(self.body, bindings)
 
 
+@node("parts")
 @dataclass(frozen=True, slots=True, repr=False)
 class Beside(Special):
     """Matrices side by side, ``[a | b | ...]``."""
@@ -88,6 +91,7 @@ class Beside(Special):
         return max(map(of, self.parts))
 
 
+@node("body")
 @dataclass(frozen=True, slots=True, repr=False)
 class Scaled(Special):
     """A scalar times an expression: a number, or a letter."""
@@ -106,6 +110,7 @@ class Scaled(Special):
         return 1 + of(self.body)
 
 
+@node("body")
 @dataclass(frozen=True, slots=True, repr=False)
 class Masked(Special):
     """The entries above the diagonal put to zero: ``M o (...)``, with M the causal mask of zeros and ones."""
@@ -119,6 +124,7 @@ class Masked(Special):
         return np.tril(at.value(self.body, bindings))
 
 
+@node("left", "right")
 @dataclass(frozen=True, slots=True, repr=False)
 class Entrywise(Special):
     """The product of two matrices of one shape, entry by entry: ``(a o b)``."""
@@ -133,6 +139,7 @@ class Entrywise(Special):
         return at.ring.times(at.value(self.left, bindings), at.value(self.right, bindings))
 
 
+@node("body")
 @dataclass(frozen=True, slots=True, repr=False)
 class SquaredNorm(Special):
     """The sum of the squares of all entries."""
@@ -151,6 +158,7 @@ class SquaredNorm(Special):
 
 
 # ------------------------------------------------------------------------------------------- changes of basis
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class Letter(Special):
     """A matrix with a name; of kind ``orthogonal`` (``Q^T Q = Id``), ``diagonal``, ``centring``, or any matrix.
@@ -187,6 +195,7 @@ class Letter(Special):
         return 1
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class Inverse(Special):
     """The inverse of a matrix with a name."""
@@ -203,6 +212,7 @@ class Inverse(Special):
         return 1
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class Rebased(Special):
     """A target of the model whose stream is written in another basis: what writes times T, what reads times 1/T."""
@@ -238,6 +248,7 @@ def _run_of(target: str, text: str, latex: str) -> Written:
 
 
 # ----------------------------------------------------------------------------------------- other runs of a model
+@node("tokens")
 @dataclass(frozen=True, slots=True, repr=False)
 class AtTokens(Special):
     """A target with other tokens, the patterns held fixed."""
@@ -255,6 +266,7 @@ class AtTokens(Special):
         return 12
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class Without(Special):
     """A target where one head writes nothing, the patterns of all others held fixed."""
@@ -272,6 +284,7 @@ class Without(Special):
         return 8
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class Run(Special):
     """What run n of the term-importance algorithm gives: logits, the stream ``X_l`` or what a layer would add."""
@@ -314,6 +327,7 @@ def _outputs(at: Instance, layer: int, stream: Array) -> Array:
 
 
 # ------------------------------------------------------------------------------------------------------ numbers
+@node("body")
 @dataclass(frozen=True, slots=True, repr=False)
 class Rank(Special):
     """The rank of a matrix."""
@@ -331,6 +345,7 @@ class Rank(Special):
         return 4 * of(self.body)  # a minor of rank d_head + 1 at most 4
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class HeadWidth(Special):
     """``d_head``, the width of a head."""
@@ -342,6 +357,7 @@ class HeadWidth(Special):
         return np.full((at.trials, 1, 1), at.d_head)
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class CountIn(Special):
     """How many terms a target has, its words listed one by one and all different."""

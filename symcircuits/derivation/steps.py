@@ -17,19 +17,10 @@ from symcircuits.derivation.definitions import (
     readout_definition,
     with_addend,
 )
-from symcircuits.derivation.expressions import (
-    CountOf,
-    Expr,
-    Family,
-    Number,
-    Spelled,
-    Sum,
-    Target,
-    stream_symbol,
-    substitute,
-)
+from symcircuits.derivation.expressions import stream_symbol, substitute
 from symcircuits.derivation.flatten import multiply_out, softmax_invisible
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import CountOf, Expr, Family, Number, Spelled, Sum, Target
 from symcircuits.derivation.tensors import factored, mixed, rules
 
 __all__ = ["path_expansion"]

@@ -9,18 +9,10 @@ from symcircuits.core.programs import Layer, Program, norm, pattern, rotation, s
 from symcircuits.core.words import Factor, Word, scalar_order, transpose
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import plus, with_addend
-from symcircuits.derivation.expressions import (
-    Apply,
-    Expr,
-    Identity,
-    Product,
-    Tensor,
-    Transposed,
-    scaled,
-    wrap,
-)
-from symcircuits.derivation.flatten import Flat, multiply_out, multiply_out_operator
+from symcircuits.derivation.expressions import scaled, wrap
+from symcircuits.derivation.flatten import Flat, multiply_out
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Apply, Expr, Identity, Product, Tensor, Transposed
 
 __all__ = ["factored", "mixed", "rules"]
 
@@ -153,7 +145,7 @@ def _applied(operators: list[Expr], argument: Expr, multiplied: bool) -> Expr:
     operator = scaled(scales, parts[0] if len(parts) == 1 else Product(tuple(parts)))
     if not multiplied:
         return Apply(operator, (argument,))
-    flats = sorted(multiply_out_operator(operator), key=_term_order)
+    flats = sorted(multiply_out(operator), key=_term_order)
     return Apply(plus([_tensor(flat) for flat in flats]), (argument,))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from symcircuits.core.notation import FLIPPED, Notation, form
 from symcircuits.core.words import Word
 from symcircuits.derivation.checks import Step
-from symcircuits.derivation.expressions import (
+from symcircuits.derivation.nodes import (
     Apply,
     Expr,
     Family,
@@ -24,16 +24,14 @@ from symcircuits.derivation.expressions import (
     SumOver,
     Tensor,
     Transposed,
-    parts_of,
+    mapped,
+    parts,
 )
 from symcircuits.derivation.specials import (
-    Entrywise,
     Letter,
-    Masked,
     Named,
     Parentheses,
     Rank,
-    Scaled,
     SquaredNorm,
 )
 
@@ -74,24 +72,17 @@ def shown(expr: Expr, notation: Notation) -> Expr:
 
 # ------------------------------------------------------------------------------------------ maps (the paper)
 def _as_map(expr: Expr, notation: Notation) -> Expr:
-    def inner(part: Expr) -> Expr:
-        return _as_map(part, notation)
-
     match expr:
         case Word():
             return _word_map(expr, notation)
         case Product():
             return _product_map(expr, notation)
-        case Sum():
-            return Sum(tuple(map(inner, expr.terms)))
-        case SumOver() | Family() | Transposed() | Masked() | Parentheses() | Scaled():
-            return replace(expr, body=inner(expr.body))
-        case Entrywise():
-            return Entrywise(inner(expr.left), inner(expr.right))
-        case Apply():
-            return replace(expr, operator=expr.operator, arguments=tuple(map(inner, expr.arguments)))
-        case _:
+        case Tensor():
             return expr
+        case Apply():
+            return replace(expr, arguments=tuple(_as_map(argument, notation) for argument in expr.arguments))
+        case _:
+            return mapped(expr, lambda part: _as_map(part, notation))
 
 
 def _word_map(word: Word, notation: Notation) -> Expr:
@@ -181,22 +172,13 @@ def _right_acting(expr: Expr) -> Expr:
         case Named() | Letter() if expr.flips:
             return Transposed(replace(expr, flips=False))
         case Rank() | SquaredNorm() if _turns(expr.body):
-            return replace(expr, body=_turned(expr.body))
+            return replace(expr, body=_right_acting(_turned(expr.body)))
         case Tensor(slots=(a, w)):
             return Tensor((a, w.T if isinstance(w, Word) else w))
         case Product():
             return replace(expr, factors=tuple(map(_factor, expr.factors)))
-        case Sum():
-            return Sum(tuple(map(_right_acting, expr.terms)))
-        case SumOver() | Family() | Transposed() | Masked() | Parentheses() | Scaled():
-            return replace(expr, body=_right_acting(expr.body))
-        case Entrywise():
-            return Entrywise(_right_acting(expr.left), _right_acting(expr.right))
-        case Apply():
-            arguments = tuple(map(_right_acting, expr.arguments))
-            return replace(expr, operator=_right_acting(expr.operator), arguments=arguments)
         case _:
-            return expr
+            return mapped(expr, _right_acting)
 
 
 def _factor(expr: Expr) -> Expr:
@@ -224,7 +206,7 @@ def _can_turn(expr: Expr) -> bool:
         case Product():
             return not expr.scales and all(map(_can_turn, expr.factors))
         case Sum() | SumOver() | Transposed() | Parentheses():
-            return all(map(_can_turn, _inside(expr)))
+            return all(map(_can_turn, parts(expr)))
         case _:
             return False
 
@@ -233,11 +215,7 @@ def _has_weights(expr: Expr) -> bool:
     """Whether there is anything but symmetric matrices in an expression that can be turned."""
     if isinstance(expr, Letter):
         return expr.flips
-    return any(map(_has_weights, _inside(expr))) if _inside(expr) else True
-
-
-def _inside(expr: Expr) -> tuple[Expr, ...]:
-    return (expr.body,) if isinstance(expr, Parentheses) else parts_of(expr)
+    return any(map(_has_weights, parts(expr))) if parts(expr) else True
 
 
 def _turned(expr: Expr) -> Expr:
@@ -249,13 +227,11 @@ def _turned(expr: Expr) -> Expr:
             return Spelled(expr.word.T)
         case Product():
             return Product(tuple(map(_turned, reversed(expr.factors))))
-        case Sum():
-            return Sum(tuple(map(_turned, expr.terms)))
-        case SumOver() | Parentheses():
-            return replace(expr, body=_turned(expr.body))
+        case Sum() | SumOver() | Parentheses():
+            return mapped(expr, _turned)
         case Transposed():
             return expr.body
         case Named() | Letter():
             return replace(expr, flips=False)
         case _:
-            raise TypeError(f"{type(expr).__name__} has no transpose that could be printed")
+            raise TypeError(f"the transpose of {type(expr).__name__} cannot be printed")

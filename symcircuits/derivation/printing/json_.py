@@ -8,9 +8,9 @@ from symcircuits.core.notation import Notation
 from symcircuits.core.words import scalar_order
 from symcircuits.derivation.checks import Check
 from symcircuits.derivation.derive import Derivation, Step
-from symcircuits.derivation.expressions import Expr
 from symcircuits.derivation.flatten import softmax_invisible
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
 from symcircuits.derivation.printing.latex import expr_latex

@@ -9,8 +9,9 @@ from symcircuits.core.notation import Notation
 from symcircuits.core.words import Word
 from symcircuits.derivation.addend import Addend
 from symcircuits.derivation.derive import Derivation, Step
-from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver, is_pathless
+from symcircuits.derivation.expressions import is_pathless
 from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
+from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
 from symcircuits.derivation.printing.layout import Piece, broken, joined, pieces

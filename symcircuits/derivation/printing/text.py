@@ -8,8 +8,9 @@ from textwrap import fill, wrap
 from symcircuits.core.notation import ROW, Notation
 from symcircuits.core.words import Word
 from symcircuits.derivation.derive import Derivation, Step
-from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver, is_pathless
+from symcircuits.derivation.expressions import is_pathless
 from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
+from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
 from symcircuits.derivation.printing.layout import broken, joined, pieces

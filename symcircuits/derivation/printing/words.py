@@ -9,8 +9,8 @@ from symcircuits.core.architecture import SOURCE_BIASES, possible_biases
 from symcircuits.core.expansion import expand
 from symcircuits.derivation.checks import Check
 from symcircuits.derivation.derive import Derivation
-from symcircuits.derivation.expressions import Family
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Family
 from symcircuits.derivation.printing.prose import plain
 from symcircuits.derivation.real import TOLERANCE
 

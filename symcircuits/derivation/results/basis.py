@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from symcircuits.core.programs import embedding
 from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.expressions import Expr, Identity, Product, Target, Transposed
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr, Identity, Product, Target, Transposed
 from symcircuits.derivation.results.heads import head_factors, read_by
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Inverse, Letter, Parentheses, Rebased, SquaredNorm

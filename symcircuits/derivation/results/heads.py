@@ -9,20 +9,9 @@ from symcircuits.core.programs import embedding, pattern, stream_program, weight
 from symcircuits.core.words import Factor, Symbol, Word
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import layer_definition, plus, readout_definition
-from symcircuits.derivation.expressions import (
-    Apply,
-    Expr,
-    Identity,
-    Number,
-    Product,
-    Sum,
-    Target,
-    Tensor,
-    Transposed,
-    relabelled,
-    stream_symbol,
-)
+from symcircuits.derivation.expressions import relabelled, stream_symbol
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Apply, Expr, Identity, Number, Product, Sum, Target, Tensor, Transposed
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Beside, CountIn, HeadWidth, Masked, Named, Rank
 from symcircuits.derivation.tensors import factored, mixed

@@ -12,8 +12,9 @@ from symcircuits.core.programs import embedding, stream_program
 from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.examples import Elementwise, Literal
-from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Transposed, stream_symbol
+from symcircuits.derivation.expressions import stream_symbol
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr, Product, Sum, Target, Transposed
 from symcircuits.derivation.real import ModelLogits, Real
 from symcircuits.derivation.results.heads import embed, head_factors, read_by
 from symcircuits.derivation.results.registry import result

@@ -7,8 +7,8 @@ from itertools import product
 
 from symcircuits.core.words import Word
 from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr, Product, Sum, Transposed
 from symcircuits.derivation.real import ModelLogits, Real
 from symcircuits.derivation.results.heads import embed, head_factors, read_by
 from symcircuits.derivation.results.registry import result

@@ -8,17 +8,9 @@ from symcircuits.core.words import Factor, Word, transpose
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import layer_definition, plus, readout_definition
 from symcircuits.derivation.examples import Literal, TinyModel, TwoLayers
-from symcircuits.derivation.expressions import (
-    Expr,
-    Product,
-    Sum,
-    SumOver,
-    Target,
-    Transposed,
-    stream_symbol,
-    wrap,
-)
+from symcircuits.derivation.expressions import stream_symbol, wrap
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr, Product, Sum, SumOver, Target, Transposed
 from symcircuits.derivation.results.heads import head_factors, read_by
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import AtTokens, Letter, Named, Run, Scaled, Without

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from symcircuits.core.words import Word
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.definitions import plus, readout_definition
-from symcircuits.derivation.expressions import Product, Sum, Target, Transposed
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Product, Sum, Target, Transposed
 from symcircuits.derivation.results.heads import embed, head_factors
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Beside, HeadWidth, Letter, Named, Rank
