@@ -158,7 +158,10 @@ def _unfrozen_json(whole: int) -> dict[str, Any]:
 
 
 def derive(options: argparse.Namespace) -> int:
-    if options.standalone and options.format != "latex":
+    from symcircuits.derivation.printing.formats import FORMATS
+
+    chosen = FORMATS[options.format]
+    if options.standalone and not chosen.standalone:
         raise ValueError("--standalone makes a LaTeX document; it does not go with --format " + options.format)
     if options.output == "-":
         options.output = None
@@ -167,14 +170,7 @@ def derive(options: argparse.Namespace) -> int:
 
         check_writable(options.output)
     found = _derived(options)
-    if options.format == "latex":
-        text = found.latex(standalone=options.standalone)
-    elif options.format == "text":
-        text = found.text()
-    else:
-        import json
-
-        text = json.dumps(found.json(), indent=1)
+    text = chosen.written(found) if options.standalone else chosen.printed(found)
     if options.output is not None:
         _write(options.output, text if text.endswith("\n") else text + "\n")
     else:

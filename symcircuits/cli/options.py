@@ -215,6 +215,8 @@ def _add_terms(commands: Any) -> None:
 
 
 def _add_derive(commands: Any) -> None:
+    from symcircuits.derivation.printing.formats import FORMATS
+
     parser = _command(
         commands, "derive", does.derive,
         "  symcircuits derive --heads 3,3\n"
@@ -230,7 +232,7 @@ def _add_derive(commands: Any) -> None:
     parser.add_argument(
         "--form", choices=["enumerated", "generic"], help="every term (enumerated, the default), or sums over heads"
     )
-    parser.add_argument("--format", choices=["latex", "text", "json"], default="latex")
+    parser.add_argument("--format", choices=list(FORMATS), default="latex")
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     parser.add_argument("--standalone", action="store_true", help="a LaTeX document that compiles")
     _notation_options(parser)

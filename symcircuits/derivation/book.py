@@ -13,6 +13,7 @@ from typing import Any
 from symcircuits.core.architecture import transformer
 from symcircuits.core.notation import ROW, Notation
 from symcircuits.derivation.derive import Derivation, derive, theorem
+from symcircuits.derivation.printing.formats import FORMATS
 from symcircuits.work.files import check_writable, write_bytes, write_text
 
 __all__ = ["CHAPTERS", "BookError", "derivations", "index", "write_book", "write_index"]
@@ -150,7 +151,7 @@ def _rows(found: list[tuple[str, str, str, Derivation]]) -> Iterator[str]:
             yield f"\n## {chapter}\n\n| derivation | statement | section of the paper | checks passed |"
             yield "|---|---|---|---|"
         said = statement(derivation).replace("|", r"\|")
-        files = f"[{name}]({name}.py) ([tex]({name}.tex))"
+        files = f"[{name}]({name}.py) ([tex]({name}{FORMATS['latex'].suffix}))"
         yield f"| {files} | {said} | {derivation.section} | {_checks(derivation)} |"
 
 
@@ -179,15 +180,13 @@ def write_index(folder: str | Path) -> Path:
 # ------------------------------------------------------------------------------------------------------- the book
 def book(notation: Notation = ROW) -> str:
     """The LaTeX document of all results, with a table of contents; ValueError where two symbols print alike."""
-    from symcircuits.derivation.printing.latex import book_latex
-
     chapters: dict[str, dict[str, Derivation]] = {}
     for chapter, name, heading, derivation in derivations():
         try:
             chapters.setdefault(chapter, {})[heading] = derivation.written(notation)
         except ValueError as fault:
             raise ValueError(f"{name}: {fault}") from None
-    return book_latex(TITLE, chapters)
+    return FORMATS["latex"].bound(TITLE, chapters)
 
 
 def write_book(folder: str | Path, notation: Notation = ROW) -> Path:

@@ -105,7 +105,7 @@ class Derivation:
         return higher(dict, "Derivation.json")(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``.
+        """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``, as in ``FORMATS``.
 
         The file is replaced only when the new one is complete. OSError names a path that cannot be written.
         """

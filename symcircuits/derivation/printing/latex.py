@@ -28,7 +28,14 @@ from symcircuits.derivation.printing.words import (
     title,
 )
 
-__all__ = ["book_latex", "derivation_display", "derivation_latex", "expansion_display", "expr_latex"]
+__all__ = [
+    "book_latex",
+    "derivation_display",
+    "derivation_document",
+    "derivation_latex",
+    "expansion_display",
+    "expr_latex",
+]
 
 WIDTH = 45.0  # em of 10 pt on a text block of 160 mm, less a margin for the estimate
 _NARROWEST = 12.0  # room for right-hand sides, below which they stand under the left one
@@ -218,9 +225,15 @@ def _aligned(rows: list[str]) -> str:
 # ------------------------------------------------------------------------------------------------ derivations
 def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:
     """A derivation as LaTeX: a fragment (amsmath, amssymb, xcolor), or a document for pdflatex."""
-    name = prose(title(derivation))
-    body = _body(derivation, rf"{{\Large\bfseries {name}\par}}" if standalone else rf"\textbf{{{name}}}")
-    return _PREAMBLE + body + "\\end{document}\n" if standalone else body
+    if standalone:
+        return derivation_document(derivation)
+    return _body(derivation, rf"\textbf{{{prose(title(derivation))}}}")
+
+
+def derivation_document(derivation: Derivation) -> str:
+    """A derivation as a document for pdflatex."""
+    body = _body(derivation, rf"{{\Large\bfseries {prose(title(derivation))}\par}}")
+    return _PREAMBLE + body + "\\end{document}\n"
 
 
 def _body(derivation: Derivation, heading: str) -> str:
