@@ -45,19 +45,18 @@ from symcircuits.derivation.nodes import (
 from symcircuits.derivation.printing.layout import is_number
 from symcircuits.derivation.real import ModelLogits
 from symcircuits.derivation.results.every import registered
-from symcircuits.derivation.results.registry import frame_of
 from symcircuits.derivation.specials import (
     AtTokens,
     Beside,
     CountIn,
     HeadWidth,
+    ImportanceRun,
     Inverse,
     Letter,
     Masked,
     Parentheses,
     Rank,
     Rebased,
-    Run,
     Scaled,
     SquaredNorm,
     Without,
@@ -309,7 +308,7 @@ def corrupted_special(expr: Special) -> Iterator[tuple[str, Expr]]:
             yield "another target", replace(expr, target="stream")
         case Without():
             yield "another head", replace(expr, head="L1H1")
-        case Run():
+        case ImportanceRun():
             layer = {"X": 3 - expr.layer, "Y": expr.layer % 3 + 1}
             wrong = replace(expr, n=expr.n - 1 or 2) if expr.what == "logits" else replace(expr, layer=layer[expr.what])
             yield "another run", wrong
@@ -446,8 +445,9 @@ ALSO_TRUE = {
 
 
 def bench_of(name: str, **changes: Any) -> tuple[Bench, tuple[Draft, ...]]:
-    found = replace(registered(name), **changes)
-    frame = frame_of(found)
+    entry = registered(name)
+    assert entry.result is not None
+    found, frame = replace(entry.result, **changes), entry.frame
     drafts = tuple(found.steps(frame))
     return Bench(frame, drafts, found.given, real=found.real), drafts
 
@@ -614,7 +614,7 @@ def test_the_augmented_form_on_numbers() -> None:
 
 
 def test_an_unknown_result_is_refused_with_the_names() -> None:
-    with pytest.raises(ValueError, match="no result 'abelation'; the results are ablation, attention_without_softmax"):
+    with pytest.raises(ValueError, match="unknown result 'abelation'; the results are ablation, attention_without"):
         theorem("abelation")
 
 

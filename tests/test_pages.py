@@ -27,20 +27,21 @@ from symcircuits.derivation.nodes import Expr, Tensor, every_node
 from symcircuits.derivation.printing.forms import shown, shown_claims
 from symcircuits.derivation.printing.prose import prose
 from symcircuits.derivation.printing.text import expr_text
+from symcircuits.derivation.results.every import entries, registered
 from symcircuits.derivation.specials import Letter, Named
 from symcircuits.derivation.values import Instance
 from symcircuits.model.instances import random_model
 from tests.strategies import architectures, targets
 from tests.test_render import CASES, compiled, derived
 
-PRINTED = [name for entries in book.CHAPTERS.values() for name in entries]
+PRINTED = [entry.name for entry in entries()]
 NASTY = {"W_OV": r"\input{/etc/passwd}", "A": "$x_1%", "W_E": "a_b^c~#&{}", "scale": "Ω", "W_U": "é–ü", "X0": "中"}
 
 
 @cache
 def derivations() -> dict[str, Derivation]:
     """Every result of the book, and the cases of the golden files."""
-    return {name: d for _, name, _, d in book.derivations()} | {f"golden {name}": derived(name) for name in CASES}
+    return {entry.name: d for entry, d in book.derivations()} | {f"golden {name}": derived(name) for name in CASES}
 
 
 NAMES = [*PRINTED, *(f"golden {name}" for name in CASES)]
@@ -292,7 +293,7 @@ def test_the_book_compiles_in_every_notation(
     tmp_path: Path, pdflatex: str, notation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = derivations()
-    listed = [(c, n, h, made[n]) for c, entries in book.CHAPTERS.items() for n, (h, _) in entries.items()]
+    listed = [(entry, made[entry.name]) for entry in entries()]
     monkeypatch.setattr(book, "derivations", lambda: iter(listed))
     folder = tmp_path / "a b%c#d~e$f{g}^h&_"  # all of it means something to LaTeX
     folder.mkdir()
@@ -304,7 +305,7 @@ def test_the_book_compiles_in_every_notation(
 
 
 def test_a_book_refuses_names_that_one_of_its_pages_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = ("Heads", "virtual_heads", "A product of heads is a head", derivations()["virtual_heads"])
+    entry = registered("virtual_heads"), derivations()["virtual_heads"]
     monkeypatch.setattr(book, "derivations", lambda: iter([entry]))
     with pytest.raises(ValueError, match="virtual_heads: W_OV cannot be printed as 'M': so is M"):
         book.book(Notation("row", {"W_OV": "M"}))

@@ -14,8 +14,8 @@ from symcircuits.derivation.bench import Bench
 from symcircuits.derivation.checks import Check, Claim, DerivationError, Draft, Laboratory, Step
 from symcircuits.derivation.frames import Frame, make_frame
 from symcircuits.derivation.page import printed
-from symcircuits.derivation.results.every import registered
-from symcircuits.derivation.results.registry import RESULTS, Result, frame_of
+from symcircuits.derivation.results.every import entries, registered
+from symcircuits.derivation.results.registry import Result
 from symcircuits.derivation.steps import path_expansion
 
 __all__ = [
@@ -169,11 +169,12 @@ def theorem(
     'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it'
     """
     chosen, found = as_notation(notation, symbols), registered(name)
-    frame = frame_of(found)
-    drafts = tuple(found.steps(frame))
-    bench = Bench(frame, drafts, found.given, seed, found.real)
+    assert found.result is not None
+    frame, shown = found.frame, found.result
+    drafts = tuple(shown.steps(frame))
+    bench = Bench(frame, drafts, shown.given, seed, shown.real)
     steps = tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1))
-    return Derivation(frame, steps, found).written(chosen)
+    return Derivation(frame, steps, shown).written(chosen)
 
 
 def theorems() -> tuple[str, ...]:
@@ -182,4 +183,4 @@ def theorems() -> tuple[str, ...]:
     >>> "virtual_weights" in theorems()
     True
     """
-    return tuple(sorted(RESULTS))
+    return tuple(sorted(entry.name for entry in entries() if entry.result is not None))

@@ -21,8 +21,22 @@ from symcircuits.derivation.nodes import Expr, Sign, Special, node
 from symcircuits.derivation.values import Bindings, Instance
 
 __all__ = [
-    "AtTokens", "Beside", "CountIn", "Entrywise", "HeadWidth", "Inverse", "Letter", "Masked", "Named", "Parentheses",
-    "Rank", "Rebased", "Run", "Scaled", "SquaredNorm", "Without",
+    "AtTokens",
+    "Beside",
+    "CountIn",
+    "Entrywise",
+    "HeadWidth",
+    "ImportanceRun",
+    "Inverse",
+    "Letter",
+    "Masked",
+    "Named",
+    "Parentheses",
+    "Rank",
+    "Rebased",
+    "Scaled",
+    "SquaredNorm",
+    "Without",
 ]  # fmt: skip
 
 Size = Callable[[Expr], int]
@@ -286,7 +300,7 @@ class Without(Special):
 
 @node()
 @dataclass(frozen=True, slots=True, repr=False)
-class Run(Special):
+class ImportanceRun(Special):
     """What run n of the term-importance algorithm gives: logits, the stream ``X_l`` or what a layer would add."""
 
     n: int

@@ -9,13 +9,16 @@ from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Identity, Product, Target, Transposed
-from symcircuits.derivation.results.heads import head_factors, read_by
+from symcircuits.derivation.results.factors import head_factors, read_by
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Inverse, Letter, Parentheses, Rebased, SquaredNorm
 
 __all__: list[str] = []
 
+
 _T, _Q = Letter("T"), Letter("Q", "orthogonal")
+
+
 _WRITES = ("W_E", "W_O")
 
 
@@ -38,6 +41,8 @@ def _product(factors: tuple[Factor, ...], basis: Letter | None = None) -> Expr:
     "Every end-to-end matrix is the same in every basis of the stream, under all invertible `T` and not only under "
     "rotations, and in every basis of a head; norms of factors, tied embeddings and layer norm are not.",
     "Virtual Weights and the Residual Stream as a Communication Channel; Activation Properties",
+    chapter="Heads",
+    heading="Basis freedom",
     heads=(1, 1),
     conventions=(
         "`T`, `R` and `S` are any invertible matrices, `Q` is any orthogonal one. In the basis `T` what "

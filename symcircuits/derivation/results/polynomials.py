@@ -10,20 +10,22 @@ from symcircuits.derivation.checks import Claim, Draft
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Product, Sum, Transposed
 from symcircuits.derivation.real import ModelLogits, Real
-from symcircuits.derivation.results.heads import embed, head_factors, read_by
+from symcircuits.derivation.results.factors import embed, head_factors, read_by
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Entrywise, Letter, Masked, Named, Parentheses, Scaled
 
 __all__: list[str] = []
 
 
-# ------------------------------------------------------------------------------------------------ bilinear MLPs
 @result(
     "bilinear_mlp",
     "A bilinear MLP is a sum over pairs of paths",
     "What a bilinear MLP writes is a sum over ordered pairs of the paths that it reads, so that nothing of it is held "
     "fixed.",
     "Additional Intuition: MLP Layers",
+    chapter="Nothing held fixed",
+    heading="Bilinear MLPs",
+    summary="A bilinear MLP in the expansion: a sum over ordered pairs of what it reads, nothing held fixed.",
     heads=(1,),
     conventions=(
         "`W_I`, `W_G` and `W_M` are the matrices by which the MLP reads the stream, once straight and once for its "
@@ -89,13 +91,15 @@ def _read(x: Expr, w: Letter) -> Product:
     return Product((x, Transposed(w)))
 
 
-# -------------------------------------------------------------------------------------------- without softmax
 @result(
     "attention_without_softmax",
     "Attention without softmax is a sum over triples of paths",
     "Where the pattern is the masked scores themselves, what a head writes is a sum over triples of the paths that it "
     "reads: one for the query, one for the key, one for the value; nothing is held fixed.",
     "Attention Heads as Information Movement",
+    chapter="Nothing held fixed",
+    heading="Attention without softmax",
+    summary="Attention without softmax: a sum over triples of paths, nothing held fixed.",
     heads=(1, 1),
     conventions=(
         "`M` is the causal mask, zero above the diagonal and else one; the dot in a circle, a small o in plain text, "
