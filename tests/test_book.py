@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from symcircuits.derivation import book
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.derive import Derivation, theorem, theorems
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.printing.widths import latex_width
@@ -190,7 +190,7 @@ def test_without_pdflatex_the_source_is_written(
     tmp_path: Path, derived_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r"book\.tex is written, but there is no pdflatex.*apt install"):
+    with pytest.raises(FileNotFoundError, match=r"book\.tex is written, but not its PDF: pdflatex was not found.*apt"):
         book.write_book(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["book.tex"]
 

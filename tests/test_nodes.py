@@ -10,13 +10,12 @@ import pytest
 import symcircuits as sc
 from symcircuits.core.notation import NOTATIONS, Notation
 from symcircuits.core.words import Word
-from symcircuits.derivation.addend import Addend
-from symcircuits.derivation.bench import Bench, _exact
+from symcircuits.derivation.alibi import AlibiTerm
 from symcircuits.derivation.derive import theorems
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
 from symcircuits.derivation.expressions import stream_symbol
-from symcircuits.derivation.flatten import count_polynomial, multiply_out
 from symcircuits.derivation.frames import make_frame
+from symcircuits.derivation.multiplying import count_polynomial, multiply_out
 from symcircuits.derivation.nodes import (
     NODES,
     Apply,
@@ -43,30 +42,27 @@ from symcircuits.derivation.nodes import (
     parts,
     with_parts,
 )
-from symcircuits.derivation.page import printed
+from symcircuits.derivation.other_runs import AtTokens, CountIn, ImportanceRun, Rebased, Without
 from symcircuits.derivation.printing.forms import shown
 from symcircuits.derivation.printing.latex import expr_latex
 from symcircuits.derivation.printing.styles import LatexStyle, TextStyle
 from symcircuits.derivation.printing.text import expr_text
-from symcircuits.derivation.real import ModelLogits, Real
+from symcircuits.derivation.real_models import ModelLogits, RealModel
+from symcircuits.derivation.result_checker import ResultChecker, _exact
 from symcircuits.derivation.specials import (
-    AtTokens,
     Beside,
-    CountIn,
     Entrywise,
     HeadWidth,
-    ImportanceRun,
     Inverse,
-    Letter,
     Masked,
     Named,
+    NamedMatrix,
     Parentheses,
     Rank,
-    Rebased,
     Scaled,
     SquaredNorm,
-    Without,
 )
+from symcircuits.derivation.symbols_used import symbols_used
 from symcircuits.derivation.values import Instance
 
 assert theorems(), "the nodes of all results are registered"
@@ -75,7 +71,7 @@ FRAME = make_frame(ARCH, "logits", "enumerated")
 X, HEAD = FRAME.terms[0][1], FRAME.terms[1][1]
 assert isinstance(HEAD, Word)
 A, W = Word(HEAD.factors[:1]), Word((HEAD.factors[3],))
-T, V, ONE = Letter("T"), Named("V", "V", A, flips=True), Literal((("1", "1/2"), ("0", "2")))
+T, V, ONE = NamedMatrix("T"), Named("V", "V", A, flips=True), Literal((("1", "1/2"), ("0", "2")))
 
 # kind of node -> expressions of that kind, and what they are: each is evaluated as that
 SAMPLES: dict[type, tuple[str, tuple[Expr, ...]]] = {
@@ -94,7 +90,7 @@ SAMPLES: dict[type, tuple[str, tuple[Expr, ...]]] = {
     HeadCount: ("count", (HeadCount(1),)),
     Elementary: ("count", (Elementary(2, (0, 1)),)),
     CountOf: ("count", (CountOf(Sum((X, HEAD))), CountOf(X, order=0), CountOf(X, composition="none"))),
-    Addend: ("matrix", (Addend("L1H0"),)),
+    AlibiTerm: ("matrix", (AlibiTerm("L1H0"),)),
     Named: ("matrix", (V,)),
     Parentheses: ("matrix", (Parentheses(Product((A, A))),)),
     Beside: ("matrix", (Beside((A, T)),)),
@@ -102,7 +98,10 @@ SAMPLES: dict[type, tuple[str, tuple[Expr, ...]]] = {
     Masked: ("matrix", (Masked(A),)),
     Entrywise: ("matrix", (Entrywise(A, T),)),
     SquaredNorm: ("matrix", (SquaredNorm(A), SquaredNorm(V))),
-    Letter: ("matrix", (T, Letter("Q", "orthogonal"), Letter("D", "diagonal"), Letter("C", "centring", flips=True))),
+    NamedMatrix: (
+        "matrix",
+        (T, NamedMatrix("Q", "orthogonal"), NamedMatrix("D", "diagonal"), NamedMatrix("C", "centring", flips=True)),
+    ),
     Inverse: ("matrix", (Inverse(T),)),
     Rebased: ("matrix", (Rebased("logits", T),)),
     AtTokens: ("matrix", (AtTokens("logits", T),)),
@@ -132,7 +131,7 @@ def evaluated(expr: Expr, how: str) -> object:
         case "exact":
             return _exact(expr)
         case "model":
-            return Real("a model", {}).run((1,), 0).value(expr)
+            return RealModel("a model", {}).run((1,), 0).value(expr)
     raise TypeError(f"{type(expr).__name__} is evaluated by nothing")
 
 
@@ -230,12 +229,12 @@ def test_what_is_shown_is_shown_once(expr: Expr) -> None:
 
 
 def test_sizes_and_symbols_go_through_every_node() -> None:
-    bench = Bench(FRAME, ())
+    checker = ResultChecker(FRAME, ())
     for kind, (how, samples) in SAMPLES.items():
         for expr in samples:
-            assert bench.size(expr) >= (kind in (Word, Spelled, Product, Tensor, Apply, Target))
-            assert how != "matrix" or bench.size(Product((expr, A))) == bench.size(expr) + 1
-    assert printed([])[0] == set()
+            assert checker.size(expr) >= (kind in (Word, Spelled, Product, Tensor, Apply, Target))
+            assert how != "matrix" or checker.size(Product((expr, A))) == checker.size(expr) + 1
+    assert symbols_used([])[0] == set()
 
 
 def test_a_fold_says_what_it_cannot_do() -> None:

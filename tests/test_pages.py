@@ -21,14 +21,14 @@ from symcircuits.arrays.rings import Array, transpose
 from symcircuits.cli import main as cli
 from symcircuits.core.notation import FLIPPED, NOTATIONS, Notation
 from symcircuits.derivation import book
-from symcircuits.derivation.checks import Claim, Step
+from symcircuits.derivation.claims import Claim, Step
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.nodes import Expr, Tensor, every_node
 from symcircuits.derivation.printing.forms import shown, shown_claims
 from symcircuits.derivation.printing.prose import prose
 from symcircuits.derivation.printing.text import expr_text
 from symcircuits.derivation.results.every import entries, registered
-from symcircuits.derivation.specials import Letter, Named
+from symcircuits.derivation.specials import Named, NamedMatrix
 from symcircuits.derivation.values import Instance
 from symcircuits.model.instances import random_model
 from tests.strategies import architectures, targets
@@ -154,7 +154,7 @@ class TheirInstance(Instance):
     turned: frozenset[str] = frozenset()
 
     def value(self, expr: Expr, bindings: Any = {}) -> Array:  # noqa: B006
-        if not isinstance(expr, (Named, Letter)):
+        if not isinstance(expr, (Named, NamedMatrix)):
             return super().value(expr, bindings)
         found = Instance(self.architecture, self.target, self.k, self.seed, self.trials,
                          rows_sum_to_one=self.rows_sum_to_one).value(expr, bindings)  # fmt: skip
@@ -169,7 +169,7 @@ class TheirInstance(Instance):
         return super()._act_tensor(slots, x)
 
 
-def name_of(expr: Named | Letter) -> str:
+def name_of(expr: Named | NamedMatrix) -> str:
     return expr.text if isinstance(expr, Named) else expr.name
 
 
@@ -212,7 +212,7 @@ def test_what_acts_from_the_right_has_the_value_of_what_was_checked(name: str) -
     derivation = derivations()[name]
     plain_lab, lab = instance_of(derivation, Instance), instance_of(derivation, TheirInstance)
     everything = [e for _, claim in checked_claims(derivation) for side in claim.sides for e in everything_in(side)]
-    lab.turned = frozenset(name_of(e) for e in everything if isinstance(e, (Named, Letter)) and e.flips)  # type: ignore[attr-defined]
+    lab.turned = frozenset(name_of(e) for e in everything if isinstance(e, (Named, NamedMatrix)) and e.flips)  # type: ignore[attr-defined]
     for step, claim in checked_claims(derivation):
         alone = replace(step, claims=(claim,))
         [printed] = shown_claims(alone, Notation("transformerlens"))

@@ -153,8 +153,8 @@ def write_book(folder: str | Path, notation: Notation = ROW) -> Path:
     program = shutil.which("pdflatex")
     if program is None:
         raise FileNotFoundError(
-            f"{source} is written, but there is no pdflatex to make a PDF of it; "
-            "on Debian: apt install texlive-latex-recommended"
+            f"{source} is written, but not its PDF: pdflatex was not found; "
+            "install it, on Debian by: apt install texlive-latex-recommended"
         )
     return _compiled(program, source)
 

@@ -172,7 +172,7 @@ class Frame:
         return self.head is not None and self.architecture.positions == "rotary"
 
     @property
-    def addend(self) -> bool:
+    def alibi(self) -> bool:
         """Whether ALiBi adds to what is derived."""
         return self.head is not None and self.architecture.positions == "alibi"
 

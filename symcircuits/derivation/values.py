@@ -21,7 +21,7 @@ from symcircuits.core.programs import Readout, readout
 from symcircuits.core.words import Factor, Symbol, Word, scalar_argument
 from symcircuits.core.words import transpose as transposed
 from symcircuits.derivation.expressions import relabelled
-from symcircuits.derivation.flatten import Flat
+from symcircuits.derivation.multiplying import ProductTerm
 from symcircuits.derivation.nodes import (
     Apply,
     Expr,
@@ -303,7 +303,7 @@ class Instance:
         return [{**bindings, over.index: label} for label in self.labels(over.layer)]
 
     # -------------------------------------------------------------------------------------------- as words
-    def words(self, flats: list[Flat]) -> list[Word]:
+    def words(self, flats: list[ProductTerm]) -> list[Word]:
         """The words that multiplied-out terms stand for here, every index running over its heads."""
         found = []
         for flat in flats:

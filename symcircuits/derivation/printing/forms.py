@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from symcircuits.core.notation import FLIPPED, Notation, form
 from symcircuits.core.words import Word
-from symcircuits.derivation.checks import Step
+from symcircuits.derivation.claims import Step
 from symcircuits.derivation.nodes import (
     Apply,
     Expr,
@@ -27,13 +27,7 @@ from symcircuits.derivation.nodes import (
     mapped,
     parts,
 )
-from symcircuits.derivation.specials import (
-    Letter,
-    Named,
-    Parentheses,
-    Rank,
-    SquaredNorm,
-)
+from symcircuits.derivation.specials import Named, NamedMatrix, Parentheses, Rank, SquaredNorm
 
 __all__ = ["Shown", "shown", "shown_claims"]
 
@@ -100,7 +94,7 @@ def _product_map(product: Product, notation: Notation) -> Expr:
     at = next((i for i, part in enumerate(parts) if _of_tokens(part) and not _is_pattern(part)), len(parts))
     left, right = parts[:at], parts[at + 1 :]
     default = replace(product, factors=tuple(_as_map(f, notation) for f in parts))
-    if not right or not all(isinstance(part, Letter) or _is_pattern(part) for part in left):
+    if not right or not all(isinstance(part, NamedMatrix) or _is_pattern(part) for part in left):
         return default
     body = parts[at]
     arguments: tuple[Expr, ...] = ()
@@ -132,7 +126,7 @@ def _column(part: Expr) -> Expr | None:
             return part.T
         case Transposed(body=body) if not _of_tokens(body):
             return body
-        case Letter() if part.symmetric:
+        case NamedMatrix() if part.symmetric:
             return part
         case _:
             return None
@@ -169,7 +163,7 @@ def _right_acting(expr: Expr) -> Expr:
     match expr:
         case Transposed() if _turns(expr.body):
             return _right_acting(_turned(expr.body))
-        case Named() | Letter() if expr.flips:
+        case Named() | NamedMatrix() if expr.flips:
             return Transposed(replace(expr, flips=False))
         case Rank() | SquaredNorm() if _turns(expr.body):
             return replace(expr, body=_right_acting(_turned(expr.body)))
@@ -201,7 +195,7 @@ def _can_turn(expr: Expr) -> bool:
             return all(f.symbol.glyph in FLIPPED for f in expr.word.factors)
         case Named():
             return expr.flips
-        case Letter():
+        case NamedMatrix():
             return expr.flips or expr.symmetric
         case Product():
             return not expr.scales and all(map(_can_turn, expr.factors))
@@ -213,7 +207,7 @@ def _can_turn(expr: Expr) -> bool:
 
 def _has_weights(expr: Expr) -> bool:
     """Whether there is anything but symmetric matrices in an expression that can be turned."""
-    if isinstance(expr, Letter):
+    if isinstance(expr, NamedMatrix):
         return expr.flips
     return any(map(_has_weights, parts(expr))) if parts(expr) else True
 
@@ -231,7 +225,7 @@ def _turned(expr: Expr) -> Expr:
             return mapped(expr, _turned)
         case Transposed():
             return expr.body
-        case Named() | Letter():
+        case Named() | NamedMatrix():
             return replace(expr, flips=False)
         case _:
             raise TypeError(f"the transpose of {type(expr).__name__} cannot be printed")

@@ -7,10 +7,10 @@ from typing import Any
 
 from symcircuits.core.notation import Notation
 from symcircuits.core.words import scalar_order
-from symcircuits.derivation.checks import Check
+from symcircuits.derivation.claims import Check
 from symcircuits.derivation.derive import Derivation, Step
-from symcircuits.derivation.flatten import softmax_invisible
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.multiplying import softmax_invisible
 from symcircuits.derivation.nodes import Expr
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.notation import Notation
 from symcircuits.core.words import Word
-from symcircuits.derivation.addend import Addend
+from symcircuits.derivation.alibi import AlibiTerm
 from symcircuits.derivation.derive import Derivation, Step
 from symcircuits.derivation.expressions import is_pathless
-from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
+from symcircuits.derivation.multiplying import composition_of_word, softmax_invisible
 from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
@@ -307,7 +307,7 @@ def expansion_display(expansion: Expansion) -> str:
     shown = expansion.head(n if n <= _SHOWN_IN_NOTEBOOK else 10)
     partial = expansion.clauses or n > len(shown)
     start = rf"\text{{from }}{target}:\quad &" if expansion.clauses else f"{target} &= "
-    addend = target[:1] == "S" and expansion.architecture.positions == "alibi" and not partial
+    alibi = target[:1] == "S" and expansion.architecture.positions == "alibi" and not partial
     rows = [
         (start if not i else r"&\quad + ") + rf"{term.latex()} &&\text{{{term.composition}}}"
         for i, term in enumerate(shown)
@@ -315,7 +315,7 @@ def expansion_display(expansion: Expansion) -> str:
     if partial:
         rest = r"&\quad + \cdots" if n > len(shown) else "&"
         rows.append(rf"{rest} &&\text{{{n:,} terms}}")
-    if addend:
-        rows.append(rf"&\quad + {expr_latex(Addend(str(expansion.readout.head)))} &&\text{{{PATHLESS}}}")
+    if alibi:
+        rows.append(rf"&\quad + {expr_latex(AlibiTerm(str(expansion.readout.head)))} &&\text{{{PATHLESS}}}")
     rows.append(_caption(expansion.notation))
     return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"

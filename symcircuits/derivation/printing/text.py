@@ -9,7 +9,7 @@ from symcircuits.core.notation import ROW, Notation
 from symcircuits.core.words import Word
 from symcircuits.derivation.derive import Derivation, Step
 from symcircuits.derivation.expressions import is_pathless
-from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
+from symcircuits.derivation.multiplying import composition_of_word, softmax_invisible
 from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.core.words import Word, transpose
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import layer_definition, plus, readout_definition
 from symcircuits.derivation.expressions import stream_symbol, wrap
 from symcircuits.derivation.frames import Frame

@@ -38,5 +38,5 @@ def registered(name: str) -> Entry:
     """The entry of a result that is no path expansion, by its name; ValueError lists the names where there is none."""
     found = {entry.name: entry for entry in entries() if entry.result is not None}
     if name not in found:
-        raise ValueError(f"unknown result {name!r}; the results are {', '.join(sorted(found))}")
+        raise ValueError(f"unknown result {name!r}: choose one of {', '.join(sorted(found))}")
     return found[name]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from symcircuits.core.architecture import attention_only
 from symcircuits.core.programs import embedding, stream_program
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus
 from symcircuits.derivation.expressions import stream_symbol
 from symcircuits.derivation.frames import Frame

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.core.words import Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus
 from symcircuits.derivation.examples import Literal, TwoLayers
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Product, Sum, Target
+from symcircuits.derivation.other_runs import ImportanceRun, Without
 from symcircuits.derivation.results.factors import head_factors, read_by
 from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import ImportanceRun, Without
 
 __all__: list[str] = []
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus
 from symcircuits.derivation.examples import Literal, TinyModel
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Product, Sum, Target
+from symcircuits.derivation.other_runs import AtTokens
 from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import AtTokens, Letter, Scaled
+from symcircuits.derivation.specials import NamedMatrix, Scaled
 
 __all__: list[str] = []
 
@@ -39,7 +40,7 @@ _TWICE = Literal((("2", "0"), ("0", "2")))
 )
 def linearity(frame: Frame) -> Iterator[Draft]:
     """Identity I10."""
-    u, v = Letter("u"), Letter("v")
+    u, v = NamedMatrix("u"), NamedMatrix("v")
     terms = [expr for _, expr in frame.terms]
     yield Draft(
         "distributing",
@@ -87,7 +88,7 @@ def _not_linear() -> Iterator[Draft]:
     )
 
 
-def _replaced(expr: Expr, tokens: Letter) -> Expr:
+def _replaced(expr: Expr, tokens: NamedMatrix) -> Expr:
     """A term with other tokens in the place of ``t``."""
     assert isinstance(expr, Word)
     at = next(i for i, f in enumerate(expr.factors) if f.symbol.glyph == "t")

@@ -9,15 +9,15 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.programs import embedding
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.examples import Elementwise, Literal
 from symcircuits.derivation.expressions import stream_symbol
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Product, Sum, Target, Transposed
-from symcircuits.derivation.real import ModelLogits, Real
+from symcircuits.derivation.real_models import ModelLogits, RealModel
 from symcircuits.derivation.results.factors import head_factors, read_by
 from symcircuits.derivation.results.registry import expansion, result
-from symcircuits.derivation.specials import Letter, Scaled
+from symcircuits.derivation.specials import NamedMatrix, Scaled
 from symcircuits.model import Run
 from symcircuits.model.forward import ACTIVATIONS
 
@@ -61,12 +61,12 @@ _MLP_LETTERS: dict[str, Callable[[Run], Array]] = {
         "`W_I` and `W_M` are the matrices by which the MLP reads the stream and writes to it, `m` its activations, "
         "one row for each token. Held fixed: the attention patterns. There is no position embedding and no layer norm.",
     ),
-    real=Real("a model with a GeLU MLP and softmax patterns", {"mlps": True}, _MLP_LETTERS),
+    real_model=RealModel("a model with a GeLU MLP and softmax patterns", {"mlps": True}, _MLP_LETTERS),
 )
 def mlp(frame: Frame) -> Iterator[Draft]:
     """Identity I25."""
     t, w_e_t = embedding()
-    w_i, w_m, m, w_u = Letter("W_I", flips=True), Letter("W_M", flips=True), Letter("m"), read_by(frame)
+    w_i, w_m, m, w_u = NamedMatrix("W_I", flips=True), NamedMatrix("W_M", flips=True), NamedMatrix("m"), read_by(frame)
     x1, heads = _word(stream_symbol(1)), [head_factors(frame, 0, i) for i in (0, 1)]
 
     def paths(reader: Expr) -> Sum:

@@ -8,20 +8,20 @@ from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import attention_only
 from symcircuits.core.programs import stream_program
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.examples import Elementwise, Literal
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Product, Sum, Transposed
-from symcircuits.derivation.real import ModelLogits, Real
+from symcircuits.derivation.real_models import ModelLogits, RealModel
 from symcircuits.derivation.results.factors import embed, head_factors, read_by
 from symcircuits.derivation.results.registry import expansion, result
-from symcircuits.derivation.specials import Letter, Named, Parentheses
+from symcircuits.derivation.specials import Named, NamedMatrix, Parentheses
 from symcircuits.model import Run, matrices_of
 
 __all__: list[str] = []
 
 
-_C = Letter("C", "centring")
+_C = NamedMatrix("C", "centring")
 
 
 def _of_run(name: str) -> Callable[[Run], Array]:
@@ -67,7 +67,7 @@ _NORM_LETTERS = {
         "different norms carry different scales, so that their sizes are not comparable. Scores stand without their "
         "score scale. There is no position embedding and no MLP.",
     ),
-    real=Real("a model with real layer norms and softmax patterns", {"norm": "LN"}, _NORM_LETTERS),
+    real_model=RealModel("a model with real layer norms and softmax patterns", {"norm": "LN"}, _NORM_LETTERS),
 )
 def layer_norm(frame: Frame) -> Iterator[Draft]:
     """Identities I28, extensions E3 and E4."""
@@ -88,7 +88,7 @@ def layer_norm(frame: Frame) -> Iterator[Draft]:
 
 def _not_folded(h: dict[str, Factor]) -> Draft:
     """The scale stays where it is."""
-    a, d, ones = _word(h["A"]), Letter("D_1", "diagonal"), _ones()
+    a, d, ones = _word(h["A"]), NamedMatrix("D_1", "diagonal"), _ones()
     return Draft(
         "counterexample",
         (Claim((Product((a, d)), Product((d, a))), "!="), Claim((Product((a, d, ones)), ones), "!=")),
@@ -103,7 +103,7 @@ def _ones() -> Word:
 
 def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
     """Gain, centring and the bias of a norm, into a head that reads what comes out of it."""
-    x, v, g, d = embed(), _word(h["W_V"]), Letter("G", "diagonal"), Letter("D_1", "diagonal")
+    x, v, g, d = embed(), _word(h["W_V"]), NamedMatrix("G", "diagonal"), NamedMatrix("D_1", "diagonal")
     folded = Product((v, g, _C))
     yield Draft(
         "identity",
@@ -111,7 +111,7 @@ def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
         "Centring and gain fold into what reads the stream: first the gain, then the centring, on the reading side.",
     )
     yield Draft("counterexample", (Claim((folded, Product((v, _C, g))), "!="),), "The other order is another matrix.")
-    b, a, ov = Letter("b_N", flips=True), _word(h["A"]), _word(h["W_O"], h["W_V"])
+    b, a, ov = NamedMatrix("b_N", flips=True), _word(h["A"]), _word(h["W_O"], h["W_V"])
     moved = Product((a, _ones(), Transposed(b), ov.T))
     yield Draft(
         "identity",
@@ -123,8 +123,8 @@ def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
 def _two_layers(frame: Frame) -> Iterator[Draft]:
     """Two layers of one head and the final norm, expanded; and the scores of the second layer."""
     heads, w_u = [head_factors(frame, layer) for layer in (0, 1)], read_by(frame)
-    d = [Letter(f"D_{i}", "diagonal") for i in "12f"]
-    g = [Letter(f"G_{i}", "diagonal") for i in "12f"]
+    d = [NamedMatrix(f"D_{i}", "diagonal") for i in "12f"]
+    g = [NamedMatrix(f"G_{i}", "diagonal") for i in "12f"]
     a = [_word(x["A"]) for x in heads]
     ov = [_word(x["W_O"], x["W_V"]) for x in heads]
     fold = [Named(f"V_{i + 1}", f"V_{i + 1}", Product((w, g[i], _C)), flips=True) for i, w in enumerate(ov)]
@@ -161,7 +161,7 @@ def _two_layers(frame: Frame) -> Iterator[Draft]:
     yield _normed_scores(heads[1], d[1], g[1], y1)
 
 
-def _normed_scores(head: dict[str, Factor], d: Letter, g: Letter, y1: Named) -> Draft:
+def _normed_scores(head: dict[str, Factor], d: NamedMatrix, g: NamedMatrix, y1: Named) -> Draft:
     """The scores of a head that reads a norm of the stream, on both sides."""
     q, k = (_word(head[glyph]) for glyph in ("W_Q", "W_K"))
     norm = Product((d, y1, _C, g))

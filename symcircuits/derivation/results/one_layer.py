@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from symcircuits.core.programs import embedding
 from symcircuits.core.words import Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import layer_definition, readout_definition
 from symcircuits.derivation.expressions import stream_symbol
 from symcircuits.derivation.frames import Frame

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from itertools import product
 
 from symcircuits.core.words import Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Product, Sum, Transposed
-from symcircuits.derivation.real import ModelLogits, Real
+from symcircuits.derivation.real_models import ModelLogits, RealModel
 from symcircuits.derivation.results.factors import embed, head_factors, read_by
 from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import Entrywise, Letter, Masked, Named, Parentheses, Scaled
+from symcircuits.derivation.specials import Entrywise, Masked, Named, NamedMatrix, Parentheses, Scaled
 
 __all__: list[str] = []
 
@@ -32,7 +32,7 @@ __all__: list[str] = []
         "gate, and writes to it. The dot in a circle, a small o in plain text, is the product entry by entry. Held "
         "fixed: the attention patterns. There is no position embedding and no layer norm.",
     ),
-    real=Real(
+    real_model=RealModel(
         "a model with a bilinear MLP and softmax patterns",
         {"mlps": True, "bilinear": True},
         {
@@ -44,7 +44,7 @@ __all__: list[str] = []
 )
 def bilinear_mlp(frame: Frame) -> Iterator[Draft]:
     """Extension E11; Pearce et al. 2024, "Bilinear MLPs enable weight-based mechanistic interpretability"."""
-    w_i, w_g, w_m = (Letter(name, flips=True) for name in ("W_I", "W_G", "W_M"))
+    w_i, w_g, w_m = (NamedMatrix(name, flips=True) for name in ("W_I", "W_G", "W_M"))
     h, w_u = head_factors(frame, 0), Word((read_by(frame).T,))
     paths = [embed(), Word((h["A"], *embed().factors, h["W_V"].T, h["W_O"].T))]
     y = Named("Y", "Y", Sum(tuple(paths)))
@@ -87,7 +87,7 @@ def bilinear_mlp(frame: Frame) -> Iterator[Draft]:
     yield Draft("identity", (Claim((doubled, Scaled("4", inside))),), "Twice the stream gives four times the output.")
 
 
-def _read(x: Expr, w: Letter) -> Product:
+def _read(x: Expr, w: NamedMatrix) -> Product:
     return Product((x, Transposed(w)))
 
 
@@ -107,7 +107,7 @@ def _read(x: Expr, w: Letter) -> Product:
         "Scores stand without their score scale. There is no position embedding, no layer norm and no MLP.",
     ),
     options={"softmax": False, "scale": False},
-    real=Real("a model without softmax", {"softmax": False, "scale": False}),
+    real_model=RealModel("a model without softmax", {"softmax": False, "scale": False}),
 )
 def attention_without_softmax(frame: Frame) -> Iterator[Draft]:
     """Extension E12."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.core.architecture import attention_only, possible_biases
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Number, Product, Sum
+from symcircuits.derivation.other_runs import CountIn
 from symcircuits.derivation.results.registry import expansion, result
-from symcircuits.derivation.specials import CountIn
 
 __all__: list[str] = []
 

@@ -1,9 +1,9 @@
 """The derivations of the book: a name, a chapter and a model each, and what is shown of it.
 
-A path expansion is a row, :func:`expansion`; a result that is none is one function under :func:`result`, whose steps
-are checked like those of a path expansion, by a :class:`~symcircuits.derivation.bench.Bench`, before anything is
-printed. The book, its index and the files in ``derivations/`` are made from these entries, in the order of
-``CHAPTERS`` and, in a chapter, of the modules of :mod:`~symcircuits.derivation.results.every`.
+A path expansion is a row, :func:`expansion`; a result that is not one is a function under :func:`result`, whose steps
+are checked like those of a path expansion before anything is printed. The book, its index and the files in
+``derivations/`` are made from these entries, in the order of ``CHAPTERS`` and, in a chapter, of the modules of
+:mod:`~symcircuits.derivation.results.every`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from symcircuits.core.architecture import transformer
-from symcircuits.derivation.checks import Draft
+from symcircuits.derivation.claims import Draft
 from symcircuits.derivation.frames import Frame, make_frame
-from symcircuits.derivation.real import Real
+from symcircuits.derivation.real_models import RealModel
 
 __all__ = ["CHAPTERS", "Entry", "Result", "expansion", "result"]
 
@@ -31,7 +31,7 @@ CHAPTERS: Final = (
 )
 
 Steps = Callable[[Frame], Iterator[Draft]]
-_OF_RESULT = ("given", "conventions", "names_model", "real")
+_OF_RESULT = ("given", "conventions", "names_model", "real_model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class Result:
 
     ``given`` names what is drawn beside the weights: patterns whose rows sum to one, causal ones, narrow heads.
     ``conventions`` stand after those of the model, and one that says what is "held fixed:" takes the place of the
-    model's; ``names_model`` says whether one model is meant; ``real`` is the model on which claims are held against a
-    run.
+    model's; ``names_model`` says whether one model is meant; ``real_model`` is the one on a run of which claims are
+    checked too.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Result:
     given: tuple[str, ...] = ()
     conventions: tuple[str, ...] = ()
     names_model: bool = True
-    real: Real | None = None
+    real_model: RealModel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.core.words import Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus, readout_definition
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Product, Sum, Target, Transposed
 from symcircuits.derivation.results.factors import embed, head_factors
 from symcircuits.derivation.results.registry import expansion, result
-from symcircuits.derivation.specials import Beside, HeadWidth, Letter, Named, Rank
+from symcircuits.derivation.specials import Beside, HeadWidth, Named, NamedMatrix, Rank
 
 __all__: list[str] = []
 
@@ -61,7 +61,7 @@ def query_key_biases(frame: Frame) -> Iterator[Draft]:
         "key; bias with bias.",
         complete=True,
     )
-    mean = Letter("C", "centring")
+    mean = NamedMatrix("C", "centring")
     seen = [Product((terms[name], mean)) for name in ("none", "query")]
     yield Draft(
         "identity",
@@ -104,7 +104,7 @@ scores_rotary = expansion(
 scores_alibi = expansion(
     "scores_alibi",
     "Scores with ALiBi",
-    "The scores of a second-layer head with ALiBi, whose addend is no path term.",
+    "The scores of a second-layer head with what ALiBi adds, which is no path term.",
     chapter="Positions and biases",
     heads=(2, 2),
     target="scores:L1H0",

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from symcircuits.core.notation import glyphs_of
 from symcircuits.core.words import Factor, Word, is_multiplier
-from symcircuits.derivation.checks import Step
+from symcircuits.derivation.claims import Step
 from symcircuits.derivation.nodes import Sign, Special, Spelled, Target, every_node
 
-__all__ = ["printed"]
+__all__ = ["symbols_used"]
 
 
-def printed(steps: Iterable[Step]) -> tuple[set[str], set[str]]:
+def symbols_used(steps: Iterable[Step]) -> tuple[set[str], set[str]]:
     """The symbols (``scale`` where a score scale or scores stand, multipliers) and the letters of special nodes."""
     factors: set[Factor] = set()
     glyphs: set[str] = set()

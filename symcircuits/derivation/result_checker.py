@@ -1,4 +1,4 @@
-"""Where the claims of a result are checked: exactly over the prime field with what is given, or by SymPy."""
+"""Checks of the claims of a result: exactly over the prime field with what is given, by SymPy, or on a real model."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import Any
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.checks import KINDS, Check, Claim, DerivationError, Draft, Laboratory
+from symcircuits.derivation.claim_checker import ClaimChecker
+from symcircuits.derivation.claims import KINDS, Check, Claim, DerivationError, Draft
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
 from symcircuits.derivation.expressions import is_recursion
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Product, Special, Spelled, Sum, Target, parts
-from symcircuits.derivation.real import SIZE, Real, RealRun
-from symcircuits.derivation.specials import Inverse, Letter, Rebased, Scaled, SquaredNorm
+from symcircuits.derivation.other_runs import Rebased
+from symcircuits.derivation.real_models import SIZE, RealModel, RealModelRun
+from symcircuits.derivation.specials import Inverse, NamedMatrix, Scaled, SquaredNorm
 from symcircuits.derivation.values import Instance
 
-__all__ = ["GIVEN", "Bench"]
+__all__ = ["GIVEN", "ResultChecker"]
 
 GIVEN = ("rows sum to one", "causal", "narrow heads", "equal ones")
 HEAD_WIDTH = 2  # of heads that are narrow: their other rows and columns are zero
 
 
-class Bench(Laboratory):
-    """A laboratory for the claims of one result, which may use what is given of its matrices."""
+class ResultChecker(ClaimChecker):
+    """Checks the claims of one result, which may use what is given of its matrices."""
 
     kinds = (*KINDS, "identity", "counterexample")
 
@@ -34,10 +36,10 @@ class Bench(Laboratory):
         drafts: Sequence[Draft],
         given: tuple[str, ...] = (),
         seed: int = 0,
-        real: Real | None = None,
+        real_model: RealModel | None = None,
     ) -> None:
         super().__init__(frame, seed)
-        self.given, self.real = given, real
+        self.given, self.real_model = given, real_model
         sides = [side for draft in drafts if draft.how == "values" for claim in draft.claims for side in claim.sides]
         self.largest = max(map(self.size, sides), default=1)
 
@@ -93,9 +95,9 @@ class Bench(Laboratory):
                     raise DerivationError(f"{name} fails{self._at(instance)}: it is not true that {claim.text}")
 
     @cached_property
-    def _run(self) -> RealRun:
-        assert self.real is not None, "a claim about a real model needs one"
-        return self.real.run(self.frame.architecture.heads, self.seed)
+    def _run(self) -> RealModelRun:
+        assert self.real_model is not None, "a claim about a real model needs one"
+        return self.real_model.run(self.frame.architecture.heads, self.seed)
 
     def _check_model(self, name: str, claim: Claim, draft: Draft) -> None:
         """Both sides on a run of a real model, up to rounding."""
@@ -104,7 +106,9 @@ class Bench(Laboratory):
         first = self._run.value(claim.lhs)
         for side in claim.sides[1:]:
             if not self._run.agrees(first, self._run.value(side)):
-                raise DerivationError(f"{name} fails: the two sides differ on {self.real and self.real.words}")
+                raise DerivationError(
+                    f"{name} fails: the two sides differ on {self.real_model and self.real_model.words}"
+                )
 
     def _check_exact(self, name: str, claim: Claim, draft: Draft) -> None:
         from sympy import N, simplify
@@ -123,8 +127,8 @@ class Bench(Laboratory):
         claims = len(draft.claims)
         if draft.how == "exact":
             return Check("exact", claims, also=("sympy",))
-        if draft.how == "model" and self.real is not None:
-            return Check("model", claims, SIZE, 1, seed=self.seed, also=(self.real.words,))
+        if draft.how == "model" and self.real_model is not None:
+            return Check("model", claims, SIZE, 1, seed=self.seed, also=(self.real_model.words,))
         found = super()._record(draft)
         if draft.how == "count":
             return Check("count", claims, head_counts=found.head_counts, also=("listed",))
@@ -149,7 +153,7 @@ def _holds(a: Array, b: Array, relation: str) -> bool:
 def _inverses(expr: Expr) -> int:
     """How many inverses of drawn matrices stand in an expression."""
     match expr:
-        case Inverse() | Letter(kind="orthogonal"):
+        case Inverse() | NamedMatrix(kind="orthogonal"):
             return 1
         case Rebased():
             return 12

@@ -32,13 +32,13 @@ from symcircuits.derivation.nodes import (
 )
 
 __all__ = [
-    "Flat", "composition_of_word", "count_polynomial", "counted", "multiply_out", "orders_of_word",
+    "ProductTerm", "composition_of_word", "count_polynomial", "counted", "multiply_out", "orders_of_word",
     "softmax_invisible", "tally",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Flat:
+class ProductTerm:
     """A product under sums over indices; ``right`` is used by operators ``X -> left X right`` alone."""
 
     indices: tuple[tuple[str, int], ...] = ()
@@ -52,13 +52,13 @@ class Flat:
             raise ValueError(f"one index is bound by two sums of a product: {', '.join(names)}")
 
     @property
-    def T(self) -> Flat:
+    def T(self) -> ProductTerm:
         """The transpose."""
         return replace(self, factors=transpose(self.factors))
 
-    def times(self, other: Flat) -> Flat:
+    def times(self, other: ProductTerm) -> ProductTerm:
         """The product (of operators: the other one acts first), indices of both kept."""
-        return Flat(
+        return ProductTerm(
             self.indices + other.indices, self.scales + other.scales, self.factors + other.factors,
             other.right + self.right,
         )  # fmt: skip
@@ -71,7 +71,7 @@ class Flat:
         return wrap(Word(self.factors, self.scales), self.indices)
 
 
-def multiply_out(expr: Expr) -> list[Flat]:
+def multiply_out(expr: Expr) -> list[ProductTerm]:
     """Every path term of an expression, all products distributed over all sums, in reading order.
 
     Those of an operator are ``X -> left X right``; of a bilinear one ``right`` is ``W A_k^T``, between which y^T goes.
@@ -79,26 +79,26 @@ def multiply_out(expr: Expr) -> list[Flat]:
     return fold(expr, TERMS, "multiplied out")
 
 
-def _of_word(word: Word, _: object) -> list[Flat]:
-    return [Flat((), word.scales, word.factors)]
+def _of_word(word: Word, _: object) -> list[ProductTerm]:
+    return [ProductTerm((), word.scales, word.factors)]
 
 
-def _of_product(product: Product, parts: list[list[Flat]]) -> list[Flat]:
-    terms = [Flat((), product.scales)]
+def _of_product(product: Product, parts: list[list[ProductTerm]]) -> list[ProductTerm]:
+    terms = [ProductTerm((), product.scales)]
     for part in parts:
         terms = [a.times(b) for a in terms for b in part]
     return terms
 
 
-def _of_sum_over(over: SumOver, parts: list[list[Flat]]) -> list[Flat]:
+def _of_sum_over(over: SumOver, parts: list[list[ProductTerm]]) -> list[ProductTerm]:
     return [replace(f, indices=((over.index, over.layer), *f.indices)) for f in parts[0]]
 
 
-def _of_tensor(tensor: Tensor, _: object) -> list[Flat]:
+def _of_tensor(tensor: Tensor, _: object) -> list[ProductTerm]:
     left, *middle, right = (() if isinstance(slot, Identity) else _slot(slot) for slot in tensor.slots)
     if not middle:
-        return [Flat((), (), left, transpose(right))]
-    return [Flat((), (), left, right + transpose(middle[0]))]
+        return [ProductTerm((), (), left, transpose(right))]
+    return [ProductTerm((), (), left, right + transpose(middle[0]))]
 
 
 def _slot(slot: Expr) -> tuple[Factor, ...]:
@@ -107,35 +107,35 @@ def _slot(slot: Expr) -> tuple[Factor, ...]:
     return slot.factors
 
 
-def _of_apply(_: object, parts: list[list[Flat]]) -> list[Flat]:
+def _of_apply(_: object, parts: list[list[ProductTerm]]) -> list[ProductTerm]:
     operators, *arguments = parts
     return [flat for op in operators for x in arguments[0] for flat in _applied(op, x, arguments[1:])]
 
 
-def _applied(op: Flat, x: Flat, others: list[list[Flat]]) -> Iterator[Flat]:
-    first = Flat(op.indices + x.indices, op.scales + x.scales, op.factors + x.factors)
+def _applied(op: ProductTerm, x: ProductTerm, others: list[list[ProductTerm]]) -> Iterator[ProductTerm]:
+    first = ProductTerm(op.indices + x.indices, op.scales + x.scales, op.factors + x.factors)
     if not others:
         yield replace(first, factors=first.factors + op.right)
         return
     # A bilinear operator keeps A_q on the left; W and A_k^T stand in `right`, y^T goes between them.
     cut = next((i for i, f in enumerate(op.right) if _from_context(f)), len(op.right))
     for y in others[0]:
-        middle = Flat((), (), op.right[:cut]).times(y.T)
-        yield first.times(middle).times(Flat((), (), op.right[cut:]))
+        middle = ProductTerm((), (), op.right[:cut]).times(y.T)
+        yield first.times(middle).times(ProductTerm((), (), op.right[cut:]))
 
 
 def _from_context(factor: Factor) -> bool:
     return factor.symbol.row.space.kind in ("context", "normed_context")
 
 
-def _of_special(special: Special, _: object) -> list[Flat]:
+def _of_special(special: Special, _: object) -> list[ProductTerm]:
     if not special.pathless:
         raise TypeError(f"{type(special).__name__} cannot be multiplied out")
     return []
 
 
 # A kind of node without a row cannot be multiplied out.
-TERMS: Rules[list[Flat]] = {
+TERMS: Rules[list[ProductTerm]] = {
     Word: _of_word,
     Spelled: lambda spelled, _: _of_word(spelled.word, _),
     Product: _of_product,
@@ -143,7 +143,7 @@ TERMS: Rules[list[Flat]] = {
     SumOver: _of_sum_over,
     Transposed: lambda _, parts: [f.T for f in parts[0]],
     Family: lambda _, parts: parts[0],
-    Identity: lambda *_: [Flat()],
+    Identity: lambda *_: [ProductTerm()],
     Tensor: _of_tensor,
     Apply: _of_apply,
     Special: _of_special,
