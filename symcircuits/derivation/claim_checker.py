@@ -146,9 +146,7 @@ class ClaimChecker:
             if isinstance(claim.lhs, CountOf):
                 kernel = _kernel_count(claim.lhs, instance)
                 if kernel != seen[0]:
-                    raise DerivationError(
-                        f"{name} fails{self._at(instance)}: {seen[0]} terms, the kernel has {kernel}"
-                    )
+                    raise DerivationError(f"{name} fails{self._at(instance)}: {seen[0]} terms, the kernel has {kernel}")
         if self.frame.generic and not _same_polynomial(sides, self.frame.depth):
             raise DerivationError(f"{name} fails: the sides are not the same polynomial in H_1, H_2, ...")
 

@@ -300,6 +300,8 @@ def mapped(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     <Sum 7 + 7>
     """
     old = parts(expr)
+    if not old:
+        return expr
     new = tuple(map(change, old))
     return expr if all(a is b for a, b in zip(old, new, strict=True)) else with_parts(expr, new)
 
