@@ -32,8 +32,8 @@ from symcircuits.derivation.nodes import (
 )
 
 __all__ = [
-    "ProductTerm", "composition_of_word", "count_polynomial", "counted", "multiply_out", "orders_of_word",
-    "softmax_invisible", "tally",
+    "ProductTerm", "composition_of_term", "composition_of_word", "count_polynomial", "counted", "multiply_out",
+    "orders_of_word", "softmax_invisible", "tally",
 ]  # fmt: skip
 
 
@@ -164,6 +164,13 @@ def composition_of_word(word: Word) -> str:
     if len(orders) == 1:
         return "V" if orders[0] >= 2 else "none"
     return ("Q" if orders[0] else "") + ("K" if orders[1] else "") or "none"
+
+
+def composition_of_term(term: Expr) -> str:
+    """The composition type of a finished term, read from its word; nothing for other expressions."""
+    while isinstance(term, SumOver):
+        term = term.body
+    return composition_of_word(term) if isinstance(term, Word) else ""
 
 
 def softmax_invisible(expr: Expr) -> bool:

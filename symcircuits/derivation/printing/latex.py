@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.notation import Notation
-from symcircuits.core.words import Word
 from symcircuits.derivation.alibi import AlibiTerm
 from symcircuits.derivation.derive import Derivation, Step
 from symcircuits.derivation.expressions import is_pathless
-from symcircuits.derivation.multiplying import composition_of_word, softmax_invisible
+from symcircuits.derivation.multiplying import composition_of_term, softmax_invisible
 from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
@@ -77,13 +76,6 @@ def _lines(parts: list[Piece], width: float) -> list[str]:
     return out
 
 
-def _term_label(term: Expr) -> str:
-    """The composition type of a finished term, read from its word; nothing for other expressions."""
-    while isinstance(term, SumOver):
-        term = term.body
-    return composition_of_word(term) if isinstance(term, Word) else ""
-
-
 def _coloured(content: str, composition: str) -> str:
     colour = COLOURS.get(composition, "black")
     return content if colour == "black" else rf"\textcolor{{{colour}}}{{{content}}}"
@@ -99,7 +91,7 @@ def _row_lines(expr: Expr, width: float, style: LatexStyle, complete: bool, mark
     rows: list[str] = []
     beside = 8.2 if any(map(is_pathless, expr.terms)) else 4.2
     for i, term in enumerate(expr.terms):
-        label = (PATHLESS if is_pathless(term) else _term_label(term)) if complete else ""
+        label = (PATHLESS if is_pathless(term) else composition_of_term(term)) if complete else ""
         lines = _lines(pieces(term, style), width - (beside if label else 1.2))
         lines[0] = ("{}+ " if i else "") + lines[0]
         lines = [_coloured(line, label) for line in lines]

@@ -77,7 +77,12 @@ def bilinear_mlp(frame: Frame) -> Iterator[Draft]:
         "with a bilinear MLP computes.",
         how="model",
     )
-    two = Sum((y, y))
+    yield from _quadratic(y, w_i, w_g)
+
+
+def _quadratic(y: Expr, w_i: NamedMatrix, w_g: NamedMatrix) -> Iterator[Draft]:
+    """Twice the stream gives four times the output."""
+    inside, two = Entrywise(_read(y, w_i), _read(y, w_g)), Sum((y, y))
     doubled = Entrywise(_read(two, w_i), _read(two, w_g))
     yield Draft(
         "counterexample",
@@ -151,8 +156,13 @@ def attention_without_softmax(frame: Frame) -> Iterator[Draft]:
         "embeddings of the tokens.",
         how="model",
     )
+    yield from _cubic(x0, qk[0], ov[0], moved)
+
+
+def _cubic(x0: Word, qk: Word, ov: Word, moved: Expr) -> Iterator[Draft]:
+    """Twice the stream gives eight times the output."""
     two = Sum((x0, x0))
-    doubled = Product((Parentheses(Masked(Product((two, qk[0], Transposed(two))))), two, ov[0]))
+    doubled = Product((Parentheses(Masked(Product((two, qk, Transposed(two))))), two, ov))
     yield Draft(
         "counterexample",
         (Claim((doubled, Sum((moved, moved))), "!="),),
