@@ -29,13 +29,15 @@ EXAMPLES = (
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
+    from symcircuits.derivation.printing.formats import FORMATS
+
     add_subject(parser)
     parser.add_argument("--theorem", metavar="NAME", help="a result by its name, instead of --heads or MODEL")
     add_target(parser)
     parser.add_argument(
         "--form", choices=["enumerated", "generic"], help="every term (enumerated, the default), or sums over heads"
     )
-    parser.add_argument("--format", choices=["latex", "text", "json"], default="latex")
+    parser.add_argument("--format", choices=list(FORMATS), default="latex")
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     parser.add_argument("--standalone", action="store_true", help="a LaTeX document that compiles")
     add_notation(parser)
@@ -44,7 +46,10 @@ def add_options(parser: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Derive, and print or write the derivation."""
-    if options.standalone and options.format != "latex":
+    from symcircuits.derivation.printing.formats import FORMATS
+
+    chosen = FORMATS[options.format]
+    if options.standalone and not chosen.standalone:
         raise ValueError("--standalone makes a LaTeX document; it does not go with --format " + options.format)
     output = None if options.output == "-" else options.output
     if output is not None:
@@ -52,14 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
         check_writable(output)
     found = _derived(options)
-    if options.format == "latex":
-        text = found.latex(standalone=options.standalone)
-    elif options.format == "text":
-        text = found.text()
-    else:
-        import json
-
-        text = json.dumps(found.json(), indent=1)
+    text = chosen.written(found) if options.standalone else chosen.printed(found)
     if output is None:
         print(text)
     else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, TypeVar, overload
 
-__all__ = ["HIGHER", "higher"]
+__all__ = ["HIGHER", "function_called", "higher"]
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ HIGHER: Final = {
     "Derivation.display": "derivation.printing.latex.derivation_display",
     "Derivation.text": "derivation.printing.text.derivation_text",
     "Derivation.json": "derivation.printing.json_.derivation_json",
-    "Derivation.save": "derivation.printing.save.save_derivation",
+    "Derivation.save": "derivation.printing.formats.save_derivation",
     "Values.arrays": "values.term_values.arrays",
     "Values.blocks": "values.term_values.term_values",
     "Values.measure": "values.measured.measure",
@@ -72,5 +72,14 @@ def higher(gives: type[T] | None, method: str) -> Callable[..., Any]:
     >>> "W_U" in higher(str, "Expansion.latex")(logits(attention_only((1,))))
     True
     """
-    module, _, name = HIGHER[method].rpartition(".")
-    return getattr(import_module(f"symcircuits.{module}"), name)  # type: ignore[no-any-return]
+    return function_called(gives, HIGHER[method])
+
+
+def function_called(gives: type[T] | None, name: str) -> Callable[..., T]:
+    """The function of that name below ``symcircuits``, imported when it is asked for.
+
+    >>> function_called(str, "core.names.visible")("a")
+    'a'
+    """
+    module, _, function = name.rpartition(".")
+    return getattr(import_module(f"symcircuits.{module}"), function)  # type: ignore[no-any-return]

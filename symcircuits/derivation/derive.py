@@ -10,13 +10,14 @@ from typing import Any
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.notation import ROW, Notation, as_notation
 from symcircuits.core.seam import higher
-from symcircuits.derivation.bench import Bench
-from symcircuits.derivation.checks import Check, Claim, DerivationError, Draft, Laboratory, Step
+from symcircuits.derivation.claim_checker import ClaimChecker
+from symcircuits.derivation.claims import Check, Claim, DerivationError, Draft, Step
 from symcircuits.derivation.frames import Frame, make_frame
-from symcircuits.derivation.page import printed
-from symcircuits.derivation.results.every import registered
-from symcircuits.derivation.results.registry import RESULTS, Result, frame_of
+from symcircuits.derivation.result_checker import ResultChecker
+from symcircuits.derivation.results.every import entries, registered
+from symcircuits.derivation.results.registry import Result
 from symcircuits.derivation.steps import path_expansion
+from symcircuits.derivation.symbols_used import symbols_used
 
 __all__ = [
     "Check",
@@ -70,7 +71,7 @@ class Derivation:
     @property
     def speaks_of_scores(self) -> bool:
         """Whether scores, or their scale, stand in its formulas."""
-        return "scale" in printed(self.steps)[0]
+        return "scale" in symbols_used(self.steps)[0]
 
     def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Derivation:
         """The same derivation, printed in another notation, with other names for symbols.
@@ -85,7 +86,7 @@ class Derivation:
         ['X1 = (Id (x) W_E) t + (P[L0H0] (x) W_OV[L0H0] @ W_E) t']
         """
         chosen = as_notation(notation, symbols)
-        return replace(self, notation=chosen.fitting(*printed(self.steps)) if chosen.symbols else chosen)
+        return replace(self, notation=chosen.fitting(*symbols_used(self.steps)) if chosen.symbols else chosen)
 
     @property
     def section(self) -> str:
@@ -105,7 +106,7 @@ class Derivation:
         return higher(dict, "Derivation.json")(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``.
+        """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``, as in ``FORMATS``.
 
         The file is replaced only when the new one is complete. OSError names a path that cannot be written.
         """
@@ -149,8 +150,8 @@ def derive(
         one = architecture.attachments[0]
         raise ValueError(f"derivations are of models to which nothing is attached ({one}); expand and verify take both")
     frame = make_frame(architecture, target, form)
-    laboratory = Laboratory(frame, seed)
-    steps = tuple(laboratory.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
+    checker = ClaimChecker(frame, seed)
+    steps = tuple(checker.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
     return Derivation(frame, steps).written(chosen)
 
 
@@ -169,11 +170,12 @@ def theorem(
     'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it'
     """
     chosen, found = as_notation(notation, symbols), registered(name)
-    frame = frame_of(found)
-    drafts = tuple(found.steps(frame))
-    bench = Bench(frame, drafts, found.given, seed, found.real)
-    steps = tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1))
-    return Derivation(frame, steps, found).written(chosen)
+    assert found.result is not None
+    frame, shown = found.frame, found.result
+    drafts = tuple(shown.steps(frame))
+    checker = ResultChecker(frame, drafts, shown.given, seed, shown.real_model)
+    steps = tuple(checker.check(draft, n) for n, draft in enumerate(drafts, 1))
+    return Derivation(frame, steps, shown).written(chosen)
 
 
 def theorems() -> tuple[str, ...]:
@@ -182,4 +184,4 @@ def theorems() -> tuple[str, ...]:
     >>> "virtual_weights" in theorems()
     True
     """
-    return tuple(sorted(RESULTS))
+    return tuple(sorted(entry.name for entry in entries() if entry.result is not None))

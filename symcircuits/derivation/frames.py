@@ -17,7 +17,8 @@ from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.rules import score_sides
 from symcircuits.core.words import Factor, Word, is_multiplier, scalar_order
-from symcircuits.derivation.expressions import Expr, HeadCount, SumOver, relabelled, times, wrap
+from symcircuits.derivation.expressions import relabelled, times, wrap
+from symcircuits.derivation.nodes import Expr, HeadCount, SumOver
 
 __all__ = ["MAX_FAMILIES", "MAX_TERMS", "Frame", "make_frame"]
 
@@ -171,7 +172,7 @@ class Frame:
         return self.head is not None and self.architecture.positions == "rotary"
 
     @property
-    def addend(self) -> bool:
+    def alibi(self) -> bool:
         """Whether ALiBi adds to what is derived."""
         return self.head is not None and self.architecture.positions == "alibi"
 

@@ -1,16 +1,42 @@
-"""All results: importing this module registers every one."""
+"""All derivations of the book, in its order."""
 
 from __future__ import annotations
 
-# Each module registers its results when it is imported.
-from symcircuits.derivation.results import basis, heads, norms, polynomials, runs, scores
-from symcircuits.derivation.results.registry import RESULTS, Result
+from symcircuits.derivation.results import (
+    basis,
+    biases,
+    groups,
+    heads,
+    interventions,
+    layers,
+    linearity,
+    mlps,
+    norms,
+    one_layer,
+    polynomials,
+    positions,
+    scores,
+)
+from symcircuits.derivation.results.registry import CHAPTERS, Entry
 
-__all__ = ["basis", "heads", "norms", "polynomials", "registered", "runs", "scores"]
+__all__ = ["FAMILIES", "entries", "registered"]
+
+# In the order of the book; in a chapter, entries stand as they do in these files.
+FAMILIES = (
+    one_layer, heads, linearity, basis, layers, positions, biases, scores, norms, mlps, groups, polynomials,
+    interventions,
+)  # fmt: skip
 
 
-def registered(name: str) -> Result:
-    """A result by its name; ValueError lists the names where there is none."""
-    if name not in RESULTS:
-        raise ValueError(f"no result {name!r}; the results are {', '.join(sorted(RESULTS))}")
-    return RESULTS[name]
+def entries() -> tuple[Entry, ...]:
+    """Every entry of the book, in its order."""
+    found = [value for family in FAMILIES for value in vars(family).values() if isinstance(value, Entry)]
+    return tuple(sorted(found, key=lambda entry: CHAPTERS.index(entry.chapter)))
+
+
+def registered(name: str) -> Entry:
+    """The entry of a result that is no path expansion, by its name; ValueError lists the names where there is none."""
+    found = {entry.name: entry for entry in entries() if entry.result is not None}
+    if name not in found:
+        raise ValueError(f"unknown result {name!r}: choose one of {', '.join(sorted(found))}")
+    return found[name]

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from symcircuits.arrays.rings import Array
-from symcircuits.derivation.expressions import Sign, Special
+from symcircuits.derivation.nodes import Sign, Special, node
 from symcircuits.derivation.values import Bindings, Instance
 
-__all__ = ["Addend"]
+__all__ = ["AlibiTerm"]
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
-class Addend(Special):
+class AlibiTerm(Special):
     """``alibi[L1H0]``, ``-m |i - j|`` for query i and key j, with m the slope of the head; it goes through no path.
 
-    >>> Addend("L1H0")
-    <Addend alibi[L1H0]>
+    >>> AlibiTerm("L1H0")
+    <AlibiTerm alibi[L1H0]>
     """
 
     head: str

@@ -1,4 +1,4 @@
-"""Steps and their checks: what is claimed, why, and that both sides were evaluated and found equal.
+"""Checks of claims: both sides are evaluated and found equal, before anything is a step.
 
 A claim is checked on random matrices over a prime field, exactly (two sides that differ as polynomials of degree
 d agree with probability at most ``d / p`` a draw: Schwartz, Zippel), each side as it is printed, abbreviations
@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from symcircuits.core.expansion import expand
 from symcircuits.core.rules import check_finished
-from symcircuits.core.seam import higher
 from symcircuits.core.words import IllTyped, Word
-from symcircuits.derivation.expressions import CountOf, Expr, Family, cut, is_recursion, parts_of
-from symcircuits.derivation.flatten import (
+from symcircuits.derivation.claims import HOW, KINDS, Check, Claim, DerivationError, Draft, Step
+from symcircuits.derivation.expressions import is_recursion
+from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.indices import by_indices, rule_size
+from symcircuits.derivation.multiplying import (
     Tally,
     composition_of_word,
     count_polynomial,
@@ -31,113 +33,14 @@ from symcircuits.derivation.flatten import (
     softmax_invisible,
     tally,
 )
-from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.indices import by_indices, rule_size
+from symcircuits.derivation.nodes import CountOf, Expr, Family, every_node
 from symcircuits.derivation.values import Instance
 
-__all__ = ["KINDS", "Check", "Claim", "DerivationError", "Draft", "Laboratory", "Step"]
-
-KINDS = ("definition", "substitution", "distributing", "mixed product", "collecting by composition type", "counting")
-HOW = ("values", "indices", "count", "exact", "model")
+__all__ = ["ClaimChecker"]
 
 
-class DerivationError(AssertionError):
-    """A step whose check failed; the message names the step and what differed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """``sides[0] = sides[1] = ...``; all are expressions. The relation may be ``!=`` or ``<=`` too."""
-
-    sides: tuple[Expr, ...]
-    relation: str = "="
-
-    @property
-    def lhs(self) -> Expr:
-        """The left-hand side."""
-        return self.sides[0]
-
-    @property
-    def rhs(self) -> Expr:
-        """The last right-hand side."""
-        return self.sides[-1]
-
-    @property
-    def text(self) -> str:
-        """The claim on one line, in text notation."""
-        return f" {self.relation} ".join(map(higher(str, "Expr.text"), self.sides))
-
-    def __repr__(self) -> str:
-        return f"<Claim {cut(self.text)}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A step before its check.
-
-    ``how`` is what is evaluated: ``values`` (matrices over the prime field), ``indices`` (a rule of the tensor
-    product, by its definition), ``count``, ``exact`` (by SymPy) or ``model`` (on a real run). ``complete`` says that
-    the right-hand side lists every term of the expansion, which is then compared term by term; ``softmax`` that it
-    marks those that softmax does not see.
-    """
-
-    kind: str
-    claims: tuple[Claim, ...]
-    reason: str
-    how: str = "values"
-    complete: bool = False
-    softmax: bool = False
-
-    def __repr__(self) -> str:
-        return f"<Draft ({self.kind}): {cut(self.claims[-1].text, 80) if self.claims else 'no claim'}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What was checked of a step, and how: the outcome is always passed, for nothing else becomes a step."""
-
-    how: str
-    claims: int
-    k: int = 0
-    trials: int = 0
-    prime: int = 0
-    seed: int = 0
-    degree: int = 0
-    head_counts: tuple[tuple[int, ...], ...] = ()
-    also: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
-    relations: tuple[str, ...] = ()
-    groups: tuple[tuple[int, ...], ...] = ()
-    passed: bool = True
-
-    @property
-    def bound(self) -> float:
-        """The largest probability with which a wrong claim passes; 0 where nothing is drawn at random."""
-        return float(self.degree / self.prime) ** self.trials if self.prime else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One checked step of a derivation."""
-
-    number: int
-    kind: str
-    claims: tuple[Claim, ...]
-    reason: str
-    check: Check
-
-    @property
-    def claim(self) -> Claim:
-        """The (last) claim."""
-        return self.claims[-1]
-
-    def __repr__(self) -> str:
-        outcome = "checked" if self.check.passed else "NOT checked"
-        return f"<Step {self.number} ({self.kind}): {cut(self.claim.text, 60)}, {outcome}>"
-
-
-class Laboratory:
-    """Where the claims of one derivation are checked: the instances of its frame, with matrices drawn once."""
+class ClaimChecker:
+    """Checks the claims of one derivation on the instances of its frame, with matrices drawn once."""
 
     kinds: tuple[str, ...] = KINDS
 
@@ -159,7 +62,7 @@ class Laboratory:
             raise ValueError(f"{name}: a draft needs claims, a kind of {self.kinds} and a check of {HOW}")
         for claim in draft.claims:
             if len(claim.sides) < 2:
-                raise DerivationError(f"{name} claims nothing: a claim has two sides or more")
+                raise DerivationError(f"{name}: a claim needs two sides or more, and has {len(claim.sides)}")
             getattr(self, f"_check_{draft.how}")(name, claim, draft)
         return Step(number, draft.kind, draft.claims, draft.reason, self._record(draft))
 
@@ -194,7 +97,7 @@ class Laboratory:
     # --------------------------------------------------------------------------------------------- values
     def _check_values(self, name: str, claim: Claim, draft: Draft) -> None:
         if claim.relation != "=":
-            raise DerivationError(f"{name} claims what is no equation")
+            raise DerivationError(f"{name} claims what is not an equation")
         for instance in self.instances:
             where = f"{name} fails" + self._at(instance)
             first = instance.value(claim.lhs)
@@ -227,10 +130,10 @@ class Laboratory:
     # -------------------------------------------------------------------------------------------- indices
     def _check_indices(self, name: str, claim: Claim, draft: Draft) -> None:
         size = rule_size(side for claim in draft.claims for side in claim.sides)
-        lab = Instance(self.frame.walked, self.frame.target, size // 2 + 1, self.seed, self.trials)
-        first = by_indices(claim.lhs, lab)
+        at = Instance(self.frame.walked, self.frame.target, size // 2 + 1, self.seed, self.trials)
+        first = by_indices(claim.lhs, at)
         for side in claim.sides[1:]:
-            if not np.array_equal(first, by_indices(side, lab)):
+            if not np.array_equal(first, by_indices(side, at)):
                 raise DerivationError(f"{name} fails: the two sides differ when summed over their indices")
 
     # ---------------------------------------------------------------------------------------------- count
@@ -272,8 +175,7 @@ def _same_polynomial(sides: Sequence[Expr], layers: int) -> bool:
 
 def _families(expr: Expr) -> list[Family]:
     """Every family inside an expression."""
-    found = [expr] if isinstance(expr, Family) else []
-    return found + [f for part in parts_of(expr) for f in _families(part)]
+    return [found for found in every_node(expr) if isinstance(found, Family)]
 
 
 def _check_family(where: str, family: Family, instance: Instance) -> None:
@@ -293,9 +195,9 @@ def _check_family(where: str, family: Family, instance: Instance) -> None:
 
 def _check_softmax(where: str, words: Iterable[Word], instance: Instance) -> None:
     """What is marked is the same for every key where the rows of the patterns sum to one; nothing else is."""
-    lab = replace(instance, rows_sum_to_one=True)
+    at = replace(instance, rows_sum_to_one=True)
     for word in words:
-        value = lab.value(word)
+        value = at.value(word)
         if bool((value == value[..., :1]).all()) != softmax_invisible(word):
             marked = "marked" if softmax_invisible(word) else "not marked"
             raise DerivationError(f"{where}: {word.text} is {marked} as the same for every key, and its value differs")

@@ -1,4 +1,4 @@
-"""Where the claims of a result are checked: exactly over the prime field with what is given, or by SymPy."""
+"""Checks of the claims of a result: exactly over the prime field with what is given, by SymPy, or on a real model."""
 
 from __future__ import annotations
 
@@ -8,36 +8,25 @@ from typing import Any
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.checks import KINDS, Check, Claim, DerivationError, Draft, Laboratory
+from symcircuits.derivation.claim_checker import ClaimChecker
+from symcircuits.derivation.claims import KINDS, Check, Claim, DerivationError, Draft
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
-from symcircuits.derivation.expressions import (
-    Apply,
-    Expr,
-    Family,
-    Product,
-    Sign,
-    Special,
-    Spelled,
-    Sum,
-    SumOver,
-    Target,
-    Tensor,
-    Transposed,
-    is_recursion,
-)
+from symcircuits.derivation.expressions import is_recursion
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.real import SIZE, Real, RealRun
-from symcircuits.derivation.specials import Inverse, Letter, Rebased, Scaled, SquaredNorm
+from symcircuits.derivation.nodes import Expr, Product, Special, Spelled, Sum, Target, parts
+from symcircuits.derivation.other_runs import Rebased
+from symcircuits.derivation.real_models import SIZE, RealModel, RealModelRun
+from symcircuits.derivation.specials import Inverse, NamedMatrix, Scaled, SquaredNorm
 from symcircuits.derivation.values import Instance
 
-__all__ = ["GIVEN", "Bench"]
+__all__ = ["GIVEN", "ResultChecker"]
 
 GIVEN = ("rows sum to one", "causal", "narrow heads", "equal ones")
 HEAD_WIDTH = 2  # of heads that are narrow: their other rows and columns are zero
 
 
-class Bench(Laboratory):
-    """A laboratory for the claims of one result, which may use what is given of its matrices."""
+class ResultChecker(ClaimChecker):
+    """Checks the claims of one result, which may use what is given of its matrices."""
 
     kinds = (*KINDS, "identity", "counterexample")
 
@@ -47,10 +36,10 @@ class Bench(Laboratory):
         drafts: Sequence[Draft],
         given: tuple[str, ...] = (),
         seed: int = 0,
-        real: Real | None = None,
+        real_model: RealModel | None = None,
     ) -> None:
         super().__init__(frame, seed)
-        self.given, self.real = given, real
+        self.given, self.real_model = given, real_model
         sides = [side for draft in drafts if draft.how == "values" for claim in draft.claims for side in claim.sides]
         self.largest = max(map(self.size, sides), default=1)
 
@@ -76,20 +65,14 @@ class Bench(Laboratory):
                 return self.size(expr.word)
             case Product():
                 return sum(map(self.size, expr.factors)) + len(expr.scales)
-            case Tensor():
-                return sum(map(self.size, expr.slots))
-            case Apply():
-                return self.size(expr.operator) + sum(map(self.size, expr.arguments))
             case Sum():
                 return max(map(self.size, expr.terms), default=0)
-            case SumOver() | Transposed() | Family():
-                return self.size(expr.body)
             case Target():
                 return self.frame.letters + 1
             case Special():
                 return expr.size(self.size)
             case _:
-                return 0
+                return sum(map(self.size, parts(expr)))
 
     def _letter(self, factor: Factor) -> int:
         return self.frame.letters if is_recursion(factor) else 1
@@ -99,7 +82,7 @@ class Bench(Laboratory):
         try:
             self._check_relation(name, claim, draft)
         except ValueError as fault:  # matrices that do not fit, or one without an inverse
-            raise DerivationError(f"{name} fails: a side has no value: {fault}") from None
+            raise DerivationError(f"{name} fails: a side cannot be evaluated: {fault}") from None
 
     def _check_relation(self, name: str, claim: Claim, draft: Draft) -> None:
         if claim.relation == "=":
@@ -112,18 +95,20 @@ class Bench(Laboratory):
                     raise DerivationError(f"{name} fails{self._at(instance)}: it is not true that {claim.text}")
 
     @cached_property
-    def _run(self) -> RealRun:
-        assert self.real is not None, "a claim about a real model needs one"
-        return self.real.run(self.frame.architecture.heads, self.seed)
+    def _run(self) -> RealModelRun:
+        assert self.real_model is not None, "a claim about a real model needs one"
+        return self.real_model.run(self.frame.architecture.heads, self.seed)
 
     def _check_model(self, name: str, claim: Claim, draft: Draft) -> None:
         """Both sides on a run of a real model, up to rounding."""
         if claim.relation != "=":
-            raise DerivationError(f"{name} claims what is no equation")
+            raise DerivationError(f"{name} claims what is not an equation")
         first = self._run.value(claim.lhs)
         for side in claim.sides[1:]:
             if not self._run.agrees(first, self._run.value(side)):
-                raise DerivationError(f"{name} fails: the two sides differ on {self.real and self.real.words}")
+                raise DerivationError(
+                    f"{name} fails: the two sides differ on {self.real_model and self.real_model.words}"
+                )
 
     def _check_exact(self, name: str, claim: Claim, draft: Draft) -> None:
         from sympy import N, simplify
@@ -131,7 +116,7 @@ class Bench(Laboratory):
         try:
             first, *others = map(_exact, claim.sides)
         except ValueError as fault:  # matrices that do not fit
-            raise DerivationError(f"{name} fails: a side has no value: {fault}") from None
+            raise DerivationError(f"{name} fails: a side cannot be evaluated: {fault}") from None
         for other in others:
             same = first.shape == other.shape and simplify(first - other).is_zero_matrix is True
             apart = first.shape == other.shape and max(abs(N(entry)) for entry in first - other) > 1e-6
@@ -142,8 +127,8 @@ class Bench(Laboratory):
         claims = len(draft.claims)
         if draft.how == "exact":
             return Check("exact", claims, also=("sympy",))
-        if draft.how == "model" and self.real is not None:
-            return Check("model", claims, SIZE, 1, seed=self.seed, also=(self.real.words,))
+        if draft.how == "model" and self.real_model is not None:
+            return Check("model", claims, SIZE, 1, seed=self.seed, also=(self.real_model.words,))
         found = super()._record(draft)
         if draft.how == "count":
             return Check("count", claims, head_counts=found.head_counts, also=("listed",))
@@ -167,22 +152,15 @@ def _holds(a: Array, b: Array, relation: str) -> bool:
 
 def _inverses(expr: Expr) -> int:
     """How many inverses of drawn matrices stand in an expression."""
-    if isinstance(expr, Inverse) or (isinstance(expr, Letter) and expr.kind == "orthogonal"):
-        return 1
-    if isinstance(expr, Rebased):
-        return 12
-    if isinstance(expr, Special):
-        twice = 2 if isinstance(expr, SquaredNorm) else 1
-        return twice * sum(_inverses(part) for part in expr.written() if not isinstance(part, Sign))
     match expr:
-        case Product():
-            return sum(map(_inverses, expr.factors))
-        case Sum():
-            return sum(map(_inverses, expr.terms))
-        case Transposed() | SumOver():
-            return _inverses(expr.body)
+        case Inverse() | NamedMatrix(kind="orthogonal"):
+            return 1
+        case Rebased():
+            return 12
+        case SquaredNorm():
+            return 2 * _inverses(expr.body)
         case _:
-            return 0
+            return sum(map(_inverses, parts(expr)))
 
 
 def _exact(expr: Expr) -> Any:
@@ -198,4 +176,4 @@ def _exact(expr: Expr) -> Any:
         case Scaled() if expr.scalar.isdecimal():
             return int(expr.scalar) * _exact(expr.body)
         case _:
-            raise TypeError(f"{type(expr).__name__} has no exact value")
+            raise TypeError(f"{type(expr).__name__} cannot be computed exactly")

@@ -14,11 +14,11 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array, Floats
 from symcircuits.core.architecture import transformer
-from symcircuits.derivation.expressions import Expr, Sign, Special
+from symcircuits.derivation.nodes import Expr, Sign, Special, node
 from symcircuits.derivation.values import Bindings, Instance
 from symcircuits.model import Run, matrices_of, random_model
 
-__all__ = ["SIZE", "TOLERANCE", "ModelLogits", "Real", "RealRun"]
+__all__ = ["SIZE", "TOLERANCE", "ModelLogits", "RealModel", "RealModelRun"]
 
 SIZE = 5
 TOLERANCE = 1e-10  # of the largest entry; rounding in float64 stays thousands of times below
@@ -26,24 +26,25 @@ _TOKENS = (3, 1, 4, 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
+class RealModel:
     """Which model, in words and as options of ``transformer``, and what the letters of a result are in its run."""
 
     words: str
     options: dict[str, Any]
     letters: Mapping[str, Callable[[Run], Array]] = field(default_factory=dict)
 
-    def run(self, heads: tuple[int, ...], seed: int) -> RealRun:
+    def run(self, heads: tuple[int, ...], seed: int) -> RealModelRun:
         """A run of such a model with these heads."""
         arch = transformer(heads, **self.options)
         k = SIZE
         model = random_model(arch, d_vocab=k, d_model=k, d_head=k, d_mlp=k, n_context=k, seed=seed)
         run = model.run(list(_TOKENS))
-        found = RealRun(arch, "logits", k, seed, trials=1)
+        found = RealModelRun(arch, "logits", k, seed, trials=1)
         found.take(run, {name: value(run) for name, value in self.letters.items()})
         return found
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelLogits(Special):
     """The logits that the model itself computes: its own patterns, norms and activations."""
@@ -52,13 +53,13 @@ class ModelLogits(Special):
         return (Sign("logits(model)", r"\mathrm{logits}^{(\text{model})}"),)
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
-        if not isinstance(at, RealRun):
+        if not isinstance(at, RealModelRun):
             raise TypeError("the logits of a model have a value on a run of it only")
         return at.logits
 
 
 @dataclass
-class RealRun(Instance):
+class RealModelRun(Instance):
     """An instance whose matrices are those of a run, and whose logits are what the model computed."""
 
     ring: Any = field(default_factory=Floats)
