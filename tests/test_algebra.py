@@ -301,7 +301,7 @@ def test_position_enters_queries_and_keys_only() -> None:
         assert check_finished(word(text, SHORT)).text == text
     assert word("A[L0H0] @ P @ W_OV[L0H0].T").text
     for text, fault in (("P", "must end in the model space"), ("P.T", "must start at the context")):
-        with pytest.raises(IllTyped, match=rf"{text} is no finished word: it {fault} .*{text} offers"):
+        with pytest.raises(IllTyped, match=rf"{text} is not a finished word: it {fault} .*{text} offers"):
             check_finished(word(text, SHORT))
 
 
@@ -346,13 +346,13 @@ def test_wrong_words(text: str, left: str, right: str, fault: str) -> None:
         ("ones", "", "ones", "but ones offers a vector of the one-dimensional space"),
         ("X0 @ W_V[L0H0].T", "", "W_V[L0H0].T", r"but W_V\[L0H0\].T offers a vector of the value space of L0H0"),
         ("X0 @ W_Q[L0H0].T", "", "W_Q[L0H0].T", r"but W_Q\[L0H0\].T offers a vector of the query/key space of L0H0"),
-        ("A[L1H0] @ A[L0H0]", "A[L1H0]", "", r"A\[L1H0\] @ A\[L0H0\] is no finished word: it holds patterns only"),
+        ("A[L1H0] @ A[L0H0]", "A[L1H0]", "", r"A\[L1H0\] @ A\[L0H0\] is not a finished word: it holds patterns only"),
         ("W_E @ t.T", "X0.T", "", "must start at the context .* X0.T offers a vector of the model space written at"),
         ("W_OV[L0H0]", "W_OV[L0H0]", "", "must start at the context"),
         ("t.T @ A[L0H0].T", "t.T", "", "must start at the context .* but t.T offers a vector of the input vocabulary"),
         ("ones.T @ A[L0H0].T", "ones.T", "", "but ones.T offers a vector of the one-dimensional space"),
-        ("X0 @ W_QK[L0H0]", "W_K[L0H0].T", "", "no finished word on the key side"),
-        ("W_QK[L0H0] @ X0.T", "W_Q[L0H0].T", "", "no finished word on the query side"),
+        ("X0 @ W_QK[L0H0]", "W_K[L0H0].T", "", "is not a finished word on the key side"),
+        ("W_QK[L0H0] @ X0.T", "W_Q[L0H0].T", "", "is not a finished word on the query side"),
         ("W_QK[L0H0]", "W_Q[L0H0].T", "", "on the query side"),
     ],
 )
@@ -397,8 +397,8 @@ SCORE = "X0 @ W_QK[L1H0] @ X0.T"
         (f"scale[L1H1] * {SCORE}", None, "carries scale[L1H1]"),
         (f"scale[L1H0] * {SCORE}", False, "carries scale[L1H0]; the score scale of L1H0 stands nowhere (this"),
         ("scale[L1H1] * ones @ b_Q[L1H0].T @ b_K[L1H0] @ ones.T", None, "the score scale of L1H0"),
-        ("scale[L0H0] * X0 @ W_U.T", None, "a score scale stands before a word that is no score"),
-        ("scale[L0H0] * X0", True, "a score scale stands before a word that is no score"),
+        ("scale[L0H0] * X0 @ W_U.T", None, "a score scale stands before a word that is not a score"),
+        ("scale[L0H0] * X0", True, "a score scale stands before a word that is not a score"),
     ],
 )
 def test_wrong_scales(text: str, scaled: bool | None, fault: str) -> None:
@@ -547,7 +547,7 @@ def others(arch: Architecture, target: str, found: Word) -> set[str]:
 
 
 def refused(e: Expansion, names: dict[str, Symbol]) -> list[tuple[str, str]]:
-    """The corruptions of all terms that are taken and are no terms of the expansion."""
+    """The corruptions of all terms that are taken and are not terms of the expansion."""
     known = {t.text for t in e}
     taken = []
     for term in e:

@@ -147,7 +147,7 @@ BIASES = "biases must be True, False or the names of those that are there, e.g. 
         ({"heads": (True,)}, COUNT.format(0, "True")),
         ({"heads": (3, None)}, COUNT.format(1, "None")),
         ({"heads": ((3, 3),)}, COUNT.format(0, "(3, 3)")),
-        ({"heads": (int,)}, COUNT.format(0, "<class 'int'>")),
+        ({"heads": (int,)}, COUNT.format(0, "the class int")),
         ({"heads": np.array([1.5])}, COUNT.format(0, repr(np.float64(1.5)))),
         ({"heads": np.array([[1]])}, COUNT.format(0, "array([1])")),
         ({"positions": "learned"}, KINDS.format("'learned'")),

@@ -1,4 +1,4 @@
-"""Readouts and sources of one's own: what they are, that everything adds up with them, and what is refused."""
+"""Attached readouts and sources: what they are, that everything adds up with them, and what is refused."""
 
 import pickle
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from hypothesis.strategies import DrawFn
 
 import symcircuits as sc
 from symcircuits.arrays.rings import Floats
+from symcircuits.checking.lexer import ReadError
 from symcircuits.core import programs
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.attachments import Part, Reading, check_name
@@ -60,7 +61,7 @@ def ran(arch: Architecture, size: float = 1.0, seed: int = 0) -> Run:
 
 
 def linear(arch: Architecture) -> list[str]:
-    """The targets that are no scores."""
+    """The targets that are not scores."""
     return ["stream", *(["logits"] if arch.unembed else []), *(f"readout:{r.name}" for r in arch.readings)]
 
 
@@ -381,7 +382,7 @@ GOOD = np.ones(6)
         (lambda: sc.readout(["a"]), "must hold real numbers, not <U1"),
         (lambda: sc.readout([True]), "must hold real numbers, not bool"),
         (lambda: sc.readout([1j]), "must hold real numbers, not complex128"),
-        (lambda: sc.readout([[1, 2], [3]]), "is no array"),
+        (lambda: sc.readout([[1, 2], [3]]), "is not an array"),
         (lambda: sc.readout(np.ones((1, 1, 6))), r"not \[1, 1, 6\]"),
         (lambda: sc.readout(3.0), r"not \[\]"),
         (lambda: sc.readout(GOOD, at="attention"), '"stream" or "mlp"'),
@@ -583,7 +584,7 @@ def test_derivations_say_that_they_do_not_speak_of_attachments() -> None:
 def test_what_is_attached_is_not_multiplied_out_further() -> None:
     arch = sc.attention_only((1,), softmax=False).attached(Part("feature", 1))
     with pytest.raises(ValueError, match="with source feature of the stream at point 1 attached"):
-        sc.unfrozen(sc.logits(arch))
+        sc.logits(arch).unfrozen()
     assert sc.verify(arch).ok
 
 
@@ -621,9 +622,9 @@ def test_check_says_what_is_wrong_with_attachments() -> None:
         ("probe[L0]", "probe has no label"),
         ('"feature 13" @ probe.T', "unknown character"),
     ]:
-        with pytest.raises(sc.ReadError, match=message):
+        with pytest.raises(ReadError, match=message):
             sc.check(formula, arch)
-    with pytest.raises(sc.ReadError, match="unknown symbol 'rest'"):
+    with pytest.raises(ReadError, match="unknown symbol 'rest'"):
         sc.check("rest[L1] @ W_U.T", sc.attention_only((1, 1)))
 
 

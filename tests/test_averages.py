@@ -151,7 +151,7 @@ def test_heads_of_a_large_vocabulary_are_measured_without_it() -> None:
 
 
 def test_sums_with_the_bias_of_a_large_vocabulary_have_their_norms() -> None:
-    """``b_U`` is no term of its own there: it stands in one sum with terms that are not orthogonal to it."""
+    """``b_U`` is not a term of its own there: it stands in one sum with terms that are not orthogonal to it."""
     arch = sc.attention_only((2, 2), biases=["b_U"])
     model = sc.random_model(arch, d_vocab=40, d_model=6, d_head=3, seed=1)
     prompts = [[1, 2, 3], [4, 30]]
@@ -281,8 +281,8 @@ def test_a_prompt_whose_closure_fails_is_in_no_average(monkeypatch: pytest.Monke
     assert found.worst["logits"].prompt == found.unclosed[0].prompt == 2
     assert found.unclosed[0].why.startswith("logits: error 1 beyond the bound")
     text = found.text()
-    assert "FAILS: 1 prompt with a closure beyond its bound, in no average:" in text
-    assert "FAILS  logits" in text
+    assert "FAIL: 1 prompt with a closure beyond its bound, in no average:" in text
+    assert "FAIL  logits" in text
     data = found.json()
     assert (data["ok"], data["unclosed"]["count"], data["closure"]["logits"]["passed"]) == (False, 1, False)
 

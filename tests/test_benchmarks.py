@@ -104,15 +104,15 @@ def test_growth_has_the_spread_and_what_is_predicted(quick: Any) -> None:
     assert all(row["low"] <= row["exponent"] <= row["high"] for row in found)
 
 
-def test_what_readme_shows_is_in_short(quick: Any) -> None:
+def test_what_the_page_shows_is_in_short(quick: Any) -> None:
     shown = quick.done.stdout
     assert "Ways to add" not in shown
     assert "| size | of | error, float64 |" in shown
     assert shown.splitlines()[0] == quick.markdown.splitlines()[0]
 
 
-def test_readme_has_the_tables(bench: Any) -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+def test_the_page_has_the_tables(bench: Any) -> None:
+    text = (ROOT / "docs" / "speed.md").read_text("utf-8")
     for kind in (bench.results.Row, bench.results.Growth, bench.results.Digest):
         assert f"| {' | '.join(kind.columns)} |" in text
 

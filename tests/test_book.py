@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,27 @@ from typing import Any
 import pytest
 
 from symcircuits.derivation import book
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.derive import Derivation, theorem, theorems
+from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.printing.widths import latex_width
+from symcircuits.derivation.results.every import FAMILIES, entries
+from symcircuits.derivation.results.registry import CHAPTERS, Entry, expansion, result
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "derivations"
-NAMES = [name for entries in book.CHAPTERS.values() for name in entries]
+NAMES = [entry.name for entry in entries()]
 
 
 @cache
 def everything() -> dict[str, Derivation]:
-    return {name: derivation for _, name, _, derivation in book.derivations()}
+    return {entry.name: derivation for entry, derivation in book.derivations()}
 
 
 @pytest.fixture
 def derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = everything()
-    listed = [(c, n, h, made[n]) for c, entries in book.CHAPTERS.items() for n, (h, _) in entries.items()]
+    listed = [(entry, made[entry.name]) for entry in entries()]
     monkeypatch.setattr(book, "derivations", lambda: iter(listed))
 
 
@@ -39,7 +44,7 @@ def test_the_book_has_every_derivation_and_every_theorem() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert set(NAMES) == {path.stem for path in FOLDER.glob("*.py")} == {path.stem for path in FOLDER.glob("*.tex")}
     assert set(theorems()) <= set(NAMES)
-    headings = [heading for entries in book.CHAPTERS.values() for heading, _ in entries.values()]
+    headings = [entry.heading for entry in entries()]
     assert len(set(headings)) == len(headings)
 
 
@@ -49,6 +54,7 @@ def test_what_the_book_derives_stands_in_the_folder(name: str) -> None:
     assert derivation.ok
     assert derivation.latex(standalone=True) == (FOLDER / f"{name}.tex").read_text("utf-8")
     source = (FOLDER / f"{name}.py").read_text("utf-8")
+    assert source == book.script(next(entry for entry in entries() if entry.name == name))
     assert f"{name}.tex beside this file" in source
     assert ("sc.theorem(" in source) == (name in theorems())
 
@@ -99,13 +105,69 @@ def test_the_index_says_a_bound_that_holds() -> None:
     assert all(step.check.bound < 1e-12 for d in everything().values() for step in d.steps)
 
 
-def test_one_command_writes_the_index(tmp_path: Path) -> None:
+def test_one_command_writes_the_index_and_all_files(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "symcircuits.derivation.book", str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "README.md").read_bytes() == (FOLDER / "README.md").read_bytes()
+    written = sorted(path.name for path in tmp_path.iterdir())
+    assert written == sorted(path.name for path in FOLDER.iterdir() if path.is_file())
+    assert all((tmp_path / name).read_bytes() == (FOLDER / name).read_bytes() for name in written)
+
+
+# ----------------------------------------------------------------------------------------------- the list of entries
+def test_entries_stand_in_the_order_of_chapters_and_files() -> None:
+    chapters = [entry.chapter for entry in entries()]
+    assert list(dict.fromkeys(chapters)) == list(CHAPTERS)
+    assert chapters == sorted(chapters, key=CHAPTERS.index)
+    for family in FAMILIES:
+        named = {name: value.name for name, value in vars(family).items() if isinstance(value, Entry)}
+        assert named
+        assert all(name == own for name, own in named.items())
+    assert all(entry.summary.endswith(".") and "\n" not in entry.summary for entry in entries())
+
+
+@pytest.mark.parametrize("chapter", ["Heads", "Interventions"])
+def test_a_new_derivation_is_one_function_under_the_decorator(
+    chapter: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = everything()
+
+    @result("novelty", "Something new", "The stream starts as the embedded tokens.", "Notation", chapter=chapter)
+    def novelty(frame: Frame) -> Iterator[Draft]:
+        x = frame.terms[0][1]
+        yield Draft("identity", (Claim((x, x)),), "It is what it is.")
+
+    monkeypatch.setattr(FAMILIES[-1], "novelty", novelty, raising=False)  # as if it stood in that file
+    assert "novelty" in theorems()
+    last = max(i for i, entry in enumerate(entries()) if entry.chapter == chapter)
+    assert entries()[last] is novelty
+    assert novelty.heading == "Something new"
+    listed = [(entry, made.get(entry.name) or book.derived(entry)) for entry in entries()]
+    monkeypatch.setattr(book, "derivations", lambda: iter(listed))
+    rows = [line for line in book.index().splitlines() if line.startswith("| [")]
+    assert "[novelty](novelty.py) ([tex](novelty.tex)) | The stream starts" in rows[last]
+    assert "1 claims in 1 steps: 1 mod p" in rows[last]
+    headings = re.findall(r"\\subsection{(.*?)}\n", book.book())
+    assert headings[last] == "Something new"
+    book.write_files(tmp_path)
+    assert (tmp_path / "novelty.py").read_text("utf-8") == book.script(novelty)
+    assert "Something new" in (tmp_path / "novelty.tex").read_text("utf-8")
+
+
+def test_a_new_path_expansion_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = expansion("novelty", "Three heads", "The logits.", chapter="Two layers", heads=(1, 2), biases=["b_O"])
+    monkeypatch.setattr(FAMILIES[0], "novelty", row, raising=False)
+    assert row in entries()
+    assert "novelty" not in theorems()
+    assert book.derived(row).ok
+    assert 'arch = sc.attention_only(heads=(1, 2), biases=["b_O"])' in book.script(row)
+
+
+def test_an_unknown_chapter_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown chapter 'Tails': choose one of 'Zero and one layer', 'Heads'"):
+        expansion("novelty", "", "", chapter="Tails", heads=())
 
 
 # ------------------------------------------------------------------------------------------------------- the book
@@ -116,7 +178,7 @@ def test_the_book_compiles_with_a_table_of_contents(tmp_path: Path, pdflatex: st
     assert sorted(p.name for p in tmp_path.iterdir()) == ["book.pdf", "book.tex"]
     source = (tmp_path / "book.tex").read_text("utf-8")
     assert source.count(r"\tableofcontents") == 1
-    assert source.count(r"\section{") == len(book.CHAPTERS)
+    assert source.count(r"\section{") == len(CHAPTERS)
     assert source.count(r"\subsection{") == source.count(r"\textbf{Seal.}") == len(NAMES)
     if shutil.which("pdftotext"):
         command = ["pdftotext", "-l", "1", "-layout", str(made), "-"]
@@ -128,7 +190,7 @@ def test_without_pdflatex_the_source_is_written(
     tmp_path: Path, derived_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r"book\.tex is written, but there is no pdflatex.*apt install"):
+    with pytest.raises(FileNotFoundError, match=r"book\.tex is written, but not its PDF: pdflatex was not found.*apt"):
         book.write_book(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["book.tex"]
 

@@ -147,7 +147,7 @@ def test_padding_gives_the_right_numbers_or_is_refused(norm: bool, positions: st
         made, there = total(arrays, f"scores:{head}"), np.isfinite(scores)
         assert abs(made - scores)[there].max() < 1e-11
         expansion = sc.scores(arrays.architecture, head)
-        [block] = sc.norms(expansion, arrays, masked=True, size=10**6)
+        [block] = sc.evaluate(expansion, arrays).measure(sc.norm(masked=True), size=10**6)
         for value, norms in zip(sc.evaluate(expansion, arrays), block.values, strict=True):
             assert norms == pytest.approx(np.sqrt((np.where(there, value, 0) ** 2).sum((-2, -1))))
 
@@ -248,9 +248,11 @@ def test_heads_that_see_other_keys_have_no_mask() -> None:
     logits, cache = run_with_cache(weights(), TOKENS, hooks={"blocks.1.attn.hook_attn_scores": knocked_out})
     arrays = sc.from_cache(live(weights(), config()), cache, TOKENS)
     assert abs(total(arrays) - logits).max() < 1e-11
-    assert next(sc.norms(sc.scores(arrays.architecture, "L0H1"), arrays, masked=True)).values.min() > 0
-    with pytest.raises(ValueError, match="masked=True needs mask_L1"):
-        next(sc.norms(sc.scores(arrays.architecture, "L1H1"), arrays, masked=True))
+    assert (
+        next(sc.evaluate(sc.scores(arrays.architecture, "L0H1"), arrays).measure(sc.norm(masked=True))).values.min() > 0
+    )
+    with pytest.raises(ValueError, match="a masked norm needs mask_L1"):
+        next(sc.evaluate(sc.scores(arrays.architecture, "L1H1"), arrays).measure(sc.norm(masked=True)))
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -320,15 +322,15 @@ def test_positions_of_each_row(positions: str) -> None:
             for found, wanted in zip(sc.evaluate(expansion, both), sc.evaluate(expansion, one), strict=True):
                 np.testing.assert_allclose(found[row], wanted, rtol=0, atol=1e-12)
             assert abs(total(both, target)[row] - total(one, target)).max() < 1e-11
-            norms = [np.concatenate([b.values for b in sc.norms(expansion, r)]) for r in (both, one)]
+            norms = [np.concatenate([b.values for b in sc.evaluate(expansion, r).measure()]) for r in (both, one)]
             np.testing.assert_allclose(norms[0][:, row], norms[1], rtol=1e-9, atol=1e-12)
         contributions = [
-            np.concatenate([b.values for b in sc.contributions(sc.logits(arch), r, token=3, position=2)])
+            np.concatenate([b.values for b in sc.evaluate(sc.logits(arch), r).measure(sc.logit(3, position=2))])
             for r in (both, one)
         ]
         np.testing.assert_allclose(contributions[0][:, row], contributions[1], rtol=0, atol=1e-12)
         entries = [
-            np.concatenate([b.values for b in sc.entries(sc.scores(arch, "L1H0"), r, position=4, key=1)])
+            np.concatenate([b.values for b in sc.evaluate(sc.scores(arch, "L1H0"), r).measure(sc.score_entry(4, 1))])
             for r in (both, one)
         ]
         np.testing.assert_allclose(entries[0][:, row], entries[1], rtol=0, atol=1e-12)

@@ -12,12 +12,13 @@ from worth import Truth
 
 from symcircuits.checking.check import Verdict, check
 from symcircuits.checking.lexer import Letter
-from symcircuits.checking.matching import CONTEXT, Matcher, Spelling, circuit_forms, letters_of
+from symcircuits.checking.matching import Matcher, Spelling, circuit_forms, letters_of
 from symcircuits.checking.mistakes import MISTAKES
 from symcircuits.checking.parser import ReadError, read
 from symcircuits.core.architecture import Architecture, attention_only, transformer
 from symcircuits.core.expansion import Expansion, Term, expand, logits, scores, stream
 from symcircuits.core.notation import Notation, letter_text, scale_text
+from symcircuits.core.symbols import OF_TOKENS
 from symcircuits.core.words import is_multiplier
 from symcircuits.sympy_layer.streams import recursion
 from tests.strategies import cases
@@ -469,7 +470,7 @@ def test_a_corrupted_word_is_right_only_where_it_is_worth_another_term(
     text = front + " @ ".join(f.text for f in letters)
     verdict = check(text, arch, target)
     assert verdict.right == Truth(arch, target).right(text), verdict
-    assert not verdict.circuit or not any(f.glyph in CONTEXT for f in letters)
+    assert not verdict.circuit or not any(f.glyph in OF_TOKENS for f in letters)
     assert verdict.right == (verdict.mistake is None)
     if not verdict.right:
         check_the_advice(verdict, arch, target)

@@ -20,7 +20,7 @@ import pytest
 
 import symcircuits as sc
 from symcircuits.cli.main import main
-from symcircuits.cli.options import parser_of
+from symcircuits.cli.parser import parser_of
 from symcircuits.derivation.derive import DerivationError
 from symcircuits.verification.verify import Check, Report
 from symcircuits.work import progress
@@ -44,7 +44,7 @@ class Ran:
         assert self.err == ""
 
         def refuse(name: str) -> None:
-            raise AssertionError(f"{name} is no JSON")
+            raise AssertionError(f"{name} is not JSON")
 
         return json.loads(self.out, parse_constant=refuse)
 
@@ -82,7 +82,7 @@ def test_count(cli: Cli) -> None:
     found = cli("count", "--heads", "12,12", "--json").json
     assert found == {
         "schema": "symcircuits.count/1", "architecture": "attention-only, heads 12,12", "target": "logits",
-        "count": 169,
+        "selection": [], "count": 169,
         "by_order": {"0": 1, "1": 24, "2": 144}, "by_composition": {"none": 25, "V": 144},
     }  # fmt: skip
     text = cli("count", "--heads", "12,12")
@@ -157,11 +157,11 @@ def test_derive_prints_a_theorem_by_its_name(cli: Cli, tmp_path: Path) -> None:
     page = tmp_path / "page.tex"
     cli("derive", "--theorem", "ablation", "--standalone", "-o", str(page))
     assert page.read_text("utf-8") == found.latex(standalone=True)
-    refused(cli("derive", "--theorem", "abelation"), "no result 'abelation'; the results are ablation, ")
-    for words in ([], ["--heads", "2", "--theorem", "mlp"]):
-        refused(cli("derive", *words), "give either --heads or --theorem NAME")
-    for option in (["--norm", "LN"], ["--mlps"], ["--form", "generic"], ["--target", "stream"]):
-        refused(cli("derive", "--theorem", "mlp", *option), f"{option[0]} goes with --heads")
+    refused(cli("derive", "--theorem", "abelation"), "unknown result 'abelation': choose one of ablation, ")
+    refused(cli("derive"), "give --heads, a MODEL or --theorem NAME")
+    for option in (["--heads", "2"], ["--norm", "LN"], ["--mlps"], ["--form", "generic"], ["--target", "stream"]):
+        refused(cli("derive", "--theorem", "mlp", *option), f"{option[0]} does not go with --theorem")
+    refused(cli("derive", "--theorem", "mlp", BIAS), "MODEL does not go with --theorem")
 
 
 @pytest.mark.parametrize("form", ["enumerated", "generic"])
@@ -216,9 +216,9 @@ def test_the_terms_with_nothing_held_fixed_are_counted(cli: Cli) -> None:
     [
         ("--multipliers m", "there is no multiplier 'm' here"),
         ("--multipliers ,", "there is no multiplier '' here"),
-        ("--gated", "gated says what MLPs are like, but there are none"),
-        ("--no-gains", "--no-gains says what norms are like, but there are none (see --norm)"),
-        ("--parallel", "parallel says what MLPs are like, but there are none"),
+        ("--gated", "--gated has no effect without MLPs: give --mlps"),
+        ("--no-gains", "--no-gains has no effect without norms"),
+        ("--parallel", "--parallel has no effect without MLPs: give --mlps"),
     ],
 )
 def test_features_that_do_not_fit(cli: Cli, words: str, fault: str) -> None:
@@ -227,7 +227,7 @@ def test_features_that_do_not_fit(cli: Cli, words: str, fault: str) -> None:
 
 @pytest.mark.parametrize("option", ["--gated", "--qk-norm", "--multipliers=all"])
 def test_a_theorem_takes_no_features(cli: Cli, option: str) -> None:
-    refused(cli("derive", "--theorem", "mlp", option), f"{option.partition('=')[0]} goes with --heads")
+    refused(cli("derive", "--theorem", "mlp", option), f"{option.partition('=')[0]} does not go with --theorem")
 
 
 def test_derive_has_defaults(cli: Cli) -> None:
@@ -250,7 +250,7 @@ def test_an_output_path_that_cannot_be_written(cli: Cli, tmp_path: Path, monkeyp
         for path, why in (
             (tmp_path / "folder", "it is a folder"),
             (tmp_path / "missing" / "out", "does not exist"),
-            (tmp_path / "file" / "out", "is no folder"),
+            (tmp_path / "file" / "out", "is not a folder"),
             ("", "is empty"),
         ):
             refused(cli("derive", "--heads", "1", "-o", str(path)), why)
@@ -292,7 +292,7 @@ def test_verify(cli: Cli) -> None:
     assert len(set(names)) == len(names)
     text = cli("verify", "--heads", "2,1", "--seed", "3")
     assert (text.code, text.err) == (0, "")
-    assert "all that was run holds" in text.out
+    assert "all checks passed" in text.out
     assert text.out.startswith("verify attention-only, heads 2,1")
 
 
@@ -321,8 +321,8 @@ def test_a_check_that_fails_is_exit_code_1(cli: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("symcircuits.verification.verify.verify", lambda *_, **__: Report("x", (row,), 0.1))
     ran = cli("verify", "--heads", "2")
     assert (ran.code, ran.err) == (1, "")
-    assert "FAILS" in ran.out
-    assert "FAILS in 1 row" in ran.out
+    assert "FAIL" in ran.out
+    assert "1 row failed" in ran.out
     ran = cli("verify", "--heads", "2", "--json")
     assert ran.code == 1
     assert ran.json["ok"] is False
@@ -381,7 +381,7 @@ def test_a_closure_that_fails_is_exit_code_1(cli: Cli, monkeypatch: pytest.Monke
     monkeypatch.setattr("symcircuits.explanation.explain.explain", lambda *_, **__: broken)
     ran = cli("explain", BIAS, "--tokens", "1,2")
     assert ran.code == 1
-    assert "FAILS" in ran.out
+    assert "FAIL" in ran.out
     assert cli("explain", BIAS, "--tokens", "1,2", "--json").json["ok"] is False
 
 
@@ -420,8 +420,8 @@ def test_no_page_is_begun_that_cannot_be_written(cli: Cli, tmp_path: Path) -> No
 
 def test_demo_is_told_where_to_write(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr("symcircuits.cli.demo.run", lambda folder, width: asked.append((folder, width)) or 1)
-    assert cli("demo", "--out", "there").code == 1
+    monkeypatch.setattr("symcircuits.cli.demo.show", lambda folder, width: asked.append((folder, width)) or 1)
+    assert cli("demo", "--output", "there").code == 1
     assert cli("demo").code == 1
     assert asked == [("there", 100), ("symcircuits-demo", 100)]
 
@@ -497,7 +497,7 @@ def test_tokens_that_do_not_fit(cli: Cli, tokens: str, message: str) -> None:
 
 
 def models(folder: Path) -> dict[str, tuple[str, str]]:
-    """Paths of what is no model, each with what is said about it."""
+    """Paths of what is not a model, each with what is said about it."""
     (folder / "empty").mkdir()
     (folder / "text.txt").write_text("x")
     (folder / "cut").mkdir()
@@ -531,17 +531,20 @@ def test_models_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
 
 
 OTHER = [
-    (["count"], "the following arguments are required: --heads"),
+    (["count"], "give either --heads or a MODEL"),
     (["explain", BIAS], "give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE that holds tokens"),
     (["explain"], "required: MODEL"),
-    (["verify"], "give either --heads or a MODEL to verify"),
-    (["verify", BIAS, "--heads", "2"], "give either --heads or a MODEL to verify"),
+    (["verify"], "give either --heads or a MODEL"),
+    (["verify", BIAS, "--heads", "2"], "give either --heads or a MODEL"),
     (["verify", BIAS, "--biases"], "--biases goes with --heads"),
     (["verify", BIAS, "--no-scale"], "--no-scale goes with --heads"),
     (["verify", BIAS, "--positions", "standard"], "--positions goes with --heads"),
-    (["verify", "--heads", "2", "--seed", "-1"], "--seed must be 0 or more, not -1"),
-    (["verify", "--heads", "2", "--max-terms", "-1"], "--max-terms must be 0 or more, not -1"),
-    (["verify", "--heads", "2", "--seed", "x"], "--seed: invalid int value: 'x'"),
+    (["verify", "--heads", "2", "--seed", "-1"], "argument --seed: must be a whole number, 0 or more, not '-1'"),
+    (
+        ["verify", "--heads", "2", "--max-terms", "-1"],
+        "argument --max-terms: must be a whole number, 0 or more, not '-1'",
+    ),
+    (["verify", "--heads", "2", "--seed", "x"], "--seed: must be a whole number, 0 or more, not 'x'"),
     (["verify", "--heads", "2", "--tokens", "11"], "token 11 at position 0 is out of range"),
     (["derive", "--heads", "2", "--standalone", "--json"], "it does not go with --format json"),
     (["derive", "--heads", "2", "--standalone", "--format", "text"], "it does not go with --format text"),
@@ -552,8 +555,8 @@ OTHER = [
     (["explain", BIAS, "--tokens", "1,2", "--token", "11"], "token 11 does not exist: there are 11"),
     (["explain", BIAS, "--tokens", "1,2", "--token", "-1"], "token -1 does not exist"),
     (["explain", BIAS, "--tokens", "1,2", "--row", "1"], "row 1 does not exist: there are 1"),
-    (["explain", BIAS, "--tokens", "1,2", "--top", "-1"], "top must be a whole number, 0 or more, not -1"),
-    (["explain", BIAS, "--tokens", "1,2", "--max-terms", "-1"], "--max-terms must be a whole number"),
+    (["explain", BIAS, "--tokens", "1,2", "--top", "-1"], "--top: must be a whole number, 0 or more, not '-1'"),
+    (["explain", BIAS, "--tokens", "1,2", "--max-terms", "-1"], "--max-terms: must be a whole number"),
     (["explain", BIAS, "--tokens", "1,2", "--queries", ""], "--queries is empty"),
     (["explain", BIAS, "--tokens", "1,2", "--head", "L0H0"], "it goes with --html FILE"),
     (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3"], "two tokens make a difference, e.g. 26,3"),
@@ -876,7 +879,7 @@ def test_what_is_said_cannot_speak_to_the_terminal(cli: Cli, data: Path, tmp_pat
         (["explain", folder, "--reference", folder / "reference.npz", "--top", "1"], 0),
         (["verify", folder, "--reference", folder / "reference.npz", "--target", "logits"], 0),
         (["explain", folder, "--tokens", "-1,2"], 2),
-        (["derive", folder], 2),
+        (["derive", folder], 0),
     ):
         found = cli(*map(str, words))
         assert found.code == code, found.err
@@ -908,6 +911,6 @@ def test_an_error_of_the_system_is_told_without_its_number(
     def run(_: Any) -> int:
         raise PermissionError(13, "Permission denied", "/a/file")
 
-    monkeypatch.setattr("symcircuits.cli.commands.count", run)
+    monkeypatch.setattr("symcircuits.cli.count.run", run)
     assert main(["count", "--heads", "2"]) == 2
     assert capsys.readouterr().err == "symcircuits count: error: /a/file: Permission denied\n"

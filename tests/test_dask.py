@@ -74,9 +74,10 @@ class Killer:
 def test_a_dask_cluster_gives_the_same_bits(cluster: str, alone: dict[str, Any]) -> None:
     with workers.dask(cluster) as pool:
         assert sc.explain_many(MODEL, PROMPTS, workers=pool).json() == alone
-        e = sc.scores(sc.load(MODEL).architecture, "L2H0")
-        sizes = sc.term_sizes(MODEL, [1, 2, 3], e, workers=pool)
-    assert (sizes.largest, sizes.sums) == ((here := sc.term_sizes(MODEL, [1, 2, 3], e)).largest, here.sums)
+        model = sc.load(MODEL)
+        values = sc.evaluate(sc.scores(model.architecture, "L2H0"), model.run([1, 2, 3]))
+        sizes = values.summary(workers=pool)
+    assert (sizes.largest, sizes.sums) == ((here := values.summary()).largest, here.sums)
 
 
 @pytest.mark.filterwarnings("default")
@@ -96,10 +97,10 @@ def test_a_worker_that_is_killed_leaves_an_export_as_it_is(
     monkeypatch.setattr(importlib.import_module("symcircuits.tables.export"), "BLOCK", 100)
     e, kill = sc.scores(sc.attention_only((4, 4, 4, 4)), "L3H0"), Killer(cluster)
     with workers.dask(cluster) as pool:
-        found = sc.export_terms(e, tmp_path / "split.csv", workers=pool, progress=kill)
+        found = e.export(tmp_path / "split.csv", workers=pool, progress=kill)
     assert kill.killed
     assert (found.complete, found.rows) == (True, 125**2)
-    assert found.path.read_bytes() == sc.export_terms(e, tmp_path / "alone.csv").path.read_bytes()
+    assert found.path.read_bytes() == e.export(tmp_path / "alone.csv").path.read_bytes()
 
 
 @pytest.mark.filterwarnings("default")

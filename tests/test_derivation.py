@@ -14,15 +14,18 @@ import symcircuits as sc
 from symcircuits.core import programs
 from symcircuits.core import words as algebra
 from symcircuits.core.words import Factor, IllTyped, Word
-from symcircuits.derivation import checks as checks_module
+from symcircuits.derivation import claim_checker as checker_module
 from symcircuits.derivation import definitions as definitions_module
-from symcircuits.derivation import specials as specials_module
+from symcircuits.derivation import other_runs as other_runs_module
 from symcircuits.derivation import steps as steps_module
-from symcircuits.derivation.bench import Bench
-from symcircuits.derivation.checks import KINDS, Laboratory
+from symcircuits.derivation.claim_checker import ClaimChecker
+from symcircuits.derivation.claims import KINDS
 from symcircuits.derivation.derive import Claim, DerivationError, Draft, Step, theorem, theorems
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
-from symcircuits.derivation.expressions import (
+from symcircuits.derivation.expressions import relabelled
+from symcircuits.derivation.frames import MAX_FAMILIES, MAX_TERMS, make_frame
+from symcircuits.derivation.multiplying import composition_of_word, multiply_out
+from symcircuits.derivation.nodes import (
     Apply,
     CountOf,
     Elementary,
@@ -38,28 +41,22 @@ from symcircuits.derivation.expressions import (
     SumOver,
     Tensor,
     Transposed,
-    relabelled,
 )
-from symcircuits.derivation.flatten import composition_of_word, multiply_out
-from symcircuits.derivation.frames import MAX_FAMILIES, MAX_TERMS, make_frame
+from symcircuits.derivation.other_runs import AtTokens, CountIn, ImportanceRun, Rebased, Without
 from symcircuits.derivation.printing.layout import is_number
-from symcircuits.derivation.real import ModelLogits
-from symcircuits.derivation.results.registry import frame_of, registered
+from symcircuits.derivation.real_models import ModelLogits
+from symcircuits.derivation.result_checker import ResultChecker
+from symcircuits.derivation.results.every import registered
 from symcircuits.derivation.specials import (
-    AtTokens,
     Beside,
-    CountIn,
     HeadWidth,
     Inverse,
-    Letter,
     Masked,
+    NamedMatrix,
     Parentheses,
     Rank,
-    Rebased,
-    Run,
     Scaled,
     SquaredNorm,
-    Without,
 )
 from symcircuits.derivation.steps import path_expansion
 
@@ -299,7 +296,7 @@ def corrupted_special(expr: Special) -> Iterator[tuple[str, Expr]]:
             yield "another target", replace(expr, target="stream")
         case Inverse():
             yield "leave out", expr.of
-        case Letter():
+        case NamedMatrix():
             yield (
                 "another letter",
                 replace(expr, name=expr.name + "2", kind="" if expr.kind == "centring" else expr.kind),
@@ -308,7 +305,7 @@ def corrupted_special(expr: Special) -> Iterator[tuple[str, Expr]]:
             yield "another target", replace(expr, target="stream")
         case Without():
             yield "another head", replace(expr, head="L1H1")
-        case Run():
+        case ImportanceRun():
             layer = {"X": 3 - expr.layer, "Y": expr.layer % 3 + 1}
             wrong = replace(expr, n=expr.n - 1 or 2) if expr.what == "logits" else replace(expr, layer=layer[expr.what])
             yield "another run", wrong
@@ -348,10 +345,10 @@ def spoiled(draft: Draft, tries: int) -> Iterator[tuple[str, Draft]]:
                     yield what, replace(draft, claims=(*draft.claims[:n], Claim(sides), *draft.claims[n + 1 :]))
 
 
-def refusal(laboratory: Laboratory, draft: Draft, number: int) -> str:
+def refusal(checker: ClaimChecker, draft: Draft, number: int) -> str:
     """Why a draft is refused; empty where it is taken."""
     try:
-        laboratory.check(draft, number)
+        checker.check(draft, number)
     except (DerivationError, IllTyped) as error:
         return str(error)
     return ""
@@ -369,11 +366,11 @@ def refusal(laboratory: Laboratory, draft: Draft, number: int) -> str:
 )
 def test_every_corruption_is_refused(heads: tuple[int, ...], target: str, options: dict[str, Any], form: str) -> None:
     frame = make_frame(sc.attention_only(heads, **options), target, form)
-    laboratory = Laboratory(frame)
+    checker = ClaimChecker(frame)
     seen: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for number, draft in enumerate(path_expansion(frame), 1):
         for what, wrong in spoiled(draft, tries=2):
-            message = refusal(laboratory, wrong, number)
+            message = refusal(checker, wrong, number)
             assert message, f"step {number} ({draft.kind}) took: {what} in {wrong.claims}"
             assert f"step {number} ({draft.kind})" in message or "Rule" in message
             seen[draft.kind].add(what)
@@ -388,15 +385,24 @@ def test_every_corruption_is_refused(heads: tuple[int, ...], target: str, option
 def test_the_error_names_what_differs() -> None:
     frame = make_frame(sc.attention_only((3, 3)), "logits", "enumerated")
     draft = next(d for d in path_expansion(frame) if d.complete)
-    laboratory = Laboratory(frame)
+    checker = ClaimChecker(frame)
     terms = draft.claims[0].rhs
     assert isinstance(terms, Sum)
     short = replace(draft, claims=(Claim((draft.claims[0].lhs, Sum(terms.terms[:-1]))),))
     with pytest.raises(DerivationError, match=r"step 7 \(distributing\) fails.*missing: A\[L1H2\] @ A\[L0H2\] @ X0"):
-        laboratory.check(short, 7)
+        checker.check(short, 7)
     long = replace(draft, claims=(Claim((draft.claims[0].lhs, Sum((*terms.terms, terms.terms[0])))),))
     with pytest.raises(DerivationError, match=r"extra: X0 @ W_U\.T"):
-        laboratory.check(long, 7)
+        checker.check(long, 7)
+
+
+def test_a_draft_without_a_claim_is_refused() -> None:
+    checker = ClaimChecker(make_frame(sc.attention_only((1,)), "logits", "enumerated"))
+    with pytest.raises(DerivationError, match=r"step 1 \(definition\): a claim needs two sides or more, and has 1"):
+        checker.check(Draft("definition", (Claim((Number(1),)),), ""), 1)
+    for wrong in (Draft("definition", (), ""), Draft("guess", (Claim((Number(1),) * 2),), "")):
+        with pytest.raises(ValueError, match="a draft needs claims, a kind of"):
+            checker.check(wrong, 1)
 
 
 def test_derive_raises_where_a_definition_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,10 +432,10 @@ def test_the_misprint_of_the_paper_is_refused() -> None:
     f = right.factors
     wrong = raw((f[0].T, *f[1:-1], f[-1].T))
     with pytest.raises(DerivationError, match="summed over their indices"):
-        Laboratory(frame).check(replace(draft, claims=(Claim((form, wrong)),)), 7)
+        ClaimChecker(frame).check(replace(draft, claims=(Claim((form, wrong)),)), 7)
 
 
-# ---------------------------------------------------------------------------- results that are no path expansion
+# ---------------------------------------------------------------------------- results that are not path expansions
 
 # Steps where a corrupted claim may hold: maps of tokens and of streams in either order, what acts on the ones, an
 # inverse on either side, a projection that is its own transpose, norms of a transpose.
@@ -444,11 +450,12 @@ ALSO_TRUE = {
 }
 
 
-def bench_of(name: str, **changes: Any) -> tuple[Bench, tuple[Draft, ...]]:
-    found = replace(registered(name), **changes)
-    frame = frame_of(found)
+def checker_of(name: str, **changes: Any) -> tuple[ResultChecker, tuple[Draft, ...]]:
+    entry = registered(name)
+    assert entry.result is not None
+    found, frame = replace(entry.result, **changes), entry.frame
     drafts = tuple(found.steps(frame))
-    return Bench(frame, drafts, found.given, real=found.real), drafts
+    return ResultChecker(frame, drafts, found.given, real_model=found.real_model), drafts
 
 
 @pytest.mark.parametrize("name", theorems())
@@ -464,14 +471,14 @@ def test_every_result_is_checked(name: str) -> None:
 
 @pytest.mark.parametrize("name", theorems())
 def test_every_corruption_of_a_result_is_refused(name: str) -> None:
-    bench, drafts = bench_of(name)
+    checker, drafts = checker_of(name)
     seen = 0
     for number, draft in enumerate(drafts, 1):
         equations = tuple(claim for claim in draft.claims if claim.relation == "=")
         if (name, number) in ALSO_TRUE:
             continue
         for what, wrong in spoiled(replace(draft, claims=equations), tries=2):
-            message = refusal(bench, wrong, number)
+            message = refusal(checker, wrong, number)
             assert message, f"step {number} ({draft.kind}) took: {what} in {wrong.claims}"
             seen += 1
     assert seen >= 12
@@ -479,9 +486,9 @@ def test_every_corruption_of_a_result_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in ALSO_TRUE}))
 def test_a_step_with_many_true_claims_refuses_wrong_ones(name: str) -> None:
-    bench, drafts = bench_of(name)
+    checker, drafts = checker_of(name)
     for number in sorted(n for other, n in ALSO_TRUE if other == name):
-        refused = [what for what, wrong in spoiled(drafts[number - 1], tries=2) if refusal(bench, wrong, number)]
+        refused = [what for what, wrong in spoiled(drafts[number - 1], tries=2) if refusal(checker, wrong, number)]
         assert {"transpose", "another letter", "double a factor", "leave out"} & set(refused)
 
 
@@ -497,61 +504,61 @@ def test_a_step_with_many_true_claims_refuses_wrong_ones(name: str) -> None:
     ],
 )
 def test_what_is_given_is_needed(name: str, given: tuple[str, ...], step: int) -> None:
-    bench, drafts = bench_of(name, given=given)
+    checker, drafts = checker_of(name, given=given)
     for number, draft in enumerate(drafts[:step], 1):
-        assert bool(refusal(bench, draft, number)) == (number == step)
+        assert bool(refusal(checker, draft, number)) == (number == step)
 
 
 def test_inequalities_are_refused_where_they_do_not_hold() -> None:
-    bench, drafts = bench_of("basis_freedom")
+    checker, drafts = checker_of("basis_freedom")
     for number, draft in enumerate(drafts, 1):
         if draft.kind == "counterexample":
             for claim in draft.claims:
                 same = replace(draft, claims=(Claim((claim.lhs, claim.lhs), "!="),))
-                assert "it is not true that" in refusal(bench, same, number)
-                assert refusal(bench, replace(draft, claims=(replace(claim, relation="="),)), number)
-    heads, drafts = bench_of("virtual_heads")
+                assert "it is not true that" in refusal(checker, same, number)
+                assert refusal(checker, replace(draft, claims=(replace(claim, relation="="),)), number)
+    heads, drafts = checker_of("virtual_heads")
     pattern = drafts[2].claims[0].rhs
     wide = replace(drafts[3], claims=(Claim((Rank(pattern), HeadWidth()), "<="),))
     assert "rank(A[h]) <= d_head" in refusal(heads, wide, 4)
-    exact, drafts = bench_of("linearity")
+    exact, drafts = checker_of("linearity")
     example = next(d for d in drafts if d.kind == "counterexample")
     once = example.claims[0].rhs
     assert refusal(exact, replace(example, claims=(Claim((once, once), "!="),)), 5)
     frame = make_frame(sc.attention_only((1,)), "logits", "enumerated")
-    with pytest.raises(DerivationError, match="claims what is no equation"):
-        Laboratory(frame).check(Draft("definition", (Claim((HeadCount(0), Number(9)), "<="),), "", "values"), 1)
+    with pytest.raises(DerivationError, match="claims what is not an equation"):
+        ClaimChecker(frame).check(Draft("definition", (Claim((HeadCount(0), Number(9)), "<="),), "", "values"), 1)
 
 
 def test_every_pair_of_ranks_is_what_the_width_of_a_head_allows() -> None:
-    bench, drafts = bench_of("virtual_heads")
+    checker, drafts = checker_of("virtual_heads")
     for claim in drafts[3].claims:
-        for value in bench.instances[0].value(claim.lhs).ravel():
+        for value in checker.instances[0].value(claim.lhs).ravel():
             assert value == 2  # of random heads of width 2 as large as it can be
 
 
 def test_a_wrong_algorithm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = specials_module._outputs
-    monkeypatch.setattr(specials_module, "_outputs", lambda at, layer, x: right(at, layer, x) if layer else at.zero())
+    right = other_runs_module._outputs
+    monkeypatch.setattr(other_runs_module, "_outputs", lambda at, layer, x: right(at, layer, x) if layer else at.zero())
     with pytest.raises(DerivationError, match=r"step 1 \(definition\) fails"):
         theorem("term_importance")
 
 
 def test_what_a_real_model_does_is_checked() -> None:
     for name, number in (("layer_norm", 8), ("mlp", 3)):
-        bench, drafts = bench_of(name)
+        checker, drafts = checker_of(name)
         draft = drafts[number - 1]
         assert (draft.how, draft.kind) == ("model", "identity")
-        assert not refusal(bench, draft, number)
+        assert not refusal(checker, draft, number)
         total = draft.claims[0].rhs
         assert isinstance(total, Sum)
         for i in range(len(total.terms)):
             short = replace(
                 draft, claims=(Claim((draft.claims[0].lhs, Sum((*total.terms[:i], *total.terms[i + 1 :])))),)
             )
-            assert "the two sides differ on a model with" in refusal(bench, short, number)
-        assert "what is no equation" in refusal(
-            bench, replace(draft, claims=(replace(draft.claims[0], relation="!="),)), 1
+            assert "the two sides differ on a model with" in refusal(checker, short, number)
+        assert "what is not an equation" in refusal(
+            checker, replace(draft, claims=(replace(draft.claims[0], relation="!="),)), 1
         )
         check = theorem(name).steps[number - 1].check
         assert (check.how, check.bound, check.k) == ("model", 0.0, 5)
@@ -561,7 +568,7 @@ def test_what_a_real_model_does_is_checked() -> None:
 
 
 def test_a_scale_on_the_side_of_the_destination_is_seen_on_a_real_model() -> None:
-    bench, drafts = bench_of("layer_norm")
+    checker, drafts = checker_of("layer_norm")
     total = drafts[7].claims[0].rhs
     assert isinstance(total, Sum)
     term = total.terms[1]
@@ -569,13 +576,13 @@ def test_a_scale_on_the_side_of_the_destination_is_seen_on_a_real_model() -> Non
     d_f, a, d_1, *rest = term.factors
     moved = Sum((total.terms[0], Product((d_f, d_1, a, *rest)), *total.terms[2:]))
     wrong = replace(drafts[7], claims=(Claim((drafts[7].claims[0].lhs, moved)),))
-    assert refusal(bench, wrong, 8)
+    assert refusal(checker, wrong, 8)
 
 
 def test_the_logits_of_a_model_have_a_value_on_its_run_only() -> None:
-    bench, _ = bench_of("layer_norm")
+    checker, _ = checker_of("layer_norm")
     with pytest.raises(TypeError, match="on a run of it only"):
-        bench.instances[0].value(ModelLogits())
+        checker.instances[0].value(ModelLogits())
 
 
 def test_ablation_with_patterns_computed_anew_gives_another_number() -> None:
@@ -613,7 +620,7 @@ def test_the_augmented_form_on_numbers() -> None:
 
 
 def test_an_unknown_result_is_refused_with_the_names() -> None:
-    with pytest.raises(ValueError, match="no result 'abelation'; the results are ablation, attention_without_softmax"):
+    with pytest.raises(ValueError, match="unknown result 'abelation': choose one of ablation, attention_without"):
         theorem("abelation")
 
 
@@ -847,7 +854,7 @@ def test_terms_that_softmax_does_not_see_are_marked(form: str) -> None:
 
 @pytest.mark.parametrize("wrong", [lambda expr: False, lambda expr: True])
 def test_a_wrong_mark_is_refused(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks_module, "softmax_invisible", wrong)
+    monkeypatch.setattr(checker_module, "softmax_invisible", wrong)
     with pytest.raises(DerivationError, match="marked as the same for every key, and its value differs"):
         sc.derive(sc.attention_only((2, 1), biases=["b_V"]), "scores:L1H0")
 

@@ -16,15 +16,16 @@ import symcircuits as sc
 from symcircuits.arrays.rings import Floats
 from symcircuits.core import programs
 from symcircuits.core.notation import latex_label
-from symcircuits.core.words import IllTyped
-from symcircuits.derivation import checks as checks_module
+from symcircuits.core.words import IllTyped, Word
+from symcircuits.derivation import claim_checker as checker_module
 from symcircuits.derivation import definitions as definitions_module
 from symcircuits.derivation import frames as frames_module
 from symcircuits.derivation import tensors as tensors_module
-from symcircuits.derivation.checks import KINDS, Laboratory
+from symcircuits.derivation.claim_checker import ClaimChecker
+from symcircuits.derivation.claims import KINDS
 from symcircuits.derivation.derive import DerivationError
-from symcircuits.derivation.flatten import multiply_out
 from symcircuits.derivation.frames import make_frame
+from symcircuits.derivation.multiplying import multiply_out
 from symcircuits.derivation.printing.latex import expr_latex, prose
 from symcircuits.derivation.printing.text import expr_text
 from symcircuits.derivation.steps import path_expansion
@@ -72,7 +73,7 @@ def test_every_feature_is_derived(heads: tuple[int, ...], options: dict[str, Any
         assert all(step.check.bound < 1e-12 for step in derivation.steps)
         if form == "enumerated":
             listed = next(s for s in derivation.steps if "terms" in s.check.also).claim.rhs
-            words = [sc.Word(flat.factors, flat.scales) for flat in multiply_out(listed)]
+            words = [Word(flat.factors, flat.scales) for flat in multiply_out(listed)]
             assert Counter(words) == Counter(term.word for term in sc.expand(arch, target))
 
 
@@ -167,11 +168,11 @@ def test_a_layer_whose_heads_share_nothing_keeps_its_names() -> None:
 )
 def test_every_corruption_is_refused(heads: tuple[int, ...], target: str, options: dict[str, Any], form: str) -> None:
     frame = make_frame(sc.transformer(heads, **options), target, form)
-    laboratory = Laboratory(frame)
+    checker = ClaimChecker(frame)
     seen: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for number, draft in enumerate(path_expansion(frame), 1):
         for what, wrong in spoiled(draft, tries=2):
-            message = refusal(laboratory, wrong, number)
+            message = refusal(checker, wrong, number)
             assert message, f"step {number} ({draft.kind}) took: {what} in {wrong.claims}"
             seen[draft.kind].add(what)
     assert all({"drop a factor", "swap"} <= seen[k] for k in KINDS if k not in ("counting", "mixed product"))
@@ -269,8 +270,8 @@ def test_a_norm_makes_a_bias_seen_by_softmax(form: str) -> None:
 
 
 def test_a_mark_that_overlooks_the_norm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = checks_module.softmax_invisible
-    monkeypatch.setattr(checks_module, "softmax_invisible", lambda w: right(w) or "ones.T" in w.text)
+    right = checker_module.softmax_invisible
+    monkeypatch.setattr(checker_module, "softmax_invisible", lambda w: right(w) or "ones.T" in w.text)
     with pytest.raises(DerivationError, match="marked as the same for every key, and its value differs"):
         sc.derive(sc.transformer((1, 1), norm="RMS", biases=["b_O", "b_K"]), "scores:L1H0")
 

@@ -10,13 +10,14 @@ import pytest
 import symcircuits as sc
 from symcircuits.core.rules import check_finished
 from symcircuits.core.words import IllTyped, Word, transpose
-from symcircuits.derivation.addend import Addend
-from symcircuits.derivation.checks import Claim, Draft, Laboratory
+from symcircuits.derivation.alibi import AlibiTerm
+from symcircuits.derivation.claim_checker import ClaimChecker
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import readout_definition
 from symcircuits.derivation.derive import DerivationError
-from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Transposed
-from symcircuits.derivation.flatten import multiply_out, softmax_invisible
 from symcircuits.derivation.frames import Frame, make_frame
+from symcircuits.derivation.multiplying import multiply_out, softmax_invisible
+from symcircuits.derivation.nodes import Expr, Product, Sum, Target, Transposed
 from symcircuits.derivation.printing.latex import expr_latex
 from symcircuits.derivation.values import Instance
 from symcircuits.model.attending import alibi_slopes
@@ -35,10 +36,10 @@ def flat(derivation: Any) -> str:
 
 def refused(where: Frame, wrong: Expr) -> None:
     """The claim that the scores are this fails; that they are what they are by definition holds."""
-    lab, target = Laboratory(where), Target(SCORES)
-    lab.check(Draft("definition", (Claim((target, readout_definition(where))),), ""), 1)
+    checker, target = ClaimChecker(where), Target(SCORES)
+    checker.check(Draft("definition", (Claim((target, readout_definition(where))),), ""), 1)
     with pytest.raises(DerivationError, match="the two sides differ"):
-        lab.check(Draft("definition", (Claim((target, wrong)),), ""), 1)
+        checker.check(Draft("definition", (Claim((target, wrong)),), ""), 1)
 
 
 # ------------------------------------------------------------------------------------------------- is it right
@@ -146,15 +147,15 @@ def test_softmax_sees_a_turned_bias() -> None:
 
 # ------------------------------------------------------------------------------------------------- ALiBi
 @pytest.mark.parametrize("form", FORMS)
-def test_the_addend_stands_in_every_step_and_is_counted_in_none(form: str) -> None:
+def test_the_alibi_term_stands_in_every_step_and_is_counted_in_none(form: str) -> None:
     derivation = sc.derive(sc.attention_only((2, 2), "alibi"), SCORES, form)
     of_scores = [s for s in derivation.steps if any(c.lhs == Target(SCORES) for c in s.claims)]
     for step in of_scores:
         for claim in step.claims:
             for side in claim.sides[1:]:
                 assert isinstance(side, Sum)
-                assert side.terms[-1] == Addend("L1H0")
-                assert side.terms.count(Addend("L1H0")) == 1
+                assert side.terms[-1] == AlibiTerm("L1H0")
+                assert side.terms.count(AlibiTerm("L1H0")) == 1
     assert len(of_scores) > 4
     counted = next(s for s in derivation.steps if s.kind == "counting")
     assert counted.claims[-1].text.endswith("= 9" if form == "enumerated" else "(1 + H_1)^2")
@@ -162,41 +163,41 @@ def test_the_addend_stands_in_every_step_and_is_counted_in_none(form: str) -> No
     assert "alibi[L1H0] is, for query i and key j, -m |i - j|, with m the slope of the head." in said
     assert "-- no path term + alibi[L1H0]" in said
     assert "the scores, but for what ALiBi adds, are bilinear" in said
-    assert "and what ALiBi adds, which is no path term" in derivation.statement
+    assert "and what ALiBi adds, which is not a path term" in derivation.statement
     assert r"{\mathrm{alibi}^{\mathrm{L1H0}}} \quad\text{no path term}" in derivation.latex()
 
 
 @pytest.mark.parametrize("wrong", ["missing", "twice", "of another head"])
-def test_a_wrong_addend_is_seen(wrong: str) -> None:
+def test_a_wrong_alibi_term_is_seen(wrong: str) -> None:
     where = frame(positions="alibi")
     right = readout_definition(where)
     assert isinstance(right, Sum)
-    body, addend = right.terms
-    changed = {"missing": body, "twice": Sum((body, addend, addend)), "of another head": Sum((body, Addend("L1H1")))}
+    body, alibi = right.terms
+    changed = {"missing": body, "twice": Sum((body, alibi, alibi)), "of another head": Sum((body, AlibiTerm("L1H1")))}
     refused(where, changed[wrong])
 
 
-def test_the_addend_is_what_the_model_adds() -> None:
+def test_the_alibi_term_is_what_the_model_adds() -> None:
     """On a real model: the scores less the sum of the terms are ``-m |i - j|``."""
     run = sc.random_model(sc.attention_only((2, 3), "alibi", True), seed=2).run([3, 1, 4, 1, 5])
     for head in run.model.architecture.all_heads:
         total = sc.evaluate(sc.scores(run.model.architecture, str(head)), run).total()
         slope = alibi_slopes(run.model.architecture.heads[head.layer])[head.number]
         places, allowed = np.arange(5), np.isfinite(run.scores[str(head)])
-        addend = -slope * abs(places[:, None] - places)
-        np.testing.assert_allclose((run.scores[str(head)] - total)[allowed], addend[allowed], atol=1e-12)
+        alibi = -slope * abs(places[:, None] - places)
+        np.testing.assert_allclose((run.scores[str(head)] - total)[allowed], alibi[allowed], atol=1e-12)
 
 
-def test_the_addend_of_an_instance_has_its_shape() -> None:
+def test_the_alibi_term_of_an_instance_has_its_shape() -> None:
     at = Instance(sc.attention_only((1, 1), "alibi"), SCORES, 4, trials=1)
-    found = at.value(Addend("L1H0"))[0].astype(object)
+    found = at.value(AlibiTerm("L1H0"))[0].astype(object)
     slope = -found[0, 1] % at.ring.p
     assert slope
     assert all(found[i, j] == -slope * abs(i - j) % at.ring.p for i in range(4) for j in range(4))
-    assert expr_latex(Addend("L1H0")) == r"{\mathrm{alibi}^{\mathrm{L1H0}}}"
+    assert expr_latex(AlibiTerm("L1H0")) == r"{\mathrm{alibi}^{\mathrm{L1H0}}}"
 
 
-def test_a_notebook_shows_the_addend() -> None:
+def test_a_notebook_shows_the_alibi_term() -> None:
     expansion = sc.scores(sc.attention_only((1, 1), "alibi"), "L1H0")
     assert r"\text{no path term}" in expansion.latex()
     for other in (

@@ -19,7 +19,6 @@ from symcircuits.core.expansion import Expansion, expand
 from symcircuits.model import Model, Run, random_model
 from symcircuits.model.attending import rotate
 from symcircuits.sympy_layer.lambdify import lambdify_words
-from symcircuits.values import evaluate as evaluation
 from symcircuits.values.evaluate import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
 from symcircuits.values.unembedding import _triangle, compact
 from tests.strategies import all_targets, architectures, cases, selections
@@ -181,14 +180,14 @@ def test_sums_by_the_walk_are_sums_of_terms(drawn: tuple[Expansion, Run], data: 
 def test_blocks_are_runs_of_neighbouring_terms(drawn: tuple[Expansion, Run]) -> None:
     """However the values are cut into blocks, they are the values of the terms in order, none left out."""
     expansion, run = drawn
-    terms, values = [], []
-    for block, arrays in evaluate(expansion, run).blocks():
-        assert len(block) == len(arrays) > 0
-        terms += block
-        values += list(arrays)
-    assert terms == list(expansion)
-    for a, b in zip(values, evaluate(expansion, run), strict=True):
+    values = list[Array]()
+    for start, block in evaluate(expansion, run).blocks():
+        assert start == len(values)
+        assert len(block) > 0
+        values += list(block.copy())
+    for term, a, b in zip(expansion, values, evaluate(expansion, run), strict=True):
         np.testing.assert_array_equal(a, b)
+        assert_close(a, evaluate(expansion, run).value(term), np.abs(a).max(initial=0), run.dtype)
 
 
 def test_values_do_not_depend_on_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +198,8 @@ def test_values_do_not_depend_on_what_is_kept(monkeypatch: pytest.MonkeyPatch) -
         before = list(evaluate(expand(arch, target), run))
         for limit in (1, 2000):
             with monkeypatch.context() as patch:
-                patch.setattr(evaluation, "_KEY_BYTES", limit)
-                patch.setattr("symcircuits.values.head_tree._KEPT_BYTES", limit)
+                patch.setattr("symcircuits.values.norms._KEY_BYTES", limit)
+                patch.setattr("symcircuits.values.sibling_reads._READ_BYTES", limit)
                 after = list(evaluate(expand(arch, target), run))
             assert len(before) == len(after)
             for a, b in zip(before, after, strict=True):
@@ -321,7 +320,7 @@ def test_a_run_of_another_architecture_is_refused() -> None:
 def test_a_term_of_another_readout_is_refused() -> None:
     arch = sc.attention_only((2, 2))
     values = evaluate(sc.scores(arch, "L1H0"), random_model(arch).run([1, 2]))
-    with pytest.raises(ValueError, match="is no term of scores:L1H0"):
+    with pytest.raises(ValueError, match="is not a term of scores:L1H0"):
         values.value(sc.scores(arch, "L1H1")[0])
 
 
@@ -405,7 +404,7 @@ def test_compare_refuses_every_missing_and_every_doubled_summand(target: str, i:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
 def test_compare_refuses_what_is_no_number(target: str, bad: float, record: Run) -> None:
-    """An infinite summand makes the bound infinite too: that is no pass."""
+    """An infinite summand makes the bound infinite too: that is not a pass."""
     values = summands(target, record)
     values[3][2, 1] = bad
     found = compare(target, record, iter(values), True)
@@ -722,8 +721,7 @@ def test_sizes_without_the_vocabulary(arch: sc.Architecture, token: int) -> None
     values = evaluate(sc.logits(arch), model.run([[1, 2, 3], [0, 0, 0]]))
     small = compact(values, [token, 3])
     assert small is not None
-    blocks = (block for _, found in values.blocks(small.matrices) for block in found)
-    for whole, block in zip(values, blocks, strict=True):
+    for whole, block in zip(values, Values(values.expansion, values.run, small.matrices), strict=True):
         same, entries = small.read(block)
         assert same.shape[-1] == 5 + ("b_U" in arch.biases)
         assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same), rtol=1e-12)

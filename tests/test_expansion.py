@@ -33,7 +33,6 @@ from symcircuits.core.attachments import Part, Reading
 from symcircuits.core.expansion import Expansion, Term, composition_of, expand, logits, scores, stream
 from symcircuits.core.paths import Path
 from symcircuits.core.sequence import MAX_LISTED
-from symcircuits.core.unfrozen.unfrozen import unfrozen
 from symcircuits.core.words import is_multiplier
 from symcircuits.model import random_model
 from symcircuits.values.evaluate import evaluate
@@ -455,9 +454,9 @@ E, S = logits(SMALL), scores(SMALL, "L1H1")
         (lambda: E.order(1, 1.0), ValueError, "0 or more, not 1.0"),
         (lambda: E.order("1"), ValueError, "0 or more, not '1'"),
         (lambda: E.order(True), ValueError, "0 or more, not True"),
-        (lambda: E.where("Q"), ValueError, "'Q' is no composition type of logits; they are none, V"),
-        (lambda: S.where("V"), ValueError, "'V' is no composition type of scores:L1H1; they are none, Q, K, QK"),
-        (lambda: S.where(["Q", "KQ"]), ValueError, "'KQ' is no composition type"),
+        (lambda: E.where("Q"), ValueError, "'Q' is not a composition type of logits: choose one of none, V"),
+        (lambda: S.where("V"), ValueError, "'V' is not a composition type of scores:L1H1: choose one of none,"),
+        (lambda: S.where(["Q", "KQ"]), ValueError, "'KQ' is not a composition type"),
         (lambda: E.through("L2H0"), ValueError, "there is no head L2H0: the model has 2 layers, counted from 0"),
         (lambda: E.through("L0H2"), ValueError, r"there is no head L0H2: layer 0 has 2 heads, counted from 0"),
         (lambda: E.through("H1"), ValueError, r"'H1' is not the name of a head; write L1H4, 1.4 or \(1, 4\)"),
@@ -627,7 +626,7 @@ def test_a_long_sequence_on_either_side_is_refused() -> None:
 def test_a_sequence_with_nothing_held_fixed_is_refused() -> None:
     e = logits(attention_only((1, 1), softmax=False))
     with pytest.raises(ValueError, match="sequence"):
-        unfrozen(e.through_sequence("L0H0", "L1H0"))
+        e.through_sequence("L0H0", "L1H0").unfrozen()
 
 
 @pytest.mark.parametrize(
@@ -674,20 +673,30 @@ def test_an_empty_expansion_is_zero_or_nothing_everywhere(select: Any, batch: bo
         assert not found.total().any()
         assert found.by_order() == found.by_composition() == {}
         assert list(found) == []
-    for rows in (sc.norms(e, run), sc.term_values(e, run), sc.blocks(e), e, sc.norms(e, run.to(np.zeros(1)))):
+    for rows in (
+        sc.evaluate(e, run).measure(),
+        sc.evaluate(e, run).blocks(),
+        e.blocks(),
+        e,
+        sc.evaluate(e, run.to(np.zeros(1))).measure(),
+    ):
         assert list(rows) == []
-    assert (e.count, len(e), e.head(), e[0:3], sc.census(e).count) == (0, 0, [], [], 0)
+    assert (e.count, len(e), e.head(), e[0:3], e.census().count) == (0, 0, [], [], 0)
     assert (e.counts_by_order(), e.counts_by_composition()) == ({}, {})
-    for answer in (sc.largest(e, run), sc.sample(e, run, 10), sc.term_sizes(model, tokens, e)):
+    for answer in (
+        sc.evaluate(e, run).largest(),
+        sc.evaluate(e, run).sample(10),
+        sc.evaluate(e, model.run(tokens)).summary(),
+    ):
         json.dumps(answer.json(), allow_nan=False)
         assert answer.text()
-    assert sc.squares(e, run).value == 0
+    assert sc.evaluate(e, run).sum_of_squares().value == 0
     assert e.latex()
     assert repr(e)
     for form in ("csv", "jsonl"):
-        assert sc.export_terms(e, tmp_path / f"a.{form}").rows == 0
+        assert e.export(tmp_path / f"a.{form}").rows == 0
     if e.target == "logits":
-        assert list(sc.contributions(e, run, token=0)) == []
+        assert list(sc.evaluate(e, run).measure(sc.logit(0))) == []
     if e.readout.bilinear:
-        assert list(sc.entries(e, run, position=1, key=0)) == []
+        assert list(sc.evaluate(e, run).measure(sc.score_entry(1, 0))) == []
         assert not sc.remove_scores(run, e.target.partition(":")[2], e).distance.any()

@@ -650,7 +650,7 @@ def test_the_text_says_what_was_held_fixed_and_all_numbers(name: str) -> None:
         assert f"{sized.term.composition:<4}  {sized.term.label}" in text
         assert text.count(f"  {sized.term.text}\n") >= 1
     assert "nothing: every term is shown" in text
-    assert "FAILS" not in text
+    assert "FAIL" not in text
     for head in found.scores:
         assert f"scores {head} " in text
 
@@ -661,7 +661,7 @@ def test_a_failing_closure_is_shown_and_not_ok(model: Any) -> None:
     broken = dataclasses.replace(found, closure=failed)
     assert not broken.ok
     assert broken.json()["ok"] is False
-    assert "FAILS" in broken.text()
+    assert "FAIL" in broken.text()
     head = dataclasses.replace(found.scores["L0H0"], closure=failed)
     assert not dataclasses.replace(found, scores={**found.scores, "L0H0": head}).ok
 

@@ -84,7 +84,7 @@ CANNOT = [
     ("", "the name of the file to write is empty"),
     ("folder", "it is a folder"),
     ("missing/out", "missing does not exist"),
-    ("file/out", "file is no folder"),
+    ("file/out", "file is not a folder"),
     ("file/deep/out", "cannot write"),
     ("loop", "cannot write loop: the link leads in a circle"),
     ("n" * 300, "cannot write .*: File name too long"),

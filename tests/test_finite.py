@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
+from symcircuits.explanation.score_parts import largest_score_terms
 from symcircuits.model import Run
 from symcircuits.values.by_head import through_each_head
 
@@ -45,20 +46,17 @@ def scores(run: Run) -> Any:
     return sc.scores(run.model.architecture, "L2H0")
 
 
-def of_sizes(run: Run, e: Any, **how: Any) -> Any:
-    return sc.term_sizes(run.model, TOKENS, e, dtype=run.dtype, **how)
-
-
 BY_TERM: dict[str, Callable[[Run], Any]] = {
-    "norms": lambda run: list(sc.norms(logits(run), run)),
-    "norms of scores": lambda run: list(sc.norms(scores(run), run)),
-    "masked norms": lambda run: list(sc.norms(scores(run), run, masked=True)),
-    "contributions": lambda run: list(sc.contributions(logits(run), run, token=1)),
-    "entries": lambda run: list(sc.entries(scores(run), run, position=2, key=0)),
-    "values": lambda run: list(sc.term_values(logits(run), run)),
-    "values of scores": lambda run: list(sc.term_values(scores(run), run)),
-    "sizes": lambda run: of_sizes(run, logits(run)),
-    "sizes of scores": lambda run: of_sizes(run, scores(run), by="score entry", key=0),
+    "norms": lambda run: list(sc.evaluate(logits(run), run).measure()),
+    "norms of scores": lambda run: list(sc.evaluate(scores(run), run).measure()),
+    "masked norms": lambda run: list(sc.evaluate(scores(run), run).measure(sc.norm(masked=True))),
+    "contributions": lambda run: list(sc.evaluate(logits(run), run).measure(sc.logit(1))),
+    "entries": lambda run: list(sc.evaluate(scores(run), run).measure(sc.score_entry(2, 0))),
+    "values": lambda run: list(sc.evaluate(logits(run), run).blocks()),
+    "one value": lambda run: sc.evaluate(logits(run), run).value(logits(run)[7]),
+    "values of scores": lambda run: list(sc.evaluate(scores(run), run).blocks()),
+    "sizes": lambda run: sc.evaluate(logits(run), run).summary(),
+    "sizes of scores": lambda run: sc.evaluate(scores(run), run).summary(sc.score_entry(key=0)),
     "total": lambda run: sc.evaluate(scores(run), run).total(),
     "total of a selection": lambda run: sc.evaluate(logits(run).through("L0H0"), run).total(),
     "by order": lambda run: sc.evaluate(scores(run), run).by_order(),
@@ -67,26 +65,24 @@ BY_TERM: dict[str, Callable[[Run], Any]] = {
     "by source": lambda run: sc.evaluate(scores(run), run).by_source(),
     "explain": lambda run: sc.explain(run.model, TOKENS, dtype=run.dtype),
     "explain many": lambda run: sc.explain_many(run.model, [TOKENS], dtype=run.dtype),
-    "largest score terms": lambda run: sc.score_parts.largest_score_terms(run, "L2H0"),  # type: ignore[attr-defined]
+    "largest score terms": lambda run: largest_score_terms(run, "L2H0"),
 }
 IN_FLOAT64 = {  # of a run in float32 too; so they have more room
-    "squares": lambda run: sc.squares(logits(run), run),
-    "squares of scores": lambda run: sc.squares(scores(run), run, by="score entry"),
-    "squares, estimated": lambda run: sc.squares(scores(run), run, max_memory=0),
-    "largest": lambda run: sc.largest(logits(run), run, 3),
-    "largest part": lambda run: sc.largest(logits(run), run, 3, by="logit"),
-    "largest scores": lambda run: sc.largest(scores(run), run, 3),
-    "largest score": lambda run: sc.largest(scores(run), run, 1, by="score entry"),
-    "sample": lambda run: sc.sample(logits(run), run, 100, weights="uniform"),
-    "sample of scores": lambda run: sc.sample(scores(run), run, 100, weights="uniform", by="score entry"),
+    "squares": lambda run: sc.evaluate(logits(run), run).sum_of_squares(),
+    "squares of scores": lambda run: sc.evaluate(scores(run), run).sum_of_squares(sc.score_entry()),
+    "squares, estimated": lambda run: sc.evaluate(scores(run), run).sum_of_squares(max_memory=0),
+    "largest": lambda run: sc.evaluate(logits(run), run).largest(3),
+    "largest part": lambda run: sc.evaluate(logits(run), run).largest(3, sc.logit()),
+    "largest scores": lambda run: sc.evaluate(scores(run), run).largest(3),
+    "largest score": lambda run: sc.evaluate(scores(run), run).largest(1, sc.score_entry()),
+    "sample": lambda run: sc.evaluate(logits(run), run).sample(100, weights="uniform"),
+    "sample of scores": lambda run: sc.evaluate(scores(run), run).sample(100, sc.score_entry(), weights="uniform"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", BY_TERM)
 def test_what_is_no_number_is_named_by_term(what: str, run: Run) -> None:
-    import symcircuits.explanation.score_parts  # noqa: F401
-
-    with pytest.raises((ValueError, OverflowError), match=r"embed (\| embed )?-> L0H[01]( -> L1H[01])?") as said:
+    with pytest.raises(ValueError, match=r"embed (\| embed )?-> L0H[01]( -> L1H[01])?") as said:
         BY_TERM[what](run)
     assert ("float64, or scale" in str(said.value) or "try dtype float64" in str(said.value)) == (
         run.dtype == np.float32
@@ -96,25 +92,28 @@ def test_what_is_no_number_is_named_by_term(what: str, run: Run) -> None:
 @pytest.mark.parametrize("what", IN_FLOAT64)
 def test_what_is_no_number_proves_nothing(what: str) -> None:
     run = cancelling(FACTORS["float64"]).run(TOKENS)
-    with pytest.raises((ValueError, OverflowError), match=r"embed (\| embed )?-> L[01]H[01]( -> L[12]H[01])?"):
+    with pytest.raises(ValueError, match=r"embed (\| embed )?-> L[01]H[01]( -> L[12]H[01])?"):
         IN_FLOAT64[what](run)
 
 
 def test_bounds_that_are_no_numbers_make_no_chances() -> None:
     run = cancelling(FACTORS["float64"]).run(TOKENS)
-    with pytest.raises(OverflowError, match="no chance can be made of them"):
-        sc.sample(logits(run), run, 100)
+    with pytest.raises(ValueError, match="no chance can be made of them"):
+        sc.evaluate(logits(run), run).sample(100)
 
 
 def test_what_is_computed_in_float64_is_right_where_float32_is_too_small() -> None:
     wide, narrow = (cancelling(1e25).run(TOKENS, dtype) for dtype in ("float64", "float32"))
-    for ask in (sc.squares(logits(wide), narrow).value, sc.squares(logits(wide), wide).value):
+    for ask in (
+        sc.evaluate(logits(wide), narrow).sum_of_squares().value,
+        sc.evaluate(logits(wide), wide).sum_of_squares().value,
+    ):
         assert ask == pytest.approx(sum(float((v**2).sum()) for v in sc.evaluate(logits(wide), wide)), rel=1e-5)
-    found = sc.largest(logits(wide), narrow, 3, by="logit")
-    sizes = sorted((abs(v[-1, found.asked.token]) for v in sc.evaluate(found.expansion, wide)), reverse=True)
+    found = sc.evaluate(logits(wide), narrow).largest(3, sc.logit())
+    sizes = sorted((abs(v[-1, found.measure.token]) for v in sc.evaluate(found.expansion, wide)), reverse=True)
     assert [t.size for t in found.terms] == pytest.approx(sizes[:3], rel=1e-5)
-    with pytest.raises(ValueError, match="the sum of the largest terms leaves the range of float32"):
-        sc.largest(logits(wide), narrow, 3)
+    with pytest.raises(ValueError, match=r"the term embed -> L0H[01] -> L1H[01] is not finite"):
+        sc.evaluate(logits(wide), narrow).largest(3)
 
 
 def test_sums_of_heads_are_looked_at_too(run: Run) -> None:
@@ -136,8 +135,8 @@ def test_sums_of_sizes_that_overflow_are_refused() -> None:
     huge = replace(model, weights=weights)
     sizes = [float(np.abs(v).max()) for v in sc.evaluate(sc.logits(huge.architecture), huge.run(TOKENS))]
     assert np.isfinite(sizes).all()
-    with pytest.raises(OverflowError, match="the sum of the sizes of the terms leaves the range of float64"):
-        sc.term_sizes(huge, TOKENS, sc.logits(huge.architecture))
+    with pytest.raises(ValueError, match="the sum of the sizes of the terms leaves the range of float64"):
+        sc.evaluate(sc.logits(huge.architecture), huge.run(TOKENS)).summary()
 
 
 def test_nothing_frozen_is_looked_at_too() -> None:
@@ -148,7 +147,7 @@ def test_nothing_frozen_is_looked_at_too() -> None:
         for n, w in model.weights.items()
     }
     run = replace(model, weights=weights).run(TOKENS, "float32")
-    terms = sc.unfrozen(sc.logits(arch))
+    terms = sc.logits(arch).unfrozen()
     assert np.isfinite(sc.evaluate(terms, run).total()).all()
     values = sc.evaluate(terms, run)
     values.degrees = lambda: {3: np.array([np.nan])}  # type: ignore[method-assign]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.core.given import brief, need
+from symcircuits.checking.parser import ReadError
+from symcircuits.core.text import brief, need
+from symcircuits.values.measure import Measure
 
 ARCH = sc.attention_only((2, 2))
 MODEL = sc.random_model(ARCH, seed=1)
@@ -29,27 +31,32 @@ class Live:
 
 
 # Every public function with arguments that it takes; those it takes an object of ours for are tried with everything.
+VALUES = sc.evaluate(TERMS, RUN)
+ENTRIES = sc.evaluate(sc.scores(ARCH, "L1H0"), RUN)
 CALLS: dict[str, list[Any]] = {
     "expand": [ARCH, "logits"], "logits": [ARCH], "scores": [ARCH, "L1H0"], "stream": [ARCH],
     "check": ["W_U @ W_E", ARCH], "random_model": [ARCH], "readout": [np.ones((1, 16))],
     "source": ["s", np.ones((3, 16)), 1], "change_basis": [MODEL], "fold": [MODEL], "load": [Path("no/such")],
-    "from_arrays": [{}, {}], "from_cache": [Live(), {}, [1]], "evaluate": [TERMS, RUN], "blocks": [TERMS],
-    "census": [TERMS], "export_terms": [TERMS, "no/such/folder/x.csv"], "verify": [MODEL, [1, 2]], "derive": [ARCH],
-    "theorem": ["ablation"], "theorems": [], "explain": [MODEL, [1, 2]], "explain_many": [MODEL, [[1, 2]]],
-    "compare_with_reference": [MODEL, {"tokens": [1], "logits": [1]}], "remove_heads": [RUN, "L0H0"],
-    "remove_scores": [RUN, "L1H0", "K"], "unfrozen": [TERMS], "largest": [TERMS, RUN], "squares": [TERMS, RUN],
-    "sample": [TERMS, RUN], "term_sizes": [MODEL, [1, 2], TERMS], "norms": [TERMS, RUN],
-    "contributions": [TERMS, RUN], "entries": [sc.scores(ARCH, "L1H0"), RUN], "term_values": [TERMS, RUN],
-    "attention_only": [(2, 2)], "transformer": [(2, 2)], "Tensors": [ARCH, {}], "Model": [ARCH, {}],
+    "from_arrays": [{}, {}], "from_cache": [Live(), {}, [1]], "evaluate": [TERMS, RUN], "verify": [MODEL, [1, 2]],
+    "derive": [ARCH], "theorem": ["ablation"], "theorems": [], "explain": [MODEL, [1, 2]],
+    "explain_many": [MODEL, [[1, 2]]], "compare_with_reference": [MODEL, {"tokens": [1], "logits": [1]}],
+    "remove_heads": [RUN, "L0H0"], "remove_scores": [RUN, "L1H0", "K"], "norm": [True], "logit": [1, 2],
+    "score_entry": [1, 0], "attention_only": [(2, 2)], "transformer": [(2, 2)], "Tensors": [ARCH, {}],
+    "Model": [ARCH, {}],
 }  # fmt: skip
-NAMED: dict[str, dict[str, Any]] = {"contributions": {"token": 1}, "entries": {"position": 1, "key": 0}}
-OURS = (sc.Architecture, sc.Model, sc.Run, sc.Expansion)
+# And the methods of what they give.
+METHODS: dict[str, tuple[Any, list[Any]]] = {
+    "blocks": (TERMS, [4]), "census": (TERMS, [0]), "export": (TERMS, ["no/such/folder/x.csv"]),
+    "largest": (VALUES, [2, sc.norm()]), "sample": (VALUES, [2, sc.norm()]), "sum_of_squares": (VALUES, [sc.norm()]),
+    "summary": (VALUES, [sc.logit(1)]), "measure": (ENTRIES, [sc.score_entry(1, 0)]),
+}  # fmt: skip
+OURS = (sc.Architecture, sc.Model, sc.Run, sc.Expansion, Measure)
 THINGS = [
     None, 3, True, float("nan"), "gpt2", [1], {}, Live(), object(), ARCH, MODEL, RUN, TERMS, sc.Model, np.ones(3),
     b"x", lambda: 0,
 ]  # fmt: skip
 # Where a model, or the path of one, is taken as well.
-TAKEN = {("check", 1), ("verify", 0), ("explain", 0), ("explain_many", 0), ("term_sizes", 0)}
+TAKEN = {("check", 1), ("verify", 0), ("explain", 0), ("explain_many", 0)}
 
 
 def test_every_public_function_is_tried() -> None:
@@ -59,7 +66,7 @@ def test_every_public_function_is_tried() -> None:
 
 def fault_of(name: str, arguments: list[Any]) -> Exception | None:
     try:
-        made = getattr(sc, name)(*arguments, **NAMED.get(name, {}))
+        made = getattr(METHODS[name][0] if name in METHODS else sc, name)(*arguments)
         if inspect.isgenerator(made):
             next(made)
     except (TypeError, ValueError, OSError) as fault:
@@ -67,18 +74,23 @@ def fault_of(name: str, arguments: list[Any]) -> Exception | None:
     return None
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", [*CALLS, *METHODS])
 def test_what_a_call_does_not_take_is_refused_in_one_short_sentence(name: str) -> None:
-    arguments, tried = CALLS[name], 0
+    arguments, tried = METHODS[name][1] if name in METHODS else CALLS[name], 0
     for place, right in enumerate(arguments):
         for thing in THINGS:
             fault = fault_of(name, [*arguments[:place], thing, *arguments[place + 1 :]])
-            if isinstance(right, OURS) and type(thing) is not type(right) and (name, place) not in TAKEN:
+            if (
+                isinstance(right, OURS)
+                and type(thing) is not type(right)
+                and (name, place) not in TAKEN
+                and (thing is not None or name not in METHODS)
+            ):
                 assert isinstance(fault, TypeError), (thing, fault)
             if fault is not None:
                 tried += 1
                 assert len(str(fault)) < 300, (thing, fault)
-                assert "\n" not in str(fault) or isinstance(fault, sc.ReadError)  # which shows where
+                assert "\n" not in str(fault) or isinstance(fault, ReadError)  # which shows where
                 assert "object has no attribute" not in str(fault)
     assert tried or not arguments
 
@@ -94,7 +106,7 @@ def test_what_a_call_does_not_take_is_refused_in_one_short_sentence(name: str) -
         (lambda: sc.scores(RUN, "L0H0"), r"not a Run; give its \.model\.architecture$"),
         (lambda: sc.evaluate(TERMS, MODEL), r"not a Model; give model\.run\(tokens\)$"),
         (lambda: sc.evaluate(RUN, TERMS), r"takes an expansion .* not a Run$"),
-        (lambda: sc.norms(ARCH, RUN), r"not an Architecture; give logits\(architecture\)$"),
+        (lambda: sc.evaluate(ARCH, RUN).measure(), r"not an Architecture; give logits\(architecture\)$"),
         (lambda: sc.explain(RUN, [1]), r"explain takes a model \(see load and from_arrays\) or the path of one, not a"),
         (lambda: sc.fold(sc.Model), r"fold takes a model \(see load and from_arrays\), not the class Model$"),
     ],

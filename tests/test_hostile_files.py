@@ -333,7 +333,7 @@ def test_devices_and_pipes_are_not_read(cli: Cli, folder: Path) -> None:
 
 def test_a_formula_from_standard_input_that_is_not_there(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    refused(cli("check", "-", "--heads", "2"), "standard input is closed; give the formula itself in place of -")
+    refused(cli("check", "-", "--heads", "2"), "standard input is closed: give the formula itself in place of -")
     monkeypatch.setattr(sys, "stdin", io.StringIO("x" * 3_000_000))
     refused(cli("check", "-", "--heads", "2"), "characters; at most 2,000,000 are read")
 

@@ -13,209 +13,123 @@ from pathlib import Path
 
 import pytest
 
+from symcircuits.core.seam import HIGHER, higher
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "symcircuits"
 
 # --------------------------------------------------------------------------- imports run downward only
 
-# Lowest first; a module imports only what stands before it. A folder of modules (render, loaders, zoo)
-# is one entry, and its modules may import each other.
-LAYERS = (
-    "given",  # what a call was given in place of what it takes
-    "algebra",
-    "finished",  # rules 2 and 3: what a finished word is
-    "spelling",
-    "notation",
-    "indices",  # whole numbers that somebody gives
-    "rings",
-    "structured",
-    "namespaces",  # arrays of other libraries
-    "elimination",
-    "files",
-    "memory",
-    "arrayfile",  # archives of arrays, checked
-    "labels",  # names of tokens, and how any text is made safe to show
-    "progress",
-    "attachments",  # readouts and sources of one's own, described
-    "pools",  # of processes that may die
-    "workers",  # work in pieces, in order, by any executor
-    "spread",  # mean and deviation of numbers that come one at a time
-    "architecture",
-    "programs",
-    "arguments",
-    "export",
-    "walk",
-    "paths",
-    "terms",
-    "sequence",  # terms counted and numbered, whatever they are
-    "expansion",
-    "path_tables",
-    "path_codes",
-    "wording",
-    "bulk",
-    "term_blocks",
-    "term_census",
-    "packed",  # words as integers, multiplied out
-    "parts",  # files that grow and can be taken up
-    "term_rows",
-    "term_export",
-    "lexing",
-    "reading",
-    "matching",
-    "mistakes",
-    "verdicts",
-    "checking",
-    "symbolic",
-    "model",
-    "tree",  # values of chosen paths in head space
-    "fans",  # those of all, the paths that differ in their last head together
-    "fan_reads",  # what is read of them
-    "rounding",
-    "finite",  # what is no number is refused by name
-    "factors",
-    "sums",
-    "tensor_tree",
-    "tensor_values",  # values of terms in such arrays
-    "polynomials",  # nothing held fixed: models without softmax, bilinear MLPs
-    "evaluation",
-    "compact",
-    "numbered",  # numbers of terms in blocks
-    "tensor_reductions",  # and in arrays of other libraries
-    "term_norms",
-    "value_blocks",
-    "closing",
-    "by_head",
-    "positions",
-    "margins",
-    "score_parts",
-    "interventions",
-    "sizes",
-    "magnitudes",  # norms and rounding, for the bounds
-    "backward",  # partial paths from the readout back, and bounds on what is behind them
-    "bounds",
-    "search",
-    "asked",
-    "term_entries",
-    "square_sums",
-    "pairs",
-    "ranking",
-    "sampling",
-    "exact",
-    "verification",
-    "derivation",
-    "loaders",
-    "model_file",  # a model, or its run on tokens, by path and digest
-    "all_scores",  # of every head, by any workers
-    "measured",  # the size of every term
-    "recorded_types",  # in which type a run was computed, told by its numbers
-    "recorded",
-    "tokenizer_growth",  # by how much a tokenizer may lengthen a text
-    "tokenizing",
-    "prompts",
-    "explanation",
-    "prompt_sums",  # what one prompt gives to averages
-    "averages",
-    "figures",
-    "plot",
+# Packages, the lowest first; those of one row do not import each other. "" is the package itself: the public names.
+ROWS = (
+    "core arrays work",
+    "model sympy_layer checking tables zoo",
+    "loaders derivation",
+    "values",
+    "search circuits explanation verification",
     "render",
-    "general",  # the proofs for all layers and heads
-    "zoo",  # small models that come with the package
-    "__init__",  # the public names
-    "book",
-    "demo",
-    "attaching",  # readouts and sources as options
-    "many",  # what explain --prompts does
-    "option_names",  # of what is said
-    "commands",
-    "term_command",
-    "ranked_command",
-    "measuring_commands",  # sample, sizes
-    "options",  # of the command line
+    "",
     "cli",
     "__main__",
 )
+PLACE = {package: row for row, packages in enumerate(ROWS) for package in packages.split(" ")}
 
-# Objects that show themselves (latex(), text(), json(), in a notebook) import their renderer when asked to.
-SHOWN_BY_RENDER = {
-    "ranking",
-    "sampling",
-    "measured",
-    "expansion",
-    "derivation",
-    "verification",
-    "explanation",
-    "averages",
-    "recorded",
+# What a witness may see, however far the imports go: what a transformer is, and nothing of how it is expanded.
+DESCRIPTION = {
+    f"core.{name}" for name in ("words", "symbols", "rules", "names", "text", "notation", "attachments", "architecture")
 }
-
-# What a module may not import although it stands lower: a witness must not see the answer.
-FORBIDDEN = {
-    "algebra": set(LAYERS),
-    "symbolic": {"paths", "terms", "expansion", "arguments", "export", "tree", "evaluation"},
-    "model": {"walk", "paths", "terms", "expansion", "export", "symbolic"},
+WITNESSES = {
+    "model": {*DESCRIPTION, "arrays", "work.memory"},
+    "sympy_layer.streams": {*DESCRIPTION, "sympy_layer.letters", "core.programs", "core.walk"},
 }
+LOOK_UP = {"", "core.seam", "zoo.train"}  # what imports modules by their names: public names, the seam, PyTorch
+STANDARD_LIBRARY_ALONE = "core"
 
 
-def parts_of(path: Path, package: Path) -> tuple[str, ...]:
-    """render/latex.py is ("render", "latex"); the package itself is ("__init__",)."""
+def name_of(path: Path, package: Path) -> str:
+    """core/walk.py is "core.walk", core/__init__.py is "core", the package itself is ""."""
     parts = path.relative_to(package).with_suffix("").parts
-    return parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_names(tree: ast.Module, here: tuple[str, ...]) -> Iterator[tuple[int, str, bool]]:
-    """Line, full name and whether it is inside a function, of all that is imported anywhere in a file.
-
-    `here` is the full name of its package.
-    """
-    for node in ast.walk(tree):
-        inside = getattr(node, "col_offset", 0) > 0
+def imported_names(tree: ast.Module, here: list[str]) -> Iterator[str]:
+    """The full names of all that a file can import, anywhere in it; `here` is the full name of its package."""
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in (n for n in ast.walk(tree) if id(n) not in typing_only):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name, inside) for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = list(here[: len(here) - node.level + 1]) if node.level else []
-            base += node.module.split(".") if node.module else []
-            yield from ((node.lineno, ".".join([*base, alias.name]), inside) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
-            first = node.args[0] if node.args else None
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                name = first.value
-                dots = len(name) - len(name.lstrip("."))
-                base = list(here[: len(here) - dots + 1]) if dots else []
-                yield node.lineno, ".".join([*base, name.lstrip(".")]), inside
+            base = here[: len(here) - node.level + 1] if node.level else []
+            base = [*base, *(node.module.split(".") if node.module else [])]
+            yield from (".".join([*base, alias.name]) for alias in node.names)
 
 
-def target_of(name: str, package: Path) -> str | None:
-    """The layer that an imported name belongs to; None if it is not ours."""
-    top, *rest = name.split(".")
-    if top != package.name:
-        return None
-    if rest and (rest[0] in LAYERS or (package / rest[0]).is_dir() or (package / f"{rest[0]}.py").is_file()):
-        return rest[0]
-    return "__init__"
+def looks_up(tree: ast.Module) -> bool:
+    """Whether a file imports modules by names that are values."""
+    return any(isinstance(n, ast.Name) and n.id in ("import_module", "__import__") for n in ast.walk(tree)) or any(
+        isinstance(n, ast.Attribute) and n.attr == "import_module" for n in ast.walk(tree)
+    )
+
+
+def graph(package: Path) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Of every module of the package: the modules of the package that it can import, and the other libraries."""
+    files = {name_of(path, package): path for path in sorted(package.rglob("*.py"))}
+    ours: dict[str, set[str]] = {}
+    theirs: dict[str, set[str]] = {}
+    for name, path in files.items():
+        inside = [package.name, *path.relative_to(package).parent.parts]
+        ours[name], theirs[name] = set(), set()
+        for full in imported_names(ast.parse(path.read_text("utf-8")), inside):
+            top, _, rest = full.partition(".")
+            if top != package.name:
+                theirs[name].add(top)
+                continue
+            while rest and rest not in files:
+                rest = rest.rpartition(".")[0]
+            ours[name] |= {rest} - {name}
+    return ours, theirs
+
+
+def reached(arrows: dict[str, set[str]], start: str) -> set[str]:
+    """All modules that a module, or a package, imports however far."""
+    found, todo = set[str](), [n for n in arrows if n == start or n.startswith(f"{start}.")]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += arrows[name]
+    return {n for n in found if n != start and not n.startswith(f"{start}.")}
 
 
 def import_faults(package: Path) -> list[str]:
-    """Every import of the package that goes upward or to what is forbidden, and every module without a place."""
+    """Every import that goes upward, in a circle, or to what a witness must not see; every module without a place."""
+    arrows, libraries = graph(package)
     faults = []
-    for path in sorted(package.rglob("*.py")):
-        parts = parts_of(path, package)
-        layer, shown = parts[0], path.relative_to(package.parent).as_posix()
-        if layer not in LAYERS:
-            faults.append(f"{shown}: has no place yet; add {layer!r} to LAYERS in tests/test_house.py")
+    for name, targets in arrows.items():
+        top = name.partition(".")[0]
+        path = package / f"{name.replace('.', '/')}.py"
+        if top not in PLACE or (path.parent == package and path.is_file() and name != "__main__"):
+            faults.append(f"{name} has no place: a package of ROWS in tests/test_house.py")
             continue
-        inside = path.relative_to(package).parent.parts
-        for line, name, local in imported_names(ast.parse(path.read_text("utf-8")), (package.name, *inside)):
-            target = target_of(name, package)
-            if target is None or (target == layer and path.parent != package):
-                continue
-            if target == "render" and local and layer in SHOWN_BY_RENDER:
-                continue
-            if target not in LAYERS:
-                faults.append(f"{shown}:{line}: imports {target}, which has no place in LAYERS")
-            elif target in FORBIDDEN.get(layer, ()):
-                faults.append(f"{shown}:{line}: {layer} must not see {target}")
-            elif LAYERS.index(target) >= LAYERS.index(layer):
-                faults.append(f"{shown}:{line}: {layer} imports {target}, which stands above it")
+        for target in sorted(targets):
+            other = target.partition(".")[0]
+            if other != top and PLACE.get(other, -1) >= PLACE[top] and name:
+                faults.append(f"{name} imports {target or 'the public names'}, which does not stand below it")
+        if name and name in reached(arrows, name) | {n for t in targets for n in reached(arrows, t)}:
+            faults.append(f"{name} imports itself, by way of others")
+        if top == STANDARD_LIBRARY_ALONE and (other_libraries := libraries[name] - set(sys.stdlib_module_names)):
+            faults.append(f"{name} imports {', '.join(sorted(other_libraries))}, beside the standard library")
+        source = path if path.is_file() else package / name.replace(".", "/") / "__init__.py"
+        if name not in LOOK_UP and looks_up(ast.parse(source.read_text("utf-8"))):
+            faults.append(f"{name} looks modules up by name, which the seam alone does")
+    for witness, may in WITNESSES.items():
+        seen = (n for n in sorted(reached(arrows, witness)) if not any(n == m or n.startswith(f"{m}.") for m in may))
+        faults += [f"the witness {witness} sees {n}" for n in seen]
     return faults
 
 
@@ -224,71 +138,120 @@ def test_imports_run_downward_only() -> None:
     assert import_faults(PACKAGE) == []
 
 
+def test_no_package_hides_a_public_function() -> None:
+    package = importlib.import_module("symcircuits")
+    assert not set(package.__all__) & {path.name for path in PACKAGE.iterdir()}
+
+
+UPWARD = "core.walk imports values.evaluate, which does not stand below it"
+
+
 @pytest.mark.parametrize(
     ("file", "source", "fault"),
     [
-        ("walk.py", "from symcircuits.expansion import Expansion", "walk imports expansion, which stands above it"),
-        ("walk.py", "from .expansion import Expansion", "walk imports expansion, which stands above it"),
-        ("walk.py", "from . import expansion", "walk imports expansion, which stands above it"),
-        ("walk.py", "import symcircuits.expansion as e", "walk imports expansion, which stands above it"),
-        ("walk.py", "def f():\n    from symcircuits import expansion", "walk imports expansion, which stands above it"),
-        ("walk.py", "from symcircuits import Expansion", "walk imports __init__, which stands above it"),
-        ("walk.py", "import symcircuits", "walk imports __init__, which stands above it"),
-        ("walk.py", "import_module('symcircuits.expansion')", "walk imports expansion, which stands above it"),
-        ("walk.py", "importlib.import_module('.cli', 'symcircuits')", "walk imports cli, which stands above it"),
-        ("render/latex.py", "from ..cli import main", "render imports cli, which stands above it"),
-        ("render/__init__.py", "from ..cli import main", "render imports cli, which stands above it"),
-        ("algebra.py", "from symcircuits import rings", "algebra must not see rings"),
-        ("expansion.py", "from symcircuits.render import latex", "expansion imports render, which stands above it"),
-        (
-            "model.py",
-            "def f():\n    from symcircuits.render import latex",
-            "model imports render, which stands above it",
-        ),
-        ("symbolic.py", "from symcircuits.expansion import Path", "symbolic must not see expansion"),
-        ("symbolic.py", "from symcircuits import paths", "symbolic must not see paths"),
-        ("symbolic.py", "from symcircuits import export", "symbolic must not see export"),
-        ("symbolic.py", "from symcircuits import evaluation", "symbolic must not see evaluation"),
-        ("model.py", "from symcircuits.walk import walk", "model must not see walk"),
-        ("model.py", "from symcircuits import symbolic", "model must not see symbolic"),
-        ("novelty.py", "", "has no place yet; add 'novelty' to LAYERS in tests/test_house.py"),
+        ("core/walk.py", "from symcircuits.values.evaluate import evaluate", UPWARD),
+        ("core/walk.py", "from ..values.evaluate import evaluate", UPWARD),
+        ("core/walk.py", "from ..values import evaluate", UPWARD),
+        ("core/walk.py", "import symcircuits.values.evaluate as e", UPWARD),
+        ("core/walk.py", "def f():\n    from symcircuits.values import evaluate", UPWARD),
+        ("core/walk.py", "import symcircuits", "core.walk imports the public names, which does not stand below it"),
+        ("core/walk.py", "from symcircuits import arrays", "core.walk imports arrays, which does not stand below it"),
+        ("core/walk.py", "import numpy.linalg", "core.walk imports numpy, beside the standard library"),
+        ("core/walk.py", "f = import_module('symcircuits.cli')", "core.walk looks modules up by name"),
+        ("core/walk.py", "f = importlib.import_module('symcircuits.cli')", "core.walk looks modules up by name"),
+        ("render/latex.py", "from ..cli import main", "render.latex imports cli.main, which does not stand below it"),
+        ("render/__init__.py", "from ..cli import main", "render imports cli.main, which does not stand below it"),
+        ("values/novelty.py", "from symcircuits.values import evaluate\nfrom symcircuits.search import best", "values"),
+        ("novelty.py", "", "novelty has no place"),
+        ("novelty/__init__.py", "", "novelty has no place"),
     ],
 )
 def test_a_wrong_import_is_found(tmp_path: Path, file: str, source: str, fault: str) -> None:
-    package = small_package(tmp_path, file, source)
-    assert [found.split(": ", 1)[1] for found in import_faults(package)] == [fault]
+    package = small_package(tmp_path, {file: source})
+    assert [found[: len(fault)] for found in import_faults(package)] == [fault]
+
+
+@pytest.mark.parametrize(
+    ("files", "faults"),
+    [
+        (
+            {"sympy_layer/streams.py": "from symcircuits.sympy_layer import lambdify"},
+            ["the witness sympy_layer.streams sees sympy_layer.lambdify"],
+        ),
+        (
+            {"model/run.py": "from symcircuits.core.programs import readout"},
+            ["the witness model sees core.programs"],
+        ),
+        (  # however far
+            {
+                "model/run.py": "from symcircuits.core import architecture",
+                "core/architecture.py": "from symcircuits.core import programs",
+            },
+            ["the witness model sees core.programs", "the witness sympy_layer.streams sees tables.blocks"],
+        ),
+        (
+            {"core/walk.py": "from symcircuits.core import programs", "core/programs.py": "from . import walk"},
+            ["core.programs imports itself, by way of others", "core.walk imports itself, by way of others"],
+        ),
+    ],
+)
+def test_what_a_witness_must_not_see_and_circles_are_found(
+    tmp_path: Path, files: dict[str, str], faults: list[str]
+) -> None:
+    if len(faults) == 2 and "tables" in faults[1]:  # the tables, from the SymPy witness
+        files |= {"sympy_layer/streams.py": "from symcircuits.tables import blocks"}
+        found = import_faults(small_package(tmp_path, files))
+        assert found == ["sympy_layer.streams imports tables.blocks, which does not stand below it", *faults]
+    else:
+        assert import_faults(small_package(tmp_path, files)) == faults
 
 
 @pytest.mark.parametrize(
     ("file", "source"),
     [
-        ("expansion.py", "import math\nimport numpy.linalg\nfrom symcircuits.walk import walk"),
-        ("symbolic.py", "from symcircuits import algebra, architecture, walk"),
-        ("model.py", "from . import algebra, architecture, rings"),
-        (
-            "render/latex.py",
-            "from symcircuits import expansion\nfrom symcircuits.render import text\nfrom . import json",
-        ),
-        ("render/__init__.py", "from symcircuits.render.latex import print_it\nfrom .json import dump"),
-        ("expansion.py", "def f():\n    from symcircuits.render import latex"),
-        ("__init__.py", "from symcircuits.explanation import explain"),
-        ("cli.py", "from symcircuits import __version__\nfrom . import demo"),
-        ("__main__.py", "from symcircuits.cli import main"),
+        ("values/evaluate.py", "import math\nimport numpy.linalg\nfrom symcircuits.core.walk import walk"),
+        ("sympy_layer/streams.py", "from symcircuits.core import architecture, walk"),
+        ("model/run.py", "from symcircuits import arrays\nfrom . import weights"),
+        ("render/latex.py", "from symcircuits.values import evaluate\nfrom . import json"),
+        ("core/walk.py", "if TYPE_CHECKING:\n    from symcircuits.values import evaluate"),
+        ("core/seam.py", "f = import_module('symcircuits.cli')"),
+        ("__init__.py", "from symcircuits.values.evaluate import evaluate"),
+        ("cli/main.py", "from symcircuits import __version__\nfrom . import demo"),
+        ("__main__.py", "from symcircuits.cli.main import main"),
     ],
 )
 def test_a_right_import_passes(tmp_path: Path, file: str, source: str) -> None:
-    assert import_faults(small_package(tmp_path, file, source)) == []
+    assert import_faults(small_package(tmp_path, {file: source})) == []
 
 
-def small_package(folder: Path, file: str, source: str) -> Path:
-    """A package with an empty module in each place, and this source in one file."""
+def small_package(folder: Path, sources: dict[str, str]) -> Path:
+    """A package with a few empty modules, and these sources in their files."""
     package = folder / "symcircuits"
-    for layer in LAYERS:
-        name = f"{layer}/__init__.py" if layer in {"render", "loaders", "zoo"} else f"{layer}.py"
+    empty = (
+        "core/walk core/programs core/architecture core/seam arrays/rings work/memory model/run model/weights "
+        "tables/blocks sympy_layer/streams sympy_layer/lambdify values/evaluate search/best render/latex render/json "
+        "cli/main cli/demo"
+    )
+    for name in empty.split():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).touch()
-    (package / file).write_text(source, "utf-8")
+        (package / f"{name}.py").touch()
+    for file, source in sources.items():
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
+        (package / file).write_text(source, "utf-8")
+    for inner in [package, *(path for path in package.iterdir() if path.is_dir())]:
+        (inner / "__init__.py").touch()
     return package
+
+
+def test_every_method_of_the_seam_finds_its_function() -> None:
+    for method in HIGHER:
+        assert callable(higher(None, method)), method
+    used = {
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r"""\bhigher\(\w+, ["']([\w.]+)["']\)""", path.read_text("utf-8"))
+    }
+    assert used == set(HIGHER)
 
 
 # ------------------------------------------------------------------- files speak of the project alone

@@ -125,11 +125,11 @@ def test_terms_totals_and_closure_are_those_of_the_explanation() -> None:
     for cells, (k, v) in zip(rows(page, "Sums of the 16 terms"), found.totals["order"].items(), strict=False):
         assert cells == [f"order {k}", str(v["count"]), *(number(v[k]) for k in kinds)]
     closures = rows(page, "Largest |sum")
-    assert closures[0] == ["holds", "logits", number(found.closure.error), number(found.closure.bound), "16 terms"]
+    assert closures[0] == ["pass", "logits", number(found.closure.error), number(found.closure.bound), "16 terms"]
     assert len(closures) == 8
     layer = worst_closure(found.layers)
     assert layer is not None
-    assert closures[-1][:4] == ["holds", "every layer", number(layer.error), number(layer.bound)]
+    assert closures[-1][:4] == ["pass", "every layer", number(layer.error), number(layer.bound)]
     bars = rows(page, "One bar a term")
     assert [b[2] for b in bars[:-2]] == [number(s.contribution) for s in found.terms]
     assert [b[4] for b in bars[-2:]] == [number(rest["difference"]), number(found.target.difference)]
@@ -219,9 +219,9 @@ def test_a_failing_closure_cannot_be_missed() -> None:
     found = dataclasses.replace(zoo(), closure=dataclasses.replace(zoo().closure, passed=False))
     page = read(found.html())
     assert "A CLOSURE FAILS" in page.text
-    assert rows(page, "Largest |sum")[0][0] == "FAILS"
+    assert rows(page, "Largest |sum")[0][0] == "FAIL"
     assert "All closures hold" not in page.text
-    assert "FAILS" not in page_of_zoo()
+    assert "FAIL" not in page_of_zoo()
 
 
 def test_a_model_without_logits_and_one_without_heads() -> None:

@@ -73,7 +73,7 @@ def test_what_would_be_another_model(data: Path, name: str, change: dict[str, An
 
 
 def test_keys_of_the_training_alone_are_not_known(data: Path) -> None:
-    """In a config of TransformerLens's own they are no keys, and might mean anything."""
+    """In a config of TransformerLens's own they are not keys, and might mean anything."""
     weights, config, tokens, logits = parts(data, "gelu")
     own = {k: config[k] for k in ("n_layers", "d_model", "d_head", "n_heads", "n_ctx", "d_vocab", "d_mlp", "act_fn")}
     own |= {"normalization_type": "LN", "positional_embedding_type": "standard"}

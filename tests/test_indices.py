@@ -13,6 +13,7 @@ import symcircuits as sc
 from symcircuits.core.expansion import expand
 from symcircuits.explanation.ablation import remove_heads
 from symcircuits.explanation.score_parts import largest_score_terms
+from tests.measures import measure_of
 
 
 class Index(NamedTuple):
@@ -51,24 +52,21 @@ def first(found: Iterator[Any]) -> Any:
 
 
 N, N_SCORES = 18, 36  # terms of the logits, and of the scores of L1H0
-SMALL = {"largest": {"k": 2}, "sample": {"k": 3}, "squares": {}}
+METHODS: dict[str, list[Any]] = {"largest": [2], "sample": [3], "sum_of_squares": [], "summary": []}
 
 
 def measures() -> Iterator[tuple[str, Index]]:
-    """The choices of largest, sample, squares and sizes, which are the same."""
-    for name, small in SMALL.items():
-        f = getattr(sc, name)
+    """What a measure chooses, where one number of each term is asked for."""
+    for name, first_ones in METHODS.items():
 
-        def choose(by: str, target: str, f: Any = f, small: Any = small) -> Any:
-            return lambda word: lambda v: f(of(target), run(), **small, by=by, **word(v))
+        def choose(kind: str, target: str, name: str = name, first_ones: Any = first_ones) -> Any:
+            def with_(word: Any) -> Any:
+                values = sc.evaluate(of(target), run())
+                return lambda v: getattr(values, name)(*first_ones, by=measure_of(kind, **{"row": 0} | word(v)))
+
+            return with_
 
         yield from _choices(name, choose)
-
-    def sizes(by: str, target: str) -> Any:
-        batch = [[1, 2, 3, 4], [4, 3, 2, 1]]
-        return lambda word: lambda v: sc.term_sizes(run().model, batch, of(target), by=by, **word(v))
-
-    yield from _choices("term_sizes", sizes)
 
 
 def _choices(name: str, call: Any) -> Iterator[tuple[str, Index]]:
@@ -86,20 +84,22 @@ def _choices(name: str, call: Any) -> Iterator[tuple[str, Index]]:
 
 
 def reductions() -> Iterator[tuple[str, Index]]:
-    """norms, contributions, entries and term_values, on runs and on arrays of other libraries."""
+    """Measures and values of all terms, on runs and on arrays of other libraries."""
     for on, given in (("run", run), ("tensors", tensors)):
 
         def contributions(target: str = "logits", given: Any = given, **more: Any) -> Any:
-            return first(sc.contributions(of(target), given(), **({"token": 0} | more)))
+            ranged = {name: more.pop(name) for name in ("size", "start", "stop") if name in more}
+            by = sc.logit(**{"token": 0} | more)
+            return first(sc.evaluate(of(target), given()).measure(by, **ranged))
 
-        def entries(given: Any = given, **more: Any) -> Any:
-            return first(sc.entries(of("scores:L1H0"), given(), **({"position": 0, "key": 0} | more)))
+        def entries(given: Any = given, position: Any = 0, key: Any = 0, **more: Any) -> Any:
+            return first(sc.evaluate(of("scores:L1H0"), given()).measure(sc.score_entry(position, key), **more))
 
         def norms(given: Any = given, **more: Any) -> Any:
-            return first(sc.norms(of("logits"), given(), **more))
+            return first(sc.evaluate(of("logits"), given()).measure(**more))
 
         def values(given: Any = given, **more: Any) -> Any:
-            return first(sc.term_values(of("logits"), given(), **more))
+            return first(sc.evaluate(of("logits"), given()).blocks(**more))
 
         yield f"contributions token, {on}", Index(lambda v, f=contributions: f(token=v), 4, 5)
         yield f"contributions against, {on}", Index(lambda v, f=contributions: f(against=v), 4, 5, none=True)
@@ -122,34 +122,38 @@ def reductions() -> Iterator[tuple[str, Index]]:
 
 def counts() -> Iterator[tuple[str, Index]]:
     """Numbers of terms, samples, seeds, sizes."""
-    yield "largest k", Index(lambda v: sc.largest(of("logits"), run(), v), 2)
-    yield "largest max_expansions", Index(lambda v: sc.largest(of("logits"), run(), 2, max_expansions=v), 2, none=True)
-    yield "sample k", Index(lambda v: sc.sample(of("logits"), run(), v), 2, size=10**7)
-    yield "sample seed", Index(lambda v: sc.sample(of("logits"), run(), 2, seed=v), 2)
-    yield "squares samples", Index(lambda v: sc.squares(of("logits"), run(), samples=v), 2)
-    yield "squares seed", Index(lambda v: sc.squares(of("logits"), run(), seed=v), 2)
-    for name, f in (("largest", sc.largest), ("sample", sc.sample), ("squares", sc.squares)):
-        yield f"{name} max_memory", Index(lambda v, f=f: f(of("logits"), run(), max_memory=v), 2**30)
+    yield "largest k", Index(lambda v: sc.evaluate(of("logits"), run()).largest(v), 2)
+    yield (
+        "largest max_expansions",
+        Index(lambda v: sc.evaluate(of("logits"), run()).largest(2, max_expansions=v), 2, none=True),
+    )
+    yield "sample k", Index(lambda v: sc.evaluate(of("logits"), run()).sample(v), 2, size=10**7)
+    yield "sample seed", Index(lambda v: sc.evaluate(of("logits"), run()).sample(2, seed=v), 2)
+    yield "squares samples", Index(lambda v: sc.evaluate(of("logits"), run()).sum_of_squares(samples=v), 2)
+    yield "squares seed", Index(lambda v: sc.evaluate(of("logits"), run()).sum_of_squares(seed=v), 2)
+    for name in ("largest", "sample", "sum_of_squares"):
+        f = getattr(sc.evaluate(of("logits"), run()), name)
+        yield f"{name} max_memory", Index(lambda v, f=f: f(max_memory=v), 2**30)
     one, e = [1, 2, 3], of("logits")
     for word, none in (("top", False), ("start", False), ("stop", True), ("max_terms", True)):
         most = N + 1 if word == "start" else None
         yield (
-            f"term_sizes {word}",
+            f"summary {word}",
             Index(
-                lambda v, w=word: sc.term_sizes(model(), one, sc.logits(model().architecture), **{w: v}),
+                lambda v, w=word: sc.evaluate(sc.logits(model().architecture), model().run(one)).summary(**{w: v}),
                 2,
                 most,
                 none=none,
             ),
         )
-    yield "blocks size", Index(lambda v: list(sc.blocks(e, v)), 2)
-    yield "blocks start", Index(lambda v: list(sc.blocks(e, start=v)), 2)
-    yield "blocks stop", Index(lambda v: list(sc.blocks(e, stop=v)), 2, none=True)
-    yield "census start", Index(lambda v: sc.census(e, v), 2)
-    yield "census stop", Index(lambda v: sc.census(e, 0, v), 2, none=True)
+    yield "blocks size", Index(lambda v: list(e.blocks(v)), 2)
+    yield "blocks start", Index(lambda v: list(e.blocks(start=v)), 2)
+    yield "blocks stop", Index(lambda v: list(e.blocks(stop=v)), 2, none=True)
+    yield "census start", Index(lambda v: e.census(start=v), 2)
+    yield "census stop", Index(lambda v: e.census(start=0, stop=v), 2, none=True)
     yield "order", Index(lambda v: e.order(v), 2)
     yield "head", Index(lambda v: e.head(v), 2)
-    yield "unfrozen head", Index(lambda v: sc.unfrozen(sc.logits(sc.attention_only((1,), softmax=False))).head(v), 2)
+    yield "unfrozen head", Index(lambda v: sc.logits(sc.attention_only((1,), softmax=False)).unfrozen().head(v), 2)
     for size in ("d_vocab", "d_model", "d_head", "d_vocab_out", "n_context", "d_mlp"):
         none = size in ("d_vocab_out", "d_mlp")
         yield (
@@ -239,8 +243,8 @@ def test_an_index_is_a_whole_number_that_is_there(name: str) -> None:
 def test_numbers_that_come_back_are_plain() -> None:
     """What is given as an integer of NumPy can be written as JSON."""
     e, token = of("logits"), np.int64(1)
-    json.dumps(sc.sample(e, run(), np.int32(3), seed=np.int64(1), by="logit", token=token).json())
-    json.dumps(sc.largest(e, run(), np.int32(3), by="logit", token=token, position=np.int8(1)).json())
+    json.dumps(sc.evaluate(e, run()).sample(np.int32(3), sc.logit(token, row=0), seed=np.int64(1)).json())
+    json.dumps(sc.evaluate(e, run()).largest(np.int32(3), sc.logit(token, position=np.int8(1), row=0)).json())
     json.dumps(sc.explain(model(), [1, 2, 3], token=token, top=np.int16(2)).json())
     probed = model().with_(sc.readout(np.ones(16), layer=np.int64(1)), sc.source("one", np.ones(16), np.int64(1)))
     assert [type(one.layer) for one in probed.architecture.attachments] == [int, int]
@@ -248,7 +252,7 @@ def test_numbers_that_come_back_are_plain() -> None:
 
 def test_terms_of_an_expansion_are_numbered_as_those_of_a_list() -> None:
     e = of("logits")
-    block = next(sc.blocks(e))
+    block = next(e.blocks())
     for terms in (e, block):
         assert terms[np.int64(3)] == terms[3] == terms[3 - len(e)]
         for wrong in (True, np.True_, 1.0, "1", None, np.array(1.0)):

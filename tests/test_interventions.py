@@ -156,10 +156,10 @@ def test_without_everything_a_query_looks_everywhere_alike() -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("V", "'V' is no composition type of scores:L1H0"),
-        (sc.scores(sc.attention_only((2, 2)), "L1H1")[0], "no term of scores:L1H0"),
-        (sc.scores(sc.attention_only((2, 2)), "L1H1"), "no selection of scores:L1H0"),
-        (7, "7 is no composition type, no term and no selection"),
+        ("V", "'V' is not a composition type of scores:L1H0"),
+        (sc.scores(sc.attention_only((2, 2)), "L1H1")[0], "is not a term of scores:L1H0"),
+        (sc.scores(sc.attention_only((2, 2)), "L1H1"), "nor a selection of scores:L1H0"),
+        (7, "7 is neither a composition type, a term nor a selection"),
         (sc.scores(sc.attention_only((2, 2), biases=True), "L1H0"), "this selection is of .*biases.*, but the run is"),
     ],
 )

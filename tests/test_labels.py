@@ -45,7 +45,7 @@ def test_as_many_positions_as_entries_means_the_vocabulary() -> None:
     [
         ("abc", "a list of strings"),
         (7, "a list of strings"),
-        (["a", 1], "label 1 is no string but 1"),
+        (["a", 1], "label 1 is not a string but 1"),
         (["a"], "there are 1 labels.*the vocabulary has 9, the output vocabulary has 7, the row of tokens has 3"),
         ([], "there are 0 labels"),
     ],
@@ -75,10 +75,10 @@ def test_files(tmp_path: Path, content: str, labels: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", b"[1, ", "is no JSON list of strings"),
-        ("a.json", b'{"a": 1}', "is no JSON list of strings; it starts with '{\"a\": 1}'"),
+        ("a.json", b"[1, ", "is not a JSON list of strings"),
+        ("a.json", b'{"a": 1}', "is not a JSON list of strings; it starts with '{\"a\": 1}'"),
         ("a.txt", b"\xff\xfe", "are not UTF-8"),
-        ("a.json", b"[" * 100_000, "is no JSON list of strings"),
+        ("a.json", b"[" * 100_000, "is not a JSON list of strings"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:

@@ -39,12 +39,16 @@ def compare(expansion: Expansion, run: Run, tensors: Tensors, dtype: Any, times:
         assert list(found) == list(wanted)
         for key, value in found.items():
             assert_alike(numbers(value, dtype), wanted[key], size, times)
-    asked = [lambda r: sc.norms(expansion, r, size=7)]
+    asked = [lambda r: sc.evaluate(expansion, r).measure(size=7)]
     if expansion.readout.bilinear:
-        asked += [lambda r: sc.norms(expansion, r, masked=True), lambda r: sc.entries(expansion, r, position=-1, key=0)]
-        asked += [lambda r: (b._replace(values=1 * b.values) for b in sc.term_values(expansion, r, size=3))]
+        asked += [
+            lambda r: sc.evaluate(expansion, r).measure(sc.norm(masked=True)),
+            lambda r: sc.evaluate(expansion, r).measure(sc.score_entry(-1, 0)),
+        ]
+        asked += [lambda r: (b._replace(values=1 * b.values) for b in sc.evaluate(expansion, r).blocks(size=3))]
     elif expansion.target == "logits":
-        asked += [lambda r: sc.contributions(expansion, r, token=0, against=-1, size=7)]
+        last = (run.model.d_vocab_out or 1) - 1
+        asked += [lambda r: sc.evaluate(expansion, r).measure(sc.logit(0, against=last or None), size=7)]
     for reduce in asked:
         found = [numbers(b.values, dtype) for b in reduce(tensors)]
         wanted = [np.array(b.values, np.float64) for b in reduce(run)]
@@ -104,9 +108,9 @@ def test_derivatives_of_torch_are_those_of_finite_differences(torch: Any, run: R
         if what == "listed":
             return sum((i + 1) * value for i, value in enumerate(values))
         if what == "norm":
-            return torch.cat([b.values for b in sc.norms(logits.order(2), tensors)])
+            return torch.cat([b.values for b in sc.evaluate(logits.order(2), tensors).measure()])
         if what == "contribution":
-            return torch.cat([b.values for b in sc.contributions(logits, tensors, token=3, against=0)])
+            return torch.cat([b.values for b in sc.evaluate(logits, tensors).measure(sc.logit(3, against=0))])
         return sc.evaluate(head, tensors).by_composition()["QK"]
 
     assert torch.autograd.gradcheck(made, weights, eps=1e-6, atol=1e-5, rtol=1e-4, fast_mode=what != "value")
@@ -133,7 +137,7 @@ def test_derivatives_of_norms_by_an_unembedding_of_any_rank(torch: Any, run: Run
         tensors = Tensors(arch, {**fixed, "W_U": w_u}, run.tokens, finite=finite)
         if direct:
             return torch.stack([value.norm(dim=(-2, -1)) for value in sc.evaluate(sc.logits(arch), tensors)])
-        return torch.cat([b.values for b in sc.norms(sc.logits(arch), tensors)])
+        return torch.cat([b.values for b in sc.evaluate(sc.logits(arch), tensors).measure()])
 
     found = []
     for direct in (False, True):
@@ -154,8 +158,8 @@ def test_the_norm_of_a_term_that_is_zero_has_a_derivative(torch: Any, run: Run) 
     arrays = {k: v.requires_grad_() for k, v in arrays.items()}
     tensors = Tensors(arch, arrays, run.tokens)
     for blocks in (
-        sc.norms(sc.logits(arch), tensors), sc.norms(sc.scores(arch, "L1H0"), tensors),
-        sc.norms(sc.scores(arch, "L1H0"), tensors, masked=True),
+        sc.evaluate(sc.logits(arch), tensors).measure(), sc.evaluate(sc.scores(arch, "L1H0"), tensors).measure(),
+        sc.evaluate(sc.scores(arch, "L1H0"), tensors).measure(sc.norm(masked=True)),
     ):  # fmt: skip
         sum(b.values.sum() for b in blocks).backward(retain_graph=True)
         assert all(bool(torch.isfinite(v.grad).all()) for v in arrays.values() if v.grad is not None)
@@ -189,7 +193,7 @@ def test_nothing_leaves_the_device(torch: Any, run: Run) -> None:
         found = sc.evaluate(expansion, tensors)
         assert all(value.device.type == "meta" for value in found)
         assert {v.device.type for v in found.by_order().values()} == {"meta"}
-        assert all(b.values.device.type == "meta" for b in sc.norms(expansion, tensors))
+        assert all(b.values.device.type == "meta" for b in sc.evaluate(expansion, tensors).measure())
     with pytest.raises(ValueError, match="A_L0H1 is on cpu, but the others are on meta: move it there first"):
         Tensors(arch, {**arrays, "A_L0H1": torch.zeros(1, 3, 3, dtype=torch.float64)}, finite=False)
     with pytest.raises(ValueError, match="PyTorch has no device 'nowhere'"):
@@ -206,7 +210,7 @@ def test_half_precision_stays_as_it_is(torch: Any, run: Run) -> None:
     for target in ("logits", "scores:L1H0"):
         expansion = expand(run.model.architecture, target)
         for number in (torch.bfloat16, torch.float16):
-            [found], [wanted] = (list(sc.norms(expansion, r)) for r in (run.to(torch, dtype=number), run))
+            [found], [wanted] = (list(sc.evaluate(expansion, r).measure()) for r in (run.to(torch, dtype=number), run))
             assert found.values.dtype == number
             np.testing.assert_allclose(found.values.double().numpy(), wanted.values, rtol=0.1, atol=0.1)
 
@@ -289,7 +293,9 @@ def test_a_live_model_and_its_cache(torch: Any, data: Path, name: str) -> None:
     seen = torch.tril(torch.ones(n, n, dtype=torch.bool))
     recorded_scores = cache[f"blocks.{head[1]}.attn.hook_attn_scores"][:, 0]
     assert float(abs(scores - recorded_scores).detach()[:, seen].max()) < 1e-9
-    assert next(sc.norms(sc.scores(arrays.architecture, head), arrays, masked=True)).values.requires_grad
+    assert next(
+        sc.evaluate(sc.scores(arrays.architecture, head), arrays).measure(sc.norm(masked=True))
+    ).values.requires_grad
 
 
 def test_a_cache_without_its_batch_axis(torch: Any, data: Path) -> None:

@@ -234,7 +234,7 @@ def test_the_registry_of_layouts_is_tested() -> None:
 @pytest.mark.parametrize(
     ("name", "biases", "notes"),
     [
-        ("tl_plain_s0", 0, ["b_V, b_Q, b_K of all heads, b_O of all layers, b_U are zero and are no sources"]),
+        ("tl_plain_s0", 0, ["b_V, b_Q, b_K of all heads, b_O of all layers, b_U are zero and are not sources"]),
         ("tl_bias_s1", 21, []),
         ("tl_3layer_s11", 22, []),
         ("tl_shortformer_s7", 21, []),
@@ -254,7 +254,7 @@ def test_single_biases_that_are_zero_are_listed_by_head(data: Path) -> None:
     weights["blocks.1.attn.b_O"][:] = 0
     weights["unembed.b_U"][:] = 0
     model = from_arrays(weights, config)
-    assert model.notes == ("b_V of L0H1, b_O of L1, b_U are zero and are no sources",)
+    assert model.notes == ("b_V of L0H1, b_O of L1, b_U are zero and are not sources",)
     assert {"b_V[L0H1]", "b_O[L1]", "b_U"}.isdisjoint(model.architecture.biases)
     assert len(model.architecture.biases) == 18
     tokens = reference(data, "tl_bias_s1")["tokens"]
@@ -361,7 +361,7 @@ def test_buffers_are_dropped(data: Path) -> None:
     causal = np.tril(np.ones((12, 12), dtype=bool))
     buffers = {"blocks.0.attn.mask": causal, "blocks.0.attn.IGNORE": np.array(-1e5)}
     model = from_arrays(weights | buffers, config)
-    dropped = "buffers that are no weights were dropped: blocks.0.attn.mask, blocks.0.attn.IGNORE"
+    dropped = "buffers that are not weights were dropped: blocks.0.attn.mask, blocks.0.attn.IGNORE"
     assert model.notes == (dropped,)
     prefix = causal | (np.arange(12) < 3)
     for mask in (prefix, causal & (np.arange(12) > 0), np.triu(causal, -3)):
@@ -712,14 +712,14 @@ def cut(raw: bytes) -> bytes:
     ("damage", "message"),
     [
         (cut, "the file is cut off: its header promises .* bytes of weights, not "),
-        (lambda raw: raw[:5], "this is no safetensors file: it has only 5 bytes"),
-        (lambda raw: b"", "this is no safetensors file: it has only 0 bytes"),
+        (lambda raw: raw[:5], "this is not a safetensors file: it has only 5 bytes"),
+        (lambda raw: b"", "this is not a safetensors file: it has only 0 bytes"),
         (lambda raw: raw[:200], "the file is cut off or damaged: its header should have .* bytes, and 192 follow"),
         (lambda raw: struct.pack("<Q", 2**60) + raw[8:], f"its header should have {2**60} bytes"),
-        (lambda raw: b"\x80\x04\x95" + raw, "this is no safetensors file: it does not begin with a header"),
-        (lambda raw: b"<!DOCTYPE html>" + raw, "this is no safetensors file: it does not begin with a header"),
-        (lambda raw: b"PK\x03\x04" + raw, "this is no safetensors file: it does not begin with a header"),
-        (lambda raw: raw[:8] + b"{" * 100 + raw[108:], "this is no safetensors file: its header cannot be read"),
+        (lambda raw: b"\x80\x04\x95" + raw, "this is not a safetensors file: it does not begin with a header"),
+        (lambda raw: b"<!DOCTYPE html>" + raw, "this is not a safetensors file: it does not begin with a header"),
+        (lambda raw: b"PK\x03\x04" + raw, "this is not a safetensors file: it does not begin with a header"),
+        (lambda raw: raw[:8] + b"{" * 100 + raw[108:], "this is not a safetensors file: its header cannot be read"),
         (lambda raw: raw + b"more", "this is not a whole safetensors file, or it is damaged"),
         (lambda raw: struct.pack("<Q", 9) + b'{"a": 1} ', "its header cannot be read"),
         (lambda raw: struct.pack("<Q", 2) + b"{}", "there are no weights at all"),
@@ -784,7 +784,7 @@ def test_an_npz_that_needs_pickle_is_refused(folder: Path) -> None:
         (cut, "this is not a whole .npz file, or it is damaged"),
         (lambda raw: raw[:40], "this is not a whole .npz file, or it is damaged"),
         (lambda raw: b"", "this is not a whole .npz file, or it is damaged"),
-        (lambda raw: b"hello" * 100, "this is no .npz file, or it needs pickle; it is not read"),
+        (lambda raw: b"hello" * 100, "this is not an .npz file, or it needs pickle; it is not read"),
         (
             lambda raw: raw[:300] + bytes(200) + raw[500:],
             r"this is not a whole .npz file, or it is damaged \(embed.W_E: Bad CRC-32",
@@ -869,8 +869,8 @@ def rename(name: str) -> Callable[[Path], Path]:
         (without("config.json"), "config.json: there is no such file or folder; a model needs its config.json beside"),
         (make_both, "there are both model.safetensors and model.npz; keep one of them"),
         (make_dangling, "model.safetensors: this link leads nowhere"),
-        (make_directory("model.safetensors"), "model.safetensors: this is no file"),
-        (make_directory("config.json"), "config.json: this is no file"),
+        (make_directory("model.safetensors"), "model.safetensors: this is not a file"),
+        (make_directory("config.json"), "config.json: this is not a file"),
         (
             rename("model.pkl"),
             r"model.pkl: weights are read from a .safetensors or .npz file, .*\(a pickle can run code",

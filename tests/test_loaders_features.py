@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import symcircuits as sc
+from symcircuits.core.architecture import Head
 from symcircuits.loaders import Unsupported, from_arrays
 from symcircuits.model import ACTIVATIONS, Model
 
@@ -64,7 +65,7 @@ def test_norm_biases_that_are_zero_are_no_sources(data: Path) -> None:
     weights, config = parts(data, LN)
     weights["blocks.0.ln1.b"][:] = 0
     model = from_arrays(weights, config)
-    assert model.notes == ("b_N of L0 is zero and is no source",)
+    assert model.notes == ("b_N of L0 is zero and is not a source",)
     assert {"b_N[L1]", "b_N[final]"} <= model.architecture.biases
     for name in [k for k in weights if k.endswith((".ln1.b", "ln_final.b"))]:
         del weights[name]
@@ -148,9 +149,9 @@ def test_a_gate_without_activation_is_a_bilinear_mlp(data: Path) -> None:
     model = from_arrays(weights, {**config, "act_fn": "identity", "softmax": False})
     assert (model.architecture.bilinear, model.architecture.softmax) == (True, False)
     run = model.run([3, 1, 4])
-    terms = sc.unfrozen(sc.logits(model.architecture).order(0))
+    terms = sc.logits(model.architecture).order(0).unfrozen()
     assert terms.counts_by_order().keys() == {0}
-    total = sc.evaluate(sc.unfrozen(sc.logits(model.architecture)), run).total()
+    total = sc.evaluate(sc.logits(model.architecture).unfrozen(), run).total()
     assert np.allclose(total, run.logits, rtol=1e-9, atol=1e-9 * abs(run.logits).max())
     assert from_arrays(weights, config).architecture.bilinear is False
     with pytest.raises(ValueError, match="softmax in the config must be"):
@@ -187,8 +188,8 @@ def test_keys_and_values_of_groups(data: Path) -> None:
     model = from_arrays(weights, config)
     assert np.array_equal(model.weights["W_K_L1G1"], weights["blocks.1.attn._W_K"][1].T)
     assert np.array_equal(model.weights["b_V_L0G0"], weights["blocks.0.attn._b_V"][0])
-    assert model.architecture.key_value(sc.Head(0, 2)) == "L0G0"
-    assert model.architecture.key_value(sc.Head(0, 3)) == "L0G1"
+    assert model.architecture.key_value(Head(0, 2)) == "L0G0"
+    assert model.architecture.key_value(Head(0, 3)) == "L0G1"
 
 
 def test_groups_stored_for_every_head_are_the_same_model(data: Path) -> None:

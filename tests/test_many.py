@@ -69,8 +69,8 @@ def test_a_bad_line_is_refused_by_its_number(cli: Cli, tmp_path: Path) -> None:
         (["--symbol", "A=P"], "--symbol is about one prompt"),
         (["--readout", "probe.npy"], "--readout is about one prompt"),
         (["--source", "f=feature.npy@1"], "--source is about one prompt"),
-        (["--sort", "contribution"], "--sort orders terms"),
-        (["--top", "-1"], "--top must be 0 or more"),
+        (["--sort", "contribution"], "--sort has no effect with --prompts, which lists no terms"),
+        (["--top", "-1"], "--top: must be a whole number, 0 or more"),
     ],
 )
 def test_options_of_one_prompt_are_refused(
@@ -82,7 +82,7 @@ def test_options_of_one_prompt_are_refused(
 
 
 def test_skip_bad_goes_with_prompts(cli: Cli) -> None:
-    refused(cli("explain", MODEL, "--tokens", "1,2", "--skip-bad"), "--skip-bad is about the lines of --prompts")
+    refused(cli("explain", MODEL, "--tokens", "1,2", "--skip-bad"), "--skip-bad has no effect without --prompts FILE")
 
 
 def test_a_closure_that_fails_is_exit_code_1(cli: Cli, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_closure_that_fails_is_exit_code_1(cli: Cli, lines: str, monkeypatch: 
     for more in ([], ["--json"]):
         ran = cli("explain", MODEL, "--prompts", lines, *more)
         assert ran.code == 1
-    assert "FAILS: 3 prompts with a closure beyond its bound" in cli("explain", MODEL, "--prompts", lines).out
+    assert "FAIL: 3 prompts with a closure beyond its bound" in cli("explain", MODEL, "--prompts", lines).out
 
 
 def test_an_interruption_prints_no_half(cli: Cli, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from symcircuits.model import Model, rerun
 from symcircuits.render.figures import term_map
 from symcircuits.values.closure import layer_closures
 from symcircuits.values.evaluate import closure
+from symcircuits.zoo import path
 
 N = 5
 NONE = Edits()
@@ -153,16 +154,16 @@ def test_what_is_made_of_a_run_with_a_mask(case: tuple[Model, str], data: st.Dat
     allowed = np.isfinite(run.scores[head])
     values = list(sc.evaluate(expansion, run))
     for r in (run, run.to(np)):
-        norms = np.concatenate([b.values for b in sc.norms(expansion, r, masked=True)])
+        norms = np.concatenate([b.values for b in sc.evaluate(expansion, r).measure(sc.norm(masked=True))])
         for value, found in zip(values, norms, strict=True):
             assert np.allclose(found, np.sqrt((np.where(allowed, value, 0) ** 2).sum((-2, -1))), rtol=1e-6, atol=1e-9)
     parts = score_parts(run, head)
     assert np.array_equal(parts.allowed, allowed)
-    squares = sc.squares(expansion, run, by="masked norm")
+    squares = sc.evaluate(expansion, run).sum_of_squares(sc.norm(masked=True))
     total = sum((np.where(allowed, value, 0) ** 2).sum() for value in values)
     if squares.exact:
         assert squares.value == pytest.approx(total, rel=1e-8, abs=1e-12)
-    best = sc.largest(expansion, run, 3, by="masked norm")
+    best = sc.evaluate(expansion, run).largest(3, sc.norm(masked=True))
     sizes = sorted((np.sqrt((np.where(allowed, v, 0) ** 2).sum()) for v in values), reverse=True)
     assert [t.size for t in best.terms] == pytest.approx(sizes[:3], rel=1e-8, abs=1e-12)
     row = data.draw(st.integers(0, 1))
@@ -170,7 +171,7 @@ def test_what_is_made_of_a_run_with_a_mask(case: tuple[Model, str], data: st.Dat
     if len(unseen):
         q, k = (int(i) for i in unseen[0])
         with pytest.raises(ValueError, match=f"query {q} does not see key {k}"):
-            sc.largest(expansion, run, 1, by="score entry", row=row, position=q, key=k)
+            sc.evaluate(expansion, run).largest(1, sc.score_entry(q, k, row=row))
 
 
 @few
@@ -197,7 +198,7 @@ def test_arrays_of_a_run_have_its_mask() -> None:
     """Terms multiplied out to the end, and lambdified, take the mask of each row."""
     arch = sc.transformer(heads=(1, 1), softmax=False, mlps=[0], bilinear=True)
     run = sc.random_model(arch, seed=1).run(TOKENS, mask=np.stack([prefix(N, 3), left(N, 2)]))
-    whole = sc.unfrozen(sc.logits(arch))
+    whole = sc.logits(arch).unfrozen()
     assert close(sc.evaluate(whole, run).total(), run.logits)
     values = sc.evaluate(whole, run)
     for i in range(0, whole.count, 23):
@@ -212,13 +213,13 @@ def test_an_explanation_with_a_mask() -> None:
     assert found.ok
     assert np.array_equal(found.run.logits, model.run(TOKENS[0], mask=mask).logits)
     assert "attention: by the mask that was given, in place of the model's own" in found.text(200)
-    assert "what the mask adds to scores is no term" in found.text(200)
+    assert "what the mask adds to scores is not a term" in found.text(200)
     assert found.html() == sc.explain(model, TOKENS[0], mask=mask, top=3, workers=2).html()
     moved = term_map(found, sc.logits(model.architecture).order(1)[0])
     assert moved.shown.all()
     assert "mask" not in sc.explain(model, TOKENS[0]).text(200)
     with pytest.raises(ValueError, match="a run with a mask of its own is not sent to workers in other processes"):
-        RunFile.of("somewhere", found.run, None)
+        RunFile.of(sc.load(path()).run(range(5), mask=prefix(5, 3)))
 
 
 # ------------------------------------------------------------------------------------------------ what is given

@@ -11,6 +11,7 @@ from strategies import cases
 from symcircuits.core import notation
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import expand
+from symcircuits.core.symbols import LATEX
 from symcircuits.derivation.printing.mathml import latex_mathml, word_mathml
 
 CORE = {
@@ -56,7 +57,7 @@ def test_a_formula_reads_as_the_word(case: tuple[Architecture, str], data: st.Da
     assert note.text == notation.word_latex(word)
 
 
-@pytest.mark.parametrize("glyph", notation._GLYPHS)
+@pytest.mark.parametrize("glyph", LATEX)
 def test_every_glyph_is_drawn(glyph: str) -> None:
     drawn = latex_mathml(notation.glyph_latex(glyph))
     assert "mtext" not in drawn  # what is not known would stand as text

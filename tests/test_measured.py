@@ -1,5 +1,6 @@
 """Sizes of every term, range by range: held to single evaluation, and the same bits whoever works."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path as File
 from typing import Any
@@ -8,13 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 from strategies import architectures
 
 import symcircuits as sc
 from symcircuits.core.programs import readout
-from symcircuits.values import sizes as measured
+from symcircuits.values import norms as norms_module
+from symcircuits.values import summary as summaries
+from symcircuits.values.measure import Measure
 from symcircuits.verification import prime_field as exact
-from symcircuits.work.workers import Crew, pairwise, processes
+from symcircuits.work.workers import WorkerPool, pairwise, processes
+from tests.measures import measure_of
 
 MODEL = File(__file__).parent / "data" / "tl_3layer_s11"
 TOKENS = [3, 1, 4, 1]
@@ -37,8 +42,9 @@ def test_every_size_is_that_of_the_term_by_itself(
     by = data.draw(
         st.sampled_from({"logits": ["norm", "logit"], "stream": ["norm"]}.get(kind, ["norm", "score entry"]))
     )
-    found = sc.term_sizes(model, run.tokens, e, by=by, top=len(e))
-    asked, expected = found.asked, {}
+    chosen = {} if by == "norm" or not rows else {"row": 1}
+    found = values.summary(measure_of(by, **chosen), top=len(e))
+    asked, expected = found.measure, {}
     for i, value in enumerate(values):
         one = value if asked.row is None or by == "norm" else value[asked.row]
         entry = (asked.position, asked.token if by == "logit" else asked.key)
@@ -55,35 +61,31 @@ def test_every_size_is_that_of_the_term_by_itself(
     assert abs(found.total.total - sum(expected.values())) <= 1e-12 * scale * len(e)
 
 
-CASES = [("logits", {"by": "logit difference"}), ("logits", {}), ("scores:L2H1", {"by": "score entry"}),
-         ("scores:L2H0", {"by": "masked norm"})]  # fmt: skip
+CASES = [("logits", sc.logit(against="second")), ("logits", sc.norm()), ("scores:L2H1", sc.score_entry()),
+         ("scores:L2H0", sc.norm(masked=True))]  # fmt: skip
 
 
 def plain(found: Any) -> Any:
-    return found.largest, dict(found.sums), found.asked
+    return found.largest, dict(found.sums), found.measure
 
 
-@pytest.mark.parametrize(("target", "how"), CASES)
-def test_any_number_of_workers_gives_the_same_bits(
-    target: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measured, "_width", lambda *_: 7)  # many ranges; workers are sent them
+@pytest.mark.parametrize(("target", "by"), CASES)
+def test_any_number_of_workers_gives_the_same_bits(target: str, by: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summaries, "FEWEST", 7)  # many ranges; workers are sent them
     model = sc.load(MODEL)
-    e = sc.expand(model.architecture, target)
-    alone = plain(sc.term_sizes(MODEL, TOKENS, e, top=9, **how))
-    for workers in (1, 2, 5):
-        assert plain(sc.term_sizes(model, TOKENS, e, top=9, workers=workers, **how)) == alone
-    assert plain(sc.term_sizes(MODEL, TOKENS, e, top=9, workers=processes(2), **how)) == alone
-    if how.get("by") != "masked norm":
-        proved = sc.largest(e, model.run(TOKENS), 9, **how)
-        assert [t for t, _ in sc.term_sizes(model, TOKENS, e, top=9, **how).terms] == [one.term for one in proved.terms]
+    values = sc.evaluate(sc.expand(model.architecture, target), model.run(TOKENS))
+    alone = plain(values.summary(by, top=9))
+    for workers in (1, 2, 5, processes(2)):
+        assert plain(values.summary(by, top=9, workers=workers)) == alone
+    if by != sc.norm(masked=True):
+        assert [t for t, _ in values.summary(by, top=9).terms] == [one.term for one in values.largest(9, by).terms]
 
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_masked_norms_are_of_what_the_mask_leaves(batch: bool) -> None:
     run = sc.random_model(sc.attention_only((2, 2), biases=["b_V"]), seed=4).run([[1, 2, 3], [4, 5, 6]][: 1 + batch])
     terms = sc.scores(run.model.architecture, "L1H0")
-    found = sc.term_sizes(run.model, run.tokens, terms, by="masked norm", top=terms.count)
+    found = sc.evaluate(terms, run.model.run(run.tokens)).summary(sc.norm(masked=True), top=terms.count)
     seen = {term.label: size for term, size in found.terms}
     for term, value in zip(terms, sc.evaluate(terms, run), strict=True):
         assert np.isclose(seen[term.label], np.linalg.norm(value * run.masks["L1"]), rtol=1e-12)
@@ -92,16 +94,16 @@ def test_masked_norms_are_of_what_the_mask_leaves(batch: bool) -> None:
 def test_ranges_put_together_are_all() -> None:
     model = sc.load(MODEL)
     e = sc.logits(model.architecture).order(2)
-    whole = sc.term_sizes(model, TOKENS, e, top=len(e))
-    halves = [sc.term_sizes(model, TOKENS, e, top=len(e), start=a, stop=b) for a, b in ((0, 11), (11, None))]
+    whole = sc.evaluate(e, model.run(TOKENS)).summary(top=len(e))
+    halves = [sc.evaluate(e, model.run(TOKENS)).summary(top=len(e), start=a, stop=b) for a, b in ((0, 11), (11, None))]
     assert sorted(n for h in halves for n, _ in h.largest) == list(range(len(e)))
     sizes = dict(whole.largest)
     assert all(abs(x - sizes[n]) <= 1e-13 * abs(sizes[n]) for h in halves for n, x in h.largest)
-    none = sc.term_sizes(model, TOKENS, e, start=5, stop=5)
+    none = sc.evaluate(e, model.run(TOKENS)).summary(start=5, stop=5)
     assert (none.largest, none.total.count, none.by_order()) == ((), 0, {})
-    for start, stop, said in ((len(e) + 1, None, "start .* lies beyond the"), (5, 3, "stop 3 lies before start 5")):
+    for start, stop, said in ((len(e) + 1, None, "start .* are not a range"), (5, 3, "start 5 and stop 3 are not")):
         with pytest.raises(ValueError, match=said):
-            sc.term_sizes(model, TOKENS, e, start=start, stop=stop)
+            sc.evaluate(e, model.run(TOKENS)).summary(start=start, stop=stop)
 
 
 # --------------------------------------------------------------------------------------------------- exactly
@@ -122,7 +124,7 @@ def test_sums_over_a_prime_field_depend_on_nothing(width: int) -> None:
     tasks = [(f"terms {i}", (e, k, i, min(i + width, len(e)))) for i in range(0, len(e), width)]
     at = exact.instance(architecture, k, seed=3)
     for workers in (None, 2, 5, processes(2)):
-        with Crew(workers) as crew:
+        with WorkerPool(workers) as crew:
             found = pairwise(crew.results(_sum_of_range, tasks), lambda a, b: (a[0] + b[0], at.ring.add(a[1], b[1])))
         assert found is not None
         assert found[0] == 27
@@ -139,28 +141,75 @@ def test_a_term_that_is_no_number_is_named() -> None:
     weights["W_O_L0H1"] = -weights["W_O_L0H0"]
     weights["W_O_L1H0"] *= 1e20
     big, e = replace(model, weights=weights), sc.logits(model.architecture)
-    said = r"^term 5 \(embed -> L0H0 -> L1H0\) has the size (nan|inf): .* \(and so did 1 more term of 9\)"
+    said = r"^the norm of term 5 \(embed -> L0H0 -> L1H0\) is not finite"
     for workers in (None, 2):
-        with pytest.raises(OverflowError, match=said):
-            sc.term_sizes(big, [1, 2], e, dtype="float32", workers=workers)
-    assert sc.term_sizes(big, [1, 2], e, dtype="float64").total.count == 9
+        with pytest.raises(ValueError, match=said):
+            sc.evaluate(e, big.run([1, 2], "float32")).summary(workers=workers)
+    assert sc.evaluate(e, big.run([1, 2], "float64")).summary().total.count == 9
 
 
 def test_what_cannot_be_is_refused() -> None:
     model = sc.load(MODEL)
     e = sc.logits(model.architecture)
     for wrong, kind, what in (
-        ({"by": "loudness"}, ValueError, "not 'loudness'"),
+        ({"by": "norm"}, TypeError, "by is a measure"),
         ({"top": -1}, ValueError, "top must be a whole number"),
         ({"start": 0.5}, ValueError, "start must be a whole number"),
-        ({"token": 3}, ValueError, "token says nothing"),
         ({"workers": 0}, ValueError, "1 or more"),
-        ({"workers": processes(1)}, ValueError, "give the path of its folder"),
     ):
         with pytest.raises(kind, match=what):
-            sc.term_sizes(model, TOKENS, e, **wrong)
-    with pytest.raises(TypeError, match="an expansion"):
-        sc.term_sizes(model, TOKENS, list(e))  # type: ignore[arg-type]
-    deep = sc.logits(sc.attention_only((12,) * 12))
-    with pytest.raises(OverflowError, match="too many to look at one by one"):
-        sc.term_sizes(model, TOKENS, deep)
+            sc.evaluate(e, model.run(TOKENS)).summary(**wrong)
+    elsewhere = sc.evaluate(e, replace(model).run(TOKENS))  # a copy, which may have been changed
+    with pytest.raises(ValueError, match="load it from the path of its folder"):
+        elsewhere.summary(workers=processes(1))
+    deep = sc.random_model(sc.attention_only((12,) * 12), d_model=2, d_head=1)
+    with pytest.raises(ValueError, match="too many to look at one by one"):
+        sc.evaluate(sc.logits(deep.architecture), deep.run(TOKENS)).summary()
+
+
+def test_a_file_that_changed_since_it_was_loaded_is_not_read_by_workers(tmp_path: File) -> None:
+    """Workers would measure the new weights, and this process the old ones."""
+    folder = shutil.copytree(MODEL, tmp_path / "model")
+    model = sc.load(folder)
+    values = sc.evaluate(sc.logits(model.architecture), model.run(TOKENS))
+    other = sc.load(File(__file__).parent / "data" / "tl_3layer_s11")
+    assert values.summary(workers=2).total == sc.evaluate(values.expansion, other.run(TOKENS)).summary().total
+    [weights] = folder.glob("*.safetensors")
+    arrays = {name: 2 * array for name, array in load_file(weights).items()}
+    save_file(arrays, weights)
+    for who in (1, 2):  # threads have the run itself
+        assert values.summary(workers=who).total.count == len(values)
+    with pytest.raises(ValueError, match="this model has changed since it was loaded: load it again"):
+        values.summary(workers=processes(1))
+
+
+def test_a_changed_copy_of_a_run_is_not_run_again_by_workers() -> None:
+    """They would measure the run that it was made of."""
+    run = sc.load(MODEL).run(TOKENS)
+    silent = {**run.arrays, "W_O_L0H1": np.zeros_like(run.arrays["W_O_L0H1"])}
+    changed = replace(run, arrays=silent)
+    e = sc.logits(run.model.architecture).through("L0H1")
+    for workers in (None, 2):
+        assert sc.evaluate(e, changed).summary(workers=workers).total.absolute == 0
+    with pytest.raises(ValueError, match="this run is a changed copy: give a number of threads"):
+        sc.evaluate(e, changed).summary(workers=processes(1))
+
+
+def test_pieces_of_scores_are_of_whole_query_paths_and_compute_no_more() -> None:
+    """A range of few query paths multiplies these alone with the keys, and not all that would fit."""
+    run = sc.random_model(sc.attention_only((9, 9, 9)), d_vocab=11, d_model=8, d_head=2, seed=1).run([1, 2, 3])
+    e = sc.scores(run.model.architecture, "L2H0")  # 100 query paths, 100 key paths
+    values, made = sc.evaluate(e, run), list[int]()
+    products = norms_module._products
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(norms_module, "_products", lambda m, q, p: (made.append(len(q)), products(m, q, p))[1])
+        for start, stop, most in ((0, 10_000, 100), (3_000, 3_300, 3), (3_050, 3_300, 4), (9_950, 10_000, 1)):
+            made.clear()
+            assert sum(len(b.values) for b in values.measure(start=start, stop=stop)) == stop - start
+            assert sum(made) <= most + (start % 100 > 0)
+        patch.setattr(summaries, "FEWEST", 80)
+        local = summaries._Local(values, sc.norm())
+        tasks = [task for _, task in summaries._tasks(local, 250, 2_345, 5)]
+    assert [at for _, at, _, _ in tasks] == [250, *range(300, 2_345, 300)]
+    assert [end for _, _, end, _ in tasks] == [*range(300, 2_345, 300), 2_345]
+    assert list(summaries._tasks(local, 7, 7, 5)) == []

@@ -1,8 +1,9 @@
-"""The commands sample and sizes: the numbers of the library, budgets that hold, and what is refused."""
+"""The commands sample and summary: the numbers of the library, budgets that hold, and what is refused."""
 
 import importlib
 import json
 import time
+import tracemalloc
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -17,11 +18,11 @@ import symcircuits as sc
 from symcircuits.search import largest as ranking
 from symcircuits.search import sample as sampling
 from symcircuits.search import squares as square_sums
-from symcircuits.values import sizes as measured
+from symcircuits.values import summary as measured
 from symcircuits.verification import verify as verification
 from symcircuits.work import pools
 from symcircuits.work.pools import OutOfTime
-from symcircuits.work.workers import Crew, processes
+from symcircuits.work.workers import WorkerPool, processes
 from symcircuits.zoo import path
 
 __all__ = ["cli"]  # a fixture
@@ -39,11 +40,11 @@ def selected() -> tuple[Any, Any]:
 
 def test_sample_is_that_of_the_library(cli: Cli) -> None:
     model, e = selected()
-    how = {"by": "score entry", "position": 6, "key": 2}
+    by = sc.score_entry(6, 2)
     words = ["--target", "scores:L1H0", "--by", "score entry", "--position", "6", "--key", "2", "--seed", "3"]
     for weights in ("bound", "uniform"):
         ran = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--json")
-        found = sc.sample(e.through("L0H2"), model.run(TOKENS), 70, seed=3, weights=weights, **how)  # type: ignore[arg-type]
+        found = sc.evaluate(e.through("L0H2"), model.run(TOKENS)).sample(70, by, seed=3, weights=weights)
         assert ran.code == 0
         some = cli("sample", *WORDS, *words, "--draws", "70", "--weights", weights, "--through", "L0H2", "--json")
         told = json.loads(some.out)
@@ -64,15 +65,15 @@ def _labelled(e: Any, label: str) -> Any:
 
 def test_sizes_are_those_of_the_library(cli: Cli) -> None:
     model, e = selected()
-    words = ["--target", "scores:L1H0", "--count", "3", "--json"]
-    found = sc.term_sizes(model, TOKENS, e, top=3)
-    told = json.loads(cli("sizes", *WORDS, *words).out)
+    words = ["--target", "scores:L1H0", "--top", "3", "--json"]
+    found = sc.evaluate(e, model.run(TOKENS)).summary(top=3)
+    told = json.loads(cli("summary", *WORDS, *words).out)
     assert [(t["number"], t["size"]) for t in told["terms"]] == list(found.largest)
     assert told["total"] == {"count": 25, "total": found.total.total, "absolute": found.total.absolute}
     assert (told["start"], told["stop"], told["reached"]) == (0, 25, None)
     assert {k: v["count"] for k, v in told["by_composition"].items()} == e.counts_by_composition()
-    assert cli("sizes", *WORDS, *words, "--workers", "2").out == cli("sizes", *WORDS, *words).out
-    part = cli("sizes", *WORDS, *words, "--start", "4", "--max-terms", "7", "--workers", "1")
+    assert cli("summary", *WORDS, *words, "--workers", "2").out == cli("summary", *WORDS, *words).out
+    part = cli("summary", *WORDS, *words, "--start", "4", "--max-terms", "7", "--workers", "1")
     assert part.code == 3
     part_told = json.loads(part.out)
     assert (part_told["start"], part_told["stop"], part_told["reached"]) == (4, 11, "max_terms (7)")
@@ -83,16 +84,16 @@ def test_what_is_printed_fits_its_width(width: int) -> None:
     model, e = selected()
     run = model.run(TOKENS)
     texts = [
-        sc.sample(e, run, 50, by="score entry", key=0).text(width),
-        sc.sample(e, run, 5, weights="uniform", max_seconds=0).text(width),
-        sc.sample(sc.logits(model.architecture), run, 50, by="logit difference").text(width),
-        sc.term_sizes(model, TOKENS, e, by="score entry", max_terms=9).text(width),
-        sc.term_sizes(model, TOKENS, e, max_terms=0).text(width),
+        sc.evaluate(e, run).sample(50, sc.score_entry(key=0)).text(width),
+        sc.evaluate(e, run).sample(5, weights="uniform", max_seconds=0).text(width),
+        sc.evaluate(sc.logits(model.architecture), run).sample(50, sc.logit(against="second")).text(width),
+        sc.evaluate(e, model.run(TOKENS)).summary(sc.score_entry(), max_terms=9).text(width),
+        sc.evaluate(e, model.run(TOKENS)).summary(max_terms=0).text(width),
     ]
     assert max(len(line) for text in texts for line in text.split("\n")) <= width
     said = [" ".join(t.split()) for t in texts]
     assert "nothing was drawn, so nothing is known" in said[1]
-    assert "proved: it is no larger than" in said[2]
+    assert "proved: it is at most" in said[2]
     assert "9 terms looked at, one by one: numbers 0 to 8, of 25" in said[3]
     assert "max_terms (9) reached; start 9 goes on from there" in said[3]
 
@@ -107,17 +108,17 @@ def ticking(step: float) -> Any:
 def test_time_ends_the_draws_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
     monkeypatch.setattr(sampling, "time", ticking(0.01))
-    found = sc.sample(sc.logits(DEEP), run, 10**6, max_seconds=0.5)
+    found = sc.evaluate(sc.logits(DEEP), run).sample(10**6, max_seconds=0.5)
     assert 40 < len(found.terms) < 60  # a look before each
     assert found.reached == "0.5 seconds"
     assert len(found.sizes) == len(found.chances) == len(found.terms)
-    assert found.terms == sc.sample(sc.logits(DEEP), run, len(found.terms)).terms
+    assert found.terms == sc.evaluate(sc.logits(DEEP), run).sample(len(found.terms)).terms
 
 
 def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a model that is so slow that there is no time for anything, nothing is proved, and that is said."""
     run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
-    found = sc.largest(sc.logits(DEEP), run, 5, max_seconds=0)
+    found = sc.evaluate(sc.logits(DEEP), run).largest(5, max_seconds=0)
     assert (found.terms, found.exact, found.certain, found.reached) == ((), False, 0, "0 seconds")
     assert (found.bound, found.open, found.looked) == (float("inf"), 13**12, 0)
     assert found.total == pytest.approx(float(np.linalg.norm(run.logits)))
@@ -125,7 +126,7 @@ def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -
     assert "nothing is proved: the search ended after 0 seconds, when nothing had a bound yet" in said
     assert "the sum of the squares of all terms was not estimated: time was up" in said
     assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
-    drawn = sc.sample(sc.logits(DEEP), run, 5, max_seconds=0)
+    drawn = sc.evaluate(sc.logits(DEEP), run).sample(5, max_seconds=0)
     assert (drawn.terms, drawn.bound, drawn.reached) == ((), float("inf"), "0 seconds")
     signed = square_sums._signed_sums
 
@@ -135,7 +136,7 @@ def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(square_sums, "_signed_sums", slow)
     monkeypatch.setattr(square_sums, "_BLOCK_BYTES", 1)
-    found = sc.largest(sc.logits(DEEP), run, 5, moments=False, max_seconds=3)
+    found = sc.evaluate(sc.logits(DEEP), run).largest(5, moments=False, max_seconds=3)
     assert found.terms
     assert 2 * found.squares.error > 0  # of fewer samples than otherwise
     assert found.seconds < 10 < 0.6 * 32
@@ -144,9 +145,9 @@ def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -
 def test_draws_that_do_not_fit_in_memory_are_refused_before_any() -> None:
     run = sc.random_model(sc.attention_only((2,)), seed=1).run([1, 2])
     with pytest.raises(ValueError, match="draws need about 9,536,743,164 MiB"):
-        sc.sample(sc.logits(run.model.architecture), run, 10**13)
+        sc.evaluate(sc.logits(run.model.architecture), run).sample(10**13)
     with pytest.raises(ValueError, match=r"3 draws need about 0\.00286 MiB, and max_memory is 0\.00286 MiB"):
-        sc.sample(sc.logits(run.model.architecture), run, 3, max_memory=2999)
+        sc.evaluate(sc.logits(run.model.architecture), run).sample(3, max_memory=2999)
 
 
 @pytest.mark.parametrize("workers", [None, 2, "processes"])
@@ -156,8 +157,8 @@ def test_time_ends_sizes_wherever_they_are_made(workers: Any, monkeypatch: pytes
     e = sc.logits(model.architecture)
     monkeypatch.setattr(measured, "_tasks", _many(measured._tasks))
     made = processes(1) if workers == "processes" else workers
-    given = path() if workers == "processes" else model
-    found = sc.term_sizes(given, TOKENS, e, max_seconds=3, workers=made)
+    values = sc.evaluate(e, model.run(TOKENS))
+    found = values.summary(max_seconds=3, workers=made)
     assert found.reached == "max_seconds (3)"
     assert found.total.count == found.stop
     assert found.total.count % 16 == 0
@@ -166,28 +167,25 @@ def test_time_ends_sizes_wherever_they_are_made(workers: Any, monkeypatch: pytes
 def _many(tasks: Any) -> Any:
     """The same ranges without end."""
 
-    def made(source: Any, start: int, stop: int, width: int, top: int) -> Any:
+    def made(source: Any, start: int, stop: int, top: int) -> Any:
         for _ in range(10**7):
-            yield from tasks(source, start, stop, width, top)
+            yield from tasks(source, start, stop, top)
 
     return made
 
 
 def test_a_range_that_is_slow_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, e = selected()
-    sizes = measured._sizes
+    measure = measured.measure
 
-    made = []
-
-    def slow(source: Any, block: Any) -> Any:
-        for size in sizes(source, block):
+    def slow(*given: Any, **how: Any) -> Any:
+        for block in measure(*given, **how):
             time.sleep(0.3)
-            made.append(size)
-            yield size
+            yield block
 
-    monkeypatch.setattr(measured, "_sizes", slow)
-    found = sc.term_sizes(model, TOKENS, e, max_seconds=0.1)
-    assert len(made) <= 1  # of a range
+    monkeypatch.setattr(measured, "measure", slow)
+    monkeypatch.setattr(measured, "LOOK", 1)
+    found = sc.evaluate(e, model.run(TOKENS)).summary(max_seconds=0.1)
     assert (found.total.count, found.stop, found.reached) == (0, 0, "max_seconds (0.1)")
 
 
@@ -213,7 +211,7 @@ def test_nobody_is_waited_for_when_time_is_up(tmp_path: Path, monkeypatch: pytes
     """Time is up once the first result is there; the other task would take ten minutes."""
     ahead = set_ahead(monkeypatch)
     short, long = str(tmp_path / "short"), str(tmp_path / "long")
-    with Crew(processes(1)) as crew:
+    with WorkerPool(processes(1)) as crew:
         results = crew.results(_marks, [("short", (0, short)), ("long", (600, long))], time.monotonic() + DAY)
         assert next(results) == short
         ahead[0] = 2 * DAY
@@ -231,7 +229,7 @@ def test_no_thread_is_waited_for_when_time_is_up(monkeypatch: pytest.MonkeyPatch
         done.append(name)
         return name
 
-    with Crew(1) as crew:
+    with WorkerPool(1) as crew:
         results = crew.results(wait, [("one", "short"), ("two", "long")], time.monotonic() + DAY)
         assert next(results) == "short"
         ahead[0] = 2 * DAY
@@ -241,18 +239,16 @@ def test_no_thread_is_waited_for_when_time_is_up(monkeypatch: pytest.MonkeyPatch
     gate.set()
 
 
-def test_memory_is_for_the_key_vectors_of_a_range() -> None:
-    model, e = selected()
-    run = model.run(TOKENS)
-    each = 10 * 16 * 8  # positions, d_head, bytes of a number
-    assert measured._width(run, e, 100 * each) == 100
-    assert measured._width(run, e) == measured.EACH
-    with pytest.raises(
-        ValueError, match=r"max_memory 1\.3 kB is not enough: the key vectors of 64 terms take 81\.9 kB"
-    ):
-        sc.term_sizes(model, TOKENS, e, max_memory=each)
-    whole, small = sc.term_sizes(model, TOKENS, e), sc.term_sizes(model, TOKENS, e, max_memory=64 * each)
-    assert np.isclose(whole.total.total, small.total.total)
+def test_a_summary_needs_no_more_memory_for_more_terms() -> None:
+    """A piece at a time: of all million terms no more than of the last quarter (paths of most heads)."""
+    run = sc.random_model(sc.attention_only((9, 9, 9, 9)), d_vocab=11, d_model=8, d_head=2, seed=1).run([1, 2, 3])
+    values, peaks = sc.evaluate(sc.scores(run.model.architecture, "L3H0"), run), list[int]()
+    for start in (750_000, 0):
+        tracemalloc.start()
+        assert values.summary(start=start).total.count == 10**6 - start
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
 
 
 # ------------------------------------------------------------------------------------------------- refused
@@ -260,17 +256,17 @@ def test_memory_is_for_the_key_vectors_of_a_range() -> None:
     ("command", "words", "said"),
     [
         ("sample", ["--draws", "10000000000000"], "10,000,000,000,000 draws need about"),
-        ("sample", ["--max-terms", "-1"], "--draws must be"),
-        ("sample", ["--timeout", "-1"], "--timeout must be"),
-        ("sample", ["--max-memory", "-1"], "--max-memory must be"),
-        ("sample", ["--max-memory", "nan"], "--max-memory must be"),
+        ("sample", ["--draws", "-1"], "--draws: must be"),
+        ("sample", ["--max-seconds", "-1"], "--max-seconds: must be"),
+        ("sample", ["--max-memory", "-1"], "--max-memory: must be"),
+        ("sample", ["--max-memory", "nan"], "--max-memory: must be"),
         ("sample", ["--weights", "size"], "invalid choice"),
         ("sample", ["--by", "loudness"], "not 'loudness'"),
-        ("sizes", ["--timeout", "nan"], "--timeout must be"),
-        ("sizes", ["--max-terms", "-1"], "--max-terms must be"),
-        ("sizes", ["--max-memory", "0", "--target", "scores:L1H0"], "--max-memory must be"),
-        ("sizes", ["--count", "-1"], "--count must be"),
-        ("sizes", ["--workers", "0"], "--workers must be 1 or more"),
+        ("summary", ["--max-seconds", "nan"], "--max-seconds: must be"),
+        ("summary", ["--max-terms", "-1"], "--max-terms: must be"),
+        ("summary", ["--max-memory", "1MB"], "unrecognized arguments: --max-memory"),
+        ("summary", ["--top", "-1"], "--top: must be"),
+        ("summary", ["--workers", "0"], "--workers: must be a whole number, 1 or more"),
     ],
 )
 def test_the_commands_refuse(command: str, words: list[str], said: str, cli: Cli) -> None:
@@ -279,20 +275,42 @@ def test_the_commands_refuse(command: str, words: list[str], said: str, cli: Cli
     assert said in ran.err
 
 
+@pytest.mark.parametrize("command", ["largest", "sample", "summary"])
+@pytest.mark.parametrize(
+    ("by", "without"),
+    [
+        ("norm", "row position token against key"),
+        ("masked norm", "row position token against key"),
+        ("logit", "against key"),
+        ("logit difference", "key"),
+        ("score entry", "token against"),
+    ],
+)
+def test_options_without_effect_are_refused(command: str, by: str, without: str, cli: Cli) -> None:
+    target = ["--target", "scores:L1H0"] if by in ("masked norm", "score entry") else []
+    for name in without.split():
+        ran = cli(command, *WORDS, *target, "--by", by, f"--{name}", "0")
+        assert (ran.code, ran.out) == (2, "")
+        assert f"--{name} has no effect with --by {by!r}" in ran.err
+    for name in {"row", "position", "token", "against", "key"} - set(without.split()):
+        number = "9" if name == "position" else "0"
+        assert cli(command, *WORDS, *target, "--by", by, f"--{name}", number).code in (0, 1, 3)
+
+
 def test_what_is_attached_is_not_sent(cli: Cli, tmp_path: Path) -> None:
     probe = tmp_path / "probe.npy"
     np.save(probe, np.ones(48))
-    words = ["sizes", *WORDS, "--readout", str(probe), "--by", "direction", "--count", "1", "--json"]
+    words = ["summary", *WORDS, "--readout", str(probe), "--by", "direction", "--top", "1", "--json"]
     assert json.loads(cli(*words).out)["of"] == "readout:probe"
     ran = cli(*words, "--workers", "2")
     assert ran.code == 2
-    assert "--readout and --source are not there" in ran.err
+    assert "workers in other processes read the model from its file" in ran.err
     assert json.loads(cli("sample", *words[1:-3], "--json").out)["of"] == "readout:probe"
 
 
-def test_the_time_of_largest_has_two_names(cli: Cli) -> None:
-    ran = cli("largest", *WORDS, "--timeout", "0")
-    assert ran.code == 1
+def test_a_budget_that_ends_the_work_exits_3(cli: Cli) -> None:
+    ran = cli("largest", *WORDS, "--max-seconds", "0")
+    assert ran.code == 3
     assert "the search ended after 0 seconds" in " ".join(ran.out.split())
 
 
@@ -306,14 +324,15 @@ def test_lists_of_very_many_terms_are_refused_before_any_work(monkeypatch: pytes
     for module, work in ((ranking, "trees"), (measured, "_tasks"), (explanation, "largest"), (verification, "_run")):
         monkeypatch.setattr(module, work, lambda *_, **__: pytest.fail("work was begun"))
     with pytest.raises(ValueError, match=r"the 10,000,000,000,000 largest terms need about 9,536,743,164 MiB"):
-        sc.largest(e, run, MANY)
-    with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms are too many to look at one by one"):
-        sc.term_sizes(run.model, [3, 1, 4, 1], e)
+        sc.evaluate(e, run).largest(MANY)
+    with pytest.raises(ValueError, match=r"23,298,085,122,481 terms are too many to look at one by one"):
+        sc.evaluate(e, run).summary()
     with pytest.raises(ValueError, match=r"the 1,000,001 largest are too many to list"):
-        sc.term_sizes(run.model, [3, 1, 4, 1], e, top=10**6 + 1, max_terms=10**7)
+        sc.evaluate(e, run).summary(top=10**6 + 1, max_terms=10**7)
     with pytest.raises(OverflowError, match=r"of logits are too many to look at one by one: give a smaller max_terms"):
         sc.explain(run.model, [3, 1, 4, 1], max_terms=10 * MANY)
     with pytest.raises(OverflowError, match=r"23,298,085,122,481 terms of logits are too many to list"):
         sc.verify(DEEP, targets=["logits"], max_terms=10 * MANY)
     monkeypatch.undo()
-    assert len(sc.largest(e, run, 3, max_memory=0, max_expansions=2).terms) <= 3  # a few are listed in any case
+    few = sc.evaluate(e, run).largest(3, max_memory=0, max_expansions=2)
+    assert len(few.terms) <= 3  # a few are listed in any case

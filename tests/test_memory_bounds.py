@@ -24,7 +24,8 @@ JSON = 40  # times the file
 CHILD = """
 import resource, sys
 from pathlib import Path
-import numpy, symcircuits, symcircuits.explanation.tokenizers, symcircuits.cli.attachments, symcircuits.explanation.tokenizer_growth as growth
+import numpy, symcircuits, symcircuits.explanation.tokenizers, symcircuits.cli.attachments
+import symcircuits.explanation.tokenizer_growth as growth
 from symcircuits.explanation.labels import read_label_file
 from symcircuits.loaders.files import read_config, read_weights
 resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))

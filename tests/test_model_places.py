@@ -38,7 +38,7 @@ def test_the_home_folder_in_every_path(home: Path) -> None:
     found = sc.explain_many(f"~/{NAME}", "~/prompts.txt", labels="~/labels.txt")
     assert found.ok, found
     assert sc.explain(model, [1, 2], labels="~/labels.txt").ok
-    sc.export_terms(sc.logits(model.architecture), "~/terms.csv")
+    sc.logits(model.architecture).export("~/terms.csv")
     assert (home / "terms.csv").is_file()
     assert ModelFile.at(f"~/{NAME}").path == str((home / NAME).resolve())
     assert not (Path.cwd() / "~").exists()

@@ -109,9 +109,9 @@ def test_what_is_accepted_is_of_the_kernel_and_has_a_reason() -> None:
         assert (TESTS.parent / test).is_file()
 
 
-def test_readme_names_the_kinds_of_survivors() -> None:
-    text = (TESTS.parent / "README.md").read_text("utf-8")
-    rows = re.findall(r"^\| ([^|]+) \| \d+ \| ([^|]+) \|$", text.partition("## Mutation testing")[2], re.MULTILINE)
+def test_the_page_names_the_kinds_of_survivors() -> None:
+    text = (TESTS.parent / "docs" / "mutation.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| \d+ \| ([^|]+) \|$", text, re.MULTILINE)
     assert rows == [(kind.name, kind.reason) for kind in KERNEL.accepted]
 
 

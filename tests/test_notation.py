@@ -195,7 +195,7 @@ def test_a_notation_goes_with_the_selection_and_changes_nothing_else() -> None:
     assert e.written().notation == ROW
     assert repr(e[0]) == "<Term embed | embed (none): scale[L1H0] * (Id (x) Id (x) W_E.T @ W_QK[L1H0] @ W_E)(t, t)>"
     values = sc.evaluate(e, sc.random_model(ARCH).run([1, 2]))
-    assert all(t.notation == e.notation for terms, _ in values.blocks() for t in terms)
+    assert all(e[block.start].notation == e.notation for block in values.blocks())
 
 
 # --------------------------------------------------------------------------------------------- names of symbols

@@ -4,6 +4,7 @@ import ast
 import os
 import shutil
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,9 @@ import pytest
 from test_cli import Cli, cli, refused
 
 import symcircuits as sc
-from symcircuits.cli.demo import run as demo
-from symcircuits.derivation.book import write_book, write_index
-from symcircuits.tables.export import export_terms
-from symcircuits.work import files
+from symcircuits.cli.demo import show as demo
+from symcircuits.derivation.book import write_book, write_files
+from symcircuits.tables import resumable
 from symcircuits.work.files import check_apart, check_writable, write_text
 
 __all__ = ["cli"]  # a fixture
@@ -36,9 +36,9 @@ WRITERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "tex": ("a.tex", lambda f: sc.derive(sc.attention_only((1,))).save(f / "a.tex")),
     "text": ("a.txt", lambda f: sc.derive(sc.attention_only((1,))).save(f / "a.txt")),
     "json": ("a.json", lambda f: sc.derive(sc.attention_only((1,))).save(f / "a.json")),
-    "csv": ("a.csv", lambda f: export_terms(LOGITS, f / "a.csv")),
-    "jsonl": ("a.jsonl", lambda f: export_terms(LOGITS, f / "a.jsonl")),
-    "index": ("README.md", write_index),
+    "csv": ("a.csv", lambda f: LOGITS.export(f / "a.csv")),
+    "jsonl": ("a.jsonl", lambda f: LOGITS.export(f / "a.jsonl")),
+    "index": ("README.md", write_files),
     "book": ("book.tex", write_book),
     "demo": ("logits_enumerated.tex", lambda f: demo(str(f), 100)),
 }  # fmt: skip
@@ -69,7 +69,16 @@ def test_a_writer_that_fails_leaves_the_old_file(
             os.write(self.handle, content[: len(content) // 2])
             full()
 
-    monkeypatch.setattr(files.os, *(("replace", full) if step == "replace" else ("fdopen", Half)))
+    class Full(FileIO):
+        def write(self, content: Any) -> int:
+            super().write(bytes(content)[: len(content) // 2])
+            return int(full())
+
+    if step == "replace":
+        monkeypatch.setattr(os, "replace", full)
+    else:
+        monkeypatch.setattr(os, "fdopen", Half)
+        monkeypatch.setattr(resumable, "open", lambda path, mode, **_: Full(path, mode), raising=False)
     with pytest.raises(OSError, match="No space left on device"):
         write(tmp_path)
     assert (tmp_path / name).read_text() == "old"
@@ -79,7 +88,7 @@ def test_a_writer_that_fails_leaves_the_old_file(
 
 def test_files_are_written_in_one_place() -> None:
     """Nothing else opens a file to write it: so every output is whole or not there."""
-    allowed = {"files.py", "parts.py", "general.py"}  # what grows by parts; what Coq compiles in a folder of its own
+    allowed = {"files.py", "resumable.py", "coq.py"}  # what grows by parts; what Coq compiles in a folder of its own
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -120,7 +129,7 @@ def test_a_command_does_not_write_over_what_it_reads(folder: Path, cli: Cli, tmp
             refused(cli(*words, "-o", str(folder / name)), f"cannot write {folder / name}: ")
     refused(cli("derive", "--heads", "2", "-o", str(link)), "config.json belongs to the model in")
     assert contents(folder) == before
-    assert cli(*by_file, "--html", str(folder / "report.html")).code == 0  # a page among the model's files is no input
+    assert cli(*by_file, "--html", str(folder / "report.html")).code == 0  # a page beside a model is not an input
     assert contents(folder) | {"report.html": b""} == before | {"report.html": b""}
 
 

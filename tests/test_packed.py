@@ -50,7 +50,7 @@ def test_enumerated_words_are_those_multiplied_out(data: DataObject) -> None:
     arch, target = data.draw(cases(max_terms=5000))
     expansion = sc.expand(arch, target)
     words = multiply_out(expansion.readout)
-    found = words_of(sc.blocks(expansion, data.draw(st.integers(1, 5000))), words.alphabet)
+    found = words_of(expansion.blocks(data.draw(st.integers(1, 5000))), words.alphabet)
     assert words.same(found)
     assert found.same(words)
 
@@ -106,4 +106,4 @@ def test_large_expansions(heads: tuple[int, ...], target: str, count: int) -> No
     expansion = sc.expand(sc.attention_only(heads), target)
     words = multiply_out(expansion.readout)
     assert words.count == count
-    assert words.same(words_of(sc.blocks(expansion), words.alphabet))
+    assert words.same(words_of(expansion.blocks(), words.alphabet))

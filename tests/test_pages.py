@@ -19,28 +19,30 @@ from hypothesis import strategies as st
 import symcircuits as sc
 from symcircuits.arrays.rings import Array, transpose
 from symcircuits.cli import main as cli
-from symcircuits.core.notation import FLIPPED, NOTATIONS, Notation
+from symcircuits.core.notation import NOTATIONS, Notation
+from symcircuits.core.symbols import FLIPPED
 from symcircuits.derivation import book
-from symcircuits.derivation.checks import Claim, Step
+from symcircuits.derivation.claims import Claim, Step
 from symcircuits.derivation.derive import Derivation
-from symcircuits.derivation.expressions import Expr, Sign, Special, Tensor, parts_of
+from symcircuits.derivation.nodes import Expr, Tensor, every_node
 from symcircuits.derivation.printing.forms import shown, shown_claims
 from symcircuits.derivation.printing.prose import prose
 from symcircuits.derivation.printing.text import expr_text
-from symcircuits.derivation.specials import Letter, Named
+from symcircuits.derivation.results.every import entries, registered
+from symcircuits.derivation.specials import Named, NamedMatrix
 from symcircuits.derivation.values import Instance
 from symcircuits.model.instances import random_model
 from tests.strategies import architectures, targets
 from tests.test_render import CASES, compiled, derived
 
-PRINTED = [name for entries in book.CHAPTERS.values() for name in entries]
+PRINTED = [entry.name for entry in entries()]
 NASTY = {"W_OV": r"\input{/etc/passwd}", "A": "$x_1%", "W_E": "a_b^c~#&{}", "scale": "Ω", "W_U": "é–ü", "X0": "中"}
 
 
 @cache
 def derivations() -> dict[str, Derivation]:
     """Every result of the book, and the cases of the golden files."""
-    return {name: d for _, name, _, d in book.derivations()} | {f"golden {name}": derived(name) for name in CASES}
+    return {entry.name: d for entry, d in book.derivations()} | {f"golden {name}": derived(name) for name in CASES}
 
 
 NAMES = [*PRINTED, *(f"golden {name}" for name in CASES)]
@@ -153,7 +155,7 @@ class TheirInstance(Instance):
     turned: frozenset[str] = frozenset()
 
     def value(self, expr: Expr, bindings: Any = {}) -> Array:  # noqa: B006
-        if not isinstance(expr, (Named, Letter)):
+        if not isinstance(expr, (Named, NamedMatrix)):
             return super().value(expr, bindings)
         found = Instance(self.architecture, self.target, self.k, self.seed, self.trials,
                          rows_sum_to_one=self.rows_sum_to_one).value(expr, bindings)  # fmt: skip
@@ -168,19 +170,16 @@ class TheirInstance(Instance):
         return super()._act_tensor(slots, x)
 
 
-def name_of(expr: Named | Letter) -> str:
+def name_of(expr: Named | NamedMatrix) -> str:
     return expr.text if isinstance(expr, Named) else expr.name
 
 
 def everything_in(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    if isinstance(expr, Special):
-        inside = tuple(p for p in expr.written() if not isinstance(p, Sign))
-        inside += (expr.body,) if isinstance(expr, Named) else ()
-    else:
-        inside = expr.slots if isinstance(expr, Tensor) else parts_of(expr)
-    for part in inside:
-        yield from everything_in(part)
+    """All that is printed, and what names stand for."""
+    for found in every_node(expr):
+        yield found
+        if isinstance(found, Named):
+            yield from everything_in(found.body)
 
 
 def instance_of(derivation: Derivation, kind: type[Instance]) -> Instance:
@@ -214,7 +213,7 @@ def test_what_acts_from_the_right_has_the_value_of_what_was_checked(name: str) -
     derivation = derivations()[name]
     plain_lab, lab = instance_of(derivation, Instance), instance_of(derivation, TheirInstance)
     everything = [e for _, claim in checked_claims(derivation) for side in claim.sides for e in everything_in(side)]
-    lab.turned = frozenset(name_of(e) for e in everything if isinstance(e, (Named, Letter)) and e.flips)  # type: ignore[attr-defined]
+    lab.turned = frozenset(name_of(e) for e in everything if isinstance(e, (Named, NamedMatrix)) and e.flips)  # type: ignore[attr-defined]
     for step, claim in checked_claims(derivation):
         alone = replace(step, claims=(claim,))
         [printed] = shown_claims(alone, Notation("transformerlens"))
@@ -295,7 +294,7 @@ def test_the_book_compiles_in_every_notation(
     tmp_path: Path, pdflatex: str, notation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = derivations()
-    listed = [(c, n, h, made[n]) for c, entries in book.CHAPTERS.items() for n, (h, _) in entries.items()]
+    listed = [(entry, made[entry.name]) for entry in entries()]
     monkeypatch.setattr(book, "derivations", lambda: iter(listed))
     folder = tmp_path / "a b%c#d~e$f{g}^h&_"  # all of it means something to LaTeX
     folder.mkdir()
@@ -307,7 +306,7 @@ def test_the_book_compiles_in_every_notation(
 
 
 def test_a_book_refuses_names_that_one_of_its_pages_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = ("Heads", "virtual_heads", "A product of heads is a head", derivations()["virtual_heads"])
+    entry = registered("virtual_heads"), derivations()["virtual_heads"]
     monkeypatch.setattr(book, "derivations", lambda: iter([entry]))
     with pytest.raises(ValueError, match="virtual_heads: W_OV cannot be printed as 'M': so is M"):
         book.book(Notation("row", {"W_OV": "M"}))

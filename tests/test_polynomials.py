@@ -18,7 +18,7 @@ import symcircuits as sc
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import expand
 from symcircuits.core.programs import mask
-from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen, unfrozen
+from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen
 from symcircuits.core.words import Factor, IllTyped, Symbol, Word
 from symcircuits.model import Run
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types
@@ -196,7 +196,7 @@ def close(a: Any, b: Any) -> bool:
 def test_terms_are_those_multiplied_out_by_hand(case: tuple[Run, str, list[Part]]) -> None:
     """Names, degrees and values of all terms, counts, numbers, types, and the sums by degree of the walk."""
     run, target, parts = case
-    terms = unfrozen(expand(run.model.architecture, target))
+    terms = expand(run.model.architecture, target).unfrozen()
     values = sc.evaluate(terms, run)
     expected = {p.label: p for p in parts}
     assert len(expected) == len(parts) == terms.count == len(values)
@@ -221,7 +221,7 @@ def test_terms_are_functions_of_weights_tokens_and_masks(
 ) -> None:
     """SymPy's expression, lambdified, has the value of the term."""
     run, target, parts = case
-    terms = unfrozen(expand(run.model.architecture, target))
+    terms = expand(run.model.architecture, target).unfrozen()
     term = terms[random.randrange(terms.count)]
     value = term.lambdify()(**run.arrays)
     assert close(np.broadcast_to(value, (run.tokens.shape[-1], value.shape[-1])), next(
@@ -240,30 +240,30 @@ def test_numbers_of_terms_at_any_size(arch: Architecture, seed: int) -> None:
     head = arch.all_heads[-1:] if arch.n_layers else ()
     for target in ("stream", *(f"scores:{h}" for h in head)):
         whole = expand(arch, target)
-        terms = unfrozen(whole)
+        terms = whole.unfrozen()
         assert sum(terms.counts_by_order().values()) == terms.count
         assert sum(terms.counts_by_composition().values()) == terms.count
         assert sum(terms.counts_by_degree().values()) == terms.count
-        parts = [unfrozen(whole.order(k)).count for k in whole.counts_by_order()]
+        parts = [whole.order(k).unfrozen().count for k in whole.counts_by_order()]
         assert sum(parts) == terms.count
         i = random.Random(seed).randrange(terms.count)
         assert terms.index(terms[i]) == i
         assert terms[i].inner is not None
         if head and target == "stream":
-            through, rest = unfrozen(whole.through(head[0])), 0
-            rest = sum(unfrozen(whole.from_source(s.name)).count for s in whole.sources)
+            through, rest = whole.through(head[0]).unfrozen(), 0
+            rest = sum(whole.from_source(s.name).unfrozen().count for s in whole.sources)
             assert through.count <= terms.count == rest
 
 
 def test_counts_of_a_cubic_model() -> None:
     """Without softmax ``N -> N + H N^3``, a bilinear MLP adds ``N^2``."""
-    terms = unfrozen(sc.stream(sc.attention_only((2, 3), softmax=False)))
+    terms = sc.stream(sc.attention_only((2, 3), softmax=False)).unfrozen()
     assert terms.count == 3 + 3 * 3**3
     both = sc.transformer((2,), softmax=False, mlps=True, bilinear=True)
-    assert unfrozen(sc.stream(both)).count == 3 + 3**2
+    assert sc.stream(both).unfrozen().count == 3 + 3**2
     parallel = sc.transformer((2,), softmax=False, mlps=True, bilinear=True, parallel=True)
-    assert unfrozen(sc.stream(parallel)).count == 3 + 1
-    deep = unfrozen(sc.logits(sc.attention_only((12,) * 4, softmax=False)))
+    assert sc.stream(parallel).unfrozen().count == 3 + 1
+    deep = sc.logits(sc.attention_only((12,) * 4, softmax=False)).unfrozen()
     n = 1
     for _ in range(4):
         n += 12 * n**3
@@ -279,7 +279,7 @@ ARCH = sc.transformer((1,), norm="RMS", gains=False, softmax=False, mlps=True, b
 
 
 def test_printed_in_three_notations() -> None:
-    terms = unfrozen(sc.logits(sc.attention_only((1,), softmax=False)))
+    terms = sc.logits(sc.attention_only((1,), softmax=False)).unfrozen()
     term = terms[1]
     assert term.text == "(mask[L0] * (scale[L0H0] * X0 @ W_QK[L0H0] @ X0.T)) @ X0 @ W_OV[L0H0].T @ W_U.T"
     assert term.word.text == term.text
@@ -294,23 +294,23 @@ def test_printed_in_three_notations() -> None:
         "(C[L0] * (scale[L0H0] * X0 @ QK[L0H0] @ X0.T)) @ X0 @ OV[L0H0] @ W_U"
     )
     assert repr(terms) == "<Unfrozen logits: 2 terms (attention-only, heads 1, no softmax)>"
-    key_side = unfrozen(sc.scores(sc.attention_only((1, 1), softmax=False), "L1H0"))
+    key_side = sc.scores(sc.attention_only((1, 1), softmax=False), "L1H0").unfrozen()
     assert key_side[1].text.endswith("X0.T @ (mask[L0] * (scale[L0H0] * X0 @ W_QK[L0H0] @ X0.T)).T")
 
 
 def test_a_bilinear_mlp_is_printed_as_what_it_reads() -> None:
-    texts = [t.text for t in unfrozen(sc.logits(ARCH))]
+    texts = [t.text for t in sc.logits(ARCH).unfrozen()]
     assert texts[1] == ("D[final] @ ((D[M0] @ X0 @ W_in[L0].T) * (D[M0] @ X0 @ W_gate[L0].T)) @ W_out[L0].T @ W_U.T")
     assert "D[final] @ ones @ b_out[L0].T @ W_U.T" in texts
 
 
 def test_what_a_term_is_made_of() -> None:
-    terms = unfrozen(sc.logits(sc.attention_only((1, 1), softmax=False)))
+    terms = sc.logits(sc.attention_only((1, 1), softmax=False)).unfrozen()
     term = terms[terms.count - 1]
     (first, second) = [t.label for t in term.inner]
     assert (first, second) == ("embed | embed", "embed -> L0H0{embed | embed} | embed -> L0H0{embed | embed}")
     assert term.degree == 9
-    mlp = next(t for t in unfrozen(sc.logits(ARCH)) if "mlp" in t.label and "L0H0{" not in t.label)
+    mlp = next(t for t in sc.logits(ARCH).unfrozen() if "mlp" in t.label and "L0H0{" not in t.label)
     (inside,) = mlp.inner
     assert inside.word.text.endswith("W_out[L0].T")
 
@@ -319,16 +319,15 @@ def test_what_a_term_is_made_of() -> None:
 @pytest.mark.parametrize(
     ("call", "fault"),
     [
-        (lambda: unfrozen(sc.logits(sc.attention_only((1,)))), "describe a model with softmax=False or bilinear=True"),
-        (lambda: unfrozen("logits"), "unfrozen takes an expansion"),
-        (lambda: sc.attention_only((1,), "alibi", softmax=False), "without softmax it is not supported"),
+        (lambda: sc.logits(sc.attention_only((1,))).unfrozen(), "describe a model with softmax=False or bilinear=True"),
+        (lambda: sc.attention_only((1,), "alibi", softmax=False), "which is not a path term; it needs softmax"),
         (lambda: sc.attention_only((1,), bilinear=True), "bilinear says what MLPs are like, but there are none"),
         (lambda: sc.attention_only((1,), softmax=0), "softmax must be True or False"),
-        (lambda: unfrozen(sc.logits(ARCH))["a"], "whole numbers"),
-        (lambda: unfrozen(sc.logits(ARCH))[10**9], "does not exist"),
-        (lambda: unfrozen(sc.logits(ARCH)).index(sc.logits(ARCH)[0]), "is not a term of this expansion"),
+        (lambda: sc.logits(ARCH).unfrozen()["a"], "whole numbers"),
+        (lambda: sc.logits(ARCH).unfrozen()[10**9], "does not exist"),
+        (lambda: sc.logits(ARCH).unfrozen().index(sc.logits(ARCH)[0]), "is not a term of this expansion"),
         (
-            lambda: unfrozen(sc.logits(ARCH).order(0)).index(next(t for t in unfrozen(sc.logits(ARCH)) if t.order)),
+            lambda: sc.logits(ARCH).order(0).unfrozen().index(next(t for t in sc.logits(ARCH).unfrozen() if t.order)),
             "is not in this selection",
         ),
         (
@@ -352,9 +351,9 @@ def _changed(word: Word, change: Any) -> Word:
 
 def test_types_refuse_what_is_no_part_of_a_pattern() -> None:
     arch = sc.attention_only((2, 2), softmax=False)
-    terms = unfrozen(sc.logits(arch).order(1).through("L1H0"))
+    terms = sc.logits(arch).order(1).through("L1H0").unfrozen()
     word = terms[0].word
-    other = next(t.word for t in unfrozen(sc.scores(arch, "L1H1")))
+    other = next(t.word for t in sc.scores(arch, "L1H1").unfrozen())
     wrong_mask = Word((Factor(mask(arch.head("L0H0"))),))
     for change in (
         lambda m, s: (m, other),  # the scores of another head
@@ -366,7 +365,7 @@ def test_types_refuse_what_is_no_part_of_a_pattern() -> None:
             check_unfrozen(_changed(word, change), arch)
     with pytest.raises(IllTyped, match="multiplied out"):
         check_unfrozen(terms.expansion[0].word, arch)
-    mlp = next(t.word for t in unfrozen(sc.logits(ARCH)) if t.label.startswith("mlp[L0]{"))
+    mlp = next(t.word for t in sc.logits(ARCH).unfrozen() if t.label.startswith("mlp[L0]{"))
     with pytest.raises(IllTyped, match="does not end in W_in"):
         check_unfrozen(_changed(mlp, lambda a, b: (b, a)), ARCH)
 
@@ -374,7 +373,7 @@ def test_types_refuse_what_is_no_part_of_a_pattern() -> None:
 def test_types_look_into_what_is_inside_of_an_mlp() -> None:
     arch = sc.transformer((1,), softmax=False, mlps=True, bilinear=True)
     frozen = sc.stream(arch).through("L0H0")[0].word  # A[L0H0] is one letter there
-    mlp = next(t.word for t in unfrozen(sc.stream(arch)) if t.label == "mlp[L0]{embed * embed}")
+    mlp = next(t.word for t in sc.stream(arch).unfrozen() if t.label == "mlp[L0]{embed * embed}")
     with pytest.raises(IllTyped, match=r"A\[L0H0\] stands in a term in which it is to be multiplied out"):
         check_unfrozen(_changed(mlp, lambda a, b: (Word((*frozen.factors, a.factors[-1])), b)), arch)
 
@@ -383,7 +382,7 @@ def test_types_look_into_what_is_inside_of_an_mlp() -> None:
 def test_types_refuse_an_mlp_that_reads_what_it_writes(features: dict[str, Any]) -> None:
     """What an MLP reads is there before it writes, though both are at the point after its layer."""
     arch = sc.transformer((0, 0), mlps=True, bilinear=True, biases=["b_out"], **features)
-    terms = {t.label: t.word for t in unfrozen(sc.stream(arch))}
+    terms = {t.label: t.word for t in sc.stream(arch).unfrozen()}
     for layer in (0, 1):
         word = terms[f"mlp[L{layer}]{{embed * embed}}"]
         inside = word.factors[0].symbol.entrywise[0].factors
@@ -399,7 +398,7 @@ def test_types_refuse_an_mlp_that_reads_what_it_writes(features: dict[str, Any])
 def test_the_bias_of_each_mlp_is_its_own() -> None:
     arch = sc.transformer((0, 0), mlps=True, bilinear=True, biases=["b_out"])
     expansion = sc.stream(arch)
-    texts = {t.label: t.text for t in unfrozen(expansion)}
+    texts = {t.label: t.text for t in expansion.unfrozen()}
     assert (texts["mlp[L0]"], texts["mlp[L1]"]) == ("ones @ b_out[L0].T", "ones @ b_out[L1].T")
     assert texts["mlp[L1]{mlp[L0] * embed}"].startswith("((ones @ b_out[L0].T @ W_in[L1].T) * (X0 @ W_gate[L1].T))")
     run = sc.random_model(arch, seed=1).run([1, 2, 3])
@@ -494,13 +493,13 @@ def test_a_model_without_softmax_runs_from_its_definition() -> None:
     scores = np.tril(model.score_scale["L0H0"] * x @ w["W_Q_L0H0"].T @ w["W_K_L0H0"] @ x.T)
     assert np.allclose(run.patterns["L0H0"], scores)
     assert np.allclose(run.logits, (x + scores @ x @ w["W_V_L0H0"].T @ w["W_O_L0H0"].T) @ w["W_U"].T)
-    assert math.isclose(abs(sc.evaluate(unfrozen(sc.logits(arch)), run).total() - run.logits).max(), 0, abs_tol=1e-12)
+    assert math.isclose(abs(sc.evaluate(sc.logits(arch).unfrozen(), run).total() - run.logits).max(), 0, abs_tol=1e-12)
 
 
 def test_batches_and_float32() -> None:
     arch = sc.transformer((2,), softmax=False, mlps=True, bilinear=True, norm="LN", biases=True)
     run = sc.random_model(arch, seed=5).run([[1, 2, 3], [3, 2, 1]], dtype=np.float32)
-    terms = unfrozen(sc.logits(arch).from_source("embed"))
+    terms = sc.logits(arch).from_source("embed").unfrozen()
     values = sc.evaluate(terms, run)
     listed = list(values)
     assert listed[0].shape == run.logits.shape
@@ -512,7 +511,7 @@ def test_a_selection_of_nothing_is_nothing() -> None:
     arch = sc.attention_only((1, 1), softmax=False)
     run = sc.random_model(arch).run([1, 2])
     for target in ("logits", "stream", "scores:L1H0"):
-        none = sc.unfrozen(expand(arch, target).order(7))
+        none = expand(arch, target).order(7).unfrozen()
         assert (none.count, bool(none), list(none), none.counts_by_degree()) == (0, False, [], {})
         total = sc.evaluate(none, run).total()
         assert total.shape == sc.evaluate(expand(arch, target), run).total().shape
@@ -520,15 +519,15 @@ def test_a_selection_of_nothing_is_nothing() -> None:
 
 
 def test_symbols_of_an_entrywise_product_are_not_taken_for_others() -> None:
-    terms = list(unfrozen(sc.logits(sc.attention_only((1, 1), softmax=False))))
+    terms = list(sc.logits(sc.attention_only((1, 1), softmax=False)).unfrozen())
     assert len({t.word for t in terms}) == len(terms)
     assert isinstance(terms[1].word.factors[0].symbol, Symbol)
 
 
 def test_what_is_made_of_the_same_expansion_is_the_same() -> None:
     arch = sc.transformer((1, 1), softmax=False)
-    one, two = (sc.unfrozen(sc.logits(arch)) for _ in range(2))
+    one, two = (sc.logits(arch).unfrozen() for _ in range(2))
     assert one == two
     assert len({one, two}) == 1
-    assert one != sc.unfrozen(sc.logits(arch).through("L0H0"))
+    assert one != sc.logits(arch).through("L0H0").unfrozen()
     assert one != sc.logits(arch)

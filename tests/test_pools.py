@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from symcircuits.work import pools
-from symcircuits.work.workers import Crew, WorkerDied, processes
+from symcircuits.work.workers import WorkerDied, WorkerPool, processes
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def makes(*fakes: Any) -> Callable[[], Executor]:
 def test_a_pool_whose_process_is_dead_and_that_never_answers_is_replaced(codes: list[int | None]) -> None:
     stuck, good = Fake(True, *codes), Fake(False, None)
     dead = list((stuck._processes or {}).values())
-    with Crew(makes(stuck, good)) as crew:
+    with WorkerPool(makes(stuck, good)) as crew:
         assert list(crew.results(abs, numbered(5))) == [0, 1, 2, 3, 4]
     assert (stuck.sent, good.sent) == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     assert stuck.ended
@@ -93,14 +93,15 @@ def test_what_came_before_the_pool_was_stuck_is_not_done_again() -> None:
             return super().submit(work, task)
 
     half, good = Half(True, -9), Fake(False, None)
-    with Crew(makes(half, good)) as crew:
+    with WorkerPool(makes(half, good)) as crew:
         assert list(crew.results(abs, numbered(4))) == [0, 1, 2, 3]
     assert good.sent == [1]
 
 
 def test_a_pool_that_is_given_and_is_stuck_is_said_to_be() -> None:
     given = Fake(True, -9, None)
-    with pytest.raises(WorkerDied, match="number 0: a worker died and took its pool with it"), Crew(given) as crew:
+    died = pytest.raises(WorkerDied, match="number 0: a worker died and took its pool with it")
+    with died, WorkerPool(given) as crew:
         list(crew.results(abs, numbered(1)))
     assert not given.ended  # whoever made it ends it
 
@@ -108,21 +109,21 @@ def test_a_pool_that_is_given_and_is_stuck_is_said_to_be() -> None:
 def test_a_pool_that_says_it_is_broken_and_leaves_its_work_undone_is_replaced() -> None:
     stuck, good = Fake(True, None), Fake(False, None)
     stuck._broken = "so it is"  # type: ignore[attr-defined]
-    with Crew(makes(stuck, good)) as crew:
+    with WorkerPool(makes(stuck, good)) as crew:
         assert list(crew.results(abs, numbered(2))) == [0, 1]
 
 
 def test_a_pool_whose_lock_is_not_given_back_is_replaced() -> None:
     stuck, good = Fake(False, None), Fake(False, None)
     stuck._shutdown_lock.acquire()
-    with Crew(makes(stuck, good)) as crew:
+    with WorkerPool(makes(stuck, good)) as crew:
         assert list(crew.results(abs, numbered(2))) == [0, 1]
     assert (stuck.sent, stuck.ended) == ([], False)
 
 
 def test_a_pool_that_is_stuck_each_time_is_an_error() -> None:
     fakes = [Fake(True, -9) for _ in range(5)]
-    with pytest.raises(WorkerDied, match="number 0: its worker died 3 times"), Crew(makes(*fakes)) as crew:
+    with pytest.raises(WorkerDied, match="number 0: its worker died 3 times"), WorkerPool(makes(*fakes)) as crew:
         list(crew.results(abs, numbered(1)))
 
 
@@ -138,7 +139,7 @@ def _too_late(_: Any) -> None:
 
 
 def test_a_timeout_of_the_work_itself_is_its_own() -> None:
-    with Crew(processes(1)) as crew, pytest.raises(TimeoutError, match="the work says so"):
+    with WorkerPool(processes(1)) as crew, pytest.raises(TimeoutError, match="the work says so"):
         list(crew.results(_too_late, numbered(1)))
     done: Future[Any] = Future()
     done.set_exception(TimeoutError("the work says so"))
@@ -174,7 +175,7 @@ def test_a_process_that_dies_while_it_hands_over_a_result(tmp_path: Path) -> Non
             yield name, place
             threads.append(made[-1]._executor_manager_thread)
 
-    with Crew(make) as crew:
+    with WorkerPool(make) as crew:
         assert list(crew.results(_half_a_result, tasks())) == ["done", "done"]
     assert len(made) >= 2
     assert not any(t.is_alive() for t in threads)  # else Python would wait for it on leaving
@@ -192,7 +193,7 @@ def _stays(place: str) -> int:
 
 
 def test_a_process_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    with Crew(processes(1)) as crew:
+    with WorkerPool(processes(1)) as crew:
         [pid] = crew.results(_stays, [("one", str(tmp_path / "waited"))])
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
@@ -206,7 +207,7 @@ def _slow(place: str) -> str:
 
 
 def test_what_is_no_longer_wanted_is_not_waited_for(tmp_path: Path) -> None:
-    with Crew(processes(2)) as crew:
+    with WorkerPool(processes(2)) as crew:
         tasks = [(f"task {i}", str(tmp_path / f"waited {i}") if i else "") for i in range(6)]
         results = crew.results(_slow, tasks)
         assert not next(results)
@@ -218,7 +219,7 @@ def _pid(_: Any) -> int:
 
 
 def test_processes_that_have_done_their_share_are_no_fault() -> None:
-    with pool(1, max_tasks_per_child=1) as given, Crew(given) as crew:
+    with pool(1, max_tasks_per_child=1) as given, WorkerPool(given) as crew:
         assert len(set(crew.results(_pid, numbered(3)))) == 3
 
 

@@ -22,14 +22,16 @@ from symcircuits.search.bounds import Bounds
 from symcircuits.search.largest import Largest
 from symcircuits.search.magnitudes import gamma, spectral
 from symcircuits.search.squares import Squares
-from symcircuits.values.measure import KINDS, ask, trees
+from symcircuits.search.trees import trees
+from symcircuits.values.measure import Measure, kinds_of
 from symcircuits.zoo import path
+from tests.measures import measure_of
 
 TOKENS: list[Any] = [[1, 2, 3, 4], [0], [[1, 2, 0], [3, 3, 4]]]
 
 
 @st.composite
-def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, dict[str, Any]]:
+def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, Measure]:
     """An expansion, perhaps a selection of it, a run, and what is asked for."""
     arch, target = draw(cases(max_terms=max_terms))
     scale = draw(st.sampled_from([0.5, 1, 2]))
@@ -44,30 +46,28 @@ def searches(draw: st.DrawFn, max_terms: int = 150) -> tuple[Expansion, Run, dic
     e = sc.expand(arch, target)
     for s in draw(st.lists(selections(arch, target), max_size=2)):
         e = s.select(e)
-    asked: dict[str, Any] = {"by": draw(st.sampled_from(KINDS[target.partition(":")[0]]))}
-    if "norm" not in asked["by"]:
-        asked["row"] = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0
-        asked["position"] = draw(st.integers(0, np.shape(tokens)[-1] - 1))
-    return e, run, asked
+    kind = draw(st.sampled_from(kinds_of(target)))
+    row = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0
+    return e, run, measure_of(kind, draw(st.integers(0, np.shape(tokens)[-1] - 1)), row=row)
 
 
 def sizes(found: Largest, run: Run) -> list[float]:
     """The size (with sign, where there is one) of every term, by brute force."""
-    asked = found.asked
+    asked = found.measure
     out = []
     for value in sc.evaluate(found.expansion, run):
         wide = np.asarray(value, np.float64)
-        if asked.by == "norm":
+        if asked.kind == "norm":
             out.append(float(np.linalg.norm(wide)))
             continue
-        if asked.by == "masked norm":
+        if asked.kind == "masked norm":
             head = found.expansion.readout.head
             assert head is not None
             out.append(float(np.linalg.norm(np.where(run.masks[f"L{head.layer}"], wide, 0))))
             continue
         wide = wide if asked.row is None else wide[asked.row]
         row = wide[asked.position]
-        column = asked.key if asked.by == "score entry" else asked.token
+        column = asked.key if asked.kind == "score entry" else asked.token
         out.append(float(row[column] - (row[asked.against] if asked.against is not None else 0)))
     return out
 
@@ -93,7 +93,7 @@ def held_to_brute_force(found: Largest, run: Run, k: int) -> None:
     total = sum(v * v for v in values)
     allowed = 8 * found.squares.error + 100 * tolerance * most + 1e-9 * total
     assert abs(found.squares.value - total) <= allowed
-    if found.asked.signed:
+    if found.measure.signed:
         assert abs(found.total - sum(values)) <= 100 * tolerance
         assert abs(found.listed + found.remainder - found.total) <= 100 * tolerance
 
@@ -102,7 +102,7 @@ def held_to_brute_force(found: Largest, run: Run, k: int) -> None:
 @given(searches(), st.integers(0, 12), st.sampled_from([None, None, False]))
 def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool | None) -> None:
     e, run, asked = case
-    held_to_brute_force(sc.largest(e, run, k, moments=moments, **asked), run, k)
+    held_to_brute_force(sc.evaluate(e, run).largest(k, asked, moments=moments), run, k)
 
 
 @settings(max_examples=40)
@@ -110,8 +110,8 @@ def test_the_largest_are_those_of_brute_force(case: Any, k: int, moments: bool |
 def test_sources_and_readouts_of_ones_own(data: st.DataObject, arch: Any) -> None:
     run = ran(arch)
     e = sc.expand(arch, data.draw(st.sampled_from(targets(arch))))
-    by = data.draw(st.sampled_from(KINDS[e.target.partition(":")[0]][:2]))
-    held_to_brute_force(sc.largest(e, run, 10, by=by), run, 10)
+    by = data.draw(st.sampled_from(kinds_of(e.target)[:2]))
+    held_to_brute_force(sc.evaluate(e, run).largest(10, measure_of(by)), run, 10)
 
 
 def model_and_run(heads: tuple[int, ...] = (3, 3, 3), scale: float = 1.0, **features: Any) -> Run:
@@ -151,8 +151,7 @@ def check_bounds(tree: Tree, found: Any) -> int:
 @given(searches(60))
 def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
     e, run, asked = case
-    choice = ask(e, run, asked["by"], asked.get("row", 0), asked.get("position", -1), None, None, None)
-    for tree in trees(choice, e, run):
+    for tree in trees(asked.on(e, run, one_row=True), e, run):
         check_bounds(tree, tree.start()[0])
 
 
@@ -161,7 +160,7 @@ def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
 def test_a_bound_made_too_small_is_seen(monkeypatch: pytest.MonkeyPatch, by: str, which: str) -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
-    tree = trees(ask(e, run, by, 0, -1, None, None, None), e, run)[0]
+    tree = trees(measure_of(by).on(e, run), e, run)[0]
     assert check_bounds(tree, tree.start()[0]) == 7 * 3 + 9 * 3 - 9 + 3 * 8  # every chain of one to three heads
     if which == "pairwise":
         whole: Callable[..., Any] = Bounds.pairwise
@@ -179,11 +178,11 @@ def test_a_bound_made_too_small_is_seen(monkeypatch: pytest.MonkeyPatch, by: str
 def test_a_search_with_bounds_too_small_differs_from_brute_force(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     run = model_and_run(scale=1.5)
     e = sc.expand(run.model.architecture, target)
-    held_to_brute_force(sc.largest(e, run, 20), run, 20)
+    held_to_brute_force(sc.evaluate(e, run).largest(20), run, 20)
     whole: Callable[..., Any] = Tree.children
     monkeypatch.setattr(Tree, "children", lambda *a: (0.05 * whole(*a)[0], *whole(*a)[1:]))
     with pytest.raises(AssertionError):
-        held_to_brute_force(sc.largest(e, run, 20, moments=False), run, 20)
+        held_to_brute_force(sc.evaluate(e, run).largest(20, moments=False), run, 20)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 1000))
@@ -206,7 +205,7 @@ def test_values_are_right_to_the_rounding_that_is_said() -> None:
     arch = sc.attention_only((2, 2, 2, 2), norm="LN", biases=True)
     run = sc.random_model(arch, d_model=24, d_head=6, seed=3, weight_scale=2.0).run([1, 2, 3, 4, 5, 6])
     e = sc.logits(arch)
-    found = sc.largest(e, run, 30, by="logit")
+    found = sc.evaluate(e, run).largest(30, sc.logit())
     exact = {name: np.asarray(run.arrays[name], np.longdouble) for name in run.arrays if name not in ("t", "C")}
     exact["C"] = np.eye(24, dtype=np.longdouble) - np.longdouble(1) / 24
     exact |= {n: np.diag(exact[n]) for n in exact if n.startswith("gain_")}
@@ -220,7 +219,7 @@ def test_values_are_right_to_the_rounding_that_is_said() -> None:
             matrix = matrix.T if f.transposed else matrix
             value = matrix if value is None else value @ matrix
         assert one.value is not None
-        assert abs(float(value[-1, found.asked.token] - np.longdouble(one.value))) <= found.rounding
+        assert abs(float(value[-1, found.measure.token] - np.longdouble(one.value))) <= found.rounding
     assert 0 < found.rounding < 1e-9 * found.terms[0].size
 
 
@@ -229,19 +228,19 @@ def test_the_model_that_comes_along() -> None:
     model = sc.load(path())
     run = model.run([0, 7, 19, 3, 11, 26, 7, 19, 3, 11])
     e = sc.logits(model.architecture)
-    for by in KINDS["logits"]:
-        held_to_brute_force(sc.largest(e, run, 5, by=by), run, 5)
-    for by in KINDS["scores"]:
-        held_to_brute_force(sc.largest(sc.scores(model.architecture, "L1H0"), run, 7, by=by), run, 7)
+    for by in kinds_of("logits"):
+        held_to_brute_force(sc.evaluate(e, run).largest(5, measure_of(by)), run, 5)
+    for by in kinds_of("scores"):
+        held_to_brute_force(sc.evaluate(sc.scores(model.architecture, "L1H0"), run).largest(7, measure_of(by)), run, 7)
 
 
 @pytest.mark.parametrize("features", [{}, {"norm": "LN", "biases": True}, {"positions": "rotary"}])
 def test_thousands_of_terms(features: dict[str, Any]) -> None:
     run = model_and_run((5, 5, 5, 5), **features)
     e = sc.logits(run.model.architecture)
-    held_to_brute_force(sc.largest(e, run, 100, by="logit difference"), run, 100)
+    held_to_brute_force(sc.evaluate(e, run).largest(100, sc.logit(against="second")), run, 100)
     s = sc.scores(run.model.architecture, "L2H3")
-    held_to_brute_force(sc.largest(s, run, 50, by="score entry"), run, 50)
+    held_to_brute_force(sc.evaluate(s, run).largest(50, sc.score_entry()), run, 50)
 
 
 # ----------------------------------------------------------------------------------------------- budgets
@@ -252,7 +251,7 @@ def test_thousands_of_terms(features: dict[str, Any]) -> None:
 def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any], target: str) -> None:
     run = model_and_run((4, 4, 4, 4), scale=2.0)
     e = sc.expand(run.model.architecture, target)
-    found = sc.largest(e, run, 10, **budget)
+    found = sc.evaluate(e, run).largest(10, **budget)
     assert not found.exact
     assert found.reached
     values = sorted((abs(v) for v in sizes(found, run)), reverse=True)
@@ -270,9 +269,9 @@ def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any]
 def test_none_and_one_are_said_as_such() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
-    assert "- proved: this is the largest; no other of the" in sc.largest(e, run, 1).text()
-    assert "- nothing is proved: no term was asked for" in sc.largest(e, run, 0).text()
-    said = sc.largest(e, run, 5, max_memory=0).text()
+    assert "- proved: this is the largest; no other of the" in sc.evaluate(e, run).largest(1).text()
+    assert "- nothing is proved: no term was asked for" in sc.evaluate(e, run).largest(0).text()
+    said = sc.evaluate(e, run).largest(5, max_memory=0).text()
     assert "the search ended after 0 bytes of memory" in said
 
 
@@ -280,7 +279,7 @@ def test_none_and_one_are_said_as_such() -> None:
 def test_second_moments_stay_within_the_memory(max_memory: int) -> None:
     run = model_and_run((3, 3, 3, 3))
     e = sc.logits(run.model.architecture)
-    asked = ask(e, run, "norm", 0, -1, None, None, None)
+    asked = sc.norm()
     made = []
     for chosen in (e, e.order(1, 2, 3), e.order(2).through("L1H0"), e.through_sequence("L0H0", "L1H1").where("V")):
         held = trees(asked, chosen, run, max_memory)[0].bounds.moments
@@ -295,7 +294,9 @@ def test_both_sides_of_scores_are_taken_from() -> None:
     run = sc.random_model(sc.attention_only((12,) * 11), d_model=24, d_head=4, seed=1, weight_scale=0.5).run(
         [1, 2, 3, 4]
     )
-    found = sc.largest(sc.scores(run.model.architecture, "L10H3"), run, 20, by="score entry", max_expansions=400)
+    found = sc.evaluate(sc.scores(run.model.architecture, "L10H3"), run).largest(
+        20, sc.score_entry(), max_expansions=400
+    )
     assert len(found.terms) == 20
     assert found.certain > 0
     assert {bool(t.term.heads[0]) for t in found.terms} == {bool(t.term.heads[1]) for t in found.terms} == {False, True}
@@ -303,16 +304,19 @@ def test_both_sides_of_scores_are_taken_from() -> None:
 
 def test_progress_is_told() -> None:
     run = model_and_run((4, 4, 4))
-    told: list[str] = []
-    found = sc.largest(sc.logits(run.model.architecture), run, 120, progress=told.append)
-    assert told[0] == "largest terms: 0 partial paths expanded"
-    assert f"largest terms: {found.expansions // 50 * 50} partial paths expanded" in told
+    for most in (None, 1000):
+        told: list[tuple[str, int, int]] = []
+        found = sc.evaluate(sc.logits(run.model.architecture), run).largest(
+            120, max_expansions=most, progress=lambda *said, told=told: told.append(said)
+        )
+        assert told[0] == ("partial paths", 0, most or 0)
+        assert ("partial paths", found.expansions // 50 * 50, most or 0) in told
 
 
 def test_more_expansions_prove_more() -> None:
     run = model_and_run((6, 6, 6), scale=1.5)
     e = sc.logits(run.model.architecture)
-    answers = [sc.largest(e, run, 30, max_expansions=n) for n in (1, 5, 20, 60, 400)]
+    answers = [sc.evaluate(e, run).largest(30, max_expansions=n) for n in (1, 5, 20, 60, 400)]
     assert [a.certain for a in answers] == sorted(a.certain for a in answers)
     assert [a.bound for a in answers] == sorted((a.bound for a in answers), reverse=True)
     assert answers[-1].exact
@@ -325,7 +329,7 @@ def test_many_equal_terms_and_terms_that_are_zero() -> None:
     model = sc.random_model(arch, seed=2)
     weights = {n: np.zeros_like(w) if n.startswith("W_O") else w for n, w in model.weights.items()}
     run = sc.Model(arch, weights, model.score_scale).run([1, 2, 3])
-    found = sc.largest(sc.logits(arch), run, 4, by="logit")
+    found = sc.evaluate(sc.logits(arch), run).largest(4, sc.logit())
     assert [t.size > 0 for t in found.terms] == [True, False, False, False]
     assert found.exact
     held_to_brute_force(found, run, 4)
@@ -334,7 +338,7 @@ def test_many_equal_terms_and_terms_that_are_zero() -> None:
 def test_an_empty_selection_has_nothing_to_list() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture).order(1).order(2)
-    found = sc.largest(e, run, 4)
+    found = sc.evaluate(e, run).largest(4)
     assert (found.terms, found.exact, found.share, found.excluded) == ((), True, None, 0)
     assert "all 0 terms" in found.text()
 
@@ -343,39 +347,38 @@ def test_an_empty_selection_has_nothing_to_list() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"by": "size"}, "measured by"),
-        ({"by": "score entry"}, "measured by"),
+        ({"by": sc.score_entry()}, "measured by"),
+        ({"by": sc.norm(masked=True)}, "measured by"),
         ({"k": -1}, "k must be a whole number"),
         ({"k": 1.5}, "k must be a whole number"),
         ({"max_expansions": -1}, "max_expansions"),
         ({"max_seconds": -1}, "max_seconds"),
         ({"max_seconds": float("nan")}, "max_seconds"),
         ({"max_memory": "much"}, "max_memory"),
-        ({"by": "logit", "token": 99}, "token 99 does not exist"),
-        ({"by": "logit", "against": 1}, "against says nothing"),
-        ({"by": "norm", "token": 1}, "token says nothing"),
-        ({"by": "logit", "key": 1}, "key says nothing"),
-        ({"by": "norm", "position": 1}, "position says nothing"),
-        ({"by": "norm", "row": 5}, "row says nothing"),
-        ({"by": "logit difference", "token": 3, "against": 3}, "is 0; choose two"),
-        ({"by": "logit", "position": 5}, "position 5 does not exist"),
-        ({"by": "logit", "row": 1}, "row 1 does not exist"),
+        ({"by": sc.logit(99)}, "token 99 does not exist"),
+        ({"by": sc.logit(-1)}, "token -1 does not exist"),
+        ({"by": sc.logit(against=-1)}, "the token against -1 does not exist"),
+        ({"by": sc.logit(3, against=3)}, "is 0: choose two"),
+        ({"by": sc.logit(position=5)}, "position 5 does not exist"),
+        ({"by": sc.logit(row=1)}, "row 1 does not exist"),
     ],
 )
 def test_what_does_not_exist_is_refused(asked: dict[str, Any], said: str) -> None:
     run = model_and_run()
     with pytest.raises(ValueError, match=said):
-        sc.largest(sc.logits(run.model.architecture), run, **asked)
+        sc.evaluate(sc.logits(run.model.architecture), run).largest(**asked)
 
 
 def test_a_key_that_is_masked_and_another_model_are_refused() -> None:
     run = model_and_run()
     with pytest.raises(ValueError, match="query 1 does not see key 3"):
-        sc.largest(sc.scores(run.model.architecture, "L1H0"), run, by="score entry", position=1, key=3)
+        sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run).largest(by=sc.score_entry(1, 3))
     with pytest.raises(ValueError, match="this expansion is of"):
-        sc.largest(sc.logits(sc.attention_only((2,))), run)
+        sc.evaluate(sc.logits(sc.attention_only((2,))), run).largest()
+    with pytest.raises(TypeError, match="by is a measure"):
+        sc.evaluate(sc.logits(run.model.architecture), run).largest(by="norm")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a run"):
-        sc.largest(sc.logits(run.model.architecture), run.model)  # type: ignore[arg-type]
+        sc.evaluate(sc.logits(run.model.architecture), run.model).largest()  # type: ignore[arg-type]
 
 
 def test_terms_of_very_different_sizes() -> None:
@@ -384,16 +387,18 @@ def test_terms_of_very_different_sizes() -> None:
     run, huge = (
         sc.random_model(arch, d_vocab=5, d_model=6, d_head=2, seed=8, weight_scale=w).run([1, 2, 3, 4]) for w in (2, 12)
     )
-    found = sc.largest(sc.stream(arch), run, 3)
+    found = sc.evaluate(sc.stream(arch), run).largest(3)
     assert [t.size for t in found.terms] == pytest.approx(sorted(sizes(found, run), reverse=True)[:3])
     assert found.exact
     with pytest.raises(ValueError, match="leave the range of float64"):
-        sc.largest(sc.stream(arch), huge, 3)
+        sc.evaluate(sc.stream(arch), huge).largest(3)
 
 
 def test_squares_that_are_no_number_are_said_to_be_none() -> None:
     run = model_and_run()
-    found = replace(sc.largest(sc.logits(run.model.architecture), run, 3), squares=Squares(np.inf, 0.0, True, ""))
+    found = replace(
+        sc.evaluate(sc.logits(run.model.architecture), run).largest(3), squares=Squares(np.inf, 0.0, True, "")
+    )
     assert found.share is None
     assert "the sum of the squares of all terms leaves the range of float64" in " ".join(found.text().split())
     assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
@@ -406,27 +411,29 @@ def test_numbers_whose_squares_are_none_are_refused(factor: float) -> None:
     weights = {n: w * factor if n == "W_U" else w for n, w in model.weights.items()}
     run = sc.Model(arch, weights, model.score_scale).run([1, 2, 3])
     with pytest.raises(ValueError, match="leave the range of float64"):
-        sc.largest(sc.logits(arch), run)
+        sc.evaluate(sc.logits(arch), run).largest()
 
 
 def test_terms_with_nothing_held_fixed_are_not_searched() -> None:
     arch = sc.attention_only((1,), softmax=False)
     run = sc.random_model(arch).run([1, 2])
-    for ask_for in (sc.largest, sc.squares, sc.sample):
-        with pytest.raises(TypeError, match="patterns held fixed"):
-            ask_for(sc.unfrozen(sc.logits(arch)), run)  # type: ignore[operator]
+    values: Any = sc.evaluate(sc.logits(arch).unfrozen(), run)
+    for name in ("largest", "sum_of_squares", "sample", "summary", "measure", "blocks", "by_order"):
+        with pytest.raises(AttributeError, match=f"{name} is about terms with patterns held fixed"):
+            getattr(values, name)
+    assert not hasattr(values, "by_degrees")
 
 
 def test_one_output_token_has_no_difference() -> None:
     run = sc.random_model(sc.attention_only((1,)), d_vocab_out=1).run([1, 2])
     with pytest.raises(ValueError, match="one output token"):
-        sc.largest(sc.logits(run.model.architecture), run, by="logit difference")
+        sc.evaluate(sc.logits(run.model.architecture), run).largest(by=sc.logit(against="second"))
 
 
 # --------------------------------------------------------------------------------------- words and command
 def test_the_certificate_says_that_a_random_model_has_no_large_terms() -> None:
     run = model_and_run((8, 8, 8, 8), scale=2.0)
-    found = sc.largest(sc.logits(run.model.architecture), run, 3, by="logit difference")
+    found = sc.evaluate(sc.logits(run.model.architecture), run).largest(3, sc.logit(against="second"))
     said = " ".join(found.text().split())
     assert found.share is not None
     assert found.share < 0.1
@@ -438,7 +445,7 @@ def test_the_certificate_says_that_a_random_model_has_no_large_terms() -> None:
 
 def test_estimated_squares_are_said_to_be_estimated() -> None:
     run = model_and_run((3, 3))
-    found = sc.largest(sc.logits(run.model.architecture), run, 3, moments=False)
+    found = sc.evaluate(sc.logits(run.model.architecture), run).largest(3, moments=False)
     assert re.search(r"which is estimated, as \S+ \+- \S+", " ".join(found.text().split()))
 
 
@@ -447,7 +454,7 @@ def test_the_command_with_a_readout(capsys: pytest.CaptureFixture[str], tmp_path
     probe = tmp_path / "probe.npy"
     np.save(probe, model.weights["W_U"][[26, 3]])
     words = ["--tokens", "0,7,19,3,11,26,7,19,3,11", "--readout", str(probe), "--by", "direction difference"]
-    code, out, _ = command(capsys, str(path()), *words, "--token", "0", "--count", "2")
+    code, out, _ = command(capsys, str(path()), *words, "--token", "0", "--top", "2")
     assert code == 0
     assert "largest terms of readout:probe, by part in what directions 0 - 1 read at position 9" in " ".join(
         out.split()
@@ -456,19 +463,22 @@ def test_the_command_with_a_readout(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = main(["largest", *words])
+    try:
+        code: Any = main(["largest", *words])
+    except SystemExit as end:
+        code = end.code
     out, err = capsys.readouterr()
     return code, out, err
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     tokens = ["--tokens", "0,7,19,3,11,26,7,19,3,11"]
-    code, out, _ = command(capsys, str(path()), *tokens, "--by", "logit difference", "--count", "3")
+    code, out, _ = command(capsys, str(path()), *tokens, "--by", "logit-difference", "--top", "3")
     assert code == 0
     assert "- proved: these are the 3 largest; no other of the 16 terms" in out
     code, out, _ = command(
         capsys, str(path()), *tokens, "--target", "scores:L1H0", "--by", "score entry", "--position", "9", "--key", "6",
-        "--sequence", "L0H2,L1H0", "--json",
+        "--through", "L1H0", "--json",
     )  # fmt: skip
     assert (code, '"count": 0' in out) == (0, True)
     code, out, _ = command(
@@ -484,7 +494,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         "--max-expansions",
         "0",
     )
-    assert code == 1
+    assert code == 3
     assert "the search ended after 0 expansions" in out
 
 
@@ -493,10 +503,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([], "give --tokens"),
         (["--tokens", "1", "--order", "x"], "--order 'x'"),
-        (["--tokens", "1", "--max-memory", "-1"], "--max-memory"),
+        (["--tokens", "1", "--max-memory", "all"], "--max-memory"),
         (["--tokens", "1", "--sequence", "L0H0"], "two or more heads"),
         (["--tokens", "1", "--through", "L9H0"], "L9H0"),
-        (["--tokens", "1", "--count", "-2"], "--count must be"),
+        (["--tokens", "1", "--top", "-2"], "--top: must be"),
+        (["--tokens", "1", "--token", "3"], "--token has no effect with --by 'norm'"),
+        (["--tokens", "1", "--by", "logit", "--against", "3"], "--against has no effect with --by 'logit'"),
     ],
 )
 def test_the_command_refuses(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:

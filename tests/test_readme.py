@@ -1,24 +1,34 @@
-"""README says what is true: every Python block and every command of its tour is run, and its output compared."""
+"""README and docs say what is true: examples are run, and links, names of files and of options are looked up."""
 
 import doctest
+import importlib
+import itertools
+import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from sybil import Document, Sybil
 from sybil.example import Example
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
+import symcircuits
 from symcircuits.cli.main import main
 from symcircuits.zoo import path
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+INDEX = ROOT / "docs" / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("**/*.md"))]
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 # Seconds and rounding errors differ from machine to machine; everything else is compared to the letter.
 VARIES = re.compile(r"\d(?:\.\d+)?e-1\d\b|\(\d+\.\d s\)")
 
 
+# ------------------------------------------------------------------------------------------ examples
 def plain(text: str) -> list[str]:
     """The words: where a line is broken depends on the width of the numbers before it."""
     return VARIES.sub("#", text).split()
@@ -41,23 +51,250 @@ class Console:
         return "" if plain(printed) == plain(expected) else f"{command} printed\n{printed}"
 
 
-def examples(capture: pytest.CaptureFixture[str]) -> Iterator[Example]:
+def examples(page: Path, capture: pytest.CaptureFixture[str]) -> Iterator[Example]:
     parsers = [
         PythonCodeBlockParser(doctest_optionflags=doctest.ELLIPSIS),
         CodeBlockParser("console", Console(capture)),
     ]
-    document: Document = Sybil(parsers=parsers).parse(README)
+    document: Document = Sybil(parsers=parsers).parse(page)
     yield from document.examples()
 
 
-def test_every_example_of_the_tour(capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = set()
-    for example in examples(capsys):
+@every_page
+def test_every_example(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each page by itself: what it uses it makes."""
+    ran = []
+    for example in examples(page, capsys):
         example.evaluate()
-        kinds.add(type(example.region.evaluator).__name__)
-    assert kinds >= {"Console", "DocTestEvaluator"}, f"README lost its Python blocks or its commands: {kinds}"
+        ran.append(example.region.start)
+    for block in re.finditer(r"^```(?:python|console)\n.*?^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        assert any(block.start() <= start < block.end() for start in ran), f"not run:\n{block[0]}"
 
 
+def test_python_and_commands_are_both_run() -> None:
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    assert text.count("\n```python\n") >= 20
+    assert text.count("\n```console\n") >= 4
+
+
+# ----------------------------------------------------------------------------------------- the README
 def test_the_two_commands_stand_there() -> None:
     commands = re.findall(r"^python3 go\.py .*$", README.read_text("utf-8"), re.MULTILINE)
     assert commands == ["python3 go.py demo", "python3 go.py test"]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text("utf-8").splitlines()) <= 250
+
+
+# ---------------------------------------------------------------------------------------------- links
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+
+
+def prose(page: Path) -> str:
+    """What a page says beside its code blocks."""
+    return FENCED.sub("", page.read_text("utf-8"))
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings, as GitHub makes them."""
+    found: dict[str, int] = {}
+    for heading in re.findall(r"^#+ +(.*?) *$", FENCED.sub("", text), re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+        if found[slug]:
+            found[f"{slug}-{found[slug]}"] = 0
+    return set(found)
+
+
+def dead_links(page: Path, text: str, root: Path) -> list[str]:
+    """The links of a page that lead nowhere, or out of the repository."""
+    faults = []
+    for link in LINK.findall(text):
+        if re.match(r"https?://", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / unquote(name)).resolve() if name else page
+        right = target.exists() and target.is_relative_to(root) and not name.startswith("/")
+        if right and anchor:
+            right = target.suffix == ".md" and anchor in anchors(target.read_text("utf-8"))
+        if not right:
+            faults.append(link)
+    return faults
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    assert dead_links(page, prose(page), ROOT) == []
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "a.md"
+    page.write_text("# One `two`, three?\n\n# Twice\n\n# Twice\n\n```\n# no heading\n```\n", "utf-8")
+    good = "[x](a.md) [y](#one-two-three) [z](a.md#twice-1) [`w`](a.md#twice) [p](https://example.com/b.md)"
+    bad = "[x](b.md) [y](#no-heading) [z](a.md#twice-2) [u](../a.md) [w](/a.md)"
+    assert dead_links(page, good, tmp_path) == []
+    assert dead_links(page, bad, tmp_path) == ["b.md", "#no-heading", "a.md#twice-2", "../a.md", "/a.md"]
+
+
+def test_the_index_has_every_page() -> None:
+    named = set(LINK.findall(prose(INDEX)))
+    assert {page.name for page in PAGES if page not in (README, INDEX)} <= named
+
+
+@every_page
+def test_tables_have_a_head(page: Path) -> None:
+    """As many cells in the row above the rule, and in every row below, as the rule has."""
+    cells = [len(re.findall(r"(?<!\\)\|", line)) for line in prose(page).splitlines()]
+    for number, line in enumerate(prose(page).splitlines()):
+        if re.match(r" *\| ?-{3}", line):
+            first = number - 1
+            assert (cells[first] > 0, cells[first - 1]) == (True, 0), f"a table without a head: {line}"
+            rows = list(itertools.takewhile(bool, cells[first:]))
+            assert set(rows) == {cells[number]}, prose(page).splitlines()[first : first + len(rows)]
+
+
+# ------------------------------------------------------------------------------ names of files and code
+PLACEHOLDER = "X.py"  # the file that a reader adds
+
+
+def missing_files(text: str, root: Path) -> list[str]:
+    """Files and folders named in backticks that do not exist; a bare name is that of a file beside one named before."""
+    faults, beside = [], [root]
+    for name in re.findall(
+        r"`((?:[\w.*-]+/)*[\w.*-]+\.(?:py|toml)|(?:symcircuits|tests|derivations)/[\w./*-]*)`", text
+    ):
+        folder, _, last = name.rpartition("/")
+        if last == PLACEHOLDER:
+            there = (root / folder).is_dir()
+        else:
+            there = any(any(place.glob(name.rstrip("/"))) for place in beside)
+        if not there:
+            faults.append(name)
+        elif folder:
+            beside.append(root / folder)
+    return faults
+
+
+@every_page
+def test_files_that_are_named_exist(page: Path) -> None:
+    assert missing_files(prose(page), ROOT) == []
+
+
+def test_a_file_that_there_is_not_is_found(tmp_path: Path) -> None:
+    (tmp_path / "symcircuits" / "core").mkdir(parents=True)
+    (tmp_path / "symcircuits" / "core" / "walk.py").touch()
+    (tmp_path / "symcircuits" / "core" / "paths.py").touch()
+    good = (
+        "`symcircuits/core/`, `symcircuits/core/walk.py`, `paths.py`, `symcircuits/core/X.py`, `symcircuits/core/p*.py`"
+    )
+    assert missing_files(good, tmp_path) == []
+    bad = "`walk.py`\n`symcircuits/values/`, `symcircuits/walk.py`\n`symcircuits/values/X.py` `symcircuits/core/q*.py`"
+    assert missing_files(bad, tmp_path) == [
+        "walk.py", "symcircuits/values/", "symcircuits/walk.py", "symcircuits/values/X.py", "symcircuits/core/q*.py",
+    ]  # fmt: skip
+
+
+def is_there(dotted: str) -> bool:
+    """Whether ``symcircuits.a.b.c`` is a module, or a name in one."""
+    module, _, name = dotted.rpartition(".")
+    try:
+        importlib.import_module(dotted)
+    except ModuleNotFoundError:
+        return bool(module) and is_there(module) and hasattr(importlib.import_module(module), name)
+    return True
+
+
+@every_page
+def test_names_of_the_package_exist(page: Path) -> None:
+    text = re.sub(r"symcircuits\.[\w-]+/\d", "", page.read_text("utf-8"))  # names of schemas
+    dotted = {name.rstrip(".") for name in re.findall(r"(?<![\w/])symcircuits\.[\w.]+", text)}
+    assert [name for name in sorted(dotted) if not is_there(name)] == []
+    public = set(re.findall(r"\bsc\.(\w+)", text))
+    assert sorted(public - set(symcircuits.__all__)) == []
+
+
+def test_a_name_that_there_is_not_is_found() -> None:
+    assert is_there("symcircuits.core.words.IllTyped")
+    assert is_there("symcircuits.core")
+    assert not any(map(is_there, ["symcircuits.algebra", "symcircuits.core.word", "symcircuits.core.words.Illtyped"]))
+
+
+# ------------------------------------------------------------------------------------------- commands
+def commands_shown() -> dict[str, set[str]]:
+    """Of every command: the options that some page shows it with."""
+    found: dict[str, set[str]] = {}
+    for page in PAGES:
+        for block in re.findall(r"^```(?:sh|console)?\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+            for command, rest in re.findall(r"^(?:\$ )?symcircuits (\w+)(.*(?:\n  .*)*)", block, re.MULTILINE):
+                found.setdefault(command, set()).update(re.findall(r"(?<![\w-])--[a-z-]+|(?<![\w-])-\w\b", rest))
+    return found
+
+
+def test_every_command_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    known = set(re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE))
+    text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    assert set(re.findall(r"^\| \[?`(\w+)`", text, re.MULTILINE)) == known
+    assert commands_shown().keys() == known
+
+
+@pytest.mark.parametrize(("command", "options"), commands_shown().items())
+def test_options_that_are_shown_exist(command: str, options: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    known = set(re.findall(r"(?<![\w-])--?[a-z-]+", capsys.readouterr().out))
+    assert options - known == set()
+
+
+# ----------------------------------------------------------------------------------------------- JSON
+TOKENS = ["MODEL", "--tokens", "0,7,19,3,11,26,7,19,3,11"]
+
+
+def test_every_schema_is_described() -> None:
+    source = "".join(file.read_text("utf-8") for file in (ROOT / "symcircuits").rglob("*.py"))
+    schemas = set(re.findall(r"symcircuits\.[a-z-]+/\d", source)) - {"symcircuits.terms/1"}  # of FILE.part, not printed
+    assert schemas == set(re.findall(r"symcircuits\.[a-z-]+/\d", (ROOT / "docs" / "json.md").read_text("utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("heading", "arguments"),
+    [
+        ("count", ["count", "--heads", "3,3"]),
+        ("count", ["count", "--heads", "1,1", "--no-softmax"]),
+        ("terms", ["terms", "--heads", "1,1", "-o", "FOLDER/t.csv"]),
+        ("verify", ["verify", "--heads", "1,1"]),
+        ("explain", ["explain", *TOKENS, "--logit-difference", "26,3"]),
+        ("explain --prompts", ["explain", "MODEL", "--prompts", "FOLDER/prompts", "--logit-difference", "26,3"]),
+        ("largest", ["largest", *TOKENS, "--by", "logit difference", "--top", "2"]),
+        ("summary", ["summary", *TOKENS]),
+        ("sample", ["sample", *TOKENS, "--draws", "3"]),
+        ("check", ["check", "A[L1H0] @ X0 @ W_OV[L1H0].T @ W_U.T", "--heads", "3,3", "--part"]),
+        ("derive", ["derive", "--heads", "1,1", "--form", "generic"]),
+        ("derive", ["derive", "--heads", "1,1", "--target", "scores:L1H0"]),
+        ("derive", ["derive", "--theorem", "linearity"]),
+    ],
+)
+def test_every_key_that_is_printed_is_described(
+    heading: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "json.md").read_text("utf-8")
+    sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    (tmp_path / "prompts").write_text("0,7,19,3,7,19\n0 4 5 9 4 5\n", "utf-8")
+    places = {
+        "MODEL": str(path()),
+        "FOLDER/t.csv": str(tmp_path / "t.csv"),
+        "FOLDER/prompts": str(tmp_path / "prompts"),
+    }
+    assert main([*(places.get(a, a) for a in arguments), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert f"`{printed['schema']}`" in sections[heading]
+    named = set(re.findall(r"`([^`]+)`", sections[heading]))
+    assert printed.keys() - named == {"schema"}
+    for step in printed.get("steps", []):
+        assert not (step.keys() | step["check"].keys() | step["claims"][0].keys()) - named
+    for term in [*printed.get("terms", []), *printed.get("families", [])][:1]:
+        assert not term.keys() - named

@@ -87,7 +87,7 @@ def test_what_is_handed_out_does_not_lead_back(drawn: tuple[Expansion, Run]) -> 
         values = sc.evaluate(expansion, source)
         found = [*(np.asarray(values.value(t)) for t in expansion), values.total(), *values.by_order().values()]
         found += [*values.by_composition().values(), *values.by_source().values()]
-        return found + [block.values for block in sc.norms(expansion, source)]
+        return found + [block.values for block in sc.evaluate(expansion, source).measure()]
 
     for source in (run, run.to(np)):
         first = everything(source)
@@ -131,7 +131,7 @@ def test_functions_of_terms_come_through_a_pickle_and_to_workers() -> None:
         again = pickle.loads(pickle.dumps(function))
         assert (again.arguments, again.source) == (function.arguments, function.source)
         assert np.array_equal(again(**arrays), function(**arrays))
-    cubic = sc.unfrozen(sc.logits(sc.transformer((1, 1), softmax=False)))
+    cubic = sc.logits(sc.transformer((1, 1), softmax=False)).unfrozen()
     assert pickle.loads(pickle.dumps(cubic[5].lambdify())).source == cubic[5].lambdify().source
     many = lambdify_words(term.word for term in terms)
     for found, wanted in zip(pickle.loads(pickle.dumps(many))(arrays), many(arrays), strict=True):

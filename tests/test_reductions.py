@@ -44,7 +44,7 @@ def runs(draw: st.DrawFn, scores: bool | None = None) -> tuple[Expansion, Run]:
 
 
 def put_together(expansion: Expansion, blocks: Iterable[Any], batch: tuple[int, ...], size: int) -> Array:
-    """The numbers of all terms; blocks are numbered and cut as those of `sc.blocks`, where selections go together."""
+    """The numbers of all terms; blocks are numbered and cut as those of `expansion.blocks()`."""
     found = list(blocks)
     starts = list(range(0, expansion.count, size))
     assert [b.start for b in found] == starts
@@ -82,7 +82,7 @@ def test_norms_are_those_of_the_terms(drawn: tuple[Expansion, Run], size: int, m
         assert expansion.readout.head is not None
         values = values * run.masks[f"L{expansion.readout.head.layer}"]
     batch = tuple(run.tokens.shape[:-1])
-    found = put_together(expansion, sc.norms(expansion, run, masked=masked, size=size), batch, size)
+    found = put_together(expansion, sc.evaluate(expansion, run).measure(sc.norm(masked=masked), size=size), batch, size)
     assert found.dtype == np.float64
     wanted = np.linalg.norm(values, axis=(-1, -2))
     tolerance = largest_of(wanted)
@@ -122,9 +122,9 @@ def test_masked_norms_both_ways_and_with_keys_in_parts(monkeypatch: pytest.Monke
         for held, block in ((2**26, 2**22), (0, 2**22), (0, 1), (2**26, 2**9)):
             monkeypatch.setattr(term_norms, "_KEY_BYTES", held)
             monkeypatch.setattr(term_norms, "_BLOCK_BYTES", block)
-            found = np.concatenate([b.values for b in sc.norms(terms, run, masked=True)])
+            found = np.concatenate([b.values for b in sc.evaluate(terms, run).measure(sc.norm(masked=True))])
             np.testing.assert_allclose(found, wanted, rtol=1e-12)
-            whole = np.concatenate([b.values for b in sc.norms(terms, run)])
+            whole = np.concatenate([b.values for b in sc.evaluate(terms, run).measure()])
             assert np.all(whole >= wanted)
             assert whole.sum() > 1.01 * wanted.sum()
 
@@ -136,11 +136,15 @@ def test_norms_refuse_a_term_that_is_not_what_it_was(monkeypatch: pytest.MonkeyP
     wanted = np.linalg.norm(listed(terms, run), axis=(-1, -2))
     for module, name, wrong in (
         (term_norms, "_packed", lambda outer, cross, right=term_norms._packed: right(outer, 1.0)),
-        (fans.Fans, "_step", lambda s, b, z, i, h, right=fans.Fans._step: right(s, b, z[:, ::-1], i, h)),
+        (
+            fans.SiblingPaths,
+            "_step",
+            lambda s, b, z, i, h, right=fans.SiblingPaths._step: right(s, b, z[:, ::-1], i, h),
+        ),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, wrong)
-            found = np.concatenate([b.values for b in sc.norms(terms, run)])
+            found = np.concatenate([b.values for b in sc.evaluate(terms, run).measure()])
         assert np.abs(found - wanted).max() > 1e-3 * wanted.max()
 
 
@@ -152,7 +156,7 @@ def test_numbers_of_any_size() -> None:
         run = dataclasses.replace(model, weights=weights).run([1, 2, 3])
         terms = sc.logits(model.architecture)
         plain = model.run([1, 2, 3])
-        [found], [small] = sc.norms(terms, run), sc.norms(terms, plain)
+        [found], [small] = sc.evaluate(terms, run).measure(), sc.evaluate(terms, plain).measure()
         np.testing.assert_allclose(found.values / scale, small.values, rtol=1e-10)
 
 
@@ -165,12 +169,12 @@ def test_heads_of_different_widths_and_patterns_one_by_one(stacked: int, monkeyp
     weights |= {f"W_{kind}_L0H1": rng.normal(size=(2, 5)) for kind in "QKV"} | {"W_O_L0H1": rng.normal(size=(5, 2))}
     run = dataclasses.replace(model, weights=weights).run([[1, 2, 3, 4], [4, 4, 2, 0]])
     for terms in (sc.logits(arch), sc.scores(arch, "L2H0"), sc.logits(arch).through("L1H1")):
-        [sizes] = sc.norms(terms, run)
+        [sizes] = sc.evaluate(terms, run).measure()
         np.testing.assert_allclose(sizes.values, np.linalg.norm(listed(terms, run), axis=(-1, -2)), rtol=1e-10)
         if not terms.readout.bilinear:
             for whole in (0, 1 << 12):
                 monkeypatch.setattr(term_entries, "_MOST_WHOLE", whole)
-                [found] = sc.contributions(terms, run, token=2)
+                [found] = sc.evaluate(terms, run).measure(sc.logit(2))
                 np.testing.assert_allclose(found.values, listed(terms, run)[..., -1, 2], rtol=1e-10, atol=1e-13)
 
 
@@ -182,9 +186,9 @@ def test_contributions_are_entries_of_the_terms(drawn: tuple[Expansion, Run], si
     values = listed(expansion, run)
     position = data.draw(st.integers(-values.shape[-2], values.shape[-2] - 1))
     token = data.draw(st.integers(0, values.shape[-1] - 1))
-    against = data.draw(st.none() | st.integers(0, values.shape[-1] - 1))
+    against = data.draw(st.sampled_from([None, *(i for i in range(values.shape[-1]) if i != token)]))
     wanted = values[..., position, token] - (0 if against is None else values[..., position, against])
-    blocks = sc.contributions(expansion, run, token=token, against=against, position=position, size=size)
+    blocks = sc.evaluate(expansion, run).measure(sc.logit(token, against=against, position=position), size=size)
     found = put_together(expansion, blocks, tuple(run.tokens.shape[:-1]), size)
     assert_alike(found, wanted, run, largest_of(values))
 
@@ -200,10 +204,10 @@ def test_contributions_however_endings_are_cut(most: int, whole: int, monkeypatc
     monkeypatch.setattr(term_entries, "_MOST", most)
     monkeypatch.setattr(term_entries, "_ENDING_BYTES", 2**30 if most > 7 else 0)
     wanted = listed(terms, run)[:, -3, 5]
-    found = list(sc.contributions(terms, run, token=5, position=-3))
+    found = list(sc.evaluate(terms, run).measure(sc.logit(5, position=-3)))
     np.testing.assert_allclose(found[0].values, wanted, rtol=1e-11, atol=1e-14)
     assert [b.start for b in found] == [0]
-    for block, numbers in zip(sc.blocks(terms, 50), sc.contributions(terms, run, token=5, size=50), strict=True):
+    for block, numbers in zip(terms.blocks(50), sc.evaluate(terms, run).measure(sc.logit(5), size=50), strict=True):
         assert (block.start, len(block)) == (numbers.start, len(numbers.values))
 
 
@@ -211,12 +215,12 @@ def test_contributions_however_endings_are_cut(most: int, whole: int, monkeypatc
 def test_contributions_refuse_what_they_were_not(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Endings whose patterns act the other way round, or which read by another head, give other numbers."""
     run = model_of((2, 3, 2, 2))
-    terms, behind = sc.logits(run.model.architecture), fans.Fans.behind
+    terms, behind = sc.logits(run.model.architecture), fans.SiblingPaths.behind
     wanted = listed(terms, run)[:, -1, 5]
     monkeypatch.setattr(term_entries, "_MOST_WHOLE", most)
 
     def error() -> float:
-        [found] = sc.contributions(terms, run, token=5)
+        [found] = sc.evaluate(terms, run).measure(sc.logit(5))
         return float(np.abs(found.values - wanted).max() / np.abs(wanted).max())
 
     def turned(self: Any, head: Any, alpha: Array, omega: Array) -> Any:
@@ -228,7 +232,7 @@ def test_contributions_refuse_what_they_were_not(most: int, monkeypatch: pytest.
 
     assert error() < 1e-11
     for wrong in (turned, another):
-        monkeypatch.setattr(fans.Fans, "behind", wrong)
+        monkeypatch.setattr(fans.SiblingPaths, "behind", wrong)
         assert error() > 1e-3
 
 
@@ -246,11 +250,14 @@ def test_readouts_and_sources_of_ones_own(of: str, dtype: Any) -> None:
         terms = expand(own.architecture, target)
         assert terms.from_source("feature").count
         values = listed(terms, run)
-        [found], [sizes] = sc.contributions(terms, run, token=2, against=0, position=1), sc.norms(terms, run)
+        [found], [sizes] = (
+            sc.evaluate(terms, run).measure(sc.logit(2, against=0, position=1)),
+            sc.evaluate(terms, run).measure(),
+        )
         assert_alike(found.values, values[:, 1, 2] - values[:, 1, 0], run, largest_of(values))
         assert_alike(sizes.values, np.linalg.norm(values, axis=(-1, -2)), run, largest_of(values))
     pairs = sc.scores(own.architecture, "L2H0").from_source("feature")
-    [found] = sc.norms(pairs, run, masked=True)
+    [found] = sc.evaluate(pairs, run).measure(sc.norm(masked=True))
     wanted = np.linalg.norm(listed(pairs, run) * run.masks["L2"], axis=(-1, -2))
     assert_alike(found.values, wanted, run, largest_of(wanted))
 
@@ -259,15 +266,15 @@ def test_the_unembedding_is_decomposed_once(monkeypatch: pytest.MonkeyPatch) -> 
     """For a run, and for other runs of the model; never for other weights."""
     model = random_model(sc.attention_only((2, 2)), d_vocab=30, d_model=6, d_head=3, seed=2)
     first, second = model.run([1, 2, 3]), model.run([4, 5])
-    list(sc.norms(sc.logits(model.architecture), first))
+    list(sc.evaluate(sc.logits(model.architecture), first).measure())
     other = dataclasses.replace(model, weights={**model.weights, "W_U": 2 * model.weights["W_U"]}).run([1, 2, 3])
-    [wanted], [twice] = (sc.norms(sc.logits(model.architecture), run) for run in (first, other))
+    [wanted], [twice] = (sc.evaluate(sc.logits(model.architecture), run).measure() for run in (first, other))
     np.testing.assert_allclose(twice.values, 2 * wanted.values)
     monkeypatch.setattr(compact, "_triangle", None)
     for run in (first, second):
-        assert len(next(sc.norms(sc.logits(model.architecture), run)).values) == 9
+        assert len(next(sc.evaluate(sc.logits(model.architecture), run).measure()).values) == 9
     with pytest.raises(TypeError, match="NoneType"):
-        list(sc.norms(sc.logits(model.architecture), model.run([1, 2, 3], np.float32)))
+        list(sc.evaluate(sc.logits(model.architecture), model.run([1, 2, 3], np.float32)).measure())
 
 
 @pytest.mark.parametrize("name", ["W_U", "b_U"])
@@ -281,7 +288,7 @@ def test_an_unembedding_that_is_written_to_is_another(name: str) -> None:
         run = model.run([1, 2, 3])
         kept.append(run)  # what was found of it is kept for as long as it is
         for _ in range(2):
-            [found] = sc.norms(terms, run)
+            [found] = sc.evaluate(terms, run).measure()
             np.testing.assert_allclose(found.values, [np.linalg.norm(v) for v in sc.evaluate(terms, run)])
         given_arrays[name][1] += 1.0
 
@@ -292,12 +299,12 @@ def test_deep_models_are_read_from_the_start_in_little_memory() -> None:
     arch = run.model.architecture
     pairs = sc.scores(arch, "L11H0")
     for ask in (
-        lambda: sc.contributions(sc.logits(arch), run, token=1, size=5000),
-        lambda: sc.contributions(sc.logits(arch).through("L3H1").order(6), run, token=1, size=100),
-        lambda: sc.norms(sc.logits(arch), run, size=500),
-        lambda: sc.norms(pairs, run, size=500),
-        lambda: sc.norms(pairs, run, masked=True, size=500),
-        lambda: sc.entries(pairs, run, position=-1, key=0, size=500),
+        lambda: sc.evaluate(sc.logits(arch), run).measure(sc.logit(1), size=5000),
+        lambda: sc.evaluate(sc.logits(arch).through("L3H1").order(6), run).measure(sc.logit(1), size=100),
+        lambda: sc.evaluate(sc.logits(arch), run).measure(size=500),
+        lambda: sc.evaluate(pairs, run).measure(size=500),
+        lambda: sc.evaluate(pairs, run).measure(sc.norm(masked=True), size=500),
+        lambda: sc.evaluate(pairs, run).measure(sc.score_entry(-1, 0), size=500),
     ):
         tracemalloc.start()
         first, second = itertools.islice(ask(), 2)
@@ -314,7 +321,7 @@ def test_score_entries(drawn: tuple[Expansion, Run], size: int, data: st.DataObj
     expansion, run = drawn
     values, n = listed(expansion, run), run.tokens.shape[-1]
     i, j = data.draw(st.integers(-n, n - 1)), data.draw(st.integers(-n, n - 1))
-    blocks = sc.entries(expansion, run, position=i, key=j, size=size)
+    blocks = sc.evaluate(expansion, run).measure(sc.score_entry(i, j), size=size)
     found = put_together(expansion, blocks, tuple(run.tokens.shape[:-1]), size)
     assert_alike(found, values[..., i, j], run, largest_of(values))
 
@@ -337,7 +344,7 @@ def test_heads_of_a_layer_with_unlike_sources_are_read_alike(n: int) -> None:
     """One of them has a bias: more paths lead to it, for which a triangle may be worth while."""
     arch = sc.attention_only((2, 2), biases=["b_V[L0H1]"])
     run = random_model(arch, d_vocab=30, d_model=8, d_head=3, seed=1).run(np.arange(n) % 30)
-    [found] = sc.norms(sc.logits(arch), run)
+    [found] = sc.evaluate(sc.logits(arch), run).measure()
     np.testing.assert_allclose(found.values, [np.linalg.norm(v) for v in sc.evaluate(sc.logits(arch), run)])
 
 
@@ -349,8 +356,8 @@ def test_one_head_of_a_layer_whose_readout_overflows_is_named() -> None:
     run = sc.Model(model.architecture, w, model.score_scale).run(np.arange(100) % 30)
     terms = sc.logits(model.architecture)
     with pytest.raises(ValueError, match=r"the norm of term 2 \(embed -> L0H1\) is not finite"):
-        list(sc.norms(terms, run))
-    assert len(next(sc.norms(terms.through("L0H0"), run)).values) == 1
+        list(sc.evaluate(terms, run).measure())
+    assert len(next(sc.evaluate(terms.through("L0H0"), run).measure()).values) == 1
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -358,32 +365,31 @@ def test_what_overflows_is_named() -> None:
     run, arch = large(np.float32), sc.attention_only((2, 2, 1))
     terms, pairs = sc.logits(arch), sc.scores(arch, "L2H0")
     with pytest.raises(ValueError, match=r"the norm of term \d+ \(embed -> L0H\d -> L1H\d\) is not finite.*float64"):
-        list(sc.norms(terms, run))
+        list(sc.evaluate(terms, run).measure())
     with pytest.raises(ValueError, match=r"contribution of term \d+ \(embed -> L0H\d -> L1H\d\) is not finite"):
-        list(sc.contributions(terms, run, token=0))
-    for ask in (lambda: sc.norms(pairs, run), lambda: sc.norms(pairs, run, masked=True)):
+        list(sc.evaluate(terms, run).measure(sc.logit(0)))
+    for ask in (
+        lambda: sc.evaluate(pairs, run).measure(),
+        lambda: sc.evaluate(pairs, run).measure(sc.norm(masked=True)),
+    ):
         with pytest.raises(ValueError, match=r"the norm of term \d+ \(.*L\dH\d.*\) is not finite"):
             list(ask())
     with pytest.raises(ValueError, match=r"the score of term \d+ \(.*L\dH\d.*\) is not finite"):
-        list(sc.entries(pairs, run, position=-1, key=0))
+        list(sc.evaluate(pairs, run).measure(sc.score_entry(-1, 0)))
     fine = large(np.float64)
-    assert all(np.isfinite(b.values).all() for b in sc.norms(terms, fine))
+    assert all(np.isfinite(b.values).all() for b in sc.evaluate(terms, fine).measure())
 
 
 def test_only_terms_with_patterns_held_fixed() -> None:
     arch = sc.transformer((1, 1), softmax=False)
     run = random_model(arch, d_vocab=5, d_model=3, d_head=2).run([1, 2])
-    terms: Any = sc.unfrozen(sc.logits(arch))
-    for ask in (
-        lambda: sc.norms(terms, run),
-        lambda: sc.contributions(terms, run, token=0),
-        lambda: sc.entries(terms, run, position=0, key=0),
-    ):
-        with pytest.raises(TypeError, match="about terms with patterns held fixed"):
-            ask()
+    terms: Any = sc.logits(arch).unfrozen()
+    for by in (None, sc.logit(0), sc.score_entry(0, 0)):
+        with pytest.raises(AttributeError, match="measure is about terms with patterns held fixed"):
+            sc.evaluate(terms, run).measure(by)
     wrong: Any = 3
-    with pytest.raises(TypeError, match=r"a run .* is needed there, not 3"):
-        sc.norms(sc.logits(arch), wrong)
+    with pytest.raises(TypeError, match=r"takes a run .*, not 3"):
+        sc.evaluate(sc.logits(arch), wrong).measure()
 
 
 def test_bad_input() -> None:
@@ -391,16 +397,26 @@ def test_bad_input() -> None:
     arch = run.model.architecture
     terms, pairs = sc.logits(arch), sc.scores(arch, "L2H1")
     for ask, said in (
-        (lambda: sc.norms(terms, run, masked=True), "masked=True is about scores"),
-        (lambda: sc.norms(terms, run, size=0), "size must be a whole number, 1 or more, not 0"),
-        (lambda: sc.contributions(pairs, run, token=0), "not of scores:L2H1; see norms and entries"),
-        (lambda: sc.contributions(sc.stream(arch), run, token=0), "not of stream"),
-        (lambda: sc.contributions(terms, run, token=30), "token 30 does not exist: there are 30"),
-        (lambda: sc.contributions(terms, run, token=0, against=True), "the token against must be a whole number"),
-        (lambda: sc.contributions(terms, run, token=0, position=9), "position 9 does not exist"),
-        (lambda: sc.entries(terms, run, position=0, key=0), "see contributions"),
-        (lambda: sc.entries(pairs, run, position=0, key=9), "key 9 does not exist"),
-        (lambda: sc.norms(sc.logits(sc.attention_only((1,))), run), "expand model.architecture"),
+        (lambda: sc.evaluate(terms, run).measure(sc.norm(masked=True)), "measured by sc.norm\\(masked=True\\)"),
+        (lambda: sc.evaluate(terms, run).measure(size=0), "size must be a whole number, 1 or more, not 0"),
+        (
+            lambda: sc.evaluate(pairs, run).measure(sc.logit(0)),
+            r"terms of scores:L2H1 are not measured by sc\.logit\(token\): choose sc\.norm\(\), "
+            r"sc\.norm\(masked=True\), sc\.score_entry\(query, key\)$",
+        ),
+        (
+            lambda: sc.evaluate(sc.stream(arch), run).measure(sc.logit(0)),
+            r"terms of stream are not measured by sc\.logit\(token\): choose sc\.norm\(\)$",
+        ),
+        (lambda: sc.evaluate(terms, run).measure(sc.logit(30)), "token 30 does not exist: there are 30"),
+        (lambda: sc.evaluate(terms, run).measure(sc.logit(0, against=True)), "against must be a whole number"),
+        (lambda: sc.evaluate(terms, run).measure(sc.logit(0, position=9)), "position 9 does not exist"),
+        (
+            lambda: sc.evaluate(terms, run).measure(sc.score_entry(0, 0)),
+            r"terms of logits are not measured by sc\.score_entry\(query, key\): choose sc\.norm\(\), sc\.logit",
+        ),
+        (lambda: sc.evaluate(pairs, run).measure(sc.score_entry(0, 9)), "key 9 does not exist"),
+        (lambda: sc.evaluate(sc.logits(sc.attention_only((1,))), run).measure(), "expand model.architecture"),
     ):
         with pytest.raises(ValueError, match=said):
             ask()
@@ -409,12 +425,12 @@ def test_bad_input() -> None:
 # ------------------------------------------------------------------------------------------------- ranges
 def all_of_them(expansion: Expansion, run: Run) -> list[Any]:
     """Every reduction that goes with an expansion, as a function of the range."""
-    found = [lambda **span: sc.norms(expansion, run, **span)]
+    found = [lambda **span: sc.evaluate(expansion, run).measure(**span)]
     if expansion.readout.bilinear:
-        found.append(lambda **span: sc.norms(expansion, run, masked=True, **span))
-        found.append(lambda **span: sc.entries(expansion, run, position=-1, key=0, **span))
+        found.append(lambda **span: sc.evaluate(expansion, run).measure(sc.norm(masked=True), **span))
+        found.append(lambda **span: sc.evaluate(expansion, run).measure(sc.score_entry(-1, 0), **span))
     elif expansion.target != "stream":
-        found.append(lambda **span: sc.contributions(expansion, run, token=0, **span))
+        found.append(lambda **span: sc.evaluate(expansion, run).measure(sc.logit(0), **span))
     return found
 
 
@@ -466,15 +482,15 @@ def test_what_lies_before_a_range_is_not_computed() -> None:
     """13^7 logit terms and 13^6 score terms: a thousand at the very end, in no time."""
     run = sc.random_model(sc.attention_only((12,) * 7), d_model=12, d_head=2, seed=1).run([3, 1, 4])
     e = sc.logits(run.model.architecture)
-    assert len(numbers(sc.contributions(e, run, token=1, start=e.count - 1000))[0]) == 1000
-    [last] = list(sc.contributions(e, run, token=1, start=e.count - 1))
+    assert len(numbers(sc.evaluate(e, run).measure(sc.logit(1), start=e.count - 1000))[0]) == 1000
+    [last] = list(sc.evaluate(e, run).measure(sc.logit(1), start=e.count - 1))
     assert np.isclose(last.values[0], sc.evaluate(e, run).value(e[-1])[-1, 1])
-    assert len(numbers(sc.norms(e, run, start=e.count // 2, stop=e.count // 2 + 100))[0]) == 100
+    assert len(numbers(sc.evaluate(e, run).measure(start=e.count // 2, stop=e.count // 2 + 100))[0]) == 100
     deep = sc.scores(run.model.architecture, "L5H0")  # each query path meets 13^5 key paths
     at = 3 * 13**5 - 10
     for blocks in (
-        sc.norms(deep, run, start=at, stop=at + 20),
-        sc.entries(deep, run, position=2, key=1, start=at, stop=at + 20),
+        sc.evaluate(deep, run).measure(start=at, stop=at + 20),
+        sc.evaluate(deep, run).measure(sc.score_entry(2, 1), start=at, stop=at + 20),
     ):
         places, values = numbers(blocks)
         assert places == list(range(at, at + 20))
@@ -487,7 +503,7 @@ def test_a_range_that_is_none_is_refused(span: tuple[Any, Any]) -> None:
     e = sc.logits(run.model.architecture)
     assert e.count == 16
     for reduction in all_of_them(e, run):
-        with pytest.raises(ValueError, match=r"are no range of the 16 terms of logits|must be a whole number"):
+        with pytest.raises(ValueError, match=r"are not a range of the 16 terms of logits|must be a whole number"):
             reduction(start=span[0], stop=span[1])
         assert list(reduction(start=16)) == list(reduction(start=3, stop=3)) == []
 
@@ -496,6 +512,6 @@ def test_ranges_that_overlap_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A span that passes over too little gives other numbers."""
     run = sc.random_model(sc.attention_only((3, 3)), seed=1).run([1, 2])
     e = sc.logits(run.model.architecture)
-    right = numbers(sc.norms(e, run, start=9))[1]
+    right = numbers(sc.evaluate(e, run).measure(start=9))[1]
     monkeypatch.setattr(fans.Span, "enter", lambda self: setattr(self, "left", 0))
-    assert not np.allclose(numbers(sc.norms(e, run, start=9))[1], right)
+    assert not np.allclose(numbers(sc.evaluate(e, run).measure(start=9))[1], right)

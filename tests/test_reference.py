@@ -354,7 +354,7 @@ def test_verify_and_explain_have_the_row(model: Any, monkeypatch: pytest.MonkeyP
     assert [c["passed"] for c in found.json()["closure"]["layers"]] == [True, True]
     failed = replace(found, layers=(replace(found.layers[0], passed=False), found.layers[1]))
     assert not failed.ok
-    assert "FAILS  layers" in failed.text()
+    assert "FAIL  layers" in failed.text()
 
 
 # ---------------------------------------------------------------------------------------------- command line

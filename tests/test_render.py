@@ -22,17 +22,7 @@ from symcircuits.arrays.rings import Floats
 from symcircuits.core import words as algebra
 from symcircuits.core.notation import Notation
 from symcircuits.core.words import Word
-from symcircuits.derivation.expressions import (
-    Apply,
-    Family,
-    Identity,
-    Number,
-    Product,
-    Sum,
-    SumOver,
-    Tensor,
-    Transposed,
-)
+from symcircuits.derivation.nodes import Apply, Family, Identity, Number, Product, Sum, SumOver, Tensor, Transposed
 from symcircuits.derivation.printing.latex import expr_latex
 from symcircuits.derivation.printing.layout import Piece, broken, joined
 from symcircuits.derivation.printing.prose import plain, prose

@@ -11,6 +11,7 @@ from test_ranking import model_and_run, searches, sizes
 import symcircuits as sc
 from symcircuits.model import Settings, random_model
 from symcircuits.search.sample import Sample, _Drawn
+from tests.measures import measure_of
 
 
 def exact_sum(found: Sample, run: Any) -> float:
@@ -42,7 +43,7 @@ def test_chances_are_those_of_the_draws(case: Any, weights: str, seed: int) -> N
     e, run, asked = case
     if run.dtype == np.float32:
         return
-    found = sc.sample(e, run, 300, seed=seed, weights=weights, **asked)
+    found = sc.evaluate(e, run).sample(300, asked, seed=seed, weights=weights)
     assert len(found.terms) == (300 if e.count else 0)
     if e.count:
         held_to_chances(found, run)
@@ -66,7 +67,7 @@ def test_the_estimate_is_unbiased_and_its_error_is_its_error(
 ) -> None:
     run = model_and_run((3, 3, 3), **features)
     e = sc.expand(run.model.architecture, target)
-    found = [sc.sample(e, run, 200, seed=seed, weights=weights, by=by) for seed in range(30)]
+    found = [sc.evaluate(e, run).sample(200, measure_of(by), seed=seed, weights=weights) for seed in range(30)]
     exact = exact_sum(found[0], run)
     estimates, errors = np.array([f.estimate for f in found]), np.array([f.error for f in found])
     spread = estimates.std(ddof=1)
@@ -87,7 +88,7 @@ def test_terms_that_stand_at_different_places_add_up_to_more_than_the_size_of_th
     w["W_V_L1H0"][0, 2] = w["W_O_L1H0"][3, 0] = 1.0
     run = sc.Model(arch, w, model.score_scale, settings=Settings(windows=(1, 1))).run(tokens)
     e = sc.stream(arch).order(2)
-    found = sc.sample(e, run, 9)
+    found = sc.evaluate(e, run).sample(9)
     exact = exact_sum(found, run)
     assert float(np.linalg.norm(sc.evaluate(e, run).total())) < 0.95 * exact
     assert exact <= found.bound < 2 * exact
@@ -100,7 +101,7 @@ def test_terms_that_are_all_zero_are_drawn_all_the_same(target: str) -> None:
     run = sc.Model(model.architecture, w, model.score_scale).run([1, 2, 3])
     e = sc.expand(model.architecture, target)
     for chosen in (e, e.order(1)):
-        found = sc.sample(chosen, run, 200)
+        found = sc.evaluate(chosen, run).sample(200)
         assert (found.estimate, found.error, len(found.terms)) == (0, 0, 200)
         assert found.bound == 0 or target[:6] == "scores"
         assert len({t.label for t in found.terms}) == chosen.count
@@ -110,14 +111,14 @@ def test_terms_that_are_all_zero_are_drawn_all_the_same(target: str) -> None:
 def test_weights_by_bounds_need_fewer_draws() -> None:
     run = model_and_run((5, 5, 5, 5), scale=0.7)
     e = sc.logits(run.model.architecture)
-    errors = {w: sc.sample(e, run, 500, weights=w, by="logit").error for w in ("uniform", "bound")}
+    errors = {w: sc.evaluate(e, run).sample(500, sc.logit(), weights=w).error for w in ("uniform", "bound")}
     assert errors["bound"] < errors["uniform"] / 2
 
 
 def test_a_chance_that_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     run = model_and_run((2, 2))
     e = sc.logits(run.model.architecture)
-    held_to_chances(sc.sample(e, run, 500), run)
+    held_to_chances(sc.evaluate(e, run).sample(500), run)
     draw = _Drawn.draw
 
     def wrong(self: _Drawn) -> Any:
@@ -126,13 +127,13 @@ def test_a_chance_that_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(_Drawn, "draw", wrong)
     with pytest.raises(AssertionError):
-        held_to_chances(sc.sample(e, run, 500), run)
+        held_to_chances(sc.evaluate(e, run).sample(500), run)
 
 
 def test_the_same_seed_draws_the_same() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
-    one, two, other = (sc.sample(e, run, 20, seed=s) for s in (3, 3, 4))
+    one, two, other = (sc.evaluate(e, run).sample(20, seed=s) for s in (3, 3, 4))
     assert one.terms == two.terms != other.terms
     assert repr(one).startswith(
         "<Sample of 20 draws of 64 terms of logits, by norm over all positions and outputs: the sum of"
@@ -142,15 +143,15 @@ def test_the_same_seed_draws_the_same() -> None:
 def test_nothing_to_draw() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
-    empty = sc.sample(e.order(1).order(2), run, 5)
+    empty = sc.evaluate(e.order(1).order(2), run).sample(5)
     assert (empty.terms, empty.estimate, empty.error) == ((), 0.0, 0.0)
-    assert sc.sample(e, run, 1).error == float("inf")
-    none = sc.sample(e, run, 0)
+    assert sc.evaluate(e, run).sample(1).error == float("inf")
+    none = sc.evaluate(e, run).sample(0)
     assert (none.terms, none.error) == ((), float("inf"))
     assert np.isnan(none.estimate)  # and not 0, as if there were nothing
     assert repr(none).endswith("nothing is known>")
     assert none.json()["estimate"] is none.json()["error"] is None
-    one = sc.sample(e, run, 1)
+    one = sc.evaluate(e, run).sample(1)
     assert one.text().splitlines()[1].endswith(", of unknown error: there is one draw")
 
 
@@ -160,10 +161,10 @@ def test_nothing_to_draw() -> None:
         ({"k": -1}, "k must be"),
         ({"seed": 0.5}, "seed must be"),
         ({"weights": "size"}, "weights is"),
-        ({"by": "x"}, "by"),
+        ({"by": sc.score_entry()}, "measured by"),
     ],
 )
 def test_bad_choices_are_refused(asked: dict[str, Any], said: str) -> None:
     run = model_and_run()
     with pytest.raises(ValueError, match=said):
-        sc.sample(sc.logits(run.model.architecture), run, **asked)
+        sc.evaluate(sc.logits(run.model.architecture), run).sample(**asked)

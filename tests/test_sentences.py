@@ -19,11 +19,11 @@ from plain import slope
 import symcircuits as sc
 from symcircuits.checking.check import check
 from symcircuits.core.notation import FLIPPED, NOTATIONS, Notation
-from symcircuits.derivation import book
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.prose import prose, sentence
 from symcircuits.derivation.printing.words import check_sentence, seal, statement, subject, title
+from symcircuits.derivation.results.every import entries
 from symcircuits.model import matrices_of, random_model
 
 N = 4
@@ -287,7 +287,7 @@ def untrue(text: str, derivation: Derivation | None, here: Here) -> Iterator[str
         except ValueError:
             right = False  # sizes do not even fit
         if right:
-            yield f"{found[1]} is no slip"
+            yield f"{found[1]} is not a slip"
     for found in TURNED.finditer(text):
         done |= {found[1], found[2]}
         yield from _turned(found[1], found[2], here)
@@ -297,7 +297,7 @@ def untrue(text: str, derivation: Derivation | None, here: Here) -> Iterator[str
             f.replace("^T", ".T") for f in found[1].replace("QK", "QK[L0H0]").replace("OV", "OV[L0H0]").split()
         )
         if not check(written, sc.attention_only((1,)), convention="transformerlens" if here.theirs else "paper"):
-            yield f"{found[1]} is no circuit"
+            yield f"{found[1]} is not a circuit"
     for formula in formulas(text):
         if formula not in done:
             yield from _formula(formula, derivation, here)
@@ -417,7 +417,7 @@ def test_every_formula_in_a_sentence_is_true_of_the_model(which: int) -> None:
                 assert list(untrue(text, derivation, here)) == [], text
 
 
-RESULTS = [name for entries in book.CHAPTERS.values() for name in entries if name in sc.theorems()]
+RESULTS = [entry.name for entry in entries() if entry.result is not None]
 
 
 @cache

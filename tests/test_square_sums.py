@@ -12,7 +12,8 @@ import symcircuits as sc
 from symcircuits.search import squares as square_sums
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.squares import squares_of
-from symcircuits.values.measure import ask, trees
+from symcircuits.search.trees import trees
+from tests.measures import measure_of
 
 
 def by_enumeration(found: Any, run: Any) -> float:
@@ -23,8 +24,8 @@ def by_enumeration(found: Any, run: Any) -> float:
 @given(searches(80), st.sampled_from([2**30, 0]))
 def test_the_sum_of_squares_is_that_of_the_list(case: Any, max_memory: int) -> None:
     e, run, asked = case
-    found = sc.squares(e, run, max_memory=max_memory, samples=400, **asked)
-    exact = by_enumeration(sc.largest(e, run, 0, **asked), run)
+    found = sc.evaluate(e, run).sum_of_squares(asked, max_memory=max_memory, samples=400)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, asked), run)
     digits = 1e-10 if run.dtype == np.float64 else 1e-4
     if max_memory == 0 and any(side.program[0].sources and side.layer_heads for side in e.sides):
         assert abs(found.value - exact) <= 7 * found.error + digits * exact
@@ -52,9 +53,9 @@ ESTIMATED: list[tuple[str, str, dict[str, Any]]] = [
 def test_thousands_of_squares_to_the_last_digits(target: str, by: str, features: dict[str, Any]) -> None:
     run = model_and_run((5, 5, 5, 5), **features)
     e = sc.expand(run.model.architecture, target)
-    found = sc.squares(e, run, by=by)
+    found = sc.evaluate(e, run).sum_of_squares(measure_of(by))
     assert found.exact
-    exact = by_enumeration(sc.largest(e, run, 0, by=by), run)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, measure_of(by)), run)
     assert abs(found.value - exact) <= 1e-13 * exact
     assert str(found) == f"{found.value:.6g}"
 
@@ -64,7 +65,7 @@ def test_squares_of_heads_in_sequence(target: str) -> None:
     run = model_and_run((2, 2, 2), biases=True)
     for chosen in (("L0H1", "L1H0"), ("L0H0", "L1H1")):
         e = sc.expand(run.model.architecture, target).through_sequence(*chosen)
-        found = sc.squares(e, run)
+        found = sc.evaluate(e, run).sum_of_squares()
         assert found.exact
         exact = sum(float((value**2).sum()) for value in sc.evaluate(e, run))
         assert abs(found.value - exact) <= 1e-12 * exact
@@ -74,8 +75,8 @@ def test_squares_of_heads_in_sequence(target: str) -> None:
 def test_the_estimate_is_unbiased_and_its_error_is_its_error(target: str, by: str, features: dict[str, Any]) -> None:
     run = model_and_run((3, 3, 3, 2), **features)
     e = sc.expand(run.model.architecture, target)
-    exact = by_enumeration(sc.largest(e, run, 0, by=by), run)
-    asked = ask(e, run, by, 0, -1, None, None, None)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, measure_of(by)), run)
+    asked = measure_of(by).on(e, run, one_row=True)
     plain = trees(asked, e, run, moments=False)
     found = [squares_of(asked, e, run, plain, 300, seed) for seed in range(25)]
     assert not any(f.exact for f in found)
@@ -90,18 +91,18 @@ def test_second_moments_that_are_wrong_are_seen(monkeypatch: pytest.MonkeyPatch)
     """Without what the patterns do to them."""
     run = model_and_run((3, 3))
     e = sc.logits(run.model.architecture)
-    exact = by_enumeration(sc.largest(e, run, 0), run)
-    assert abs(sc.squares(e, run).value - exact) <= 1e-13 * exact
+    exact = by_enumeration(sc.evaluate(e, run).largest(0), run)
+    assert abs(sc.evaluate(e, run).sum_of_squares().value - exact) <= 1e-13 * exact
     monkeypatch.setattr(Bounds, "_mix", lambda self, h, mark: None)
-    assert abs(sc.squares(e, run).value - exact) > 1e-3 * exact
+    assert abs(sc.evaluate(e, run).sum_of_squares().value - exact) > 1e-3 * exact
 
 
 def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """One sign for all heads of a layer: their terms are no longer kept apart."""
     run = model_and_run((4, 4))
     e = sc.logits(run.model.architecture)
-    exact = by_enumeration(sc.largest(e, run, 0), run)
-    asked = ask(e, run, "norm", 0, -1, None, None, None)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0), run)
+    asked = sc.norm()
     plain = trees(asked, e, run, moments=False)
     right = squares_of(asked, e, run, plain, 4000)
     assert abs(right.value - exact) <= 4 * right.error
@@ -115,6 +116,6 @@ def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_estimate_needs_samples() -> None:
     run = model_and_run((2,))
     with pytest.raises(ValueError, match="samples must be a whole number, 2 or more"):
-        sc.squares(sc.logits(run.model.architecture), run, samples=1, max_memory=0)
+        sc.evaluate(sc.logits(run.model.architecture), run).sum_of_squares(samples=1, max_memory=0)
     with pytest.raises(ValueError, match="measured by"):
-        sc.squares(sc.logits(run.model.architecture), run, by="score entry")
+        sc.evaluate(sc.logits(run.model.architecture), run).sum_of_squares(sc.score_entry())

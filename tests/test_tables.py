@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from symcircuits import attention_only, verify
-from symcircuits.render.tables import measured, number, paragraph, report_text, table
+from symcircuits.render.tables import measured, number, paragraph, table
+from symcircuits.render.verified import report_text
 from symcircuits.verification.verify import Check, Report
 
 
@@ -119,8 +120,8 @@ def test_a_report_fits_and_shows_every_check(width: int) -> None:
         if width > 60:
             assert check.name in words
     assert words.startswith("verify attention-only, heads 2,2")
-    assert words.count("holds") >= len([c for c in report.checks if c.passed])
-    assert f"all that was run holds ({report.seconds:.1f} s)" in words
+    assert words.count("pass") >= len([c for c in report.checks if c.passed])
+    assert f"all checks passed ({report.seconds:.1f} s)" in words
 
 
 def check(passed: bool | None, what: str = "seen") -> Check:
@@ -131,11 +132,11 @@ def test_a_report_says_what_fails_and_what_was_not_run() -> None:
     text = report_text(Report("a model", (check(True), check(False, "the fault"), check(None, "not run: why")), 0.25))
     lines = text.splitlines()
     assert lines[0] == "verify a model"
-    assert [line.split()[0] for line in lines[3:6]] == ["holds", "FAILS", "not"]
+    assert [line.split()[0] for line in lines[3:6]] == ["pass", "FAIL", "not"]
     assert "logits: the fault" in lines[4]
     assert "logits: not run: why" in lines[5]
     assert lines[5].split()[3:5] == ["-", "-"]
-    assert lines[-1] == "FAILS in 1 row (0.2 s)"
+    assert lines[-1] == "1 row failed (0.2 s)"
     assert report_text(Report("a model", (check(None),), 0)).splitlines()[-1] == "nothing was run (0.0 s)"
     assert report_text(Report("a model", (), 0)).splitlines()[-1] == "nothing was run (0.0 s)"
 

@@ -73,8 +73,8 @@ def test_every_term_is_the_one_of_numpy(drawn: tuple[Expansion, Run]) -> None:
             assert_alike(numbers(values.value(expansion[i])), wanted, size)
         seen += 1
     assert seen == len(values) == expansion.count
-    assert [t for terms, _ in values.blocks() for t in terms] == list(expansion)
-    blocks = list(sc.term_values(expansion, there(run), size=7))
+    assert [t for terms, _ in values._termwise() for t in terms] == list(expansion)
+    blocks = list(sc.evaluate(expansion, there(run)).blocks(size=7))
     assert all(b.values.shape[0] <= 7 for b in blocks)
     assert together(iter(blocks)).shape[0] == seen
 
@@ -112,8 +112,8 @@ def test_readouts_and_sources_of_ones_own() -> None:
         for found, wanted in zip(sc.evaluate(expansion, there(run)), sc.evaluate(expansion, run), strict=True):
             assert_alike(numbers(found), wanted, np.abs(wanted).max())
     terms = expand(own.architecture, "readout:probe")
-    [found] = sc.contributions(terms, there(run), token=1, against=0)
-    [wanted] = sc.contributions(terms, run, token=1, against=0)
+    [found] = sc.evaluate(terms, there(run)).measure(sc.logit(1, against=0))
+    [wanted] = sc.evaluate(terms, run).measure(sc.logit(1, against=0))
     assert_alike(numbers(found.values), wanted.values, 1)
     assert sc.evaluate(terms.order(7), there(run)).total().shape == (3, 2)
 
@@ -150,7 +150,7 @@ def test_norms(drawn: tuple[Expansion, Run], size: int, masked: bool) -> None:
     values = [np.asarray(v) for v in sc.evaluate(expansion, run)]
     if masked and expansion.readout.head is not None:
         values = [v * run.masks[f"L{expansion.readout.head.layer}"] for v in values]
-    blocks = list(sc.norms(expansion, there(run), masked=masked, size=size))
+    blocks = list(sc.evaluate(expansion, there(run)).measure(sc.norm(masked=masked), size=size))
     assert [b.values.shape[0] for b in blocks[:-1]] == [size] * (len(blocks) - 1)
     found = together(iter(blocks))
     if values:
@@ -164,7 +164,7 @@ def test_norms_in_types_that_nothing_is_decomposed_in(number: Any) -> None:
     run = random_model(sc.attention_only((2, 2), biases=True), d_vocab=30, d_model=6, d_head=2).run([1, 2, 3])
     for target in ("logits", "scores:L1H0"):
         expansion = expand(run.model.architecture, target)
-        [found], [wanted] = (list(sc.norms(expansion, r)) for r in (run.to(np.zeros(1, number)), run))
+        [found], [wanted] = (list(sc.evaluate(expansion, r).measure()) for r in (run.to(np.zeros(1, number)), run))
         assert found.values.dtype == number
         np.testing.assert_allclose(found.values, wanted.values, rtol=0.02, atol=0.02)
 
@@ -176,11 +176,11 @@ def test_entries_and_all_score_terms(drawn: tuple[Expansion, Run], size: int, da
     n = run.tokens.shape[-1]
     i, j = (data.draw(st.integers(0, n - 1)) for _ in range(2))
     wanted = [np.asarray(v) for v in sc.evaluate(expansion, run)]
-    values = together(sc.term_values(expansion, there(run), size=size))
-    entries = together(sc.entries(expansion, there(run), position=i, key=j - n, size=size))
+    values = together(sc.evaluate(expansion, there(run)).blocks(size=size))
+    entries = together(sc.evaluate(expansion, there(run)).measure(sc.score_entry(i, j - n), size=size))
     assert len(entries) == len(values) == len(wanted)
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(wanted))] * 2)))
-    some = list(sc.term_values(expansion, there(run), size=size, start=start, stop=stop))
+    some = list(sc.evaluate(expansion, there(run)).blocks(size=size, start=start, stop=stop))
     assert sum(block.values.shape[0] for block in some) == stop - start
     for block in some:
         assert np.array_equal(numbers(block.values), values[block.start : block.start + block.values.shape[0]])
@@ -201,9 +201,9 @@ def test_heads_of_different_widths() -> None:
     for target in ("logits", "stream", "scores:L1H2"):
         terms = expand(made.architecture, target)
         wanted = np.array([sc.evaluate(terms, run).value(term) for term in terms])
-        assert_alike(together(sc.term_values(terms, there(run), size=4)), wanted, np.abs(wanted).max())
+        assert_alike(together(sc.evaluate(terms, there(run)).blocks(size=4)), wanted, np.abs(wanted).max())
         lengths = np.linalg.norm(wanted, axis=(-2, -1))
-        assert_alike(together(sc.norms(terms, there(run))), lengths, lengths.max())
+        assert_alike(together(sc.evaluate(terms, there(run)).measure()), lengths, lengths.max())
 
 
 def test_entries_are_turned_by_both_positions() -> None:
@@ -212,7 +212,7 @@ def test_entries_are_turned_by_both_positions() -> None:
     terms = sc.scores(arch, "L1H0")
     wanted = np.array(list(sc.evaluate(terms, run)))
     for i, j in ((0, 0), (3, 0), (0, 3), (2, 1), (3, 3)):
-        found = together(sc.entries(terms, there(run), position=i, key=j))
+        found = together(sc.evaluate(terms, there(run)).measure(sc.score_entry(i, j)))
         assert_alike(found, wanted[:, i, j], np.abs(wanted).max())
 
 
@@ -223,12 +223,12 @@ def test_contributions(drawn: tuple[Expansion, Run], size: int, data: st.DataObj
     if expansion.target != "logits":
         return
     width, n = run.model.d_vocab_out or 0, run.tokens.shape[-1]
-    token, other = (data.draw(st.integers(0, width - 1)) for _ in range(2))
-    against, position = data.draw(st.sampled_from([None, other])), data.draw(st.integers(-n, n - 1))
-    asked: dict[str, Any] = {"token": token, "against": against, "position": position, "size": size}
+    token = data.draw(st.integers(0, width - 1))
+    others = [i for i in range(width) if i != token]
+    against, position = data.draw(st.sampled_from([None, *others])), data.draw(st.integers(-n, n - 1))
     rows = [np.asarray(v)[..., position, :] for v in sc.evaluate(expansion, run)]
     wanted = [r[..., token] - (0 if against is None else r[..., against]) for r in rows]
-    found = together(sc.contributions(expansion, there(run), **asked))
+    found = together(sc.evaluate(expansion, there(run)).measure(sc.logit(token, against, position=position), size=size))
     assert len(found) == len(wanted)
     if wanted:
         assert_alike(found, np.array(wanted), size_of(expansion, run))
@@ -239,11 +239,11 @@ def test_ranges_of_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataO
     expansion, run = drawn
     start = data.draw(st.integers(0, expansion.count))
     stop = data.draw(st.integers(start, expansion.count))
-    asked: list[Any] = [lambda r, **k: sc.norms(expansion, r, **k)]
+    asked: list[Any] = [lambda r, **k: sc.evaluate(expansion, r).measure(**k)]
     if expansion.readout.bilinear:
-        asked.append(lambda r, **k: sc.entries(expansion, r, position=-1, key=0, **k))
+        asked.append(lambda r, **k: sc.evaluate(expansion, r).measure(sc.score_entry(-1, 0), **k))
     elif expansion.target == "logits":
-        asked.append(lambda r, **k: sc.contributions(expansion, r, token=0, **k))
+        asked.append(lambda r, **k: sc.evaluate(expansion, r).measure(sc.logit(0), **k))
     for reduce in asked:
         whole = [numbers(b.values) for b in reduce(there(run))]
         blocks = list(reduce(there(run), size=size, start=start, stop=stop))
@@ -252,7 +252,7 @@ def test_ranges_of_terms(drawn: tuple[Expansion, Run], size: int, data: st.DataO
         if blocks:
             found = np.concatenate([numbers(b.values) for b in blocks])
             assert_alike(found, np.concatenate(whole)[start:stop], size_of(expansion, run))
-        with pytest.raises(ValueError, match="are no range of the"):
+        with pytest.raises(ValueError, match="are not a range of the"):
             reduce(there(run), start=expansion.count + 1)
 
 
@@ -308,10 +308,14 @@ def test_only_what_is_needed_has_to_be_there(run: Run) -> None:
 
 def test_masked_norms_need_the_mask(run: Run) -> None:
     arch = run.model.architecture
-    with pytest.raises(ValueError, match=r"masked=True needs mask_L1 \[n, n\] among the arrays"):
-        next(sc.norms(sc.scores(arch, "L1H0"), Tensors(arch, given_arrays(run, mask_L1=None)), masked=True))
-    with pytest.raises(ValueError, match="masked=True is about scores"):
-        sc.norms(sc.logits(arch), there(run), masked=True)
+    with pytest.raises(ValueError, match=r"a masked norm needs mask_L1 \[n, n\] among the arrays"):
+        next(
+            sc.evaluate(sc.scores(arch, "L1H0"), Tensors(arch, given_arrays(run, mask_L1=None))).measure(
+                sc.norm(masked=True)
+            )
+        )
+    with pytest.raises(ValueError, match=r"measured by sc\.norm"):
+        sc.evaluate(sc.logits(arch), there(run)).measure(sc.norm(masked=True))
 
 
 def nan_in(array: Any) -> Any:
@@ -395,7 +399,7 @@ def test_a_run_goes_to_the_library_device_and_type_of_an_array(run: Run) -> None
     ("like", "more", "message"),
     [
         (3, {}, "like must be an array of PyTorch, JAX, CuPy or another library, not int"),
-        (math, {}, "math is no library of arrays: give torch, jax.numpy, cupy, or an array"),
+        (math, {}, "math is not a library of arrays: give torch, jax.numpy, cupy, or an array"),
         (np.ones(2, int), {}, "values are floating-point numbers, and int64 is no such type"),
         (xp, {"dtype": "int32"}, "values are floating-point numbers, and int32 is no such type"),
         (xp, {"dtype": "float7"}, "array_api_strict has no type 'float7'"),
@@ -472,11 +476,11 @@ def test_what_is_not_finite_is_said() -> None:
     with pytest.raises(ValueError, match="the sum of the term embed -> L0H1 -> L1H1 of logits is not finite"):
         values.value(logits[8])
     with pytest.raises(ValueError, match="the value of term 0 "):
-        list(sc.term_values(scores, tensors))
+        list(sc.evaluate(scores, tensors).blocks())
     for numbered, what in (
-        (sc.norms(logits, tensors), "the norm"),
-        (sc.contributions(logits, tensors, token=0), "the contribution"),
-        (sc.entries(scores, tensors, position=0, key=0), "the score"),
+        (sc.evaluate(logits, tensors).measure(), "the norm"),
+        (sc.evaluate(logits, tensors).measure(sc.logit(0)), "the contribution"),
+        (sc.evaluate(scores, tensors).measure(sc.score_entry(0, 0)), "the score"),
     ):
         with pytest.raises(ValueError, match=rf"{what} of term \d"):
             list(numbered)
@@ -504,9 +508,9 @@ def test_what_is_not_looked_at_is_not_said(run: Run) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        lambda e, t: sc.largest(e, t, 3),
-        lambda e, t: sc.squares(e, t),
-        lambda e, t: sc.sample(e, t, 3),
+        lambda e, t: sc.evaluate(e, t).largest(3),
+        lambda e, t: sc.evaluate(e, t).sum_of_squares(),
+        lambda e, t: sc.evaluate(e, t).sample(3),
         lambda e, t: sc.remove_heads(t, "L0H0"),
         lambda e, t: sc.remove_scores(t, "L1H0", "K"),
         lambda e, t: closure(e, t),
@@ -527,16 +531,17 @@ def test_expansions_that_do_not_belong(run: Run) -> None:
         ValueError, match=r"this expansion is of \[attention-only, heads 1\], but the run is of a model"
     ):
         sc.evaluate(sc.logits(sc.attention_only((1,))), tensors)
-    with pytest.raises(ValueError, match="is no term of logits"):
+    with pytest.raises(ValueError, match="is not a term of logits"):
         sc.evaluate(sc.logits(arch), tensors).value(sc.scores(arch, "L1H0")[0])
     poly = sc.transformer((1, 1), softmax=False)
     with pytest.raises(TypeError, match="with nothing held fixed, terms are evaluated on a run"):
-        sc.evaluate(sc.unfrozen(sc.logits(poly)), random_model(poly).run([1]).to(xp))
-    with pytest.raises(ValueError, match="token 99 does not exist"):
-        sc.contributions(sc.logits(arch), tensors, token=99)
-    with pytest.raises(ValueError, match="contributions are of logits or a readout"):
-        sc.contributions(sc.stream(arch), tensors, token=0)
-    with pytest.raises(ValueError, match="entries are of scores"):
-        sc.entries(sc.logits(arch), tensors, position=0, key=0)
+        sc.evaluate(sc.logits(poly).unfrozen(), random_model(poly).run([1]).to(xp))
+    for token in (99, -1):
+        with pytest.raises(ValueError, match=f"token {token} does not exist"):
+            sc.evaluate(sc.logits(arch), tensors).measure(sc.logit(token))
+    with pytest.raises(ValueError, match=r"not measured by sc\.logit"):
+        sc.evaluate(sc.stream(arch), tensors).measure(sc.logit(0))
+    with pytest.raises(ValueError, match=r"not measured by sc\.score_entry"):
+        sc.evaluate(sc.logits(arch), tensors).measure(sc.score_entry(0, 0))
     with pytest.raises(ValueError, match="in Tensors every block is an array of its own"):
-        sc.term_values(sc.logits(arch), tensors, out=np.empty((1, 3, 11)))
+        sc.evaluate(sc.logits(arch), tensors).blocks(out=np.empty((1, 3, 11)))

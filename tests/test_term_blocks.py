@@ -56,11 +56,11 @@ def test_blocks_are_the_terms_in_order(data: DataObject) -> None:
     expansion = drawn(data, 400)
     size = data.draw(st.integers(1, 500))
     first = 0
-    for block in sc.blocks(expansion, size):
+    for block in expansion.blocks(size):
         held_to_terms(block, expansion[first : first + size], first)
         first += len(block)
     assert first == expansion.count
-    found = [t for block in sc.blocks(expansion, size) for t in block]
+    found = [t for block in expansion.blocks(size) for t in block]
     assert found == list(expansion)
 
 
@@ -75,7 +75,7 @@ def test_blocks_with_small_tables_are_the_same(data: DataObject) -> None:
         patch.setattr(blocks_module, "MAX_KEYS", data.draw(st.integers(0, 5)))
         patch.setattr(blocks_module, "MAX_KEY_SETS", data.draw(st.integers(1, 3)))
         patch.setattr(blocks_module, "FEW", data.draw(st.sampled_from([1, 3, 64])))
-        found = [t for block in sc.blocks(expansion, 13, start) for t in block]
+        found = [t for block in expansion.blocks(13, start=start) for t in block]
     assert found == list(expansion)[start:]
 
 
@@ -84,15 +84,15 @@ def test_ranges_join(data: DataObject) -> None:
     expansion = drawn(data, 2000)
     cuts = sorted(data.draw(st.lists(st.integers(0, expansion.count), max_size=4)))
     size = data.draw(st.integers(1, 200))
-    whole = [b.numbers for b in sc.blocks(expansion, size)]
+    whole = [b.numbers for b in expansion.blocks(size)]
     parts = [
-        b for a, z in itertools.pairwise([0, *cuts, expansion.count]) for b in sc.blocks(expansion, size, a, z)
+        b for a, z in itertools.pairwise([0, *cuts, expansion.count]) for b in expansion.blocks(size, start=a, stop=z)
     ]  # fmt: skip
     assert [n for b in parts for n in b.numbers.tolist()] == [n for b in whole for n in b.tolist()]
     for side in range(len(expansion.sides)):
         found = [row for b in parts for row in zip(b.heads[side].tolist(), b.sources[side].tolist(), strict=True)]
         expected = [
-            row for b in sc.blocks(expansion, 10**6)
+            row for b in expansion.blocks(10**6)
             for row in zip(b.heads[side].tolist(), b.sources[side].tolist(), strict=True)
         ]  # fmt: skip
         assert found == expected
@@ -103,7 +103,7 @@ def test_blocks_are_printed_as_terms_are(data: DataObject, notation: str, symbol
     expansion = drawn(data, 250).written(notation, symbols)
     size = data.draw(st.integers(1, 300))
     labels, texts, latex = list[str](), list[str](), list[str]()
-    for block in sc.blocks(expansion, size):
+    for block in expansion.blocks(size):
         labels += block.labels()
         texts += block.texts()
         latex += block.latex()
@@ -121,12 +121,12 @@ def test_every_beginning(monkeypatch: pytest.MonkeyPatch, few: int, size: int) -
     for expansion in (whole, whole.through("L0H1"), whole.through("L0H1").from_source("pos").order(1, 2)):
         terms = list(expansion)
         for start in range(len(terms)):
-            assert [t for b in sc.blocks(expansion, size, start) for t in b] == terms[start:]
+            assert [t for b in expansion.blocks(size, start=start) for t in b] == terms[start:]
 
 
 def test_another_notation_may_be_asked_for() -> None:
     expansion = sc.scores(sc.attention_only((2, 1)), "L1H0")
-    block = next(sc.blocks(expansion))
+    block = next(expansion.blocks())
     assert block.texts("paper") == [t.written("paper").text for t in expansion]
     assert block.latex("transformerlens") == [t.written("transformerlens").latex() for t in expansion]
     with pytest.raises(ValueError, match="notation must be one of"):
@@ -136,7 +136,7 @@ def test_another_notation_may_be_asked_for() -> None:
 def test_strings_of_many_layers_and_codes_beyond_int64(monkeypatch: pytest.MonkeyPatch) -> None:
     expansion = sc.scores(sc.transformer((3,) * 40, biases=["b_V", "b_K"]), "L39H1")
     start = expansion.count // 3
-    block = next(sc.blocks(expansion, 20, start))
+    block = next(expansion.blocks(20, start=start))
     terms = [expansion[i] for i in range(start, start + 20)]
     assert block.labels() == [t.label for t in terms]
     assert block.texts() == [t.text for t in terms]
@@ -144,14 +144,14 @@ def test_strings_of_many_layers_and_codes_beyond_int64(monkeypatch: pytest.Monke
     assert block.numbers.tolist() == list(range(start, start + 20))
     monkeypatch.setattr(bulk_module, "REMEMBERED", 0)
     small = sc.scores(sc.attention_only((2, 2)), "L1H0")
-    assert [s for b in sc.blocks(small, 2) for s in b.texts()] == [t.text for t in small]
+    assert [s for b in small.blocks(2) for s in b.texts()] == [t.text for t in small]
 
 
 @pytest.mark.parametrize("heads", [(1,) * 150, (0, 0, 7), (130, 2), (33_000,)], ids=["deep", "empty", "int16", "int32"])
 def test_unusual_shapes(heads: tuple[int, ...]) -> None:
     expansion = sc.logits(sc.attention_only(heads))
     for start in (0, expansion.count // 2, expansion.count - 3)[:: 1 if max(heads) < 200 else 2]:
-        block = next(sc.blocks(expansion, 3, start))
+        block = next(expansion.blocks(3, start=start))
         assert list(block) == [expansion[i] for i in range(start, start + 3)]
         assert block.labels() == [expansion[i].label for i in range(start, start + 3)]
     assert block.heads[0].dtype == smallest_type(max(heads) - 1)
@@ -164,33 +164,32 @@ def test_sequences_of_heads() -> None:
     ):
         assert expansion.count
         for start in range(expansion.count):
-            assert [t for b in sc.blocks(expansion, 5, start) for t in b] == list(expansion)[start:]
+            assert [t for b in expansion.blocks(5, start=start) for t in b] == list(expansion)[start:]
 
 
 def test_more_conditions_than_there_are_bits_are_refused() -> None:
     expansion = sc.logits(sc.attention_only((2, 2)))
     for _ in range(62):
         expansion = expansion.through("L0H1")
-    assert [t for b in sc.blocks(expansion) for t in b] == list(expansion)
+    assert [t for b in expansion.blocks() for t in b] == list(expansion)
     with pytest.raises(ValueError, match="blocks take at most 62 conditions; this expansion has 63"):
-        sc.blocks(expansion.through("L0H1"))
+        expansion.through("L0H1").blocks()
 
 
 def test_a_selection_that_is_one_in_billions_is_found_at_once() -> None:
     expansion = sc.logits(sc.attention_only((12,) * 12))
     for layer in range(11):
         expansion = expansion.through(f"L{layer}H{layer}")
-    (block,) = sc.blocks(expansion)
+    (block,) = expansion.blocks()
     assert len(block) == expansion.count == 13
     assert block.labels() == [t.label for t in expansion]
 
 
 def test_nothing_is_made_of_nothing() -> None:
     expansion = sc.logits(sc.attention_only((2, 2)))
-    assert list(sc.blocks(expansion.order(7))) == []
-    assert list(sc.blocks(expansion, start=9)) == list(sc.blocks(expansion, start=10**9)) == []
-    assert list(sc.blocks(expansion, start=3, stop=2)) == []
-    assert sc.census(expansion.order(7)).count == 0
+    assert list(expansion.order(7).blocks()) == []
+    assert list(expansion.blocks(start=9)) == list(expansion.blocks(start=3, stop=3)) == []
+    assert expansion.order(7).census().count == 0
 
 
 @pytest.mark.parametrize(
@@ -200,37 +199,40 @@ def test_nothing_is_made_of_nothing() -> None:
         ({"size": 2.5}, "size must be a whole number"),
         ({"start": -1}, "start must be a whole number, 0 or more, not -1"),
         ({"stop": True}, "stop must be a whole number"),
+        ({"start": 4}, "start 4 and stop 3 are not a range of the 3 terms of logits, counted from 0"),
+        ({"stop": 4}, "start 0 and stop 4 are not a range of the 3 terms of logits"),
+        ({"start": 2, "stop": 1}, "start 2 and stop 1 are not a range of the 3 terms of logits"),
     ],
 )
 def test_wrong_numbers_are_refused(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        sc.blocks(sc.logits(sc.attention_only((2,))), **options)  # type: ignore[arg-type]
+        sc.logits(sc.attention_only((2,))).blocks(**options)  # type: ignore[arg-type]
 
 
 def test_what_is_no_expansion_is_refused() -> None:
     with pytest.raises(TypeError, match="blocks takes an expansion"):
-        sc.blocks(sc.attention_only((2,)))  # type: ignore[arg-type]
+        blocks_module.blocks(sc.attention_only((2,)))
 
 
 def test_a_block_of_any_size_holds_what_there_is() -> None:
     expansion = sc.scores(sc.attention_only((2, 2)), "L1H0")
-    (block,) = sc.blocks(expansion, 10**15)
+    (block,) = expansion.blocks(10**15)
     assert list(block) == list(expansion)
     assert block[-1] == expansion[-1]
     with pytest.raises(IndexError):
         block[9]
-    with pytest.raises(TypeError, match="numbered by whole numbers, not slice"):
+    with pytest.raises(TypeError, match="numbered by whole numbers, not a slice"):
         block[1:3]  # type: ignore[index]
 
 
 def test_what_is_remembered_is_not_shipped() -> None:
     expansion = sc.scores(sc.attention_only((3, 3)), "L1H0")
     small = len(pickle.dumps(expansion))
-    texts = next(sc.blocks(expansion)).texts()
+    texts = next(expansion.blocks()).texts()
     assert expansion.printers
     assert len(pickle.dumps(expansion)) < small + 5000
     again = pickle.loads(pickle.dumps(expansion))
-    assert next(sc.blocks(again)).texts() == texts
+    assert next(again.blocks()).texts() == texts
 
 
 def test_blocks_are_printed_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,12 +241,12 @@ def test_blocks_are_printed_by_several_threads(monkeypatch: pytest.MonkeyPatch) 
     texts = [t.text for t in expansion]
     for _ in range(5):
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda b: b.texts(), sc.blocks(expansion, 37)))
+            found = list(pool.map(lambda b: b.texts(), expansion.blocks(37)))
         assert [t for part in found for t in part] == texts
 
 
 def test_arrays_are_read_only() -> None:
-    for block in sc.blocks(sc.scores(sc.attention_only((2, 2)), "L1H0"), 4):
+    for block in sc.scores(sc.attention_only((2, 2)), "L1H0").blocks(4):
         for array in (*block.heads, *block.sources, *block.orders, block.composition):
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
@@ -255,19 +257,19 @@ def test_census_is_what_is_counted(data: DataObject) -> None:
     expansion = drawn(data, None if data.draw(st.booleans()) else 3000)
     if expansion.count > 200_000:
         expansion = expansion.order(0, 1)
-    found = sc.census(expansion)
+    found = expansion.census()
     assert found.count == expansion.count
     assert found.by_order() == expansion.counts_by_order()
     assert found.by_composition() == expansion.counts_by_composition()
     assert found.by_orders == expansion.counts_by_orders()
     middle = expansion.count // 2
-    assert sc.census(expansion, 0, middle) + sc.census(expansion, middle) == found
+    assert expansion.census(start=0, stop=middle) + expansion.census(start=middle) == found
 
 
 def test_census_counts_what_is_there() -> None:
     """It looks at the heads: a block that lacks a term, or has another in its place, is counted otherwise."""
     expansion = sc.scores(transformer((2, 2)), "L1H0")
-    (block,) = sc.blocks(expansion)
+    (block,) = expansion.blocks()
     assert block.census().by_orders == expansion.counts_by_orders()
     less = TermBlock(
         expansion, 0, tuple(h[1:] for h in block.heads), tuple(s[1:] for s in block.sources),
@@ -284,7 +286,7 @@ def test_census_counts_what_is_there() -> None:
 def test_the_oracle_counts_the_same() -> None:
     arch = transformer((3, 3, 3), positions="standard", biases=True, norm="LN", mlps=True)
     for target in ("logits", "scores:L2H1"):
-        assert sum(map(len, sc.blocks(sc.expand(arch, target)))) == term_count(arch, target)
+        assert sum(map(len, sc.expand(arch, target).blocks())) == term_count(arch, target)
 
 
 MEASURED = """
@@ -300,7 +302,7 @@ for e in (
     sc.scores(twelve, "L11H0").through("L5H5", "query").order(7, 9).from_source("embed"),
 ):
     start = e.count // 3
-    assert sc.census(e, start, start + 300_000).count == 300_000
+    assert e.census(start=start, stop=start + 300_000).count == 300_000
 print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 """
 
@@ -319,8 +321,8 @@ def test_a_census_by_workers_is_the_same(who: int | str, monkeypatch: pytest.Mon
     monkeypatch.setattr(term_census, "EACH", 1000)
     e = sc.scores(sc.attention_only((3, 3, 3)), "L2H0").through("L0H1")
     workers = processes(2) if isinstance(who, str) else who
-    assert sc.census(e, workers=workers) == sc.census(e)
-    assert sc.census(e, 7, 103, workers=workers) == sc.census(e, 7, 103)
-    assert sc.census(e, 9, 9, workers=workers).count == 0
+    assert e.census(workers=workers) == e.census()
+    assert e.census(start=7, stop=103, workers=workers) == e.census(start=7, stop=103)
+    assert e.census(start=9, stop=9, workers=workers).count == 0
     with pytest.raises(ValueError, match="stop must be a whole number"):
-        sc.census(e, 0, -1, workers=workers)
+        e.census(start=0, stop=-1, workers=workers)

@@ -26,7 +26,7 @@ from symcircuits.cli.main import main
 from symcircuits.core.attachments import Part as sc_part
 from symcircuits.core.attachments import Reading
 from symcircuits.core.expansion import Expansion, expand
-from symcircuits.tables.export import Exported, export_terms
+from symcircuits.tables.export import Exported
 from symcircuits.tables.formats import COLUMNS, columns_of
 from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.zoo import path as model_path
@@ -103,7 +103,7 @@ def test_every_column_of_every_term(tmp_path_factory: pytest.TempPathFactory, fo
         columns += [data.draw(st.sampled_from(["order", "orders"]))]
         start = data.draw(st.integers(0, expansion.count))
         file = tmp_path_factory.mktemp("terms") / f"terms.{form}"
-        found = sc.export_terms(expansion, file, columns, start=start)
+        found = expansion.export(file, columns, start=start)
         assert found.complete
         assert found.rows == expansion.count - start
         assert found.size == file.stat().st_size
@@ -123,7 +123,7 @@ def test_one_column_alone(tmp_path: Path, form: str, column: str) -> None:
         expansion = sc.scores(sc.transformer((2, 2, 1), "standard", ["b_V", "b_K"]), "L2H0").written(
             notation, {"A": 'a"\\b'}
         )
-        sc.export_terms(expansion, tmp_path / f"a.{form}", [column])
+        expansion.export(tmp_path / f"a.{form}", [column])
         assert read(tmp_path / f"a.{form}") == [
             {column: expected(expansion, i)[column]} for i in range(expansion.count)
         ]
@@ -134,7 +134,7 @@ def test_numbers_beyond_int64(tmp_path: Path, form: str) -> None:
     needs(form)
     deep = sc.scores(sc.attention_only((12,) * 12), "L11H3")
     start = 10**24
-    sc.export_terms(deep, tmp_path / f"a.{form}", ["number", "label"], start=start, stop=start + 3)
+    deep.export(tmp_path / f"a.{form}", ["number", "label"], start=start, stop=start + 3)
     rows = read(tmp_path / f"a.{form}")
     assert [int(r["number"]) for r in rows] == [start, start + 1, start + 2]
     assert [r["label"] for r in rows] == [deep[start + i].label for i in range(3)]
@@ -158,15 +158,15 @@ def interrupt_at(rows: int, fault: BaseException) -> Any:
 def test_what_was_interrupted_is_taken_up(tmp_path: Path, form: str, fault: type[BaseException]) -> None:
     needs(form)
     expansion, file, whole = scores(), tmp_path / f"a.{form}", tmp_path / f"whole.{form}"
-    sc.export_terms(expansion, whole)
+    expansion.export(whole)
     for rows in (1, 1000, 1500, 10**9):
         if rows == 10**9:
-            assert sc.export_terms(expansion, file, resume=True).complete
+            assert expansion.export(file, resume=True).complete
             break
         with pytest.raises(fault) as seen:
-            export_terms(expansion, file, resume=True, progress=interrupt_at(rows, fault()))
+            expansion.export(file, resume=True, progress=interrupt_at(rows, fault()))
         if fault is KeyboardInterrupt:
-            assert "the same again with resume goes on" in seen.value.__notes__[0]
+            assert "the same again with resume=True (--resume) goes on" in seen.value.__notes__[0]
         assert not file.exists()
         kept = json.loads((tmp_path / f"a.{form}.part.json").read_text())
         assert kept["rows"] >= min(rows, 100)
@@ -184,7 +184,7 @@ def step(what, done, total):
     if done >= int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 scores = sc.scores(sc.transformer((3, 3, 2), positions="standard", biases=["b_V", "b_K"]), "L2H1")
-sc.export_terms(scores, sys.argv[1], resume=True, progress=step)
+scores.export(sys.argv[1], resume=True, progress=step)
 """
 
 
@@ -199,8 +199,8 @@ def test_a_process_is_killed(tmp_path: Path, form: str, checkpoint: str) -> None
     kept = json.loads((tmp_path / f"a.{form}.part.json").read_text())
     assert kept["rows"] == (1100 if checkpoint == "-1" else 0)
     assert (tmp_path / f"a.{form}.part").stat().st_size > kept["size"]
-    sc.export_terms(expansion, file, resume=True)
-    sc.export_terms(expansion, tmp_path / f"whole.{form}")
+    expansion.export(file, resume=True)
+    expansion.export(tmp_path / f"whole.{form}")
     assert read(file) == read(tmp_path / f"whole.{form}")
     assert form in ("arrow", "parquet") or file.read_bytes() == (tmp_path / f"whole.{form}").read_bytes()
 
@@ -210,9 +210,9 @@ def test_killed_when_all_is_written_but_the_name(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(Part, "finish", lambda self, assemble: (_ for _ in ()).throw(Stop()))
         with pytest.raises(Stop):
-            sc.export_terms(scores(), file)
+            scores().export(file)
     assert not file.exists()
-    assert sc.export_terms(scores(), file, resume=True).rows == scores().count
+    assert scores().export(file, resume=True).rows == scores().count
     assert len(read(file)) == scores().count
 
 
@@ -229,25 +229,26 @@ def test_killed_between_the_name_and_the_end(tmp_path: Path, monkeypatch: pytest
     for resume in (False, True):
         with monkeypatch.context() as patch:
             patch.setattr(Part, "finish", kept)
-            sc.export_terms(scores(), file)
+            scores().export(file)
         assert note.exists()
-        assert sc.export_terms(scores(), file, resume=resume).complete
+        assert scores().export(file, resume=resume).complete
         assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
 
 
 def left(folder: Path) -> Path:
     """An interrupted export of 1,000 rows."""
     file = folder / "a.csv"
-    assert not sc.export_terms(scores(), file, max_terms=1000).complete
+    assert not scores().export(file, max_terms=1000).complete
     return file
 
 
 def test_without_resume_nothing_is_overwritten(tmp_path: Path) -> None:
     file = left(tmp_path)
     with pytest.raises(
-        ValueError, match=r"an interrupted export of .*a.csv is there: take it up with resume, or remove"
+        ValueError,
+        match=r"an interrupted export of .*a.csv is there: take it up with resume=True \(--resume\), or remove",
     ):
-        sc.export_terms(scores(), file)
+        scores().export(file)
 
 
 CORRUPT: dict[str, Any] = {
@@ -270,7 +271,7 @@ def test_a_corrupted_note_is_refused(tmp_path: Path, corrupt: Any) -> None:
     with pytest.raises(
         ValueError, match=r"a.csv.part.json cannot be believed: .* remove it and the part to begin anew"
     ):
-        sc.export_terms(scores(), file, resume=True)
+        scores().export(file, resume=True)
     assert (part.read_bytes(), beside.read_text()) == (before, changed)
 
 
@@ -279,7 +280,7 @@ def test_a_note_cut_off_is_refused(tmp_path: Path) -> None:
     beside = tmp_path / "a.csv.part.json"
     beside.write_text(beside.read_text()[:40])
     with pytest.raises(ValueError, match="it is not what an export writes"):
-        sc.export_terms(scores(), file, resume=True)
+        scores().export(file, resume=True)
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut"])
@@ -289,7 +290,7 @@ def test_a_damaged_part_is_refused(tmp_path: Path, damage: str) -> None:
     part.write_bytes(content[:500] + b"X" + content[501:] if damage == "changed" else content[:-1])
     note = (tmp_path / "a.csv.part.json").read_text()
     with pytest.raises(ValueError, match=r"a.csv.part is damaged"):
-        sc.export_terms(scores(), file, resume=True)
+        scores().export(file, resume=True)
     assert (tmp_path / "a.csv.part.json").read_text() == note
 
 
@@ -297,7 +298,7 @@ def test_what_stands_behind_the_whole_rows_is_cut_off(tmp_path: Path) -> None:
     file = left(tmp_path)
     with (tmp_path / "a.csv.part").open("ab") as part:
         part.write(b'5000,2,QK,"half a li')
-    sc.export_terms(scores(), file, resume=True)
+    scores().export(file, resume=True)
     assert [r["number"] for r in read(file)] == list(range(scores().count))
 
 
@@ -309,9 +310,9 @@ def test_half_of_an_interrupted_export_is_begun_anew(tmp_path: Path, gone: str, 
     (tmp_path / gone).unlink()
     if gone == "a.csv.part.json" and not resume:  # what may be another process's is not thrown away unasked
         with pytest.raises(ValueError, match=r"an interrupted export of .*a\.csv is there"):
-            sc.export_terms(scores(), file)
+            scores().export(file)
         return
-    assert sc.export_terms(scores(), file, resume=resume).complete
+    assert scores().export(file, resume=resume).complete
     assert [r["number"] for r in read(file)] == list(range(scores().count))
     assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
 
@@ -325,7 +326,7 @@ module = importlib.import_module("symcircuits.tables.export")
 module.BLOCK, module.CHECKPOINT = 80, -1.0
 folder, form = Path(sys.argv[1]), sys.argv[2]
 scores = sc.scores(sc.attention_only((3, 2, 1)), "L2H0")
-sc.export_terms(scores, folder / f"whole.{form}")
+scores.export(folder / f"whole.{form}")
 whole = (folder / f"whole.{form}").read_bytes()
 
 def killed_at(line, file):
@@ -339,7 +340,7 @@ def killed_at(line, file):
             os._exit(9)
         return step
     sys.settrace(step)
-    sc.export_terms(scores, file, resume=True)
+    scores.export(file, resume=True)
     os._exit(0)
 
 done, line, states = False, 0, set()
@@ -355,7 +356,7 @@ while not done:
         if done:
             break
     states.add(tuple(sorted(p.name for p in file.parent.iterdir())))
-    found = sc.export_terms(scores, file, resume=True)
+    found = scores.export(file, resume=True)
     assert found.complete and file.read_bytes() == whole, line
     assert [p.name for p in file.parent.iterdir()] == [file.name], (line, list(file.parent.iterdir()))
 print(line, *sorted({name for state in states for name in state}))
@@ -379,12 +380,12 @@ def test_killed_at_every_line_it_is_taken_up(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda e, file: sc.export_terms(e.order(1, 2), file, resume=True), "conditions is"),
-        (lambda e, file: sc.export_terms(e.written("paper"), file, resume=True), "notation: name is 'row' there"),
-        (lambda e, file: sc.export_terms(e, file, ["label"], resume=True), "columns is"),
-        (lambda e, file: sc.export_terms(e, file, stop=1200, resume=True), "stop is 2256 there and 1200 here"),
+        (lambda e, file: e.order(1, 2).export(file, resume=True), "conditions is"),
+        (lambda e, file: e.written("paper").export(file, resume=True), "notation: name is 'row' there"),
+        (lambda e, file: e.export(file, ["label"], resume=True), "columns is"),
+        (lambda e, file: e.export(file, stop=1200, resume=True), "stop is 2256 there and 1200 here"),
         (
-            lambda e, file: sc.export_terms(sc.scores(sc.attention_only((3, 3, 2)), "L2H1"), file, resume=True),
+            lambda e, file: sc.scores(sc.attention_only((3, 3, 2)), "L2H1").export(file, resume=True),
             "architecture: positions is 'standard' there and None here",
         ),
     ],
@@ -400,13 +401,13 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
     def meddle(what: str, done: int, total: int) -> None:
         with pytest.raises(OSError, match=r"another process is writing .*a.csv.part"):
-            sc.export_terms(scores(), file, resume=True)
+            scores().export(file, resume=True)
 
-    assert sc.export_terms(scores(), file, progress=meddle).complete
+    assert scores().export(file, progress=meddle).complete
     assert len(read(file)) == scores().count
 
 
-# ----------------------------------------------------------------------- readouts and sources of one's own
+# ----------------------------------------------------------------------- attached readouts and sources
 OWN_NAMES = ["=cmd|' /C calc'!A0", "+plus", "-x", "@SUM(1)", "feature 12", "\uff1d1", 'a"=', "probe"]
 
 
@@ -419,12 +420,12 @@ def test_attached_sources_and_readouts_are_exported(tmp_path: Path, form: str, t
     arch = sc.attention_only((2, 2)).attached(read_at, *(sc_part(name, 1) for name in OWN_NAMES))
     expansion, file, whole = expand(arch, target), tmp_path / f"a.{form}", tmp_path / f"whole.{form}"
     columns = ["number", "sources", "label", "text", "latex"]
-    sc.export_terms(expansion, whole, columns)
-    assert not sc.export_terms(expansion, file, columns, max_terms=7).complete
-    assert sc.export_terms(expansion, file, columns, resume=True).complete
+    expansion.export(whole, columns)
+    assert not expansion.export(file, columns, max_terms=7).complete
+    assert expansion.export(file, columns, resume=True).complete
     rows = read(file)
     assert rows == read(whole)
-    block = next(sc.blocks(expansion))
+    block = next(expansion.blocks())
     exact = {"label": block.labels(), "text": block.texts(), "latex": block.latex()}
     exact |= {k: [expansion.sources[i].name for i in block.sources[n].tolist()] for n, k in enumerate(sources_of(rows))}
     for column, cells in exact.items():
@@ -444,7 +445,7 @@ def sources_of(rows: list[dict[str, Any]]) -> list[str]:
 def test_one_column_of_names_is_defused_too(tmp_path: Path, column: str) -> None:
     arch = sc.attention_only((2,)).attached(sc_part("=1+1", 0), sc_part("other", 0))
     file = tmp_path / "a.csv"
-    sc.export_terms(sc.logits(arch), file, column)
+    sc.logits(arch).export(file, column)
     cells = [row[column] for row in read(file)]
     assert len(cells) == 9
     assert not any(cell.startswith("=") for cell in cells)
@@ -454,12 +455,12 @@ def test_one_column_of_names_is_defused_too(tmp_path: Path, column: str) -> None
 # ------------------------------------------------------------------------------------------------- budgets
 def test_max_terms_holds(tmp_path: Path) -> None:
     file, n = tmp_path / "a.csv", scores().count
-    found = sc.export_terms(scores(), file, max_terms=250)
+    found = scores().export(file, max_terms=250)
     assert (found.rows, found.total, found.stopped, found.complete) == (250, n, "max_terms (250)", False)
     assert found.text().startswith(f"max_terms (250) reached: 250 of {n:,} terms are whole in {file}.part")
-    assert sc.export_terms(scores(), file, max_terms=250, resume=True).rows == 500
-    assert sc.export_terms(scores(), file, max_terms=0, resume=True).rows == 500
-    assert sc.export_terms(scores(), file, max_terms=n, resume=True).complete
+    assert scores().export(file, max_terms=250, resume=True).rows == 500
+    assert scores().export(file, max_terms=0, resume=True).rows == 500
+    assert scores().export(file, max_terms=n, resume=True).complete
     assert [r["number"] for r in read(file)] == list(range(n))
 
 
@@ -468,28 +469,29 @@ def test_timeout_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, times = tmp_path / "a.csv", count(0, 0.01)
     monkeypatch.setattr(export_module, "time", SimpleNamespace(monotonic=lambda: next(times)))
     deep = sc.logits(sc.attention_only((12,) * 12)).order(3, 4)
-    found = sc.export_terms(deep, file, timeout=0.5)
-    assert found.stopped == "timeout (0.5 s)"
+    found = deep.export(file, max_seconds=0.5)
+    assert found.stopped == "max_seconds (0.5 s)"
     assert 0 < found.rows < deep.count
-    again = sc.export_terms(deep, file, timeout=0, resume=True)
+    again = deep.export(file, resume=True, max_seconds=0)
     assert again.rows == found.rows
 
 
 def test_timeout_while_a_parquet_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("parquet")
     file = tmp_path / "a.parquet"
-    monkeypatch.setattr(export_module._Budget, "late", property(lambda self: "timeout (1 s)" if self.finishing else ""))
+    late = property(lambda self: "max_seconds (1 s)" if self.finishing else "")
+    monkeypatch.setattr(export_module._Budget, "late", late)
     monkeypatch.setattr(export_module._Budget, "finishing", False, raising=False)
 
     def step(what: str, done: int, total: int) -> None:
         if what == "making the file":
             monkeypatch.setattr(export_module._Budget, "finishing", True)
 
-    found = sc.export_terms(scores(), file, progress=step)
-    assert (found.stopped, found.rows) == ("timeout (1 s)", scores().count)
+    found = scores().export(file, progress=step)
+    assert (found.stopped, found.rows) == ("max_seconds (1 s)", scores().count)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.parquet.part", "a.parquet.part.json"]
     monkeypatch.setattr(export_module._Budget, "finishing", False)
-    assert sc.export_terms(scores(), file, resume=True).complete
+    assert scores().export(file, resume=True).complete
     assert len(read(file)) == scores().count
 
 
@@ -536,34 +538,40 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
         (DEEP, "a.csv", {"columns": ["text", "text"]}, ValueError, "the column text is asked for twice"),
         (DEEP, "a.csv", {"columns": []}, ValueError, "a table needs columns"),
         (DEEP, "a.csv", {"max_terms": -1}, ValueError, "max_terms must be a whole number, 0 or more, not -1"),
-        (DEEP, "a.csv", {"timeout": -1}, ValueError, "timeout must be seconds"),
-        (DEEP, "a.csv", {"timeout": float("nan")}, ValueError, "timeout must be seconds"),
+        (DEEP, "a.csv", {"max_seconds": -1}, ValueError, "max_seconds must be seconds"),
+        (DEEP, "a.csv", {"max_seconds": float("nan")}, ValueError, "max_seconds must be seconds"),
         (DEEP, "a.csv", {"start": -1}, ValueError, "start must be a whole number"),
-        (DEEP.order(1), "a.csv", {"start": 145}, ValueError, "start 145 lies beyond the 144 terms of this expansion"),
-        (DEEP, "a.csv", {"start": 5, "stop": 3}, ValueError, "stop 3 lies before start 5: stop is the number behind"),
+        (DEEP.order(1), "a.csv", {"start": 145}, ValueError, "start 145 and stop 144 are not a range of the 144 terms"),
+        (DEEP, "a.csv", {"start": 5, "stop": 3}, ValueError, "start 5 and stop 3 are not a range of the 23,298,085"),
+        (DEEP.order(1), "a.csv", {"stop": 145}, ValueError, "start 0 and stop 145 are not a range of the 144 terms"),
         (DEEP, "a.csv", {"columns": "lable"}, ValueError, "there is no column 'lable'"),
         (
             DEEP.order(1), "a.csv", {"max_memory": 10**6}, ValueError,
             "max_memory 1.0 MB is not enough: this export takes at least",
         ),
-        ("logits", "a.csv", {}, TypeError, "export_terms takes an expansion"),
     ],
 )  # fmt: skip
 def test_refused(tmp_path: Path, expansion: Any, name: str, options: Any, fault: type[Exception], words: str) -> None:
     with pytest.raises(fault, match=words):
-        sc.export_terms(expansion, tmp_path / name, **options)
+        expansion.export(tmp_path / name, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_an_expansion_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="export takes an expansion"):
+        export_module.export_terms("logits", tmp_path / "a.csv")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_range_ends_where_the_terms_end_and_a_column_is_a_name(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    assert sc.export_terms(DEEP.order(0, 1), file, "number", start=143, stop=10**9).rows == 2
+    assert DEEP.order(0, 1).export(file, "number", start=143, stop=145).rows == 2
     assert file.read_text().split() == ["number", "143", "144"]
-    assert sc.export_terms(DEEP.order(1), file, start=144).rows == 0
+    assert DEEP.order(1).export(file, start=144).rows == 0
 
 
 def test_many_terms_with_a_limit_are_not_refused(tmp_path: Path) -> None:
-    assert sc.export_terms(DEEP, tmp_path / "a.csv", max_terms=300).rows == 300
+    assert DEEP.export(tmp_path / "a.csv", max_terms=300).rows == 300
 
 
 def test_room_for_what_is_still_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -571,18 +579,18 @@ def test_room_for_what_is_still_to_come(tmp_path: Path, monkeypatch: pytest.Monk
     free = shutil._ntuple_diskusage(10**9, 10**9, 1_100_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: free)
     with pytest.raises(OSError, match=r"about \d+\.\d kB are needed, and 1.1 MB are free, of which 1.0 MB must"):
-        sc.export_terms(scores(), file)
+        scores().export(file)
     assert list(tmp_path.iterdir()) == []
-    assert sc.export_terms(scores(), file, stop=100).complete
+    assert scores().export(file, stop=100).complete
 
 
 def test_folders_and_devices_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(OSError, match="it is a folder"):
-        sc.export_terms(scores(), tmp_path / "a.csv")
+        scores().export(tmp_path / "a.csv")
     (tmp_path / "b.csv").symlink_to("/dev/null")
-    with pytest.raises(OSError, match="no ordinary file"):
-        sc.export_terms(scores(), tmp_path / "b.csv")
+    with pytest.raises(OSError, match="it is not a regular file"):
+        scores().export(tmp_path / "b.csv")
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
@@ -591,7 +599,7 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: 
     with pytest.raises(
         ValueError, match=r"takes pyarrow, which is not installed \(pip install 'symcircuits\[arrow\]'\)"
     ):
-        sc.export_terms(scores(), tmp_path / f"a.{form}")
+        scores().export(tmp_path / f"a.{form}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -605,16 +613,16 @@ import symcircuits as sc
 importlib.import_module("symcircuits.tables.export").BLOCK = 100
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 scores = sc.scores(sc.transformer((3, 3, 2), positions="standard", biases=["b_V", "b_K"]), "L2H1")
-sc.export_terms(scores, {str(file)!r})
+scores.export({str(file)!r})
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     said = done.stderr.splitlines()[-1]
     assert said.startswith(f"OSError: cannot write {file}.part: File too large; ")
-    assert said.endswith("rows are whole: make room, then the same again with resume goes on")
+    assert said.endswith("rows are whole: make room, then the same again with resume=True (--resume) goes on")
     kept = json.loads((tmp_path / "a.csv.part.json").read_text())
     assert kept["rows"] > 0
     assert (tmp_path / "a.csv.part").stat().st_size == kept["size"] < 100_000
-    assert sc.export_terms(scores(), file, resume=True).complete
+    assert scores().export(file, resume=True).complete
     assert [r["number"] for r in read(file)] == list(range(scores().count))
 
 
@@ -624,7 +632,7 @@ def test_no_space_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match=r"cannot write .*a.csv.part: No space left on device"):
-        sc.export_terms(scores(), tmp_path / "a.csv")
+        scores().export(tmp_path / "a.csv")
 
 
 def test_permissions_and_links_are_kept(tmp_path: Path) -> None:
@@ -632,7 +640,7 @@ def test_permissions_and_links_are_kept(tmp_path: Path) -> None:
     real.write_text("old")
     real.chmod(0o640)
     (tmp_path / "link.csv").symlink_to(real)
-    sc.export_terms(scores(), tmp_path / "link.csv", ["label"])
+    scores().export(tmp_path / "link.csv", ["label"])
     assert (tmp_path / "link.csv").is_symlink()
     assert real.stat().st_mode & 0o777 == 0o640
     assert len(read(real)) == scores().count
@@ -658,7 +666,7 @@ def test_the_command_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
     assert said["schema"] == "symcircuits.export/1"
     assert (said["complete"], said["rows"], said["total"], said["stopped"]) == (False, 7, 25, "max_terms (7)")
     assert main(asked) == 2
-    assert "take it up with --resume" in capsys.readouterr().err
+    assert "take it up with resume=True (--resume)" in capsys.readouterr().err
     assert main([*asked, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["complete"] is True
     assert len(read(tmp_path / "a.jsonl")) == 25
@@ -671,10 +679,10 @@ def test_the_command_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
         (["--heads", "3", "MODEL"], "give either --heads or a MODEL"),
         (["MODEL", "--biases"], "--biases goes with --heads"),
         (["--heads", "12,12,12,12,12,12,12,12,12,12,12,12"], "terms are too many to write"),
-        (["--heads", "3", "--max-memory", "0"], "--max-memory is a number of megabytes, not 0"),
-        (["--heads", "3", "--max-memory", "1"], "is not enough: this export takes at least"),
+        (["--heads", "3", "--max-memory", "all"], "--max-memory: must be an amount of memory such as 200MB"),
+        (["--heads", "3", "--max-memory", "1MB"], "is not enough: this export takes at least"),
         (["--heads", "3", "--through", "L1H0"], "there is no head L1H0"),
-        (["--heads", "3", "--composition", "Q"], "'Q' is no composition type of logits"),
+        (["--heads", "3", "--composition", "Q"], "'Q' is not a composition type of logits"),
         (["--heads", "3", "--order", "x"], "--order 'x': 'x' is not a whole number"),
     ],
 )
@@ -682,8 +690,12 @@ def test_the_command_refuses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
     given = [str(model_path()) if o == "MODEL" else o for o in options]
-    assert main(["terms", *given, "-o", str(tmp_path / "a.csv")]) == 2
+    try:
+        code: Any = main(["terms", *given, "-o", str(tmp_path / "a.csv")])
+    except SystemExit as end:
+        code = end.code
     said = capsys.readouterr()
+    assert code == 2
     assert said.err.startswith("symcircuits terms: error: ")
     assert words in said.err
     assert list(tmp_path.iterdir()) == []
@@ -691,7 +703,7 @@ def test_the_command_refuses(
 
 def test_no_terms_are_a_file_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["terms", "--heads", "3", "--order", "5", "-o", str(tmp_path / "a.csv")]) == 0
-    assert "0 terms meet these conditions" in capsys.readouterr().err
+    assert "no term meets these conditions" in capsys.readouterr().err
     assert (tmp_path / "a.csv").read_text() == "number,order,composition,label,text\n"
 
 
@@ -713,7 +725,7 @@ def test_an_end_from_outside_leaves_what_can_be_taken_up(
     process.send_signal(how)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
-    assert f"of 4,826,809 terms are whole; the same again with --resume goes on\n{said_of_it}\n" in said
+    assert f"of 4,826,809 terms are whole; the same again with resume=True (--resume) goes on\n{said_of_it}\n" in said
     assert not file.exists()
     subprocess.run([*asked, "--resume"], cwd=ROOT, check=True, capture_output=True, timeout=300)
     with file.open() as lines:

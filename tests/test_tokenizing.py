@@ -244,7 +244,7 @@ BROKEN = [
 @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
 def test_a_broken_file_is_a_plain_error(file: Path, content: str, capfd: pytest.CaptureFixture[str]) -> None:
     path = written(file.parent, content)
-    with pytest.raises(ValueError, match=re.escape(f"{path}: this is no tokenizer.json (")) as fault:
+    with pytest.raises(ValueError, match=re.escape(f"{path}: this is not a tokenizer.json (")) as fault:
         read_tokenizer(path)
     assert len(str(fault.value)) < 400
     assert capfd.readouterr() == ("", "")

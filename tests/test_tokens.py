@@ -70,9 +70,9 @@ def test_a_tensor_on_another_device() -> None:
         (np.array([1.0, 2.5], np.float16), r"this array holds float16, such as 2\.5 at position 1"),
         (np.array([1 + 0j]), "this array holds complex128"),
         (np.array(["1"]), "this array holds <U1"),
-        ([1.0], r"1\.0 at position 0 is no token"),
-        ([True], "True at position 0 is no token"),
-        ([Tensor(True, "torch.bool")], "at position 0 is no token"),
+        ([1.0], r"1\.0 at position 0 is not a token"),
+        ([True], "True at position 0 is not a token"),
+        ([Tensor(True, "torch.bool")], "at position 0 is not a token"),
         (Tensor([1.0], "torch.float32"), r"this array holds float64, such as 1\.0 at position 0"),
         (
             Tensor([1.0], "torch.bfloat16", TypeError("Got unsupported ScalarType BFloat16")),

@@ -17,6 +17,7 @@ from symcircuits.values import norms as term_norms
 from symcircuits.values import sibling_reads as fan_reads
 from symcircuits.values import siblings as fans
 from symcircuits.values import term_values as value_blocks
+from symcircuits.values.evaluate import Values
 from tests.test_reductions import assert_alike, large, largest_of, model_of, runs
 
 Array = npt.NDArray[Any]
@@ -31,7 +32,7 @@ def by_itself(expansion: Expansion, run: Run) -> Array:
 def together(expansion: Expansion, run: Run, most: int | None = None, **options: Any) -> Array:
     """The blocks put together: numbered one after the other, of at most so many terms."""
     found: list[Array] = []
-    for block in sc.term_values(expansion, run, **options):
+    for block in sc.evaluate(expansion, run).blocks(**options):
         assert block.start == sum(map(len, found))
         assert 0 < len(block.values) <= (most or len(block.values))
         found.append(block.values.copy())
@@ -57,7 +58,7 @@ def test_a_range_is_a_slice_of_all(drawn: tuple[Expansion, Run], size: int | Non
     expansion, run = drawn
     values = by_itself(expansion, run)
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, expansion.count)] * 2)))
-    found = [(b.start, b.values.copy()) for b in sc.term_values(expansion, run, size=size, start=start, stop=stop)]
+    found = [(b.start, b.values.copy()) for b in sc.evaluate(expansion, run).blocks(size=size, start=start, stop=stop)]
     assert [at for at, _ in found] == [start + sum(len(v) for _, v in found[:i]) for i in range(len(found))]
     assert all(0 < len(v) <= (size or len(v)) for _, v in found)
     whole = np.concatenate([v for _, v in found]) if found else values[:0]
@@ -83,11 +84,11 @@ def test_blocks_share_one_buffer_and_little_memory(target: str) -> None:
     run = model_of((6, 6, 6, 6), d_head=4, d_vocab=300)
     arch = run.model.architecture
     terms = sc.logits(arch) if target == "logits" else sc.scores(arch, "L3H0")
-    blocks = sc.term_values(terms, run, size=200 if target == "scores" else None)
+    blocks = sc.evaluate(terms, run).blocks(size=200 if target == "scores" else None)
     held = [b.values for b in itertools.islice(blocks, 3, 5)]
     assert np.shares_memory(*held)
     tracemalloc.start()
-    count = sum(len(b.values) for b in sc.term_values(terms, run))
+    count = sum(len(b.values) for b in sc.evaluate(terms, run).blocks())
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     each = 9 * 9 if target == "scores" else 9 * run.logits.shape[-1]  # type: ignore[union-attr]
@@ -99,21 +100,21 @@ def test_values_are_written_where_it_is_asked() -> None:
     run = model_of((2, 2))
     terms = sc.logits(run.model.architecture)
     out = np.empty((4, *run.logits.shape))  # type: ignore[union-attr]
-    for block in sc.term_values(terms, run, out=out):
+    for block in sc.evaluate(terms, run).blocks(out=out):
         assert np.shares_memory(block.values, out)
         np.testing.assert_array_equal(block.values, out[: len(block.values)])
         np.testing.assert_allclose(out[0], sc.evaluate(terms, run).value(terms[block.start]), atol=1e-12)
-    assert all(len(b.values) == 1 for b in sc.term_values(terms, run, size=1, out=out))
+    assert all(len(b.values) == 1 for b in sc.evaluate(terms, run).blocks(size=1, out=out))
 
 
 def test_a_step_that_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions turned round, another head's readout, the patterns of another head: the comparison fails."""
     run = model_of((3, 3, 3))
-    terms, step, layer = sc.logits(run.model.architecture), fans.Fans._step, fan_reads._Reads.layer
+    terms, step, layer = sc.logits(run.model.architecture), fans.SiblingPaths._step, fan_reads._Reads.layer
     right = together(terms, run)
     wrong: dict[str, tuple[Any, str, Any]] = {
-        "turned": (fans.Fans, "_step", lambda s, b, z, i, h: step(s, b, z[:, ::-1], i, h)),
-        "another head": (fans.Fans, "_step", lambda s, b, z, i, h: step(s, b, z, i, h)[:, ::-1]),
+        "turned": (fans.SiblingPaths, "_step", lambda s, b, z, i, h: step(s, b, z[:, ::-1], i, h)),
+        "another head": (fans.SiblingPaths, "_step", lambda s, b, z, i, h: step(s, b, z, i, h)[:, ::-1]),
         "readout": (fan_reads._Reads, "layer", lambda s, i: (layer(s, i)[0][::-1], layer(s, i)[1])),  # type: ignore[index]
     }
     for what, (where, name, other) in wrong.items():
@@ -128,9 +129,9 @@ def test_what_overflows_is_named() -> None:
     run, arch = large(np.float32), sc.attention_only((2, 2, 1))
     for terms in (sc.logits(arch), sc.stream(arch), sc.scores(arch, "L2H0"), sc.logits(arch).through("L1H1")):
         with pytest.raises(ValueError, match=r"the value of term \d+ \(.*L\dH\d.*\) is not finite.*float32"):
-            list(sc.term_values(terms, run))
+            list(sc.evaluate(terms, run).blocks())
     fine = large(np.float64)
-    assert all(np.isfinite(b.values).all() for b in sc.term_values(sc.logits(arch), fine))
+    assert all(np.isfinite(b.values).all() for b in sc.evaluate(sc.logits(arch), fine).blocks())
 
 
 def test_what_is_said_to_be_finite_is() -> None:
@@ -139,7 +140,7 @@ def test_what_is_said_to_be_finite_is() -> None:
     values = sc.evaluate(sc.logits(run.model.architecture), run)
     for size, sure in ((1.0, True), (1e150, True), (1e308, False)):
         with np.errstate(over="ignore", invalid="ignore"):
-            fan = values.fans(0, {"W_U": run.arrays["W_U"] * size})
+            fan = Values(values.expansion, run, {"W_U": run.arrays["W_U"] * size}).fans(0)
             pieces = list(fan_reads.pieces(fan, values.expansion._weights))
         assert all(np.isfinite(p.values).all() for p in pieces if p.finite)
         assert all(p.finite for p in pieces) == sure
@@ -153,7 +154,8 @@ def test_sums_that_overflow_are_never_said_to_be_finite(sign: int, held: int, mo
     monkeypatch.setattr(fan_reads, "_READ_BYTES", held)
     run = model_of((2, 2), d_head=6)
     values, seen = sc.evaluate(sc.logits(run.model.architecture).order(1, 2), run), set()
-    fan = values.fans(0, {f"W_V_{h}": 100 * run.arrays[f"W_V_{h}"] for h in ("L0H0", "L0H1", "L1H0", "L1H1")})
+    louder = {f"W_V_{h}": 100 * run.arrays[f"W_V_{h}"] for h in ("L0H0", "L0H1", "L1H0", "L1H1")}
+    fan = Values(values.expansion, run, louder).fans(0)
     largest = max(fan_reads.largest_number(f.z) for k in (1, 2) for f in fan.fans(k, values.expansion._weights))
     for size in np.geomspace(0.01, 1.5, 40):
         read = np.full((fan.d_head, 4), sign * size / largest * np.finfo(np.float64).max)
@@ -175,7 +177,7 @@ def test_a_product_of_queries_and_keys_that_overflows_is_named(monkeypatch: pyte
         for module in (value_blocks, term_norms):
             monkeypatch.setattr(module, "side_blocks", lambda *a, s=sign: ((m, s * b * 1e160) for m, b in blocks(*a)))
         with pytest.raises(ValueError, match=r"the value of term \d+ \(.*\) is not finite"):
-            list(sc.term_values(terms, run))
+            list(sc.evaluate(terms, run).blocks())
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -188,7 +190,7 @@ def test_scores_that_just_overflow_are_named(monkeypatch: pytest.MonkeyPatch) ->
         for module in (value_blocks, term_norms):
             monkeypatch.setattr(module, "side_blocks", lambda *a, s=most: ((m, b * 0 + s) for m, b in blocks(*a)))
         try:
-            assert all(np.isfinite(b.values).all() for b in sc.term_values(terms, run))
+            assert all(np.isfinite(b.values).all() for b in sc.evaluate(terms, run).blocks())
             outcome.add("finite")
         except ValueError as fault:
             outcome.add("named" if "is not finite" in str(fault) else str(fault))
@@ -197,7 +199,7 @@ def test_scores_that_just_overflow_are_named(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_queries_that_are_no_numbers_are_named_whatever_the_keys_are() -> None:
-    """Two heads that cancel: what a third reads of each overflows both ways, and its sums are no numbers."""
+    """Two heads that cancel: what a third reads of each overflows both ways, and its sums are not numbers."""
     arch = sc.attention_only((2, 1, 1))
     model = random_model(arch, d_model=6, d_head=3, seed=1)
     w = {name: np.array(array) for name, array in model.weights.items()}
@@ -212,7 +214,7 @@ def test_queries_that_are_no_numbers_are_named_whatever_the_keys_are() -> None:
     assert np.isnan(np.concatenate(queries)).any()
     for composition, first in (("Q", r"L0H\d -> L1H0"), ("K", r"L0H\d -> L1H0"), ("QK", "L0H0")):
         with pytest.raises(ValueError, match=rf"the value of term \d+ \(.*{first}.*\) is not finite"):
-            list(sc.term_values(terms.where(composition=composition), run))
+            list(sc.evaluate(terms.where(composition=composition), run).blocks())
     assert fan_reads.largest_number(np.array([np.nan, 1.0])) == fan_reads.largest_number(np.array([1.0, np.nan])) > 9
 
 
@@ -276,19 +278,19 @@ def test_bad_input() -> None:
         (fixed, "can be written to"),
     ):
         with pytest.raises(ValueError, match=said):
-            sc.term_values(terms, run, out=out)  # type: ignore[arg-type]
+            sc.evaluate(terms, run).blocks(out=out)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="out has room for 3 terms, and size=4 asks for more"):
-        sc.term_values(terms, run, out=np.empty((3, *shape)), size=4)
+        sc.evaluate(terms, run).blocks(out=np.empty((3, *shape)), size=4)
     for size in (0, -1):
         with pytest.raises(ValueError, match="size"):
-            sc.term_values(terms, run, size=size)
-    with pytest.raises(ValueError, match=r"start 3 and stop 2 are no range of the \d+ terms"):
-        sc.term_values(terms, run, start=3, stop=2)
+            sc.evaluate(terms, run).blocks(size=size)
+    with pytest.raises(ValueError, match=r"start 3 and stop 2 are not a range of the \d+ terms"):
+        sc.evaluate(terms, run).blocks(start=3, stop=2)
     with pytest.raises(ValueError, match="size must be a whole number"):
-        sc.term_values(terms, run, size=1.5)  # type: ignore[arg-type]
+        sc.evaluate(terms, run).blocks(size=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="but the run is of a model that is"):
-        sc.term_values(sc.logits(arch), run)
+        sc.evaluate(sc.logits(arch), run).blocks()
     free = sc.transformer((1, 1), softmax=False)
-    other: Any = sc.unfrozen(sc.logits(free))
-    with pytest.raises(TypeError, match="about terms with patterns held fixed"):
-        sc.term_values(other, random_model(free, d_vocab=5, d_model=3, d_head=2).run([1, 2]))
+    other: Any = sc.logits(free).unfrozen()
+    with pytest.raises(AttributeError, match="blocks is about terms with patterns held fixed"):
+        sc.evaluate(other, random_model(free, d_vocab=5, d_model=3, d_head=2).run([1, 2])).blocks()

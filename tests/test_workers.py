@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,7 +25,7 @@ import symcircuits as sc
 from symcircuits.loaders import by_path as model_file
 from symcircuits.loaders.by_path import ModelFile
 from symcircuits.work import workers
-from symcircuits.work.workers import Crew, WorkerDied, pairwise, processes
+from symcircuits.work.workers import WorkerDied, WorkerPool, pairwise, processes
 
 __all__ = ["cli"]  # a fixture
 pytestmark = pytest.mark.usefixtures("limited")
@@ -111,13 +113,13 @@ def test_every_back_end_of_joblib_gives_the_same_bits(
     assert sc.explain_many(MODEL, PROMPTS, workers=parallel).json() == alone
     with pytest.raises(ValueError, match="prompt 2: token 99"):
         sc.explain_many(MODEL, [[1], [99]], workers=parallel)
-    with Crew(parallel) as crew, pytest.raises(ValueError, match="that is wrong"):
+    with WorkerPool(parallel) as crew, pytest.raises(ValueError, match="that is wrong"):
         list(crew.results(_wrong, [("one", 1)]))
 
 
 def test_a_worker_of_joblib_that_dies_is_replaced(tmp_path: Path) -> None:
     names = [str(tmp_path / str(i)) for i in range(3)]
-    with Crew(joblib().Parallel(2, backend="loky")) as crew:
+    with WorkerPool(joblib().Parallel(2, backend="loky")) as crew:
         assert list(crew.results(_dies_once, [(n, n) for n in names])) == names
         with pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times when nothing else was under way"):
             list(crew.results(_dies_at_three, [("number 3", 3)]))
@@ -175,14 +177,14 @@ def _dies_at_three(i: int) -> int:
 
 def test_a_worker_that_kills_itself_once(tmp_path: Path) -> None:
     names = [str(tmp_path / str(i)) for i in range(3)]
-    with Crew(processes(2)) as crew:
+    with WorkerPool(processes(2)) as crew:
         assert list(crew.results(_dies_once, [(n, n) for n in names])) == names
 
 
 def test_what_always_kills_its_worker_is_named_and_no_other() -> None:
     found: list[int] = []
     with (
-        Crew(processes(2)) as crew,
+        WorkerPool(processes(2)) as crew,
         pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times when nothing else was under way"),
     ):
         found.extend(crew.results(_dies_at_three, [(f"number {i}", i) for i in range(6)]))
@@ -193,7 +195,7 @@ def test_a_pool_that_is_given_and_breaks_is_said_to_need_a_maker() -> None:
     said = "number 3: a worker died and took its pool with it; give a function"
     with (
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
-        Crew(pool) as crew,
+        WorkerPool(pool) as crew,
         pytest.raises(WorkerDied, match=said),
     ):
         list(crew.results(_dies_at_three, [("number 3", 3)]))
@@ -211,17 +213,17 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_made_by_workers_are_the_same_file(form: str, tmp_path: Path) -> None:
     e = sc.scores(sc.attention_only((3, 3, 3)), "L2H0").where("QK").written("transformerlens")
     columns = ["number", "orders", "label", "text", "latex"]
-    alone = sc.export_terms(e, tmp_path / f"alone.{form}", columns).path.read_bytes()
+    alone = e.export(tmp_path / f"alone.{form}", columns).path.read_bytes()
     assert alone.count(b"\n") == len(e) + (form == "csv") == 225 + (form == "csv")
     for i, who in enumerate((1, 5, processes(2), Backwards())):
-        assert sc.export_terms(e, tmp_path / f"{i}.{form}", columns, workers=who).path.read_bytes() == alone
+        assert e.export(tmp_path / f"{i}.{form}", columns, workers=who).path.read_bytes() == alone
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
     e, made, place = sc.scores(sc.attention_only((3, 3, 3, 3)), "L3H0"), list[Any](), tmp_path / "terms.csv"
-    alone = sc.export_terms(e, tmp_path / "alone.csv").path.read_bytes()
-    found = sc.export_terms(e, place, max_terms=130, workers=3)
+    alone = e.export(tmp_path / "alone.csv").path.read_bytes()
+    found = e.export(place, max_terms=130, workers=3)
     assert (found.rows, found.complete) == (130, False)
 
     def make() -> Executor:
@@ -231,9 +233,10 @@ def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
     def kill(what: str, done: int, total: int) -> None:
         if len(made) == 1:
             for pid in list(made[0]._processes):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it was killed before, and nobody has noticed yet
+                    os.kill(pid, signal.SIGKILL)
 
-    assert sc.export_terms(e, place, resume=True, workers=make, progress=kill).complete
+    assert e.export(place, resume=True, workers=make, progress=kill).complete
     assert place.read_bytes() == alone
     assert len(made) == 2
 
@@ -241,7 +244,7 @@ def test_an_export_is_taken_up_by_other_workers(tmp_path: Path) -> None:
 def test_a_parquet_file_is_written_by_one(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with pytest.raises(ValueError, match=r"a \.parquet file is written by one process"):
-        sc.export_terms(sc.logits(sc.attention_only((2,))), tmp_path / "terms.parquet", workers=2)
+        sc.logits(sc.attention_only((2,))).export(tmp_path / "terms.parquet", workers=2)
 
 
 def test_the_export_command_takes_workers(tmp_path: Path, cli: Cli) -> None:
@@ -254,7 +257,7 @@ def test_the_export_command_takes_workers(tmp_path: Path, cli: Cli) -> None:
 @pytest.mark.parametrize(("given", "what"), [(0, "1 or more"), (True, "1 or more"), ("two", "not str"), (2.0, "float")])
 def test_who_cannot_work_is_refused(given: Any, what: str) -> None:
     with pytest.raises((ValueError, TypeError), match=what):
-        Crew(given)
+        WorkerPool(given)
 
 
 def test_a_model_in_memory_is_not_sent() -> None:
@@ -304,7 +307,7 @@ def _wrong(_: Any) -> None:
 
 def test_faults_of_the_work_itself_arrive_as_they_are() -> None:
     for work, kind, what in ((_lacks, OSError, "one: a worker has no symcircuits"), (_wrong, ValueError, "that is")):
-        with Crew(processes(1)) as crew, pytest.raises(kind, match=what):
+        with WorkerPool(processes(1)) as crew, pytest.raises(kind, match=what):
             list(crew.results(work, [("one", 1)]))
 
 
@@ -329,7 +332,7 @@ def test_the_command_takes_workers(lines: Path, cli: Cli) -> None:
     serial, split = cli(*words), cli(*words, "--workers", "2")
     assert (split.code, split.out) == (0, serial.out)
     for bad, what in (
-        (["--workers", "0"], "--workers must be 1 or more"),
+        (["--workers", "0"], "--workers: must be a whole number, 1 or more"),
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "give either --workers N or --scheduler"),
     ):
         ran = cli(*words, *bad)
@@ -352,11 +355,13 @@ def test_heads_are_split_too(cli: Cli) -> None:
 
 
 def test_workers_elsewhere_are_sent_no_arrays() -> None:
-    with pytest.raises(ValueError, match="give the path of its folder"):
-        sc.explain(sc.load(MODEL), [1, 2], workers=processes(1))
+    model = sc.load(MODEL)  # it knows its path; a copy may have been changed
+    assert sc.explain(model, [1, 2], workers=processes(1)).json() == sc.explain(MODEL, [1, 2]).json()
+    with pytest.raises(ValueError, match=r"load it from the path of its folder \(sc\.load\), or give a number"):
+        sc.explain(replace(model), [1, 2], workers=processes(1))
     probe = sc.readout(np.ones(sc.load(MODEL).d_model), "probe")
     assert sc.explain(MODEL, [1, 2], readout=probe, workers=2).ok
-    with pytest.raises(ValueError, match="what is attached to it is not in that"):
+    with pytest.raises(ValueError, match=r"load it .*, without readouts and sources of your own"):
         sc.explain(MODEL, [1, 2], readout=probe, workers=processes(1))
 
 

@@ -366,7 +366,7 @@ def random_architecture(rng: random.Random) -> Architecture:
 
 
 def attach(arch: Architecture, mlps: list[int], more: dict[str, Any], rng: random.Random) -> Architecture:
-    """With readouts and sources of one's own."""
+    """With attached readouts and sources."""
     layer = rng.randrange(len(arch.heads) + 1)
     norm = f"L{layer}" if arch.norm and layer < len(arch.heads) else ""
     found: list[Any] = [Reading("probe", layer, norm=norm)]

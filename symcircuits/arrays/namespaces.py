@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -36,7 +35,7 @@ class Namespace:
     dtype: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _by_name, (self.xp.__name__, self.device, self.dtype)  # a library does not pickle
+        return _of, (self.zeros((0,)),)  # a library does not pickle, its arrays do
 
     def __str__(self) -> str:
         at = "" if self.device is None else f" on {self.device}"
@@ -140,8 +139,8 @@ class Namespace:
         return a
 
 
-def _by_name(library: str, device: Any, dtype: Any) -> Namespace:
-    return Namespace(import_module(library), device, dtype)
+def _of(array: Any) -> Namespace:
+    return kind_of("the array", array)
 
 
 def namespace_of(like: Any, *, device: Any = None, dtype: Any = None) -> Namespace:
@@ -155,7 +154,7 @@ def namespace_of(like: Any, *, device: Any = None, dtype: Any = None) -> Namespa
     """
     if isinstance(like, ModuleType):
         if not callable(getattr(like, "zeros", None)):
-            raise TypeError(f"{like.__name__} is no library of arrays: give torch, jax.numpy, cupy, or an array")
+            raise TypeError(f"{like.__name__} is not a library of arrays: give torch, jax.numpy, cupy, or an array")
         like = like.zeros((1,))
     xp, there = _standard("like", like), getattr(like, "device", None)
     number = like.dtype if dtype is None else dtype
@@ -202,7 +201,7 @@ def _standard(name: str, array: Any) -> Any:
         return array_namespace(array)
     except TypeError:
         raise TypeError(
-            f"{name} is a {type(array).__name__}, which is no array of a library that follows the array API standard"
+            f"{name} is a {type(array).__name__}, which is of no library that follows the array API standard"
         ) from None
 
 

@@ -12,23 +12,16 @@ from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
 from symcircuits.checking.lexer import CONVENTIONS
-from symcircuits.checking.matching import (
-    READERS,
-    Letters,
-    Match,
-    Matcher,
-    Spelling,
-    multipliers_of_weights,
-    of_tokens_in,
-)
+from symcircuits.checking.matching import Letters, Match, Matcher, Spelling, multipliers_of_weights, of_tokens_in
 from symcircuits.checking.mistakes import Edit, Nearest, mistake_of, nearest, type_fault
 from symcircuits.checking.parser import Formula, ReadError, read
 from symcircuits.checking.verdict import Found, Texts, Verdict
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import Expansion, Term, expand
-from symcircuits.core.given import need
-from symcircuits.core.notation import ROW, Notation, amount, as_notation, letter_text, scale_text, word_text
+from symcircuits.core.notation import ROW, Notation, as_notation, letter_text, scale_text, word_text
+from symcircuits.core.symbols import READERS
 from symcircuits.core.terms import readout_notation
+from symcircuits.core.text import amount, need
 from symcircuits.core.words import Word, is_multiplier, scalar_order
 
 __all__ = ["Found", "Texts", "Verdict", "check"]
@@ -64,8 +57,9 @@ def check(
     right terms of the answer in another notation; ``symbols`` are other names for symbols, in the formula and in the
     answer.
 
-    Raises :class:`~symcircuits.checking.parser.ReadError`, with the position, on what cannot be read, and ValueError on an
-    unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in TransformerLens.
+    Raises :class:`~symcircuits.checking.parser.ReadError`, with the position, on what cannot be read, and ValueError on
+    an unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in
+    TransformerLens.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> arch = attention_only((3, 3))
@@ -226,7 +220,7 @@ class _Case:
         shown = None if meant is None else self._nearest_text(meant)
         missing = self._missing() if self._whole() else Texts()
         if len(wrong) > _EXPLAINED:
-            sentences.append(f"{amount(len(wrong) - _EXPLAINED, 'more product')} are no term either.")
+            sentences.append(f"{amount(len(wrong) - _EXPLAINED, 'more product')} are not terms either.")
         mistake = mistake_of(self.matcher, first.letters, meant)
         return self._make(" ".join(sentences), mistake, nearest=shown, extra=extra, missing=missing)
 

@@ -12,21 +12,22 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
 from symcircuits.core.architecture import Architecture, as_head
-from symcircuits.core.notation import FLIPPED, ROW, SHORTER, Notation, amount, letter_text, name_of
-from symcircuits.core.words import SYMMETRIC, scalar_order
+from symcircuits.core.notation import ROW, Notation, letter_text, name_of
+from symcircuits.core.symbols import FLIPPED, SHARED, SHORT_NAMES, SYMMETRIC, labelled_by
+from symcircuits.core.text import amount
+from symcircuits.core.words import scalar_order
 
 __all__ = ["CONVENTIONS", "Letter", "Names", "RawFactor", "ReadError", "Token", "split_target", "tokens"]
 
 # In which notation the products of a convention are printed: a map, as the paper prints it, is not read.
 CONVENTIONS: Final = {"paper": "row", "row": "row", "transformerlens": "transformerlens"}
-_LABELLED: Final = ("A", "R", "W_Q", "W_K", "W_V", "W_O", "W_OV", "W_QK", "b_V", "b_Q", "b_K", "scale")
+_LABELLED: Final = labelled_by("head", "group")
 _PLAIN: Final = ("t", "P", "ones", "X0", "W_E", "W_U", "b_U", "C")
-_SHARED: Final = ("W_K", "W_V", "b_K", "b_V")  # carry the label of a group of heads, where there are groups
 _OF_LAYER: Final = ("b_O", "mlp")
-_OF_NORM: Final = ("D", "gain", "b_N")
+_OF_NORM: Final = labelled_by("norm")
 _NUMBERS: Final = ("m_E", "m_U")  # multipliers without a label; those of layers are r[L0] and r[M0]
 _ALIASES: Final = {"s": "scale", "X_0": "X0", r"\Gamma": "gain", "Gamma": "gain", "M": "mlp"}
-_THEIR_NAMES: Final = {short: glyph for glyph, short in SHORTER.items()} | {"W_pos": "P"}
+_THEIR_NAMES: Final = {short: glyph for glyph, short in SHORT_NAMES.items()} | {"W_pos": "P"}
 _SHOWN: Final = 56  # characters of the text that an error shows
 _DIGITS: Final = 18
 
@@ -133,7 +134,7 @@ class Names:
             return Token("scale", at, glyph)
         if glyph == "r":
             return Token("scale", at, self._multiplier(label, at))
-        if glyph in _SHARED:
+        if glyph in SHARED:
             label = self._shared(label, at)
         elif glyph in _LABELLED:
             label = self._head(label, at)
@@ -233,7 +234,7 @@ class Names:
 
 
 def _rests(architecture: Architecture) -> list[str]:
-    """The labels of what is left beside sources of one's own: of the stream, ``L1``, or of an MLP, ``M1``."""
+    """The labels of what is left beside attached sources: of the stream, ``L1``, or of an MLP, ``M1``."""
     letters = {"stream": "L", "mlp": "M"}
     return list(dict.fromkeys(f"{letters[p.of]}{p.layer}" for p in architecture.parts if p.of in letters))
 

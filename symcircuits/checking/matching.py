@@ -14,17 +14,16 @@ from symcircuits.core.architecture import Architecture, Head, as_head
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.paths import Path, path_factors
 from symcircuits.core.programs import Source, rotation
-from symcircuits.core.words import SYMMETRIC, Factor, scalar_order
+from symcircuits.core.symbols import OF_TOKENS, READERS, SYMMETRIC
+from symcircuits.core.words import Factor, scalar_order
 
 __all__ = [
-    "CONTEXT", "READERS", "Letters", "Match", "Matcher", "Spelling", "circuit_forms", "letters_of",
+    "Letters", "Match", "Matcher", "Spelling", "circuit_forms", "letters_of",
     "multipliers_of_weights", "of_tokens_in", "sources_named", "transpose",
 ]  # fmt: skip
 
 Letters = tuple[Letter, ...]
 
-CONTEXT = ("A", "D", "t", "X0", "ones", "mlp", "rest")  # what a circuit does not hold
-READERS = ("W_QK", "W_Q", "W_K", "b_Q", "b_K")  # where a query meets a key
 _PAIRS = {
     ("t", False, "W_E", True): ("X0", False), ("W_E", False, "t", True): ("X0", True),
     ("W_O", False, "W_V", False): ("W_OV", False), ("W_V", True, "W_O", True): ("W_OV", True),
@@ -339,7 +338,7 @@ def multipliers_of_weights(letters: Letters, architecture: Architecture) -> tupl
 
 def of_tokens_in(architecture: Architecture) -> frozenset[str]:
     """The letters that a circuit does not hold: all with a row for each token, but for positions."""
-    return frozenset({*CONTEXT, *(part.name for part in architecture.parts)})
+    return frozenset({*OF_TOKENS, *(part.name for part in architecture.parts)})
 
 
 def circuit_forms(matcher: Matcher, term: Term) -> list[tuple[Letters, str]]:

@@ -13,14 +13,15 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from symcircuits.checking.lexer import Letter
-from symcircuits.checking.matching import READERS, Letters, Matcher, Spelling, circuit_forms, sources_named, transpose
+from symcircuits.checking.matching import Letters, Matcher, Spelling, circuit_forms, sources_named, transpose
 from symcircuits.core import words as algebra
 from symcircuits.core.architecture import Architecture, Head, as_head, possible_biases
 from symcircuits.core.expansion import Term
 from symcircuits.core.paths import Path
 from symcircuits.core.programs import readout, rotation
 from symcircuits.core.rules import check_finished
-from symcircuits.core.words import SYMMETRIC, Factor, IllTyped, Symbol, Word
+from symcircuits.core.symbols import ABBREVIATIONS, READERS, SYMMETRIC
+from symcircuits.core.words import Factor, IllTyped, Symbol, Word
 
 __all__ = ["MISTAKES", "Edit", "Nearest", "mistake_of", "nearest", "type_fault"]
 
@@ -30,7 +31,6 @@ MISTAKES: Final = (
     "wrong-norm", "transpose", "wrong-matrix", "factor-order", "doubled-factor", "dropped-factor", "extra-factor",
     "scale", "extra-terms", "missing-terms", "unknown",
 )  # fmt: skip
-_SPELLED: Final = {"X0": ("t", "W_E"), "W_OV": ("W_O", "W_V"), "W_QK": ("W_Q", "W_K")}
 _LONGEST: Final = 250  # letters of a word whose nearest term is looked for
 _TURN, _RELABEL, _CHANGE, _MISSING, _EXTRA, _ORDER = 100, 100, 200, 100, 110, 100
 _LIGHT = 30  # what norms do is often left out as a whole
@@ -170,7 +170,8 @@ def _forms(matcher: Matcher, term: Term, given: Letters, circuit: bool) -> Itera
     forms = [f for f, _ in circuit_forms(matcher, term)] if circuit else [matcher.term_letters(term)]
     for form in [f for f in forms if _ends(f) == _ends(given)] or forms:
         yield given, form
-        spelled = tuple(w for w, parts in _SPELLED.items() if any(f.glyph in parts for f in given))
+        written = {f.glyph for f in given}
+        spelled = tuple(w for w, parts in ABBREVIATIONS.items() if written & {*parts})
         if spelled:
             yield matcher.spelling.unfuse(given, spelled), matcher.spelling.unfuse(form, spelled)
 

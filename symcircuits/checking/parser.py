@@ -230,7 +230,7 @@ def _multiplied(stream: Iterable[Token], source: str) -> tuple[RawWord, ...]:
         raise out.fault("this parenthesis is never closed", out.levels[-1].at)
     words = out.finished(max(0, len(source.rstrip()) - 1))
     if not all(w.factors for w in words):
-        raise out.fault("a number or a scale alone is no matrix", last)
+        raise out.fault("a number or a scale alone is not a matrix", last)
     return tuple(words)
 
 

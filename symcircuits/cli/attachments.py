@@ -12,14 +12,14 @@ from symcircuits.work.files import user_path
 if TYPE_CHECKING:
     from symcircuits.model import Attachment
 
-__all__ = ["add_options", "attached_files", "read_array", "read_options"]
+__all__ = ["add_attachments", "attached_files", "attachments_of", "read_array"]
 
 _PLACE: Final = re.compile(r"(?s)(.+?)(?:@(\d+)(?::([a-z]+))?)?")
 _READOUT: Final = "write [NAME=]FILE[@LAYER[:mlp]], e.g. --readout probe.npy or --readout neuron=row.npy@1:mlp"
 _SOURCE: Final = "write NAME=FILE@LAYER[:mlp|:added], e.g. --source 'feature 12=feature.npy@1'"
 
 
-def add_options(parser: Any) -> None:
+def add_attachments(parser: Any) -> None:
     """``--readout``, ``--normed``, ``--no-normed`` and ``--source``."""
     parser.add_argument(
         "--readout", metavar="FILE", help="directions (.npy, [d_model] or [k, d_model]) that read the stream in place "
@@ -36,7 +36,7 @@ def add_options(parser: Any) -> None:
     )  # fmt: skip
 
 
-def read_options(options: argparse.Namespace) -> tuple[Attachment | None, list[Attachment]]:
+def attachments_of(options: argparse.Namespace) -> tuple[Attachment | None, list[Attachment]]:
     """The readout, if one is given, and the sources; ValueError names the option at fault."""
     from symcircuits.model import readout, source
 
@@ -57,7 +57,7 @@ def read_options(options: argparse.Namespace) -> tuple[Attachment | None, list[A
         array, at = _array_of("--readout", options.readout, match[1]), match[3] or "stream"
         found = readout(array, name if sign else "probe", layer, normed=options.normed, at=at)
     elif options.normed is not None:
-        raise ValueError("--normed and --no-normed say what a readout reads; they go with --readout FILE")
+        raise ValueError("--normed and --no-normed have no effect without --readout FILE")
     return found, sources
 
 
@@ -94,5 +94,5 @@ def read_array(path: str) -> Any:
         return next(iter(found.values()))
     except ValueError as fault:
         foreign = "pickle" in str(fault) or "not a .npy" in str(fault)
-        said = "it is no .npy file, or holds Python objects" if foreign else fault
+        said = "it is not an .npy file, or holds Python objects" if foreign else fault
         raise ValueError(f"{path}: cannot be read as an array of numbers (.npy): {said}") from None

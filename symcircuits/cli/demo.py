@@ -1,19 +1,16 @@
-"""The main job in one go: derive the two-layer results, verify them, explain the model that the package ships."""
+"""``symcircuits demo``: derive the two-layer results, verify them, explain the bundled model."""
 
 from __future__ import annotations
 
-from symcircuits.core.architecture import attention_only
-from symcircuits.derivation.derive import derive
-from symcircuits.explanation.explain import explain
-from symcircuits.loaders import load
-from symcircuits.render.tables import paragraph
-from symcircuits.verification.verify import verify
-from symcircuits.work.files import make_folder, write_text
-from symcircuits.work.progress import Progress
-from symcircuits.zoo import path
+import argparse
+from typing import Any
 
-__all__ = ["run"]
+from symcircuits.cli.output import width
 
+__all__ = ["EXAMPLES", "HELP", "add_options", "run", "show"]
+
+HELP = "derive the two-layer results, verify them, explain the bundled model"
+EXAMPLES = "  symcircuits demo\n  symcircuits demo --output results"
 # Two copies of a block, after a first token: what an induction head completes.
 TOKENS = (0, 7, 19, 3, 11, 26, 7, 19, 3, 11)
 DERIVATIONS = (
@@ -24,8 +21,28 @@ DERIVATIONS = (
 )
 
 
-def run(folder: str, width: int) -> int:
+def add_options(parser: Any) -> None:
+    """The options of the command."""
+    parser.add_argument("-o", "--output", default="symcircuits-demo", metavar="DIR", help="folder for LaTeX and page")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Derive, verify, explain."""
+    return show(options.output, width())
+
+
+def show(folder: str, width: int) -> int:
     """Derive, verify, explain; LaTeX and page go to ``folder``. Returns the exit code."""
+    from symcircuits.core.architecture import attention_only
+    from symcircuits.derivation.derive import derive
+    from symcircuits.explanation.explain import explain
+    from symcircuits.loaders import load
+    from symcircuits.render.tables import paragraph
+    from symcircuits.verification.verify import verify
+    from symcircuits.work.files import make_folder, write_text
+    from symcircuits.work.progress import Progress
+    from symcircuits.zoo import path
+
     architecture = attention_only((3, 3))
     out = make_folder(folder)
     print("1. Two layers of 3 heads, derived: every step is checked before it is printed\n")
@@ -37,7 +54,7 @@ def run(folder: str, width: int) -> int:
     with Progress() as progress:
         report = verify(architecture, progress=progress.note)
     print(report.text(width))
-    print("\n3. The model that the package ships, explained\n")
+    print("\n3. The bundled model, explained\n")
     explanation = explain(load(path()), TOKENS, top=12)
     print(explanation.text(width))
     explanation.save_html(out / "explanation.html")

@@ -1,121 +1,47 @@
-"""The command ``symcircuits largest``: the largest terms of a model on tokens, with their certificate."""
+"""``symcircuits largest``: the largest terms of a model on tokens, with their certificate."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from symcircuits.cli import attachments as attaching
-from symcircuits.cli import commands as does
+from symcircuits.cli.numbers import whole
+from symcircuits.cli.output import STOPPED, add_json, print_found, print_refused
+from symcircuits.cli.ranked import add_ranked, ranked
+from symcircuits.cli.selection import add_budgets
 
-if TYPE_CHECKING:
-    from symcircuits.core.expansion import Expansion
-    from symcircuits.model import Model
-    from symcircuits.verification.reference import Comparison
+__all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-__all__ = ["EXAMPLES", "AskedFor", "add_asked_options", "add_options", "largest", "read_asked"]
-
+HELP = "find the largest terms of a model on tokens, and prove that no other is larger"
 EXAMPLES = (
-    "  symcircuits largest MODEL --tokens 1,2,3 --by 'logit difference' --position 2 --count 100\n"
+    "  symcircuits largest MODEL --tokens 1,2,3 --by 'logit difference' --position 2 --top 100\n"
     "  symcircuits largest MODEL --tokens 1,2,3 --by logit --token 7 --order 1,2 --through L0H1\n"
     "  symcircuits largest MODEL --tokens 1,2,3 --target scores:L1H0 --by 'score entry' --position 2 --key 0\n"
-    "  symcircuits largest MODEL --reference recorded.npz --count 1000 --max-seconds 60 --json"
+    "  symcircuits largest MODEL --reference recorded.npz --top 1000 --max-seconds 60 --json"
 )
-
-
-def add_asked_options(parser: Any) -> None:
-    """What says of which terms of which model on which tokens, and what their sizes are; beside the tokens."""
-    parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
-    parser.add_argument("--target", metavar="T", help="logits (default), stream or scores:L1H0")
-    parser.add_argument(
-        "--by", default="norm", metavar="SIZE",
-        help="what makes a term large: norm (default), logit, 'logit difference', of scores 'score entry' or "
-        "'masked norm', of a readout direction or 'direction difference'",
-    )  # fmt: skip
-    parser.add_argument("--position", type=int, default=-1, help="position of the logit, or query (default: the last)")
-    parser.add_argument("--key", type=int, help="key of the score (default: the one attended to most)")
-    parser.add_argument("--token", type=int, help="output token, or direction of a readout (default: the largest)")
-    parser.add_argument("--against", type=int, help="the other token of a difference (default: the largest other)")
-    parser.add_argument("--row", type=int, default=0, help="batch row")
-    parser.add_argument("--order", metavar="1,2", help="only terms of these orders")
-    parser.add_argument("--through", action="append", default=[], metavar="L0H1", help="only terms through this head")
-    parser.add_argument(
-        "--sequence", action="append", default=[], metavar="L0H1,L1H0",
-        help="only terms in which these heads follow directly on one another",
-    )  # fmt: skip
-    parser.add_argument(
-        "--from-source", action="append", default=[], metavar="embed", help="only terms from this source"
-    )
-    attaching.add_options(parser)
-    parser.add_argument("--dtype", choices=["float64", "float32"], help="run the model in this type (default float64)")
-
-
-class AskedFor(NamedTuple):
-    """What these options say: the model with what is attached, tokens, terms, and how their sizes are taken."""
-
-    model: Model
-    tokens: Any
-    compared: Comparison | None  # where it is not ok, nothing else is said
-    expansion: Expansion
-    how: dict[str, Any]
-
-
-def read_asked(options: argparse.Namespace) -> AskedFor:
-    """Read the options of :func:`add_asked_options`; ValueError on what does not go together."""
-    from symcircuits.core.expansion import expand
-
-    if options.tokens is None and options.reference is None:
-        raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
-    orders = None if options.order is None else does._numbers(options.order, "--order")
-    own, sources = attaching.read_options(options)
-    model = does._load(options.model)
-    tokens, compared = does._compared(options, model)
-    if own is not None or sources:
-        model = model.with_(*sources, *([] if own is None else [own]))
-    target = options.target or (f"readout:{own.name}" if own is not None else "")
-    target = target or ("logits" if model.architecture.unembed else "stream")
-    expansion = expand(model.architecture, target)
-    expansion = expansion if orders is None else expansion.order(*orders)
-    for head in options.through:
-        expansion = expansion.through(head)
-    for heads in options.sequence:
-        expansion = expansion.through_sequence(*(h.strip() for h in heads.split(",")))
-    for source in options.from_source:
-        expansion = expansion.from_source(source)
-    if not expansion:
-        print("note: 0 terms meet these conditions", file=sys.stderr)
-    how = {name: getattr(options, name) for name in ("by", "row", "position", "token", "against", "key")}
-    return AskedFor(model, tokens, compared, expansion, how)
 
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
-    add_asked_options(parser)
-    parser.add_argument("--count", type=int, default=20, metavar="K", help="how many terms (default 20)")
-    parser.add_argument("--max-expansions", type=int, metavar="N", help="end the search after so many partial paths")
-    parser.add_argument(
-        "--max-seconds", "--timeout", type=float, metavar="S", help="end the search after so many seconds"
-    )
-    parser.add_argument("--max-memory", type=float, default=1024, metavar="MIB", help="of the search (default 1024)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_ranked(parser)
+    parser.add_argument("--top", type=whole(0), default=20, metavar="K", help="how many terms (default 20)")
+    parser.add_argument("--max-expansions", type=whole(0), metavar="N", help="stop after so many partial paths")
+    add_budgets(parser, "seconds", "memory")
+    add_json(parser)
 
 
-def largest(options: argparse.Namespace) -> int:
-    """Run the command: 0 where the answer is proved, 1 where a budget ended the search before."""
-    from symcircuits.search.largest import largest
+def run(options: argparse.Namespace) -> int:
+    """Search, and print what is proved: 0 where all is, 3 where a budget ended the search before."""
     from symcircuits.work.progress import Progress
 
-    if not 0 <= options.max_memory < 2**40:
-        raise ValueError(f"--max-memory must be a number of MiB from 0 on, not {options.max_memory:g}")
-    asked = read_asked(options)
-    if asked.compared is not None and not asked.compared.ok:
-        return does._print_refused(asked.compared, options.json)
+    request = ranked(options)
+    if request.compared is not None and not request.compared.ok:
+        return print_refused(request.compared, options.json)
+    memory = {} if options.max_memory is None else {"max_memory": options.max_memory}
     with Progress() as progress:
-        found = largest(
-            asked.expansion, asked.model.run(asked.tokens, options.dtype), options.count, **asked.how,
-            max_expansions=options.max_expansions, max_seconds=options.max_seconds,
-            max_memory=int(options.max_memory * 2**20), progress=progress.note,
+        found = request.values.largest(
+            options.top, request.measure, max_expansions=options.max_expansions, max_seconds=options.max_seconds,
+            progress=progress.step, **memory,
         )  # fmt: skip
-    does._print_found(found, asked.compared, options.json)
-    return 0 if found.exact else 1
+    print_found(found, request.compared, options.json)
+    return 0 if found.exact else STOPPED

@@ -1,4 +1,4 @@
-"""The command line ``symcircuits COMMAND``; the commands are those of :mod:`symcircuits.cli.options`.
+"""The command line ``symcircuits COMMAND``; the commands are those of :mod:`symcircuits.cli.parser`.
 
 Exit codes: 0 right, 1 a check failed, 2 bad input or a missing optional tool, 3 a budget ended the work. Results on
 standard output, progress and notes on standard error. Everything heavy is imported by the command that needs it.
@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from symcircuits.cli.commands import check_outputs
-from symcircuits.cli.options import parser_of
+from symcircuits.cli.output import check_outputs
+from symcircuits.cli.parser import parser_of
 
 __all__ = ["main"]
 
@@ -58,19 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    command, names = "symcircuits", list[str]()
+    command = "symcircuits"
     if sys.stdout is None:
         sys.stdout = _Closed()
     if sys.stderr is None:  # print(..., file=None) would write to standard output
         sys.stderr = io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no failure
+            stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show fails no command
     try:
         try:
             words = _joined(sys.argv[1:] if argv is None else argv)
             options = parser_of(words[0] if words else "").parse_args(words)
-            command, names = f"symcircuits {options.command}".strip(), list(vars(options))
+            command = f"symcircuits {options.command}".strip()
             check_outputs(options)
             code: int = options.run(options)
         finally:
@@ -86,10 +86,9 @@ def _main(argv: Sequence[str] | None) -> int:
     except (ValueError, OSError, OverflowError, TypeError, MemoryError) as fault:
         if os.environ.get("SYMCIRCUITS_DEBUG"):
             raise
-        from symcircuits.cli.option_names import as_options
         from symcircuits.core.names import visible
 
-        said = "\n".join(map(visible, as_options(_told(fault), names).split("\n")))  # a name in it may hold anything
+        said = "\n".join(map(visible, _said(fault).split("\n")))  # a name in it may hold anything
         print(f"{command}: error: {said}", file=sys.stderr)
         if isinstance(fault, OSError):
             _drop_output()
@@ -99,7 +98,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return 1
 
 
-def _told(fault: Exception) -> str:
+def _said(fault: Exception) -> str:
     """What an error says; of one of the system the file and what is wrong, and not its number."""
     if isinstance(fault, MemoryError):
         return f"there is too little memory ({fault})" if str(fault) else "there is too little memory"

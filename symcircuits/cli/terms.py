@@ -1,78 +1,75 @@
-"""What ``symcircuits terms`` does: the terms of an expansion, or of a selection of it, written to a file."""
+"""``symcircuits terms``: the terms of an expansion, or of a selection of it, written to a file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
-from symcircuits.cli import commands
-from symcircuits.cli.option_names import as_options
-from symcircuits.core.expansion import Expansion
-from symcircuits.core.notation import amount
+from symcircuits.cli.output import STOPPED, add_json, fitted, print_json
+from symcircuits.cli.prompt import add_workers, workers_of
+from symcircuits.cli.selection import add_budgets, add_range, add_selection, selected
+from symcircuits.cli.subject import add_notation, add_subject, add_target, default_target, notation_of, subject_of
+from symcircuits.core.architecture import Architecture
 
-__all__ = ["terms"]
+__all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-STOPPED = 3  # the exit code where a budget ended the work
+HELP = "write the terms of an expansion to a table, however many: CSV, JSON lines, Arrow, Parquet"
+EXAMPLES = (
+    "  symcircuits terms --heads 12,12 -o terms.csv\n"
+    "  symcircuits terms --heads 12,12,12 --target scores:L2H0 --composition K --columns heads -o k.parquet\n"
+    "  symcircuits terms MODEL --through L0H2 --columns label,latex -o terms.jsonl --max-seconds 60\n"
+    "  symcircuits terms MODEL --through L0H2 --columns label,latex -o terms.jsonl --resume"
+)
 
 
-def terms(options: argparse.Namespace) -> int:
-    """Write terms to a file."""
-    from symcircuits.cli.prompts import crew
-    from symcircuits.tables.export import export_terms
-    from symcircuits.tables.formats import DEFAULT
+def add_options(parser: Any) -> None:
+    """The options of the command."""
+    add_subject(parser)
+    add_target(parser)
+    add_selection(parser)
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the file: .csv, .jsonl, .arrow or .parquet"
+    )
+    parser.add_argument(
+        "--columns", metavar="A,B",
+        help="of number, order, orders, composition, sources, heads, label, text, latex (default number,order,"
+        "composition,label,text)",
+    )  # fmt: skip
+    add_range(parser)
+    parser.add_argument("--resume", action="store_true", help="go on where an interrupted export of this file was left")
+    add_budgets(parser, "terms", "seconds", "memory")
+    add_workers(parser)
+    add_notation(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the terms: 3 where a budget ended it."""
+    from symcircuits.core.expansion import expand
     from symcircuits.work.progress import Progress
 
-    if options.max_memory is not None and not options.max_memory > 0:
-        raise ValueError(f"--max-memory is a number of megabytes, not {options.max_memory:g}")
-    expansion = _selected(options)
-    columns = DEFAULT if options.columns is None else [c.strip() for c in options.columns.split(",")]
-    with crew(options) as workers, Progress() as progress:
+    subject = subject_of(options)
+    architecture = subject if isinstance(subject, Architecture) else subject.architecture
+    expansion = expand(architecture, default_target(architecture, options.target)).written(notation_of(options))
+    expansion = selected(expansion, options)
+    columns = None if options.columns is None else [c.strip() for c in options.columns.split(",")]
+    with workers_of(options) as workers, Progress() as progress:
         try:
-            found = export_terms(
-                expansion, options.output, columns, start=options.start, stop=options.stop, resume=options.resume,
-                max_terms=options.max_terms, timeout=options.timeout, progress=progress.step,
-                max_memory=None if options.max_memory is None else int(options.max_memory * 1e6),
-                workers=workers,
+            found = expansion.export(
+                options.output, columns, start=options.start, stop=options.stop, resume=options.resume,
+                max_terms=options.max_terms, max_seconds=options.max_seconds, max_memory=options.max_memory,
+                workers=workers, progress=progress.step,
             )  # fmt: skip
         except KeyboardInterrupt as fault:
             progress.__exit__()
-            print("\n".join(as_options(n, vars(options)) for n in getattr(fault, "__notes__", [])), file=sys.stderr)
+            print("\n".join(getattr(fault, "__notes__", [])), file=sys.stderr)
             raise
     if options.json:
-        commands._print_json({
+        print_json({
             "schema": "symcircuits.export/1", "file": str(found.path), "complete": found.complete, "rows": found.rows,
             "total": found.total, "bytes": found.size, "stopped": found.stopped or None,
         })  # fmt: skip
     else:
-        print(
-            commands._fitted(as_options(found.text(), vars(options))), file=sys.stdout if found.complete else sys.stderr
-        )
+        print(fitted(found.text()), file=sys.stdout if found.complete else sys.stderr)
     return 0 if found.complete else STOPPED
-
-
-def _selected(options: argparse.Namespace) -> Expansion:
-    """The expansion that is asked for, with every condition."""
-    from symcircuits.core.expansion import expand
-
-    if (options.model is None) == (options.heads is None):
-        raise ValueError("give either --heads or a MODEL")
-    described = commands._described(options)
-    if options.model is not None and described:
-        raise ValueError(f"{described[0]} goes with --heads; a MODEL says by itself what it has")
-    notation = commands._read_notation(options)
-    if options.model is None:
-        architecture = commands._read_architecture(options)
-    else:
-        architecture = commands._load(options.model).architecture
-    found = expand(architecture, commands._default_target(architecture, options.target))
-    if options.order is not None:
-        found = found.order(*commands._numbers(options.order, "--order"))
-    if options.composition is not None:
-        found = found.where(options.composition.split(","))
-    for head in options.through:
-        found = found.through(head.split(","))
-    for source in options.from_source:
-        found = found.from_source(source.split(","))
-    if not found:
-        print(f"note: {amount(0, 'term')} meet these conditions; the file has none", file=sys.stderr)
-    return found.written(notation)

@@ -1,1 +1,1 @@
-"""What a transformer is to the algebra: words, architectures, programs, the walk, paths, terms, expansions. Standard library alone."""
+"""What a transformer is to the algebra: words, architectures, programs, the walk, paths, terms, expansions."""

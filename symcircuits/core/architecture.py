@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from symcircuits.core.attachments import Part, Reading, check_attachments
-from symcircuits.core.given import brief
-from symcircuits.core.notation import amount, many
-from symcircuits.core.text import as_whole, shown, whole
+from symcircuits.core.text import amount, as_whole, brief, many, shown, whole
 from symcircuits.core.words import scalar_order
 
 __all__ = [
@@ -180,7 +178,7 @@ class Architecture:
         return tuple(sorted(found))
 
     def attached(self, *found: Reading | Part) -> Architecture:
-        """This architecture with more readouts and sources of one's own; ValueError where they do not fit it.
+        """This architecture with more attached readouts and sources; ValueError where they do not fit it.
 
         >>> arch = attention_only((2, 2)).attached(Reading("probe", 2), Part("feature 12", 1))
         >>> [r.name for r in arch.readings], arch.split, [p.name for p in arch.parts_of("stream", 1)]
@@ -193,7 +191,7 @@ class Architecture:
 
     @property
     def attachments(self) -> tuple[Reading | Part, ...]:
-        """All readouts and sources of one's own."""
+        """All attached readouts and sources."""
         return (*self.readings, *self.parts)
 
     @property
@@ -300,7 +298,7 @@ def attention_only(
 
     ``positions``: None, ``"standard"`` (a second source in the stream), ``"shortformer"`` (added to the input of
     queries and keys only), ``"rotary"`` (queries and keys are turned: ``W_Q^T R_(j-i) W_K``) or ``"alibi"`` (scores get
-    an addend that is no path term). ``biases``: True for all, or the names (or kinds) of those that are there.
+    an addend that is not a path term). ``biases``: True for all, or the names (or kinds) of those that are there.
     ``scale=False``: scores carry no scale (otherwise one scalar a head). ``unembed=False``: a model without
     unembedding, whose stream is expanded. ``causal=False``: attention looks both ways. Norms and key/value groups
     as in :func:`transformer`. Raises ValueError on anything else. Source: paper, "Model Simplifications".
@@ -356,20 +354,21 @@ def transformer(
     """
     counts = _head_counts(heads)
     if positions not in POSITIONS:
-        raise ValueError(f'positions must be None, "standard", "shortformer", "rotary" or "alibi", not {positions!r}')
+        known = 'None, "standard", "shortformer", "rotary" or "alibi"'
+        raise ValueError(f"positions must be {known}, not {shown(positions)}")
     if norm not in NORMS:
-        raise ValueError(f'norm must be None, "LN" or "RMS", not {norm!r}')
+        raise ValueError(f'norm must be None, "LN" or "RMS", not {shown(norm)}')
     flags = {"scale": scale, "causal": causal, "unembed": unembed, "gated": gated, "parallel": parallel}
     flags |= {"qk_norm": qk_norm, "softmax": softmax, "bilinear": bilinear, "capped": capped}
     for name, flag in flags.items():
         if not isinstance(flag, bool):
-            raise ValueError(f"{name} must be True or False, not {flag!r}")
+            raise ValueError(f"{name} must be True or False, not {shown(flag)}")
     layers = _mlp_layers(mlps, len(counts))
     if not layers and (gated or parallel or bilinear):
         word = "bilinear" if bilinear else "gated" if gated else "parallel"
         raise ValueError(f"{word} says what MLPs are like, but there are none (see mlps)")
     if positions == "alibi" and not softmax:
-        raise ValueError("ALiBi adds to what softmax takes, which is no path term; without softmax it is not supported")
+        raise ValueError("ALiBi adds to what softmax takes, which is not a path term; it needs softmax")
     if capped and not softmax:
         raise ValueError("a soft cap on scores stands before a softmax, and there is none")
     plain = Architecture(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, final
+from os import PathLike
+from typing import TYPE_CHECKING, Any, final
 
 from symcircuits.core.architecture import Architecture, Head
-from symcircuits.core.given import need
-from symcircuits.core.notation import ROW, Notation, amount
+from symcircuits.core.notation import ROW, Notation
 from symcircuits.core.paths import Path, Paths
 from symcircuits.core.programs import Readout, Source, readout
+from symcircuits.core.seam import higher
 from symcircuits.core.sequence import TermSequence
 from symcircuits.core.terms import Term, composition_of, readout_notation
-from symcircuits.core.text import whole
+from symcircuits.core.text import amount, need, shown, whole
 from symcircuits.core.walk import Joints, Mark
+
+if TYPE_CHECKING:
+    from symcircuits.core.unfrozen.unfrozen import Unfrozen
+    from symcircuits.tables.blocks import Census, TermBlock
+    from symcircuits.tables.export import Exported
 
 __all__ = ["Expansion", "Term", "composition_of", "expand", "logits", "scores", "stream"]
 
@@ -174,7 +180,8 @@ class Expansion(TermSequence[Term]):
         possible = ("none", "Q", "K", "QK") if self.readout.bilinear else ("none", "V")
         for c in wanted:
             if c not in possible:
-                raise ValueError(f"{c!r} is no composition type of {self.target}; they are {', '.join(possible)}")
+                known = ", ".join(possible)
+                raise ValueError(f"{c!r} is not a composition type of {self.target}: choose one of {known}")
         return self._with(Clause("composition", frozenset(wanted)))
 
     def through(self, head: str | tuple[int, int] | Iterable[str], side: str = "either") -> Expansion:
@@ -281,8 +288,9 @@ class Expansion(TermSequence[Term]):
     def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Expansion:
         """The same expansion, its terms printed in another notation, with other names for symbols.
 
-        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a :class:`~symcircuits.core.notation.Notation`;
-        ValueError on an unknown one, and on names that would print two symbols of this expansion alike.
+        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a
+        :class:`~symcircuits.core.notation.Notation`; ValueError on an unknown one, and on names that would print two
+        symbols of this expansion alike.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> e = scores(attention_only((1, 1)), "L1H0").written("paper", {"W_QK": "Q"})
@@ -291,11 +299,84 @@ class Expansion(TermSequence[Term]):
         """
         return Expansion(self.readout, self.clauses, readout_notation(self.readout, notation, symbols))
 
+    # ------------------------------------------------------------------------------------ tables of terms
+    def blocks(self, size: int = 1 << 16, *, start: int = 0, stop: int | None = None) -> Iterator[TermBlock]:
+        """The terms ``start`` to ``stop`` as integer arrays, in blocks of ``size`` (the last may be smaller), in order.
+
+        Any selection, at any depth; memory is bounded by the block, not by the number of terms. Work splits by ranges:
+        the blocks of ``start=a, stop=b`` and ``start=b, stop=c`` are the terms of ``start=a, stop=c``. Raises
+        ValueError on what is not a range of terms. Source: own derivation.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> deep = logits(attention_only((12,) * 12)).through("L3H7")
+        >>> block = next(deep.blocks(1000, start=10**12))
+        >>> block.start, block.labels()[0] == deep[10**12].label, block.heads[0].shape
+        (1000000000000, True, (1000, 12))
+        """
+        found: Iterator[TermBlock] = higher(None, "Expansion.blocks")(self, size, start, stop)
+        return found
+
+    def census(self, *, start: int = 0, stop: int | None = None, workers: Any = None) -> Census:
+        """The terms ``start`` to ``stop``, enumerated and counted by the heads that each goes through.
+
+        Nothing is taken from :meth:`counts_by_order` and its like, so the two check each other. ``workers`` (a number
+        of threads, an executor or a function that makes one) are given ranges; counts do not depend on who counts.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> found = scores(attention_only((12, 12, 12)), "L2H0").census()
+        >>> found.by_composition()
+        {'none': 1, 'Q': 168, 'K': 168, 'QK': 28224}
+        """
+        found: Census = higher(None, "Expansion.census")(self, start, stop, workers=workers)
+        return found
+
+    def export(
+        self, path: str | PathLike[str], columns: str | Sequence[str] | None = None, *, start: int = 0,
+        stop: int | None = None, resume: bool = False, max_terms: int | None = None, max_memory: int | None = None,
+        max_seconds: float | None = None, workers: Any = None, progress: Callable[[str, int, int], None] | None = None,
+    ) -> Exported:  # fmt: skip
+        """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
+
+        ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
+        ``resume`` takes up an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory
+        beyond the interpreter and imports, seconds; where one is reached, what is whole is kept and the result says so.
+        Raises OSError where the disk has not enough room, ValueError on anything else that cannot be. How, and what
+        workers do: :mod:`symcircuits.tables.export`.
+
+        >>> import tempfile
+        >>> from symcircuits.core.architecture import attention_only
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = scores(attention_only((1, 1)), "L1H0").export(folder + "/terms.csv", ["number", "label"])
+        ...     print(found.path.read_text(), end="")
+        number,label
+        0,"embed | embed"
+        1,"embed | embed -> L0H0"
+        2,"embed -> L0H0 | embed"
+        3,"embed -> L0H0 | embed -> L0H0"
+        """
+        chosen = {} if columns is None else {"columns": columns}
+        found: Exported = higher(None, "Expansion.export")(
+            self, path, **chosen, start=start, stop=stop, resume=resume, max_terms=max_terms, max_memory=max_memory,
+            max_seconds=max_seconds, workers=workers, progress=progress,
+        )  # fmt: skip
+        return found
+
+    def unfrozen(self) -> Unfrozen:
+        """The same with nothing held fixed but norms: patterns and bilinear MLPs multiplied out too.
+
+        See :func:`symcircuits.core.unfrozen.unfrozen.unfrozen`. ValueError where nothing can be multiplied out.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> [term.degree for term in logits(attention_only((1,), softmax=False)).unfrozen()]
+        [1, 3]
+        """
+        found: Unfrozen = higher(None, "Expansion.unfrozen")(self)
+        return found
+
+    # ---------------------------------------------------------------------------------------------- shown
     def latex(self) -> str:
         """The terms with their composition types as an aligned display (amsmath); beyond 40 the first, and dots."""
-        from symcircuits.derivation.printing.latex import expansion_display
-
-        return expansion_display(self)
+        return higher(str, "Expansion.latex")(self)
 
     def _repr_latex_(self) -> str:
         return self.latex()
@@ -305,7 +386,7 @@ def _names(wanted: Any, what: str) -> list[str]:
     """One name or several, as a list; ValueError where there is none."""
     names = [wanted] if isinstance(wanted, str) else list(wanted) if isinstance(wanted, Iterable) else []
     if not names:
-        raise ValueError(f"give {what}, or several, not {wanted!r}")
+        raise ValueError(f"give {what}, or several, not {shown(wanted)}")
     return names
 
 

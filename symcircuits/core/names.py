@@ -12,7 +12,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from symcircuits.core.given import brief
+from symcircuits.core.text import brief
 from symcircuits.core.words import quoted
 
 __all__ = ["Name", "escaped", "spelled", "visible"]
@@ -137,7 +137,7 @@ def _check_free(name: str) -> None:
 
 
 def _part(part: str) -> str:
-    """A base or a subscript in mathematics; nothing where it is no word of ASCII letters and digits."""
+    """A base or a subscript in mathematics; nothing where it is not a word of ASCII letters and digits."""
     greek = part if part in _GREEK.values() else _GREEK.get(part)
     if greek:
         return rf"\{greek}"

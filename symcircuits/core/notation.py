@@ -8,7 +8,6 @@ in ``row``, words as maps of what they start from, ``(A (x) W_OV) X``. All three
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,34 +15,17 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from symcircuits.core.names import Name, spelled
+from symcircuits.core.symbols import ABBREVIATIONS, FLIPPED, LATEX, SHORT_NAMES, SOMETIMES
+from symcircuits.core.text import shown
 from symcircuits.core.words import Factor, Symbol, Word, fuse, is_multiplier, transpose
 
 __all__ = [
-    "FLIPPED", "NOTATIONS", "ROW", "SHORTER", "Form", "Notation", "amount", "as_notation", "factor_latex",
-    "factor_text", "form", "glyphs_of", "latex_label", "many", "mebibytes", "name_of", "printed_like", "scale_latex",
+    "NOTATIONS", "ROW", "Form", "Notation", "as_notation", "factor_latex",
+    "factor_text", "form", "glyphs_of", "latex_label", "name_of", "printed_like", "scale_latex",
     "scale_text", "symbol_called", "symbol_latex", "word_latex", "word_text",
 ]  # fmt: skip
 
-_GLYPHS = {
-    "A": "A", "t": "t", "P": "P", "ones": r"\mathbf{1}", "X0": "X_0", "Y": "Y",
-    "W_E": "W_E", "W_U": "W_U", "W_Q": "W_Q", "W_K": "W_K", "W_V": "W_V", "W_O": "W_O",
-    "W_OV": "W_{OV}", "W_QK": "W_{QK}",
-    "D": "D", "C": "C", "gain": r"\Gamma", "mlp": "M", "rest": r"\mathrm{rest}", "b_N": "b_N", "R": "R_{j-i}",
-    "b_V": "b_V", "b_O": "b_O", "b_Q": "b_Q", "b_K": "b_K", "b_U": "b_U",
-    "scale": "s", "mask": r"\mathcal{M}", "m_E": "m_E", "m_U": "m_U", "r": "r",
-    "W_in": r"W_{\mathrm{in}}", "W_gate": r"W_{\mathrm{gate}}", "W_out": r"W_{\mathrm{out}}",
-    "b_in": r"b_{\mathrm{in}}", "b_gate": r"b_{\mathrm{gate}}", "b_out": r"b_{\mathrm{out}}",
-}  # fmt: skip
-# What stands in a formula only where a model has it; its letter is free in the others.
-_INSIDE: Final = ("W_in", "W_gate", "W_out", "b_in", "b_gate", "b_out")  # of an MLP
-_SOMETIMES: Final = frozenset(["P", "D", "C", "gain", "mlp", "rest", "b_N", "R", "mask", "m_E", "m_U", "r", *_INSIDE])
-
 NOTATIONS: Final = ("row", "paper", "transformerlens")
-# TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
-FLIPPED: Final = frozenset(
-    ["W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_OV", "b_N", "b_V", "b_O", "b_Q", "b_K", "b_U", *_INSIDE]
-)
-SHORTER: Final = {"W_OV": "OV", "W_QK": "QK"}  # its names in text notation
 _CONVENTIONS: Final = {
     "row": "the row convention, matrices in the paper's shapes",
     "paper": "the paper's notation, (A (x) W) x = A x W^T and (A_q (x) A_k (x) W)(x, y) = A_q x W y^T A_k^T",
@@ -80,7 +62,7 @@ class Notation:
                 spelled(own)
             except ValueError as fault:
                 raise ValueError(f"{glyph}: {fault}") from None
-        self.fitting(set(_GLYPHS) - _SOMETIMES)
+        self.fitting(set(LATEX) - SOMETIMES)
 
     @property
     def names(self) -> dict[str, str]:
@@ -132,12 +114,12 @@ def _pairs(symbols: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tu
     try:
         names = dict(symbols)
     except (TypeError, ValueError):
-        raise ValueError(f'symbols map names to names, e.g. {{"W_OV": "M"}}, not {symbols!r}') from None
+        raise ValueError(f'symbols map names to names, e.g. {{"W_OV": "M"}}, not {shown(symbols)}') from None
     for glyph in names:
-        if glyph not in _GLYPHS:
-            near = difflib.get_close_matches(str(glyph), _GLYPHS, 1, 0.5)
+        if glyph not in LATEX:
+            near = difflib.get_close_matches(str(glyph), LATEX, 1, 0.5)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise ValueError(f"there is no symbol {glyph!r}; {hint}the symbols are {', '.join(_GLYPHS)}")
+            raise ValueError(f"there is no symbol {glyph!r}; {hint}the symbols are {', '.join(LATEX)}")
     return tuple(sorted(names.items()))
 
 
@@ -147,12 +129,12 @@ def _bare(latex: str) -> str:
 
 
 def _default(glyph: str, notation: str) -> Name:
-    text = SHORTER.get(glyph, glyph) if notation == "transformerlens" else glyph
-    if re.fullmatch(r"X\d+", glyph) and glyph not in _GLYPHS:
+    text = SHORT_NAMES.get(glyph, glyph) if notation == "transformerlens" else glyph
+    if re.fullmatch(r"X\d+", glyph) and glyph not in LATEX:
         return Name(text, f"X_{{{glyph[1:]}}}")  # X1, X2, ... are the streams after so many layers
-    if glyph not in _GLYPHS:
+    if glyph not in LATEX:
         return spelled(glyph)  # a readout or source that somebody named
-    return Name(text, _GLYPHS[glyph])
+    return Name(text, LATEX[glyph])
 
 
 def symbol_called(name: str) -> bool:
@@ -161,7 +143,7 @@ def symbol_called(name: str) -> bool:
     >>> symbol_called("W_OV"), symbol_called("probe")
     (True, False)
     """
-    return name in _GLYPHS or name in SHORTER.values()
+    return name in LATEX or name in SHORT_NAMES.values()
 
 
 def printed_like(name: str) -> str:
@@ -171,8 +153,8 @@ def printed_like(name: str) -> str:
     ('mlp', '')
     """
     own = spelled(name)
-    for glyph in (*_GLYPHS, *SHORTER.values(), "W_pos"):
-        printed = _default(glyph, "row") if glyph in _GLYPHS else Name(glyph, glyph)
+    for glyph in (*LATEX, *SHORT_NAMES.values(), "W_pos"):
+        printed = _default(glyph, "row") if glyph in LATEX else Name(glyph, glyph)
         if own.text == printed.text or _bare(own.latex) == _bare(printed.latex):
             return glyph
     return ""
@@ -202,8 +184,7 @@ def name_of(glyph: str, notation: Notation = ROW) -> Name:
 def glyphs_of(factors: Iterable[Factor]) -> set[str]:
     """The symbols that may stand in a formula with these factors, abbreviations among them."""
     seen = {f.symbol.glyph for f in factors}
-    short = {"X0": {"t", "W_E"}, "W_OV": {"W_O", "W_V"}, "W_QK": {"W_Q", "W_K"}}
-    return seen | {glyph for glyph, parts in short.items() if parts & seen}
+    return seen | {glyph for glyph, parts in ABBREVIATIONS.items() if seen & {*parts}}
 
 
 # ------------------------------------------------------------------------------------------ symbols and words
@@ -364,37 +345,3 @@ def word_latex(word: Word, notation: Notation = ROW) -> str:
 def word_text(word: Word, notation: Notation = ROW) -> str:
     """A word in text notation, abbreviations used, the scale in front."""
     return _written(word, notation, _TEXT)
-
-
-def amount(n: int, thing: str) -> str:
-    """A number of things in words.
-
-    >>> amount(1, "term"), amount(2197, "term")
-    ('1 term', '2,197 terms')
-    """
-    return f"{many(n)} {thing}" if n == 1 else f"{many(n)} {thing}s"
-
-
-def mebibytes(n: int) -> str:
-    """A budget of bytes for people, in what it is given in on the command line.
-
-    >>> mebibytes(2**30), mebibytes(3 * 2**19), mebibytes(100)
-    ('1,024 MiB', '1.5 MiB', '100 bytes')
-    """
-    if n >= 2**70:
-        return f"{many(n >> 20)} MiB"
-    size = n / 2**20
-    return amount(n, "byte") if n < 2**10 else f"{size:.3g} MiB" if size < 100 else f"{size:,.0f} MiB"
-
-
-def many(n: int) -> str:
-    """A whole number for people: with commas, and beyond 60 digits about how large it is.
-
-    >>> many(13**12), many(13**200)
-    ('23,298,085,122,481', 'about 6.1e222')
-    """
-    if n < 10**60:
-        return f"{n:,}"
-    shift = max(n.bit_length() - 64, 0)  # str() of a number of thousands of digits is refused
-    power, rest = divmod(math.log10(n >> shift) + shift * math.log10(2), 1)
-    return f"about {10**rest:.1f}e{int(power)}"

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.attachments import Reading
-from symcircuits.core.given import brief
+from symcircuits.core.text import brief
 from symcircuits.core.words import Factor, Index, Space, Symbol
 
 __all__ = [
@@ -49,7 +49,7 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """The kind: ``embed``, ``pos``, ``b_V``, ``b_O``, ``b_Q``, ``b_K`` or ``b_U``; of one's own its name."""
+        """The kind: ``embed``, ``pos``, ``b_V``, ``b_O``, ``b_Q``, ``b_K`` or ``b_U``; else a source's name."""
         if self.own:
             return self.name
         return self.name.partition("[")[0]
@@ -72,7 +72,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A map ``X -> left X right``; ``head`` is the head it belongs to (None: a readout, which is no choice).
+    """A map ``X -> left X right``; ``head`` is the head it belongs to (None: a readout, which is not chosen).
 
     Of ``left`` the first is the pattern, if there is a head; of ``right`` the last writes out of the value space.
     ``scales``: the multipliers that it brings.
@@ -280,7 +280,7 @@ def first_layer(arch: Architecture, n_layers: int) -> int:
 def stream_program(arch: Architecture, n_layers: int) -> Program:
     """The layers that write the residual stream up to ``n_layers``: embedding, then attention (and MLP) layers.
 
-    Where the stream is split into sources of one's own and the rest, these stand in the place of all before.
+    Where the stream is split into attached sources and the rest, these stand in the place of all before.
     """
     start = first_layer(arch, n_layers)
     sources = [Source("embed", embedding(), scales=_there(arch, "m_E"))]
@@ -317,7 +317,7 @@ def made_once() -> Iterator[None]:
 
 
 def _own(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:
-    """The sources of one's own of that kind, as they are written at a point of the stream."""
+    """The attached sources of that kind, as they are written at a point of the stream."""
     sides = Index(_CONTEXT, False, point, mlp=True), _model(point, mlp=True)
     return [Source(p.name, (Factor(Symbol(p.name, "", *sides, own="part")),)) for p in arch.parts_of(of, layer)]
 
@@ -424,7 +424,7 @@ def _side_program(arch: Architecture, head: Head, side: str) -> Program:
 
 
 def _read_by(arch: Architecture, reading: Reading) -> Readout:
-    """A readout of one's own: ``X probe^T``, or ``D X C diag(gain) probe^T + 1 b_N^T probe^T`` through a norm."""
+    """An attached readout: ``X probe^T``, or ``D X C diag(gain) probe^T + 1 b_N^T probe^T`` through a norm."""
     point, program = reading.layer, stream_program(arch, reading.layer)
     if reading.at == "mlp":
         program, point = _before_mlp(arch, reading.layer)

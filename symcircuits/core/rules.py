@@ -19,7 +19,7 @@ __all__ = ["check_finished", "is_score", "score_sides"]
 _THROUGH_NORM = ("normed_model", "normed_input", "scaled_model", "attention_input")
 _CONTEXTS = ("context", "normed_context")
 _JOINTS = ("qk", "scaled_qk", "query", "key")  # where a query meets a key
-# Where a finished word that is no score ends.
+# Where a finished word that is not a score ends.
 _ENDS = ("model", "vocab_out", "readout")
 
 
@@ -35,13 +35,13 @@ def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
     core = next((i for i, f in enumerate(factors) if f.col.space.kind not in _CONTEXTS), len(factors))
     if factors[0].row.space.kind not in _CONTEXTS or factors[0].row.reader:
         raise IllTyped(
-            f"{' @ '.join(f.text for f in factors)} is no finished word{where}: it must start at the context "
+            f"{' @ '.join(f.text for f in factors)} is not a finished word{where}: it must start at the context "
             f"(from patterns or a source), but {factors[0].text} offers {factors[0].row}. "
             "Rule 2 (words): L X R with X a source.", 2, factors[0].text,
         )  # fmt: skip
     if core == len(factors):
         raise IllTyped(
-            f"{' @ '.join(f.text for f in factors)} is no finished word{where}: it holds patterns only. "
+            f"{' @ '.join(f.text for f in factors)} is not a finished word{where}: it holds patterns only. "
             "Rule 2 (words): L X R with X a source.", 2, factors[0].text,
         )  # fmt: skip
     left, right = _names(factors[:core], -1), _names(factors[core:], 1)
@@ -118,8 +118,8 @@ def check_finished(
     """Return the word if it is a finished term (rules 2 and 3), else raise :class:`IllTyped`.
 
     ``scaled`` says whether the architecture has a score scale, ``multipliers`` those that it has (None: either way is
-    taken, but one that stands there stands as often as it should); ``ends`` in which kinds of space a word that is no
-    score may end.
+    taken, but one that stands there stands as often as it should); ``ends`` in which kinds of space a word that is not
+    a score may end.
     """
     _check_multipliers(word, frozenset(word.scales if multipliers is None else multipliers))
     scales = tuple(s for s in word.scales if not is_multiplier(s))
@@ -127,23 +127,23 @@ def check_finished(
         _check_sides(word.factors)
         if word.col.space.kind not in ends:
             raise IllTyped(
-                f"{word.text} is no finished word: it must end in the model space (the stream) or the output "
+                f"{word.text} is not a finished word: it must end in the model space (the stream) or the output "
                 f"vocabulary (the logits), but {word.fused[-1].text} offers {word.col}. Rule 2 (words): L X R.",
                 2, "", word.fused[-1].text,
             )  # fmt: skip
         if word.col.space.kind == "model" and word.row.space.kind != "context":
             raise IllTyped(
-                f"{word.text} is no finished word: it starts with {word.fused[0].text}, the norm of a reader of the "
+                f"{word.text} is not a finished word: it starts with {word.fused[0].text}, the norm of a reader of the "
                 "stream, but it ends in the stream. Rule 2 (words): L X R.", 2, word.fused[0].text,
             )  # fmt: skip
         reader = word.factors[-1].row.space
         if word.col.space.kind == "readout" and reader.kind == "model" and word.row.space.kind != "context":
             raise IllTyped(
-                f"{word.text} is no finished word: it starts with {word.fused[0].text}, a norm, but "
+                f"{word.text} is not a finished word: it starts with {word.fused[0].text}, a norm, but "
                 f"{word.factors[-1].text} reads the stream as it stands. Rule 2 (words): L X R.", 2, word.fused[0].text,
             )  # fmt: skip
         if scales:
-            raise IllTyped(f"{word.text}: a score scale stands before a word that is no score. Rule 3 (scores).", 3)
+            raise IllTyped(f"{word.text}: a score scale stands before a word that is not a score. Rule 3 (scores).", 3)
         return word
     query, key = score_sides(word)
     _check_sides(query.factors, "query")

@@ -10,10 +10,9 @@ from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from symcircuits.core.architecture import Architecture
-from symcircuits.core.notation import amount, many
 from symcircuits.core.programs import Readout
 from symcircuits.core.terms import composition_of
-from symcircuits.core.text import as_whole, whole
+from symcircuits.core.text import amount, as_whole, many, shown, whole
 from symcircuits.core.walk import Mark
 
 __all__ = ["MAX_LISTED", "TermSequence"]
@@ -105,7 +104,7 @@ class TermSequence(ABC, Generic[T]):
             return [self[i] for i in chosen]
         i = as_whole(index)
         if i is None:
-            raise TypeError(f"terms are numbered by whole numbers, not {index!r}")
+            raise TypeError(f"terms are numbered by whole numbers, not {shown(index)}")
         if not -self.count <= i < self.count:
             raise IndexError(f"term {many(i)} does not exist: this expansion has {amount(self.count, 'term')}")
         return self._at(i % self.count)

@@ -10,6 +10,7 @@ from symcircuits.core.architecture import Head
 from symcircuits.core.notation import ROW, Notation, as_notation, glyphs_of, word_latex, word_text
 from symcircuits.core.paths import Path, path_branches, path_factors, path_scales
 from symcircuits.core.programs import Readout, rotation
+from symcircuits.core.seam import higher
 from symcircuits.core.words import Word, transpose
 
 if TYPE_CHECKING:
@@ -105,15 +106,12 @@ class PrintedTerm:
         >>> logits(attention_only((1,)))[1].matrix_expr(n_context=7, d_vocab_out=11).shape
         (7, 11)
         """
-        from symcircuits.sympy_layer.lambdify import word_expr
-
-        return word_expr(self.word, sizes or None)
+        return higher(None, "Term.matrix_expr")(self.word, sizes or None)
 
     def lambdify(self) -> TermFunction:
         """The term as a NumPy function of named arrays (``.arguments`` lists them), right on batches too."""
-        from symcircuits.sympy_layer.lambdify import lambdify_word
-
-        return lambdify_word(self.word)
+        function: TermFunction = higher(None, "Term.lambdify")(self.word)
+        return function
 
     def _repr_latex_(self) -> str:
         return f"$\\displaystyle {self.latex()}$"

@@ -1,21 +1,93 @@
-"""Whole numbers that somebody gives, to count something or to choose one of several: what is one, and what is said.
+"""What somebody gives to a call: how it is repeated in a message, and what is said where it is not what is needed.
 
-NumPy's integers are whole numbers, and so is a tensor with one integer; a truth value, a float, a text is not.
+Whole numbers count something or choose one of several. NumPy's integers are whole numbers, and so is a tensor with one
+integer; a truth value, a float, a text is not.
 """
 
 from __future__ import annotations
 
+import math
 import operator
+import os
 from numbers import Real
-from typing import Any
+from typing import Any, Final
 
-from symcircuits.core.notation import many
+__all__ = ["amount", "as_whole", "brief", "many", "mebibytes", "need", "place", "seconds", "shown", "whole"]
 
-__all__ = ["as_whole", "place", "seconds", "shown", "whole"]
+_MOST: Final = 60
+_PLAIN: Final = (str, int, float, complex, bytes, tuple, list, dict, set, frozenset, type(None))
+# What each kind of object is called, and how one comes by it.
+_WANTED: Final = {
+    "Architecture": "an architecture (see attention_only)",
+    "Model": "a model (see load and from_arrays)",
+    "Run": "a run (see model.run)",
+    "Tensors": "Tensors",
+    "Expansion": "an expansion (see logits, scores, stream)",
+    "Unfrozen": "one of unfrozen",
+    "str": "the path of one",
+}
 
-_LONGEST = 120  # characters of what is repeated in a message
+
+def brief(value: Any, most: int = _MOST) -> str:
+    """The ``repr`` of a value on one line and no longer than that; of a large object only what it is.
+
+    >>> brief("L0"), brief([1] * 1000), brief(1e400)
+    ("'L0'", 'a list', 'inf')
+    """
+    small = type(value).__module__ == "numpy" and getattr(value, "size", most) < most
+    try:
+        text = repr(value) if small or isinstance(value, _PLAIN) else ""
+    except ValueError:  # Python prints no number of more than 4,300 digits
+        text = f"a {type(value).__name__} with a very long number in it"
+    return text if 0 < len(text) <= most and "\n" not in text else _named(value)
 
 
+def need(call: str, given: Any, *kinds: type) -> None:
+    """TypeError, in one short sentence, where what a call was given is none of these kinds of object.
+
+    >>> from symcircuits.core.architecture import Architecture
+    >>> need("fold", {}, Architecture)
+    Traceback (most recent call last):
+    TypeError: fold takes an architecture (see attention_only), not {}
+    """
+    if isinstance(given, kinds):
+        return
+    names = [kind.__name__ for kind in kinds if kind.__name__ != "PathLike"]
+    wanted = " or ".join(_WANTED.get(name, f"a {name}") for name in names)
+    hint = _hint(given, names)
+    raise TypeError(f"{call} takes {wanted}, not {brief(given)}{'; ' if hint else ''}{hint}")
+
+
+def _hint(given: Any, wanted: list[str]) -> str:
+    """How what is wanted is made of what was given, where that is known; looks at types alone, and runs nothing."""
+    own, said = type(given).__module__.partition(".")[0] == "symcircuits", type(given).__name__
+    after = {"Model": "", "Architecture": ".architecture", "Run": ".run(tokens)"}
+    goal = next((end for name, end in after.items() if name in wanted), None)
+    if own and said in ("Model", "Run", "Expansion", "Tensors"):
+        if "Architecture" in wanted and "Model" not in wanted:
+            return "give its .model.architecture" if said == "Run" else "give its .architecture"
+        if said == "Model" and "Run" in wanted:
+            return "give model.run(tokens)"
+        alone = "Tensors have arrays alone" if said == "Tensors" and "Run" in wanted else ""
+        return "give its .model" if said == "Run" and "Model" in wanted else alone
+    if own and said == "Architecture" and "Model" in wanted:
+        return "random_model(architecture) makes one of random weights"
+    if own and said == "Architecture" and "Expansion" in wanted:
+        return "give logits(architecture)"
+    if goal is None or isinstance(given, type):
+        return ""
+    if isinstance(given, (str, os.PathLike)):
+        return f"a model is read from its folder by symcircuits.load(path){goal}"
+    live = hasattr(type(given), "state_dict")
+    return f"a live model is read by symcircuits.load(model){goal}" if live else ""
+
+
+def _named(value: Any) -> str:
+    name = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    return name if isinstance(value, type) else f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+# ---------------------------------------------------------------------------------------------- whole numbers
 def as_whole(value: Any) -> int | None:
     """The whole number that a value is; None where it is none.
 
@@ -69,16 +141,46 @@ def seconds(name: str, value: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """What was given, for a message: not longer than a line, and a number of thousands of digits by its size.
+    """What was given, for a message: one line, and a number of thousands of digits by its size.
 
-    >>> shown("x" * 1000)[:5], shown(10**5000)
-    ("'xxxx", 'about 1.0e5000')
+    >>> shown("L0"), shown(10**5000)
+    ("'L0'", 'about 1.0e5000')
     """
     number = as_whole(value)
     if number is not None and abs(number) >= 10**18:
         return "-" * (number < 0) + many(abs(number))
-    try:
-        text = repr(value) if number is None else str(number)
-    except ValueError:  # Python prints no number of more than 4,300 digits
-        text = f"a {type(value).__name__} with such a number in it"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return brief(value) if number is None else str(number)
+
+
+def amount(n: int, thing: str) -> str:
+    """A number of things in words.
+
+    >>> amount(1, "term"), amount(2197, "term")
+    ('1 term', '2,197 terms')
+    """
+    return f"{many(n)} {thing}" if n == 1 else f"{many(n)} {thing}s"
+
+
+def mebibytes(n: int) -> str:
+    """A budget of bytes for people, in what it is given in on the command line.
+
+    >>> mebibytes(2**30), mebibytes(3 * 2**19), mebibytes(100)
+    ('1,024 MiB', '1.5 MiB', '100 bytes')
+    """
+    if n >= 2**70:
+        return f"{many(n >> 20)} MiB"
+    size = n / 2**20
+    return amount(n, "byte") if n < 2**10 else f"{size:.3g} MiB" if size < 100 else f"{size:,.0f} MiB"
+
+
+def many(n: int) -> str:
+    """A whole number for people: with commas, and beyond 60 digits about how large it is.
+
+    >>> many(13**12), many(13**200)
+    ('23,298,085,122,481', 'about 6.1e222')
+    """
+    if n < 10**60:
+        return f"{n:,}"
+    shift = max(n.bit_length() - 64, 0)  # str() of a number of thousands of digits is refused
+    power, rest = divmod(math.log10(n >> shift) + shift * math.log10(2), 1)
+    return f"about {10**rest:.1f}e{int(power)}"

@@ -20,8 +20,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from symcircuits.core.symbols import SYMMETRIC
+
 __all__ = [
-    "SYMMETRIC", "Factor", "IllTyped", "Index", "Space", "Symbol", "Word",
+    "Factor", "IllTyped", "Index", "Space", "Symbol", "Word",
     "argument_of", "contraction_fault", "fuse", "is_multiplier", "multipliers_of",
     "product", "quoted", "scalar_argument", "scalar_order", "unfuse",
 ]  # fmt: skip
@@ -92,8 +94,6 @@ _SPACES = {
 _ALSO_READS = {
     ("model", "attention_input"), ("model", "scaled_model"), ("normed_model", "normed_input"),
 }  # fmt: skip
-# Diagonal, or the projection that centres: equal to their transposes, so that the mark is not written.
-SYMMETRIC = ("D", "C", "gain")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)?")
 
 

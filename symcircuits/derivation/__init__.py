@@ -1,1 +1,1 @@
-"""derivation"""
+"""Derivations in checked steps, their results and their printing."""

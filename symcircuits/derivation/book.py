@@ -1,21 +1,25 @@
-"""All results in one book: the list of derivations, its index, and the LaTeX document with a table of contents."""
+"""All entries as one book: their index, their files, and the LaTeX document with a table of contents."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from symcircuits.core.architecture import transformer
 from symcircuits.core.notation import ROW, Notation
 from symcircuits.derivation.derive import Derivation, derive, theorem
+from symcircuits.derivation.printing.formats import FORMATS
+from symcircuits.derivation.results.every import entries
+from symcircuits.derivation.results.registry import Entry
 from symcircuits.work.files import check_writable, user_path, write_bytes, write_text
 
-__all__ = ["CHAPTERS", "BookError", "derivations", "index", "write_book", "write_index"]
+__all__ = ["BookError", "derivations", "derived", "index", "script", "write_book", "write_files"]
 
 TITLE = "The algebra of transformer circuits, derived and checked"
 _COMMAND = ("-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
@@ -25,101 +29,40 @@ class BookError(AssertionError):
     """LaTeX failed on the book, or it has a line that is too wide."""
 
 
-Maker = Callable[[], Derivation]
+def derived(entry: Entry) -> Derivation:
+    """The checked derivation of an entry."""
+    if entry.result is not None:
+        return theorem(entry.name)
+    return derive(transformer(entry.heads, **entry.options), entry.target, entry.form)
 
 
-def _expansion(heads: tuple[int, ...], target: str = "logits", form: str = "generic", **options: Any) -> Maker:
-    return lambda: derive(transformer(heads, **options), target, form)
+def derivations() -> Iterator[tuple[Entry, Derivation]]:
+    """Every entry with its checked derivation, in the order of the book."""
+    for entry in entries():
+        yield entry, derived(entry)
 
 
-def _theorem(name: str) -> Maker:
-    return lambda: theorem(name)
+# ------------------------------------------------------------------------------------------------------ the files
+_ATTENTION_ONLY = {"positions", "biases", "qk_norm"}  # what a model may have to be made by attention_only
 
 
-# chapter -> name of the file in derivations/ -> heading, and how it is derived
-CHAPTERS: Mapping[str, Mapping[str, tuple[str, Maker]]] = {
-    "Zero and one layer": {
-        "zero_layers": ("No layer: the direct path", _expansion((), form="enumerated")),
-        "one_layer": ("One layer of three heads", _expansion((3,), form="enumerated")),
-        "one_layer_generic": ("One layer, any number of heads", _expansion((3,))),
-        "scores_first_layer": ("Scores of a first-layer head", _expansion((3,), "scores:L0H0", "enumerated")),
-        "qk_and_ov_circuits": ("QK and OV circuits", _theorem("qk_and_ov_circuits")),
-    },
-    "Heads": {
-        "concatenated_heads": ("Concatenated heads are a sum of heads", _theorem("concatenated_heads")),
-        "virtual_heads": ("A product of heads is a head", _theorem("virtual_heads")),
-        "virtual_weights": ("Virtual weights", _theorem("virtual_weights")),
-        "linearity": ("Linear with the patterns held fixed", _theorem("linearity")),
-        "basis_freedom": ("Basis freedom", _theorem("basis_freedom")),
-    },
-    "Two layers": {
-        "logits_generic": ("Logits, any numbers of heads", _expansion((3, 3))),
-        "logits_two_layers": ("Logits, three heads a layer", _expansion((3, 3), form="enumerated")),
-        "scores_generic": ("Second-layer scores, any number of heads", _expansion((3, 3), "scores:L1H0")),
-        "scores_second_layer": ("Second-layer scores, three heads", _expansion((3, 3), "scores:L1H0", "enumerated")),
-    },
-    "More layers": {
-        "three_layers_generic": ("Logits of three layers", _expansion((3, 3, 3))),
-        "scores_third_layer": ("Third-layer scores", _expansion((3, 3, 3), "scores:L2H0")),
-    },
-    "Positions and biases": {
-        "numbers_of_terms": ("How many terms there are", _theorem("numbers_of_terms")),
-        "logits_positions": ("Logits, position in the stream", _expansion((12, 12), positions="standard")),
-        "scores_positions": (
-            "Scores, position in the stream", _expansion((12, 12), "scores:L1H0", positions="standard"),
-        ),
-        "scores_shortformer": (
-            "Scores, position in queries and keys only", _expansion((12, 12), "scores:L1H0", positions="shortformer"),
-        ),
-        "logits_biases": ("Logits with biases", _expansion((2, 2), biases=True)),
-        "bias_collapse": ("All biases are one bias of the logits", _theorem("bias_collapse")),
-        "scores_query_key_biases": (
-            "Scores with query and key biases", _expansion((2, 2), "scores:L1H0", biases=["b_Q", "b_K"]),
-        ),
-        "query_key_biases": ("Query and key biases in one matrix", _theorem("query_key_biases")),
-        "scores_rotary": ("Scores with rotary positions", _expansion((2, 2), "scores:L1H0", positions="rotary")),
-        "scores_alibi": ("Scores with ALiBi", _expansion((2, 2), "scores:L1H0", positions="alibi")),
-    },
-    "Norms, MLPs and grouped queries": {
-        "layer_norm": ("Layer norm", _theorem("layer_norm")),
-        "logits_layer_norm": ("Logits through layer norms", _expansion((2, 2), norm="LN", biases=["b_N"])),
-        "scores_layer_norm": ("Scores through layer norms", _expansion((2, 2), "scores:L1H0", norm="LN")),
-        "scores_normed_queries": (
-            "Scores with normed queries and keys",
-            _expansion((2, 2), "scores:L1H0", biases=["b_Q", "b_K"], qk_norm=True),
-        ),
-        "logits_rms_norm": ("Logits through RMS norms", _expansion((2, 2), norm="RMS")),
-        "mlp": ("MLPs", _theorem("mlp")),
-        "logits_mlps": ("Logits, what MLPs write as sources", _expansion((2, 2), norm="LN", mlps=True)),
-        "logits_parallel_blocks": (
-            "Logits of parallel blocks", _expansion((2, 2), norm="RMS", gains=False, mlps=True, parallel=True),
-        ),
-        "logits_multipliers": (
-            "Logits with multipliers", _expansion((2, 2), biases=["b_O"], mlps=True, multipliers=True),
-        ),
-        "logits_grouped_queries": (
-            "Logits of grouped queries", _expansion((4, 4), biases=["b_V"], groups=(2, 2)),
-        ),
-        "scores_grouped_queries": (
-            "Scores of grouped queries", _expansion((4, 4), "scores:L1H3", "enumerated", groups=(2, 2)),
-        ),
-    },
-    "Nothing held fixed": {
-        "bilinear_mlp": ("Bilinear MLPs", _theorem("bilinear_mlp")),
-        "attention_without_softmax": ("Attention without softmax", _theorem("attention_without_softmax")),
-    },
-    "Interventions": {
-        "ablation": ("Removing a head", _theorem("ablation")),
-        "term_importance": ("Term importance", _theorem("term_importance")),
-    },
-}  # fmt: skip
+def script(entry: Entry) -> str:
+    """The file ``derivations/NAME.py``: the derivation by public names alone, and how its document is written."""
+    call = f'derivation = sc.theorem("{entry.name}")'
+    if entry.result is None:
+        options = {"heads": entry.heads, **entry.options}
+        said = ", ".join(f"{key}={_literal(value)}" for key, value in options.items())
+        make = "attention_only" if set(entry.options) <= _ATTENTION_ONLY else "transformer"
+        call = f'arch = sc.{make}({said})\nderivation = sc.derive(arch, target="{entry.target}", form="{entry.form}")'
+    return (
+        f'"""{entry.summary}\n\nRun it to write the document {entry.name}.tex beside this file.\n"""\n\n'
+        f"from pathlib import Path\n\nimport symcircuits as sc\n\n{call}\n\n"
+        'if __name__ == "__main__":\n    print(derivation.save(Path(__file__).with_suffix(".tex")).name)\n'
+    )
 
 
-def derivations() -> Iterator[tuple[str, str, str, Derivation]]:
-    """Chapter, name, heading and checked derivation of every result, in the order of the book."""
-    for chapter, entries in CHAPTERS.items():
-        for name, (heading, make) in entries.items():
-            yield chapter, name, heading, make()
+def _literal(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (str, list)) else repr(value)
 
 
 # ------------------------------------------------------------------------------------------------------ the index
@@ -140,22 +83,22 @@ def _checks(derivation: Derivation) -> str:
     return f"{sum(numbers.values())} claims in {len(derivation.steps)} steps: {said}"
 
 
-def _rows(found: list[tuple[str, str, str, Derivation]]) -> Iterator[str]:
+def _rows(found: Iterable[tuple[Entry, Derivation]]) -> Iterator[str]:
     from symcircuits.derivation.printing.words import statement
 
     chapter = ""
-    for here, name, _, derivation in found:
-        if here != chapter:
-            chapter = here
+    for entry, derivation in found:
+        if entry.chapter != chapter:
+            chapter = entry.chapter
             yield f"\n## {chapter}\n\n| derivation | statement | section of the paper | checks passed |"
             yield "|---|---|---|---|"
         said = statement(derivation).replace("|", r"\|")
-        files = f"[{name}]({name}.py) ([tex]({name}.tex))"
+        files = f"[{entry.name}]({entry.name}.py) ([tex]({entry.name}{FORMATS['latex'].suffix}))"
         yield f"| {files} | {said} | {derivation.section} | {_checks(derivation)} |"
 
 
-def index() -> str:
-    """The index of all results in Markdown: file, statement, section of the paper, checks passed."""
+def index(found: Iterable[tuple[Entry, Derivation]] | None = None) -> str:
+    """The index of all results (or of these) in Markdown: file, statement, section of the paper, checks passed."""
     head = (
         "# Derivations\n\n"
         "One file for each result, and beside it the LaTeX document that it writes. Every step was checked before it "
@@ -166,28 +109,33 @@ def index() -> str:
         'Sections are those of "A Mathematical Framework for Transformer Circuits" (2021).\n\n'
         "This page is written by `python -m symcircuits.derivation.book derivations`; do not edit it.\n"
     )
-    return head + "\n".join(_rows(list(derivations()))) + "\n"
+    return head + "\n".join(_rows(derivations() if found is None else found)) + "\n"
 
 
-def write_index(folder: str | Path) -> Path:
-    """Write the index as ``README.md`` in a folder. OSError, in words, where it cannot be written."""
-    target = user_path(folder) / "README.md"
-    check_writable(target)
-    return write_text(target, index())
+def write_files(folder: str | Path) -> Path:
+    """Write the index as ``README.md``, and the file and the document of every entry; the path of the index.
+
+    OSError, in words, where one cannot be written.
+    """
+    folder = user_path(folder)
+    check_writable(folder / "README.md")
+    found = list(derivations())
+    for entry, derivation in found:
+        write_text(folder / f"{entry.name}.py", script(entry))
+        derivation.save(folder / f"{entry.name}{FORMATS['latex'].suffix}")
+    return write_text(folder / "README.md", index(found))
 
 
 # ------------------------------------------------------------------------------------------------------- the book
 def book(notation: Notation = ROW) -> str:
     """The LaTeX document of all results, with a table of contents; ValueError where two symbols print alike."""
-    from symcircuits.derivation.printing.latex import book_latex
-
     chapters: dict[str, dict[str, Derivation]] = {}
-    for chapter, name, heading, derivation in derivations():
+    for entry, derivation in derivations():
         try:
-            chapters.setdefault(chapter, {})[heading] = derivation.written(notation)
+            chapters.setdefault(entry.chapter, {})[entry.heading] = derivation.written(notation)
         except ValueError as fault:
-            raise ValueError(f"{name}: {fault}") from None
-    return book_latex(TITLE, chapters)
+            raise ValueError(f"{entry.name}: {fault}") from None
+    return FORMATS["latex"].bound(TITLE, chapters)
 
 
 def write_book(folder: str | Path, notation: Notation = ROW) -> Path:
@@ -205,8 +153,8 @@ def write_book(folder: str | Path, notation: Notation = ROW) -> Path:
     program = shutil.which("pdflatex")
     if program is None:
         raise FileNotFoundError(
-            f"{source} is written, but there is no pdflatex to make a PDF of it; "
-            "on Debian: apt install texlive-latex-recommended"
+            f"{source} is written, but not its PDF: pdflatex was not found; "
+            "install it, on Debian by: apt install texlive-latex-recommended"
         )
     return _compiled(program, source)
 
@@ -237,4 +185,4 @@ def _compiled(program: str, source: Path) -> Path:
 if __name__ == "__main__":
     import sys
 
-    print(write_index(sys.argv[1] if len(sys.argv) > 1 else "derivations"))
+    print(write_files(sys.argv[1] if len(sys.argv) > 1 else "derivations"))

@@ -7,8 +7,9 @@ from itertools import combinations
 from math import comb, prod
 
 from symcircuits.core.programs import Program
-from symcircuits.derivation.expressions import Elementary, Expr, HeadCount, Number, Product, Sum, times
+from symcircuits.derivation.expressions import times
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Elementary, Expr, HeadCount, Number, Product, Sum
 
 __all__ = ["by_composition", "by_order", "elementary", "total"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from symcircuits.core.architecture import FINAL
 from symcircuits.core.programs import Layer, Norm, Program, Source, norm, rotation, stream_program
 from symcircuits.core.words import Factor, Word, transpose
-from symcircuits.derivation.addend import Addend
-from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed, sandwich, scaled, stream_symbol
+from symcircuits.derivation.alibi import AlibiTerm
+from symcircuits.derivation.expressions import sandwich, scaled, stream_symbol
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr, Product, Sum, Transposed
 
 __all__ = [
     "layer_definition",
@@ -17,7 +18,7 @@ __all__ = [
     "point",
     "readout_definition",
     "summands",
-    "with_addend",
+    "with_alibi_term",
 ]
 
 
@@ -100,12 +101,12 @@ def readout_definition(frame: Frame, opened: bool = False) -> Expr:
         last = frame.expansion.readout.sides[0][-1]
         scales = last.branches[0].scales if right else ()
         return plus([scaled(scales, sandwich((), read, right)), *biases])
-    return with_addend(frame, _scores(frame, sides, scales))
+    return with_alibi_term(frame, _scores(frame, sides, scales))
 
 
-def with_addend(frame: Frame, expr: Expr) -> Expr:
-    """The expression, and behind it what ALiBi adds to scores, which is no path term."""
-    return plus([expr, Addend(str(frame.head))]) if frame.addend else expr
+def with_alibi_term(frame: Frame, expr: Expr) -> Expr:
+    """The expression, and behind it what ALiBi adds to scores, which is not a path term."""
+    return plus([expr, AlibiTerm(str(frame.head))]) if frame.alibi else expr
 
 
 Read = tuple[Expr, tuple[Factor, ...], list[Expr]]

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from symcircuits.core.architecture import Architecture
-from symcircuits.core.given import need
 from symcircuits.core.notation import ROW, Notation, as_notation
-from symcircuits.core.text import whole
-from symcircuits.derivation.checks import Check, Claim, DerivationError, Draft, Laboratory, Step
+from symcircuits.core.seam import higher
+from symcircuits.core.text import need, whole
+from symcircuits.derivation.claim_checker import ClaimChecker
+from symcircuits.derivation.claims import Check, Claim, DerivationError, Draft, Step
 from symcircuits.derivation.frames import Frame, make_frame
-from symcircuits.derivation.page import printed
-from symcircuits.derivation.results.registry import RESULTS, Result, frame_of, registered
+from symcircuits.derivation.result_checker import ResultChecker
+from symcircuits.derivation.results.every import entries, registered
+from symcircuits.derivation.results.registry import Result
 from symcircuits.derivation.steps import path_expansion
+from symcircuits.derivation.symbols_used import symbols_used
 from symcircuits.work.files import user_path
 
 __all__ = [
@@ -34,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """A checked derivation; made by :func:`derive`, or by :func:`theorem` for a result that is no path expansion.
+    """A checked derivation; made by :func:`derive`, or by :func:`theorem` for a result that is not a path expansion.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> derivation = derive(attention_only((1,)), "stream")
@@ -65,21 +68,19 @@ class Derivation:
     @property
     def statement(self) -> str:
         """What is shown, in a sentence."""
-        from symcircuits.derivation.printing.prose import plain
-        from symcircuits.derivation.printing.words import statement
-
-        return plain(statement(self), self.notation)
+        return higher(str, "Derivation.statement")(self)
 
     @property
     def speaks_of_scores(self) -> bool:
         """Whether scores, or their scale, stand in its formulas."""
-        return "scale" in printed(self.steps)[0]
+        return "scale" in symbols_used(self.steps)[0]
 
     def written(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> Derivation:
         """The same derivation, printed in another notation, with other names for symbols.
 
-        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a :class:`~symcircuits.core.notation.Notation`;
-        ValueError on an unknown one, and on a name that would be printed like anything else in the formulas.
+        ``notation`` is ``"row"``, ``"paper"`` or ``"transformerlens"``, or a
+        :class:`~symcircuits.core.notation.Notation`; ValueError on an unknown one, and on a name that would be printed
+        like anything else in the formulas.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> paper = derive(attention_only((1,)), "stream").written("paper", {"A": "P"})
@@ -87,46 +88,34 @@ class Derivation:
         ['X1 = (Id (x) W_E) t + (P[L0H0] (x) W_OV[L0H0] @ W_E) t']
         """
         chosen = as_notation(notation, symbols)
-        return replace(self, notation=chosen.fitting(*printed(self.steps)) if chosen.symbols else chosen)
+        return replace(self, notation=chosen.fitting(*symbols_used(self.steps)) if chosen.symbols else chosen)
 
     @property
     def section(self) -> str:
         """The section of the paper."""
-        from symcircuits.derivation.printing.words import section
-
-        return section(self)
+        return higher(str, "Derivation.section")(self)
 
     def latex(self, standalone: bool = False) -> str:
         """LaTeX: a fragment, or a document that compiles with pdflatex."""
-        from symcircuits.derivation.printing.latex import derivation_latex
-
-        return derivation_latex(self, standalone)
+        return higher(str, "Derivation.latex")(self, standalone)
 
     def text(self) -> str:
         """Text in 80 columns, in text notation."""
-        from symcircuits.derivation.printing.text import derivation_text
-
-        return derivation_text(self)
+        return higher(str, "Derivation.text")(self)
 
     def json(self) -> dict[str, Any]:
         """A dictionary for JSON, ``"schema": "symcircuits.derivation/1"``."""
-        from symcircuits.derivation.printing.json_ import derivation_json
-
-        return derivation_json(self)
+        return higher(dict, "Derivation.json")(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``.
+        """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``, as in ``FORMATS``.
 
         The file is replaced only when the new one is complete. OSError names a path that cannot be written.
         """
-        from symcircuits.derivation.printing.save import save_derivation
-
-        return save_derivation(self, user_path(path))
+        return higher(Path, "Derivation.save")(self, user_path(path))
 
     def _repr_latex_(self) -> str:
-        from symcircuits.derivation.printing.latex import derivation_display
-
-        return derivation_display(self)
+        return higher(str, "Derivation.display")(self)
 
     def __repr__(self) -> str:
         if self.result is not None:
@@ -164,15 +153,15 @@ def derive(
         one = architecture.attachments[0]
         raise ValueError(f"derivations are of models to which nothing is attached ({one}); expand and verify take both")
     frame = make_frame(architecture, target, form)
-    laboratory = Laboratory(frame, whole("seed", seed, 0))
-    steps = tuple(laboratory.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
+    checker = ClaimChecker(frame, whole("seed", seed, 0))
+    steps = tuple(checker.check(draft, n) for n, draft in enumerate(path_expansion(frame), 1))
     return Derivation(frame, steps).written(chosen)
 
 
 def theorem(
     name: str, *, seed: int = 0, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None
 ) -> Derivation:
-    """A result that is no path expansion, by its name, every step checked; :func:`theorems` lists the names.
+    """A result that is not a path expansion, by its name, every step checked; :func:`theorems` lists the names.
 
     ``notation`` and ``symbols`` as in :func:`derive`. Raises ValueError where there is no such result,
     :class:`DerivationError` where a step does not hold.
@@ -183,14 +172,13 @@ def theorem(
     >>> derivation.statement.partition("; ")[0]
     'Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it'
     """
-    from symcircuits.derivation.bench import Bench
-
     chosen, found = as_notation(notation, symbols), registered(name)
-    frame = frame_of(found)
-    drafts = tuple(found.steps(frame))
-    bench = Bench(frame, drafts, found.given, whole("seed", seed, 0), found.real)
-    steps = tuple(bench.check(draft, n) for n, draft in enumerate(drafts, 1))
-    return Derivation(frame, steps, found).written(chosen)
+    assert found.result is not None
+    frame, shown = found.frame, found.result
+    drafts = tuple(shown.steps(frame))
+    checker = ResultChecker(frame, drafts, shown.given, whole("seed", seed, 0), shown.real_model)
+    steps = tuple(checker.check(draft, n) for n, draft in enumerate(drafts, 1))
+    return Derivation(frame, steps, shown).written(chosen)
 
 
 def theorems() -> tuple[str, ...]:
@@ -199,6 +187,4 @@ def theorems() -> tuple[str, ...]:
     >>> "virtual_weights" in theorems()
     True
     """
-    from symcircuits.derivation.results import every as every_result  # noqa: F401  (they register)
-
-    return tuple(sorted(RESULTS))
+    return tuple(sorted(entry.name for entry in entries() if entry.result is not None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from symcircuits.derivation.expressions import Expr, Sign, Special
+from symcircuits.derivation.nodes import Expr, Sign, Special, node
 
 __all__ = ["Elementwise", "Literal", "TinyModel", "TwoLayers"]
 
@@ -13,6 +13,7 @@ Written = tuple[Sign | Expr, ...]
 _CLOSE = Sign(")", r"\bigr)")
 
 
+@node()
 @dataclass(frozen=True, slots=True, repr=False)
 class Literal(Special):
     """A small matrix of exact numbers, each entry as text that SymPy reads, such as ``2/(1+e)``."""
@@ -33,6 +34,7 @@ class Literal(Special):
         return Matrix([[sympify(entry.replace("^", "**"), locals={"e": E}) for entry in row] for row in self.rows])
 
 
+@node("tokens", "patterns")
 @dataclass(frozen=True, slots=True, repr=False)
 class TinyModel(Special):
     """``f(x) = x + softmax*(x x^T) x``: one layer, one head, every weight the identity, two tokens.
@@ -55,6 +57,7 @@ class TinyModel(Special):
         return x + _attention((self.patterns or self.tokens).exact()) * x
 
 
+@node("tokens")
 @dataclass(frozen=True, slots=True, repr=False)
 class TwoLayers(Special):
     """``f(x)`` of two layers of one head, every weight the identity, or of the same without its first head.
@@ -94,6 +97,7 @@ def _attention(x: Any) -> Any:
     return Matrix(n, n, weight)
 
 
+@node("body")
 @dataclass(frozen=True, slots=True, repr=False)
 class Elementwise(Special):
     """``LN`` of every row, without gain and bias, or ``gelu`` of every entry, from their definitions."""

@@ -16,8 +16,10 @@ from math import prod
 from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.rules import score_sides
+from symcircuits.core.text import shown
 from symcircuits.core.words import Factor, Word, is_multiplier, scalar_order
-from symcircuits.derivation.expressions import Expr, HeadCount, SumOver, relabelled, times, wrap
+from symcircuits.derivation.expressions import relabelled, times, wrap
+from symcircuits.derivation.nodes import Expr, HeadCount, SumOver
 
 __all__ = ["MAX_FAMILIES", "MAX_TERMS", "Frame", "make_frame"]
 
@@ -171,7 +173,7 @@ class Frame:
         return self.head is not None and self.architecture.positions == "rotary"
 
     @property
-    def addend(self) -> bool:
+    def alibi(self) -> bool:
         """Whether ALiBi adds to what is derived."""
         return self.head is not None and self.architecture.positions == "alibi"
 
@@ -239,7 +241,7 @@ class Frame:
 def make_frame(arch: Architecture, target: str, form: str) -> Frame:
     """The frame of a derivation; ValueError where there is too much to print, with the number."""
     if form not in ("enumerated", "generic"):
-        raise ValueError(f'form must be "enumerated" or "generic", not {form!r}')
+        raise ValueError(f'form must be "enumerated" or "generic", not {shown(form)}')
     asked = expand(arch, target)
     target = asked.target
     depth = arch.n_layers if asked.readout.head is None else asked.readout.head.layer

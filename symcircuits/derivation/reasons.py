@@ -63,7 +63,7 @@ def read(frame: Frame) -> str:
     plus = " plus the position embedding `P`" if frame.architecture.positions == "shortformer" else ""
     more = ["go through a norm of their own"] if frame.normed else []
     more += ["are turned by their positions, `R` between them"] if frame.turned else []
-    more += ["meet in a product to which ALiBi adds what depends on positions alone"] * frame.addend
+    more += ["meet in a product to which ALiBi adds what depends on positions alone"] * frame.alibi
     then = "".join(f"; they {x}" for x in more)
     return (
         f"The scores of {frame.head}, before mask and softmax: its queries and its keys both read the stream before "

@@ -8,28 +8,19 @@ from symcircuits.core.architecture import Head
 from symcircuits.core.programs import stream_program, weight
 from symcircuits.core.words import Factor, Word
 from symcircuits.derivation import counts, reasons
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import (
     layer_definition,
     norm_definition,
     norm_of,
     plus,
     readout_definition,
-    with_addend,
+    with_alibi_term,
 )
-from symcircuits.derivation.expressions import (
-    CountOf,
-    Expr,
-    Family,
-    Number,
-    Spelled,
-    Sum,
-    Target,
-    stream_symbol,
-    substitute,
-)
-from symcircuits.derivation.flatten import multiply_out, softmax_invisible
+from symcircuits.derivation.expressions import stream_symbol, substitute
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.multiplying import multiply_out, softmax_invisible
+from symcircuits.derivation.nodes import CountOf, Expr, Family, Number, Spelled, Sum, Target
 from symcircuits.derivation.tensors import factored, mixed, rules
 
 __all__ = ["path_expansion"]
@@ -41,7 +32,7 @@ def path_expansion(frame: Frame) -> Iterator[Draft]:
     """The steps from the definition of the transformer to the sum over all paths, collected and counted."""
     target = Target(frame.target)
     yield from _definitions(frame, target)
-    everything = with_addend(frame, plus([expr for _, expr in frame.terms]))
+    everything = with_alibi_term(frame, plus([expr for _, expr in frame.terms]))
     if frame.expansion.count <= LISTED:
         yield from _layer_by_layer(frame, target, everything)
     else:
@@ -97,7 +88,7 @@ def _layer_by_layer(frame: Frame, target: Target, everything: Expr) -> Iterator[
         yield Draft("substitution", (Claim((target, current, replaced)),), reasons.substituted(frame, symbol))
         last = layer == 1
         rest = plus([flat.expr for flat in multiply_out(replaced)])
-        current = everything if last else with_addend(frame, rest)
+        current = everything if last else with_alibi_term(frame, rest)
         yield _distributing(frame, target, replaced, current, last)
     if frame.depth == 0 and current != everything:
         yield _distributing(frame, target, current, everything, True)
@@ -136,7 +127,7 @@ def _collected(frame: Frame, target: Target, everything: Expr) -> Draft:
         formula = counts.by_composition(frame, composition) if order is None else counts.by_order(frame, order)
         count = formula if frame.generic else Number(len(members))
         families.append(Family(plus(members), composition, count, order))
-    claim = Claim((target, everything, with_addend(frame, Sum(tuple(families)))))
+    claim = Claim((target, everything, with_alibi_term(frame, Sum(tuple(families)))))
     unseen = frame.architecture.shift_invariant and any(softmax_invisible(expr) for _, expr in frame.terms)
     reason = reasons.collected(frame) + (reasons.unseen(frame) if unseen else "")
     return Draft("collecting by composition type", (claim,), reason, complete=True, softmax=unseen)

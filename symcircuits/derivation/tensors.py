@@ -7,20 +7,12 @@ from collections.abc import Iterator
 from symcircuits.core.architecture import Head
 from symcircuits.core.programs import Layer, Program, norm, pattern, rotation, stream_program, weight
 from symcircuits.core.words import Factor, Word, scalar_order, transpose
-from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.definitions import plus, with_addend
-from symcircuits.derivation.expressions import (
-    Apply,
-    Expr,
-    Identity,
-    Product,
-    Tensor,
-    Transposed,
-    scaled,
-    wrap,
-)
-from symcircuits.derivation.flatten import Flat, multiply_out, multiply_out_operator
+from symcircuits.derivation.claims import Claim, Draft
+from symcircuits.derivation.definitions import plus, with_alibi_term
+from symcircuits.derivation.expressions import scaled, wrap
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.multiplying import ProductTerm, multiply_out
+from symcircuits.derivation.nodes import Apply, Expr, Identity, Product, Tensor, Transposed
 
 __all__ = ["factored", "mixed", "rules"]
 
@@ -153,11 +145,11 @@ def _applied(operators: list[Expr], argument: Expr, multiplied: bool) -> Expr:
     operator = scaled(scales, parts[0] if len(parts) == 1 else Product(tuple(parts)))
     if not multiplied:
         return Apply(operator, (argument,))
-    flats = sorted(multiply_out_operator(operator), key=_term_order)
+    flats = sorted(multiply_out(operator), key=_term_order)
     return Apply(plus([_tensor(flat) for flat in flats]), (argument,))
 
 
-def _tensor(flat: Flat) -> Expr:
+def _tensor(flat: ProductTerm) -> Expr:
     a = Word(flat.factors) if flat.factors else Identity()
     w = Word(transpose(flat.right)) if flat.right else Identity()
     both = isinstance(a, Identity) and isinstance(w, Identity)
@@ -165,7 +157,7 @@ def _tensor(flat: Flat) -> Expr:
     return wrap(scaled(scales, Identity() if both else Tensor((a, w))), flat.indices)
 
 
-def _term_order(flat: Flat) -> tuple[int, list[tuple[int, int]]]:
+def _term_order(flat: ProductTerm) -> tuple[int, list[tuple[int, int]]]:
     """By order, then heads as (layer, index), the earliest first."""
     heads = []
     for f in reversed(flat.factors):
@@ -200,12 +192,12 @@ def _on_tokens(frame: Frame, program: Program, side: str) -> tuple[list[Expr], W
 
 def factored(frame: Frame) -> Expr:
     """The target in factored form: ``(Id (x) W_U) prod_l (Id + sum_h A^h (x) W_OV^h) (Id (x) W_E) t``."""
-    return with_addend(frame, _form(frame, multiplied=False))
+    return with_alibi_term(frame, _form(frame, multiplied=False))
 
 
 def mixed(frame: Frame) -> Expr:
     """The factored form multiplied out by the mixed product: ``sum A_p (x) W_U W_p W_E`` on t."""
-    return with_addend(frame, _form(frame, multiplied=True))
+    return with_alibi_term(frame, _form(frame, multiplied=True))
 
 
 def _form(frame: Frame, multiplied: bool) -> Expr:

@@ -20,7 +20,9 @@ from symcircuits.core.architecture import Architecture, as_head, scalar_names
 from symcircuits.core.programs import Readout, readout
 from symcircuits.core.words import Factor, Symbol, Word, scalar_argument
 from symcircuits.core.words import transpose as transposed
-from symcircuits.derivation.expressions import (
+from symcircuits.derivation.expressions import relabelled
+from symcircuits.derivation.multiplying import ProductTerm
+from symcircuits.derivation.nodes import (
     Apply,
     Expr,
     Family,
@@ -33,9 +35,7 @@ from symcircuits.derivation.expressions import (
     Target,
     Tensor,
     Transposed,
-    relabelled,
 )
-from symcircuits.derivation.flatten import Flat
 from symcircuits.model import Frozen, frozen, matrix_names
 
 __all__ = ["Instance"]
@@ -249,7 +249,7 @@ class Instance:
             case Special():
                 return expr.value(self, bindings)
             case _:
-                raise TypeError(f"{type(expr).__name__} has no matrix value")
+                raise TypeError(f"{type(expr).__name__} cannot be evaluated to a matrix")
 
     def act(self, operator: Expr, x: list[Array], bindings: Bindings = _EMPTY) -> Array:
         """What an operator makes of its argument (``A X W^T``), or of two (``A_q x W y^T A_k^T``)."""
@@ -271,7 +271,7 @@ class Instance:
             case Family():
                 return self.act(operator.body, x, bindings)
             case _:
-                raise TypeError(f"{type(operator).__name__} is no operator")
+                raise TypeError(f"{type(operator).__name__} is not an operator")
 
     def _act_tensor(self, slots: list[Array], x: list[Array]) -> Array:
         m = self.ring.matmul
@@ -303,7 +303,7 @@ class Instance:
         return [{**bindings, over.index: label} for label in self.labels(over.layer)]
 
     # -------------------------------------------------------------------------------------------- as words
-    def words(self, flats: list[Flat]) -> list[Word]:
+    def words(self, flats: list[ProductTerm]) -> list[Word]:
         """The words that multiplied-out terms stand for here, every index running over its heads."""
         found = []
         for flat in flats:

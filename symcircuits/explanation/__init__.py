@@ -1,1 +1,1 @@
-"""explanation"""
+"""One prompt or many, taken apart: totals, largest terms, scores, ablation."""

@@ -3,7 +3,7 @@
 Two kinds of answer, always named. *frozen*: what is held fixed in an expansion (the patterns of all heads, and
 whatever else the architecture holds fixed) stays at its value on these tokens. *recomputed*: everything after
 the change is computed anew by the model's own forward pass. "End" is the logits (before their soft cap, if they have
-one: that is what terms add up to), the last stream of a model without unembedding, or a readout of one's own; every
+one: that is what terms add up to), the last stream of a model without unembedding, or an attached readout; every
 array has the tokens' batch axis in front, if they have one. Source: own derivation.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term, expand
-from symcircuits.core.given import brief, need
+from symcircuits.core.text import brief, need
 from symcircuits.model import Arrays, Edited, Run, rerun
 from symcircuits.model.forward import pattern_of
 from symcircuits.values.evaluate import evaluate
@@ -53,7 +53,7 @@ def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], readout
     With ``Y`` the end of the model, ``Y'`` of the model in which each of the heads H adds 0 to the stream (also not its
     value bias; ``b_O`` stays):
     ``value_part = - sum_{terms through a head of H} term``, ``pattern_part = (Y' - Y) - value_part``.
-    ``readout``: the name of a readout of one's own that is looked at as the end. Raises ValueError on a head or readout
+    ``readout``: the name of an attached readout that is looked at as the end. Raises ValueError on a head or readout
     that is not there.
 
     >>> import symcircuits as sc
@@ -162,7 +162,7 @@ def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[st
             "select from the expansion of its own architecture"
         )
     if not isinstance(what, Expansion) or what.readout != scores.readout:
-        raise ValueError(f"{brief(what)} is no composition type, no term and no selection of {scores.target}")
+        raise ValueError(f"{brief(what)} is neither a composition type, a term nor a selection of {scores.target}")
     return ", ".join(map(str, what.clauses)) or "all terms", np.array(evaluate(what, run).total())
 
 

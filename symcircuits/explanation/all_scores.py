@@ -9,7 +9,7 @@ from symcircuits.core.expansion import expand
 from symcircuits.explanation.scores import HeadScores, head_scores
 from symcircuits.loaders.by_path import RunFile
 from symcircuits.model import Run
-from symcircuits.work.workers import Crew, pin
+from symcircuits.work.workers import WorkerPool, pin
 
 __all__ = ["all_head_scores"]
 
@@ -19,7 +19,11 @@ _Task = tuple[Run | RunFile, tuple[Head, ...], tuple[int, ...]]
 
 
 def all_head_scores(
-    run: Run, sent: RunFile | None, queries: Sequence[int], crew: Crew, progress: Callable[[str, int, int], None] | None
+    run: Run,
+    sent: RunFile | None,
+    queries: Sequence[int],
+    crew: WorkerPool,
+    progress: Callable[[str, int, int], None] | None,
 ) -> dict[str, HeadScores]:
     """Of each head, in order; ``sent`` stands in for the run where workers are in other processes."""
     found: dict[str, HeadScores] = {}

@@ -13,27 +13,28 @@ import numpy as np
 
 from symcircuits.core.architecture import SOURCE_BIASES, Architecture
 from symcircuits.core.expansion import Expansion, expand
-from symcircuits.core.given import need
 from symcircuits.core.notation import ROW, Notation, as_notation
-from symcircuits.core.text import place, whole
+from symcircuits.core.seam import higher
+from symcircuits.core.text import need, place, shown, whole
 from symcircuits.core.words import scalar_order
 from symcircuits.explanation.all_scores import all_head_scores
 from symcircuits.explanation.labels import Labels
+from symcircuits.explanation.largest_terms import SizedTerm, columns, largest, remainder
 from symcircuits.explanation.score_parts import largest_score_terms, lowest_orders, score_term_columns
 from symcircuits.explanation.scores import HeadScores, margin, margin_shares, share_columns
 from symcircuits.explanation.tokenizers import any_labels
 from symcircuits.loaders import load
-from symcircuits.loaders.by_path import RunFile, path_to_send
+from symcircuits.loaders.by_path import RunFile
 from symcircuits.model import Attachment, Model, Run
 from symcircuits.values.closure import layer_closures
 from symcircuits.values.evaluate import Closure, closure, evaluate
-from symcircuits.values.targets import SizedTerm, Target, columns, largest, read_target, remainder, totals
+from symcircuits.values.targets import Target, read_target, totals
 from symcircuits.work.files import write_text
-from symcircuits.work.workers import Crew, pinned
+from symcircuits.work.workers import WorkerPool, pinned
 
 __all__ = ["Explanation", "HeadScores", "SizedTerm", "Target", "assumptions", "explain", "margin", "margin_shares"]
 
-Told = Callable[[str, int, int], None] | None
+OnProgress = Callable[[str, int, int], None] | None
 MAX_TERMS = 20_000  # terms that are looked at one by one; the orders above are in the remainder
 
 
@@ -63,26 +64,20 @@ class Explanation:
         return all(part.passed for part in parts)
 
     def json(self) -> dict[str, Any]:
-        """The explanation as plain data (schema in README)."""
-        from symcircuits.render.explained import explanation_json
-
-        return explanation_json(self)
+        """The explanation as plain data (schema in docs/json.md)."""
+        return higher(dict, "Explanation.json")(self)
 
     def text(self, width: int = 100) -> str:
         """The explanation as tables that fit a terminal of that width."""
-        from symcircuits.render.explained import explanation_text
+        return higher(str, "Explanation.text")(self, width)
 
-        return explanation_text(self, width)
-
-    def html(self, head: str | None = None, progress: Told = None) -> str:
+    def html(self, head: str | None = None, progress: OnProgress = None) -> str:
         """The explanation as one page that needs nothing else: formulas, figures and filters are in it.
 
         ``head``: whose scores are opened (the head with the largest margin, of those with composition if any).
         Raises ValueError on a head that is not there.
         """
-        from symcircuits.render.html import explanation_html
-
-        return explanation_html(self, head, progress)
+        return higher(str, "Explanation.html")(self, head, progress)
 
     def save_html(self, path: str | os.PathLike[str], head: str | None = None) -> Path:
         """Write :meth:`html` to a file, whole or not at all."""
@@ -139,7 +134,7 @@ def explain(
     dtype: Any = None,
     notation: str | Notation = ROW,
     symbols: Mapping[str, str] | None = None,
-    progress: Told = None,
+    progress: OnProgress = None,
     readout: str | Attachment | None = None,
     sources: Sequence[Attachment] = (),
     workers: Any = None,
@@ -162,7 +157,7 @@ def explain(
     ``workers``: a number of threads, an executor or a function that makes one (as for
     :func:`~symcircuits.explain_many`), which take the scores apart, some heads each; the result is the same, bit for
     bit, for any number of them. In other processes they read the model for themselves: ``model`` is then the path of
-    its folder, and nothing of one's own is attached. Raises ValueError on bad tokens or choices.
+    its folder, and nothing is attached. Raises ValueError on bad tokens or choices.
 
     >>> import symcircuits as sc
     >>> found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3], top=3)
@@ -170,7 +165,7 @@ def explain(
     (True, 3, 6)
     """
     need("explain", model, Model, str, os.PathLike)
-    chosen_notation, given = as_notation(notation, symbols), model
+    chosen_notation = as_notation(notation, symbols)
     model, own = _with_own(model if isinstance(model, Model) else load(model), readout, sources)
     run, architecture = model.run(tokens, dtype, mask=mask), model.architecture
     _check_sort(sort, architecture.unembed or bool(own), against is not None)
@@ -182,8 +177,8 @@ def explain(
     expansion = expand(architecture, what).written(chosen_notation)
     values = evaluate(expansion, run)
     looked = lowest_orders(expansion, max_terms)
-    with Crew(workers) as crew, nullcontext() if crew.alone else pinned():
-        sent = None if crew.here else _sent(given, run, dtype)
+    with WorkerPool(workers) as crew, nullcontext() if crew.alone else pinned():
+        sent = None if crew.here else RunFile.of(run)
         shown = largest(evaluate(looked, run), target, top, sort, progress)
         scores = all_head_scores(run, sent, chosen, crew, progress)
     return Explanation(
@@ -194,17 +189,6 @@ def explain(
 
 
 # --------------------------------------------------------------------------------------------- what is asked
-def _sent(given: Model | str | os.PathLike[str], run: Run, dtype: Any) -> RunFile:
-    """What workers in other processes are sent in place of the run."""
-    path = path_to_send(given)
-    if run.model.architecture.attachments:
-        raise ValueError(
-            "workers in other processes read a model from its file, and what is attached to it is not in that: leave "
-            "workers away, or give a number of threads"
-        )
-    return RunFile.of(path, run, dtype)
-
-
 def _with_own(model: Model, readout: str | Attachment | None, sources: Sequence[Attachment]) -> tuple[Model, str]:
     """The model with what is given, and the name of the readout that is taken apart (empty: none)."""
     if isinstance(sources, Attachment):
@@ -214,7 +198,7 @@ def _with_own(model: Model, readout: str | Attachment | None, sources: Sequence[
         kinds.append((readout, "readout"))
     for one, kind in kinds:
         if getattr(one, "kind", "") != kind:
-            raise TypeError(f"a {kind} is needed there (see symcircuits.{kind}), not {one!r}")
+            raise TypeError(f"a {kind} is needed there (see symcircuits.{kind}), not {shown(one)}")
     found = model.with_(*(one for one, _ in kinds))
     if readout is None:
         return found, ""
@@ -225,7 +209,7 @@ def _check_sort(sort: str, logits: bool, two: bool) -> None:
     allowed = ["norm", *(["contribution"] if logits else []), *(["difference"] if two else [])]
     if sort not in allowed:
         more = ', or, as two tokens are given, "difference"' if two else ""
-        raise ValueError(f'sort is "norm" or, for a model with logits, "contribution"{more}, not {sort!r}')
+        raise ValueError(f'sort is "norm" or, for a model with logits, "contribution"{more}, not {shown(sort)}')
 
 
 def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
@@ -244,7 +228,7 @@ def assumptions(model: Model, run: Run) -> tuple[str, ...]:
         direction = "by the mask that was given, in place of the model's own"
     lines.append(f"attention: {direction}")
     if run.attended is not None and run.attended.added is not None:
-        lines.append("what the mask adds to scores is no term: score terms add up to the scores before it")
+        lines.append("what the mask adds to scores is not a term: score terms add up to the scores before it")
     lines.append(_scale_sentence(model))
     lines += _feature_sentences(model) + _own_sentences(architecture)
     if architecture.biases:
@@ -283,7 +267,7 @@ def _feature_sentences(model: Model) -> list[str]:
 
 
 def _own_sentences(architecture: Architecture) -> list[str]:
-    """What readouts and sources of one's own mean for the terms."""
+    """What attached readouts and sources mean for the terms."""
     lines = [str(r) for r in architecture.readings]
     for part in architecture.parts:
         label = f"{'M' if part.of == 'mlp' else 'L'}{part.layer}"
@@ -310,7 +294,7 @@ def _position_sentence(architecture: Architecture) -> str:
         "standard": "the position embedding is a source of the stream, pos",
         "shortformer": "the position embedding enters queries and keys only (shortformer): pos is in no logit term",
         "rotary": "rotary positions turn queries and keys: scores hold W_Q^T R_(j-i) W_K",
-        "alibi": "ALiBi adds -slope |i - j| to scores; it is no path term: score terms sum to the scores without it",
+        "alibi": "ALiBi adds -slope |i - j| to scores; it is not a path term: score terms sum to the scores without it",
     }[architecture.positions]
 
 

@@ -60,7 +60,7 @@ def read_labels(labels: Any, n: int, d_vocab: int, d_vocab_out: int | None = Non
     """The names for ``n`` positions and a vocabulary, from a sequence of strings.
 
     A list as long as the vocabulary names its entries (inputs, outputs or both, by their number); else one as long
-    as the tokens names the positions. Raises ValueError on another length and on what is no string.
+    as the tokens names the positions. Raises ValueError on another length and on what is not a string.
 
     >>> read_labels(["the", "cat"], n=2, d_vocab=9).of
     'positions'
@@ -69,7 +69,7 @@ def read_labels(labels: Any, n: int, d_vocab: int, d_vocab_out: int | None = Non
         raise ValueError(f"labels is a list of strings, one a vocabulary entry or one a position, not {labels!r:.80}")
     for i, name in enumerate(labels):
         if not isinstance(name, str):
-            raise ValueError(f"label {i} is no string but {name!r:.80}")
+            raise ValueError(f"label {i} is not a string but {name!r:.80}")
     names, size = tuple(labels), len(labels)
     if size in (d_vocab, d_vocab_out):
         return Labels(names, "vocabulary", size == d_vocab, size == d_vocab_out)
@@ -93,7 +93,7 @@ def read_label_file(path: str | os.PathLike[str]) -> list[str]:
         found = json.loads(text) if text.lstrip()[:1] == "[" else None
     except (ValueError, RecursionError) as fault:
         if Path(path).suffix == ".json":
-            raise ValueError(f"{path} is no JSON list of strings: {fault}") from None
+            raise ValueError(f"{path} is not a JSON list of strings: {fault}") from None
         found = None  # lines, the first of which starts with a bracket
     if found is not None:
         for i, name in enumerate(found):
@@ -101,6 +101,6 @@ def read_label_file(path: str | os.PathLike[str]) -> list[str]:
                 raise ValueError(f"{path}: label {i} is not a string but {printable(repr(name))}")
         return list(found)
     if Path(path).suffix == ".json":
-        raise ValueError(f"{path} is no JSON list of strings; it starts with {text[:20]!r}")
+        raise ValueError(f"{path} is not a JSON list of strings; it starts with {text[:20]!r}")
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines[:-1] if lines[-1] == "" else lines

@@ -11,8 +11,8 @@ from typing import Any, final
 import numpy as np
 
 from symcircuits.core.expansion import Expansion, expand
-from symcircuits.core.given import need
-from symcircuits.core.text import place
+from symcircuits.core.seam import higher
+from symcircuits.core.text import need, place
 from symcircuits.explanation.labels import Labels
 from symcircuits.explanation.one_prompt import Choice, Far, Key, Look, Seen, Task, look_at
 from symcircuits.explanation.prompts import BadPrompt, Prompt, Prompts
@@ -22,11 +22,11 @@ from symcircuits.loaders import load
 from symcircuits.loaders.by_path import ModelFile
 from symcircuits.model import Model
 from symcircuits.values.evaluate import Closure
-from symcircuits.work.workers import Crew, pinned
+from symcircuits.work.workers import WorkerPool, pinned
 
 __all__ = ["Averages", "Failed", "Part", "Worst", "explain_many"]
 
-Told = Callable[[str, int, int], None] | None
+OnProgress = Callable[[str, int, int], None] | None
 _NAMED = 20  # faults that are kept to be shown; the others are counted
 EACH = 4  # prompts that a worker is sent together
 _KINDS = ("order", "composition", "degree", "head")  # degree: of models that are polynomials
@@ -103,16 +103,12 @@ class Averages:
         return not self.n_unclosed
 
     def json(self) -> dict[str, Any]:
-        """The averages as plain data (schema in README)."""
-        from symcircuits.render.averaged import averages_json
-
-        return averages_json(self)
+        """The averages as plain data (schema in docs/json.md)."""
+        return higher(dict, "Averages.json")(self)
 
     def text(self, width: int = 100, top: int = 20) -> str:
         """The averages as tables that fit a terminal of that width; of many heads the ``top`` largest."""
-        from symcircuits.render.averaged import averages_text
-
-        return averages_text(self, width, top)
+        return higher(str, "Averages.text")(self, width, top)
 
     def columns(self) -> dict[str, list[Any]]:
         """Every average as columns of equal length, ready for ``pandas.DataFrame`` or ``polars.DataFrame``.
@@ -155,23 +151,24 @@ def explain_many(
     tokenizer: Any = None,
     skip_bad: bool = False,
     dtype: Any = None,
-    progress: Told = None,
+    progress: OnProgress = None,
     workers: Any = None,
 ) -> Averages:
     """Average what :func:`~symcircuits.explanation.explain.explain` finds over many prompts, one at a time.
 
-    ``prompts``: the path of a file, a prompt a line, or an iterable of prompts (see :mod:`symcircuits.explanation.prompts`).
-    ``position``, ``token``, ``against``: the chosen logit (or difference) of every prompt that does not say its own;
-    without a token it is the model's first choice. ``labels``, ``tokenizer``: names of tokens, and what makes tokens
-    of texts. Averaged are norms and contributions of logit terms by order, composition type and head (all terms
-    through it), and norms and shares of each head's scores by composition type; all by the walk, with no term listed.
-    The memory in use does not grow with the number of prompts. Each prompt stands alone, at its own length.
+    ``prompts``: the path of a file, a prompt a line, or an iterable of prompts (see
+    :mod:`symcircuits.explanation.prompts`). ``position``, ``token``, ``against``: the chosen logit (or difference) of
+    every prompt that does not say its own; without a token it is the model's first choice. ``labels``, ``tokenizer``:
+    names of tokens, and what makes tokens of texts. Averaged are norms and contributions of logit terms by order,
+    composition type and head (all terms through it), and norms and shares of each head's scores by composition type;
+    all by the walk, with no term listed. The memory in use does not grow with the number of prompts. Each prompt stands
+    alone, at its own length.
 
     ``workers``: a number of threads, an executor (anything with ``submit``, as of Dask or loky), or a function that
-    makes one (see :class:`~symcircuits.work.workers.Crew`); prompts are split among them, and what they find is added in
-    the order of the prompts, so that the result is the same, bit for bit, for any number of workers that compute alike.
-    BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of the weights, so
-    ``model`` is then that path. What a worker that died was doing is done again, three times at most.
+    makes one (see :class:`~symcircuits.work.workers.WorkerPool`); prompts are split among them, and what they find is
+    added in the order of the prompts, so that the result is the same, bit for bit, for any number of workers that
+    compute alike. BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of
+    the weights, so ``model`` is then that path. What a worker that died was doing is done again, three times at most.
 
     A prompt that cannot be read is refused by its number, of a file or sequence before the first is run; with
     ``skip_bad`` it is left out and named. One whose closure fails is in no average: it is named, and ``ok`` is False.
@@ -185,7 +182,7 @@ def explain_many(
     >>> sc.explain_many(model, [[1, 2, 3], [4, 5], {"tokens": [6, 7], "target": 8}], workers=2).json() == found.json()
     True
     """
-    with Crew(workers) as crew, pinned():
+    with WorkerPool(workers) as crew, pinned():
         known = _known(model, crew)
         given = model if isinstance(model, Model) else load(model)
         token, against = _read_choice(given, token, against)
@@ -210,7 +207,7 @@ def explain_many(
     return tally.found(str(read.path) if read.path else "", vocabulary_labels(labels, given, tokenizer))
 
 
-def _known(model: Any, crew: Crew) -> ModelFile | None:
+def _known(model: Any, crew: WorkerPool) -> ModelFile | None:
     """The file that workers elsewhere read; None where the work is done here."""
     need("explain_many", model, Model, str, os.PathLike)
     if crew.here:
@@ -254,7 +251,7 @@ def _read_choice(model: Model, token: int | None, against: int | None) -> tuple[
     return token, against
 
 
-def _check_all(read: Prompts, skip_bad: bool, progress: Told) -> int:
+def _check_all(read: Prompts, skip_bad: bool, progress: OnProgress) -> int:
     """How many prompts there are; every one is read, so that a bad one is refused before any is run."""
     count = 0
     for number, reader in read.entries():

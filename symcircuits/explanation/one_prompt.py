@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import expand
 from symcircuits.explanation.explain import assumptions
 from symcircuits.explanation.prompts import Prompt
-from symcircuits.explanation.scores import frobenius, head_scores
+from symcircuits.explanation.scores import head_scores
 from symcircuits.loaders.by_path import ModelFile
 from symcircuits.model import Model, Run
 from symcircuits.values.by_head import through_each_head

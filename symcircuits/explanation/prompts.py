@@ -65,7 +65,7 @@ class Prompts:
     [(1, [1, 2], None), (2, [3], 4)]
     >>> list(Prompts(model, [[1, 2], [5]]))
     Traceback (most recent call last):
-    symcircuits.explanation.prompts.BadPrompt: prompt 2: token 5 at position 0 is out of range: the vocabulary has 5 tokens, 0 to 4
+    symcircuits.explanation.prompts.BadPrompt: prompt 2: token 5 at position 0 is out of range: ...
     """
 
     def __init__(self, model: Model, given: Any, position: int = -1, encode: Encode = None) -> None:
@@ -113,7 +113,7 @@ class Prompts:
         entries = item if isinstance(item, Mapping) else {"text" if isinstance(item, str) else "tokens": item}
         unknown = [key for key in entries if key not in _KEYS]
         if unknown:
-            raise ValueError(f"{printable(repr(unknown[0]))} is no key of a prompt; the keys are {', '.join(_KEYS)}")
+            raise ValueError(f"{printable(repr(unknown[0]))} is not a key of a prompt; the keys are {', '.join(_KEYS)}")
         if ("tokens" in entries) == ("text" in entries):
             said = "both tokens and text" if "text" in entries else "neither tokens nor text"
             raise ValueError(f"this prompt has {said}; give one of them")
@@ -178,7 +178,7 @@ def _read_line(line: bytes) -> Any:
     found = []
     for word in re.split(r"\s*,\s*|\s+", text):
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", word, re.ASCII):
-            seen = f"{printable(repr(word))} is no token id" if word else "a number is missing between the commas"
+            seen = f"{printable(repr(word))} is not a token id" if word else "a number is missing between the commas"
             raise ValueError(f'{seen}; a line holds ids such as 3,1,4, a JSON list, or an object {{"tokens": [3, 1]}}')
         found.append(int(word))
     return found

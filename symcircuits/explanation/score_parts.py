@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term, composition_of, expand
-from symcircuits.core.notation import amount
 from symcircuits.core.paths import Paths
-from symcircuits.core.text import whole
-from symcircuits.explanation.scores import centred, centred_shares, frobenius
+from symcircuits.core.text import amount, whole
+from symcircuits.explanation.scores import centred, centred_shares
 from symcircuits.model import Run
 from symcircuits.values.evaluate import Values, evaluate, reference
-from symcircuits.values.finite import check_finite, quiet
+from symcircuits.values.top import top as top_of
 
 __all__ = [
     "ScoreParts", "ScoreTerm", "largest_score_terms", "lowest_orders", "score_parts", "score_term_columns",
@@ -130,7 +130,7 @@ def lowest_orders(expansion: Expansion, max_terms: int) -> Expansion:
     if found.count >= MOST:
         raise OverflowError(
             f"{amount(found.count, 'term')} of {expansion.target} are too many to look at one by one: give a smaller "
-            "max_terms, or see largest, which lists none"
+            "max_terms, or see largest of the values, which lists none"
         )
     return found
 
@@ -153,17 +153,25 @@ def largest_score_terms(
     seen = centred(reference(expansion.target, run), allowed).astype(np.float64)
     length = frobenius(seen)
     defined = None not in centred_shares(run, expansion, evaluate(expansion, run).by_composition()).values()
-    found: list[ScoreTerm] = []
-    for terms, block in quiet(evaluate(looked, run).blocks()):
-        for term, value in zip(terms, block, strict=True):
-            part = centred(value, allowed)
-            share = float(np.sum(part * (seen / length))) / length if defined else None
-            norm = frobenius(np.where(allowed, value, 0))
-            check_finite(term, norm, run)
-            found.append(ScoreTerm(term, norm, frobenius(part), share, term.softmax_invisible))
-        if len(found) > 4 * top + 1000:
-            found = _best(found, top)
-    return tuple(_best(found, top)), looked.count
+    norms, parts, shares = (np.zeros(looked.count) for _ in range(3))
+    for start, block in evaluate(looked, run).blocks():
+        part = centred(block, allowed)
+        at = slice(start, start + len(block))
+        norms[at], parts[at] = (_norms(a) for a in (np.where(allowed, block, 0), part))
+        shares[at] = np.sum(part * (seen / (length or 1.0)), axis=tuple(range(1, part.ndim))) / (length or 1.0)
+    shown = np.where(parts > 1e-13 * norms.max(initial=0.0), parts, 0.0)  # of the size of rounding: none
+    best = ((looked[i], i) for i, _ in top_of([(0, shown)], top))
+    return tuple(
+        ScoreTerm(
+            term, float(norms[i]), float(parts[i]), centred_share=float(shares[i]) if defined else None,
+            softmax_invisible=term.softmax_invisible,
+        )
+        for term, i in best
+    ), looked.count  # fmt: skip
+
+
+def _norms(block: Any) -> Any:
+    return np.array([frobenius(one) for one in block])
 
 
 def score_term_columns(terms: Sequence[ScoreTerm]) -> dict[str, list[Any]]:
@@ -182,9 +190,3 @@ def score_term_columns(terms: Sequence[ScoreTerm]) -> dict[str, list[Any]]:
         "softmax_invisible": [s.softmax_invisible for s in terms],
         "text": [s.term.text for s in terms],
     }
-
-
-def _best(found: list[ScoreTerm], top: int) -> list[ScoreTerm]:
-    """The largest, ties in the order of the expansion; what is of the size of rounding counts as 0."""
-    tiny = 1e-13 * max((t.norm for t in found), default=0.0)
-    return sorted(found, key=lambda t: -t.centred_norm if t.centred_norm > tiny else 0.0)[:top]

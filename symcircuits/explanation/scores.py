@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion
 from symcircuits.model import Run
 from symcircuits.values.evaluate import LISTED, Closure, closure, evaluate, reference, rounding_scale
 
 __all__ = [
-    "HeadScores", "centred", "centred_shares", "frobenius", "head_scores", "margin", "margin_shares",
+    "HeadScores", "centred", "centred_shares", "head_scores", "margin", "margin_shares",
     "share_columns",
 ]  # fmt: skip
 
@@ -43,14 +44,6 @@ class HeadScores:
     margin: float
     centred_shares: dict[str, float | None]
     centred_norms: dict[str, float]
-
-
-def frobenius(value: Array) -> float:
-    """Frobenius norm, in float64 and free of overflow on the way."""
-    largest = float(np.abs(value).max(initial=0.0))
-    if largest == 0 or not np.isfinite(largest):
-        return largest
-    return largest * float(np.linalg.norm(value.astype(np.float64) / largest))
 
 
 def head_scores(

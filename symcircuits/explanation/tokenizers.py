@@ -74,7 +74,7 @@ def _prepared(text: str, what: str) -> tuple[Any, Growth]:
         from tokenizers import Tokenizer
     except ImportError:
         raise ValueError(f"{what}: a tokenizer.json is read by the package tokenizers ({_INSTALL})") from None
-    wrong = f"{what}: this is no tokenizer.json"
+    wrong = f"{what}: this is not a tokenizer.json"
     growth: Growth = _guarded(wrong, lambda: growth_of(strict_json(text)))  # before any of it is run
     with _no_panic_printed():
         tokenizer = _guarded(wrong, lambda: Tokenizer.from_str(text))
@@ -150,7 +150,7 @@ def tokenizer_labels(tokenizer: Any, model: Model) -> Labels:
 
 
 def _legible(tokenizer: Any, number: int) -> str:
-    """The text of a token; of bytes that are no text alone ``\\xe2``, of what decodes to nothing its spelling."""
+    """The text of a token; of bytes that are not text alone ``\\xe2``, of what decodes to nothing its spelling."""
     spelled: str | None = _guarded("this tokenizer fails", lambda: tokenizer.id_to_token(number))
     if spelled is None:
         return str(number)

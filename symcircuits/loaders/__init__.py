@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from symcircuits.arrays.rings import Array
-from symcircuits.core.given import brief
+from symcircuits.core.text import brief
 from symcircuits.loaders.bridge import BRIDGE
 from symcircuits.loaders.cached import read_cached
-from symcircuits.loaders.files import Stored, model_name, model_place, read_model_files
+from symcircuits.loaders.files import Stored, model_name, model_place, read_model_files, stamp_of
 from symcircuits.loaders.gpt2 import GPT2
 from symcircuits.loaders.layout import Layout, Unsupported
 from symcircuits.loaders.live import read_live
@@ -52,11 +52,15 @@ def load(path: str | os.PathLike[str] | Any) -> Model:
     if not isinstance(path, (str, os.PathLike)):
         return read_live(path, _read)
     place = model_place(path)
+    stamp = stamp_of(place)
     stored, config = read_model_files(place)
     try:
         model = _read(stored, config, model_name(place))
         said = [*stored.notes, *(_mapped_note(stored) if stored.mapped else [])]
-        return replace(model, notes=(*model.notes, *said)) if said else model
+        model = replace(model, notes=(*model.notes, *said)) if said else model
+        for field, value in (("path", os.path.abspath(place)), ("stamp", stamp)):
+            object.__setattr__(model, field, value)
+        return model
     except Unsupported as error:
         raise Unsupported(f"{place}: {error}", error.features) from error
     except ValueError as error:

@@ -46,7 +46,7 @@ def read_npz(path: Path) -> dict[str, Array]:
         members = {info.filename.removesuffix(".npy"): info for info in _checked(packed, path.stat().st_size)}
         for name, info in members.items():
             if not info.filename.endswith(".npy"):
-                raise ValueError(f"{name} is no array")
+                raise ValueError(f"{name} is not an array")
             with _said(name), packed.open(info) as file:
                 _header(file, info.file_size, exact=True)
         for name, info in members.items():
@@ -57,7 +57,7 @@ def read_npz(path: Path) -> dict[str, Array]:
 
 
 def check_records(path: Path) -> bool:
-    """Read every record of a zip archive and compare its CRC-32; False where the file is no archive.
+    """Read every record of a zip archive and compare its CRC-32; False where the file is not an archive.
 
     Raises ValueError that names the record at fault.
     """

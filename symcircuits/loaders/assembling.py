@@ -1,4 +1,4 @@
-"""From weights in the paper's shapes to a model: biases that are zero are no sources, and what was assumed is noted."""
+"""From weights in the paper's shapes to a model: biases of zeros are not sources, and what was assumed is noted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def dropped_note(dropped: Sequence[str]) -> list[str]:
     """Which names of a file were no weights: masks and the like."""
     more = f" and {len(dropped) - 4} more" if len(dropped) > 4 else ""
     return (
-        [f"buffers that are no weights were dropped: {', '.join(map(visible, dropped[:4]))}{more}"] if dropped else []
+        [f"buffers that are not weights were dropped: {', '.join(map(visible, dropped[:4]))}{more}"] if dropped else []
     )
 
 
@@ -99,7 +99,8 @@ def _zero_notes(zero: Sequence[str], possible: Sequence[str]) -> list[str]:
     """One sentence on biases that are all zero, kinds together: "b_Q, b_K of all heads are zero ..."."""
     sources = [b for b in zero if _kind(b) in SOURCE_BIASES]
     inside = [b for b in zero if _kind(b) not in SOURCE_BIASES]
-    return _zero_note(sources, possible, (" and is no source", " and are no sources")) + _zero_note(inside, possible)
+    outside = (" and is not a source", " and are not sources")
+    return _zero_note(sources, possible, outside) + _zero_note(inside, possible)
 
 
 def _zero_note(zero: Sequence[str], possible: Sequence[str], more: tuple[str, str] = ("", "")) -> list[str]:

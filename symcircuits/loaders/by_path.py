@@ -10,15 +10,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import numpy as np
-
 from symcircuits.loaders import load
-from symcircuits.loaders.files import model_place
+from symcircuits.loaders.files import files_of, model_place, stamp_of
 from symcircuits.model import Model, Run
 
-__all__ = ["ModelFile", "RunFile", "code", "path_to_send"]
+__all__ = ["ModelFile", "RunFile", "code"]
 
-_READ = (".safetensors", ".npz", ".pt", ".pth", ".bin", ".index.json")
 _LOCK = Lock()
 
 
@@ -61,23 +58,28 @@ class RunFile:
     dtype: str | None
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str], run: Run, dtype: Any) -> RunFile:
-        """What is sent in place of a run of the model that lies there."""
+    def of(cls, run: Run) -> RunFile:
+        """What is sent in place of a run; ValueError where its model is not as it lies in a file, or no longer."""
+        if not run.model.path:
+            changed = ", without readouts and sources of your own" if run.model.architecture.attachments else ""
+            raise ValueError(
+                "workers in other processes read the model from its file: load it from the path of its folder (sc.load)"
+                f"{changed}, or give a number of threads"
+            )
         if run.attended is not None:
             raise ValueError("a run with a mask of its own is not sent to workers in other processes: use threads")
-        kind = None if dtype is None else np.dtype(dtype).name
-        return cls(ModelFile.at(path), _tuples(run.tokens.tolist()), kind)
+        if not run.original:
+            raise ValueError(
+                "workers in other processes run the model for themselves, and this run is a changed copy: give a "
+                "number of threads"
+            )
+        if stamp_of(Path(run.model.path)) != run.model.stamp:
+            raise ValueError(f"{run.model.path}: this model has changed since it was loaded: load it again")
+        return cls(ModelFile.at(run.model.path), _tuples(run.tokens.tolist()), run.dtype.name)
 
     def run(self) -> Run:
         """The run; errors as of :meth:`ModelFile.model`."""
         return _run(self)
-
-
-def path_to_send(model: Model | str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Where workers in other processes read a model; ValueError where it was given as an object."""
-    if isinstance(model, Model):
-        raise ValueError("workers in other processes read a model from its file: give the path of its folder")
-    return model
 
 
 @lru_cache(maxsize=2)
@@ -110,12 +112,9 @@ def _read(path: str, digest: str) -> Model:
 
 def _digest(place: Path) -> str:
     """SHA-256 of the names and contents of the weights, and of the config beside them."""
-    folder = place if place.is_dir() else place.parent
-    found = sorted(p for p in folder.iterdir() if p.name.endswith(_READ)) if place.is_dir() else [place]
     total = hashlib.sha256()
-    for file in [*found, folder / "config.json"]:
-        if file.is_file():
-            with file.open("rb") as content:
-                each = hashlib.file_digest(content, "sha256").hexdigest()
-            total.update(f"{file.name}\0{each}\n".encode("utf-8", "surrogateescape"))
+    for file in files_of(place):
+        with file.open("rb") as content:
+            each = hashlib.file_digest(content, "sha256").hexdigest()
+        total.update(f"{file.name}\0{each}\n".encode("utf-8", "surrogateescape"))
     return total.hexdigest()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from symcircuits.core.given import brief
+from symcircuits.core.text import brief
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.model import ACTIVATIONS, Rotary, Settings
 

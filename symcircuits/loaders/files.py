@@ -22,6 +22,7 @@ __all__ = [
     "Stored",
     "announced",
     "check_file",
+    "files_of",
     "model_name",
     "model_place",
     "read_config",
@@ -29,6 +30,7 @@ __all__ = [
     "read_npz",
     "read_safetensors",
     "read_weights",
+    "stamp_of",
 ]
 
 WEIGHT_FILES = ("model.safetensors", "model.npz", "model.safetensors.index.json")
@@ -85,6 +87,21 @@ def _on_the_hub(name: str) -> str:
     saved = f'AutoModelForCausalLM.from_pretrained("{name}").save_pretrained("{name}")'
     lines = f"from transformers import AutoModelForCausalLM; {saved}"
     return f"; a model of that name on the Hugging Face hub is saved here by: {lines}"
+
+
+_ENDINGS = (".safetensors", ".npz", ".pt", ".pth", ".bin", _INDEX)
+
+
+def files_of(place: Path) -> list[Path]:
+    """The files that a model may be read from: weights, and the config beside them."""
+    folder = place if place.is_dir() else place.parent
+    found = sorted(p for p in folder.iterdir() if p.name.endswith(_ENDINGS)) if place.is_dir() else [place]
+    return [file for file in [*found, folder / "config.json"] if file.is_file()]
+
+
+def stamp_of(place: Path) -> str:
+    """Names, sizes and times of these files: another one where they may have changed."""
+    return " ".join(f"{file.name}:{(at := file.stat()).st_size}:{at.st_mtime_ns}" for file in files_of(place))
 
 
 def read_model_files(path: Path) -> tuple[Stored, dict[str, Any]]:
@@ -146,7 +163,7 @@ def check_file(file: Path) -> None:
         hint = "" if file.name != "config.json" else "; a model needs its config.json beside its weights"
         raise ValueError(f"{file}: there is no such file or folder{hint}")
     if not file.is_file():
-        raise ValueError(f"{file}: this is no file")
+        raise ValueError(f"{file}: this is not a file")
 
 
 def read_weights(path: Path) -> Stored:
@@ -174,7 +191,7 @@ def _read_shards(index: Path) -> Stored:
     names = list(dict.fromkeys(shard_of.values()))
     outside = [name for name in names if Path(name).name != name]
     if outside:
-        raise ValueError(f"{index}: {outside[0]!r:.200} is no name of a file in this folder")
+        raise ValueError(f"{index}: {outside[0]!r:.200} is not a name of a file in this folder")
     indices = [name for name in names if name.casefold().endswith(_INDEX)]
     if indices:
         raise ValueError(f"{index}: {indices[0]!r:.200} is an index, where a file of weights is to be named")
@@ -232,7 +249,7 @@ def read_npz(path: Path) -> Stored:
         if start == b"\x93NUMPY":
             raise ValueError(f"{path}: this is a single array, not an .npz file of named arrays")
         if start[:2] not in (b"PK", b""):
-            raise ValueError(f"{path}: this is no .npz file, or it needs pickle; it is not read")
+            raise ValueError(f"{path}: this is not an .npz file, or it needs pickle; it is not read")
         weights = arrayfile.read_npz(path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error

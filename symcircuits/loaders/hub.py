@@ -44,7 +44,7 @@ OLD = "neel-solu-old"  # what TransformerLens calls the oldest layout
 
 
 def as_described(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config in TransformerLens's own keys; one that is none of the training's is given back as it is.
+    """The config in TransformerLens's own keys; one that the training does not write is given back as it is.
 
     ValueError where the two kinds of keys contradict each other.
     """

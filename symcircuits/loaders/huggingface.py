@@ -14,6 +14,7 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.text import shown
 from symcircuits.loaders.config import Config
 from symcircuits.loaders.keys import TURNS, TURNS_OF, refuse
 from symcircuits.model import ACTIVATIONS, Rotary
@@ -136,7 +137,7 @@ def _rope_parameters(config: Config) -> Mapping[str, Any]:
     places = {key: config.values[key] or {} for key in ("rope_scaling", "rope_parameters")}
     for key, place in places.items():
         if not isinstance(place, Mapping):
-            raise ValueError(f"rope_parameters and rope_scaling in the config must be objects, or null, not {place!r}")
+            raise ValueError(f"{key} in the config must be an object, or null, not {shown(place)}")
         types = [place[name] for name in ("rope_type", "type") if name in place]
         if any(said != "default" for said in types):
             refuse({"scaled rotary positions": f"the type in {key} is {', '.join(map(str, types))}"})
@@ -145,8 +146,8 @@ def _rope_parameters(config: Config) -> Mapping[str, Any]:
             raise ValueError(f"{unknown[0]} in {key} of the config is not known here; remove it if it changes nothing")
     older, newer = places.values()
     if older and newer and older != newer:
-        shown = f"rope_parameters is {config.shown('rope_parameters')} and rope_scaling {config.shown('rope_scaling')}"
-        raise ValueError(f"{shown}: versions of transformers read one or the other; remove the one that is not meant")
+        both = f"rope_parameters is {config.shown('rope_parameters')} and rope_scaling {config.shown('rope_scaling')}"
+        raise ValueError(f"{both}: versions of transformers read one or the other; remove the one that is not meant")
     return older or newer
 
 
@@ -156,7 +157,7 @@ def _turns(config: Config, place: Mapping[str, Any], key: str, others: tuple[str
     value = place[key] if key in place else given.get(others[0], default)
     for said in (value, *given.values()):
         if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 < said < math.inf:
-            raise ValueError(f"rotary positions need a base and a share that are positive, not {said!r}")
+            raise ValueError(f"rotary positions need a base and a share that are positive, not {shown(said)}")
     for other, said in given.items():
         if said != value:
             raise ValueError(

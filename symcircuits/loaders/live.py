@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from symcircuits.core.given import brief
+from symcircuits.core.text import brief
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.stored import Stored, without_wrappers
 from symcircuits.loaders.wrapped import check_computes, is_wrapped, read_wrapped
@@ -25,7 +25,7 @@ Read = Callable[[Stored, Mapping[str, Any], str], Model]
 def read_live(given: Any, read: Read) -> Model:
     """The model that a live one is; ``read`` reads weights and config as those of a file.
 
-    Raises TypeError on what is no live model, ValueError and :class:`~symcircuits.loaders.Unsupported` as files do.
+    Raises TypeError on what is not a live model, ValueError and :class:`~symcircuits.loaders.Unsupported` as files do.
     """
     live = _inside(given)
     own = _has(live, "cfg")

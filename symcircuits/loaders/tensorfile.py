@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from symcircuits.arrays.rings import Array
-from symcircuits.core.notation import amount
+from symcircuits.core.text import amount
 from symcircuits.loaders.stored import Stored
 from symcircuits.loaders.strictjson import strict_json
 from symcircuits.work.memory import free_memory, gigabytes
@@ -111,9 +111,9 @@ def open_safetensors(path: Path) -> TensorFile:
 
 def _check_start(path: Path, start: bytes, length: int, size: int) -> None:
     if size < 8:
-        raise ValueError(f"{path}: this is no safetensors file: it has only {size} bytes")
+        raise ValueError(f"{path}: this is not a safetensors file: it has only {size} bytes")
     if start[8:9] != b"{":
-        raise ValueError(f"{path}: this is no safetensors file: it does not begin with a header")
+        raise ValueError(f"{path}: this is not a safetensors file: it does not begin with a header")
     if length > size - 8:
         raise ValueError(
             f"{path}: the file is cut off or damaged: its header should have {length} bytes, and {size - 8} follow"
@@ -129,7 +129,7 @@ def _entries(path: Path, raw: bytes) -> dict[str, _Entry]:
             raise ValueError(f"it is a {type(header).__name__}")
         return {name: _entry(name, said) for name, said in header.items() if name != "__metadata__"}
     except ValueError as error:
-        raise ValueError(f"{path}: this is no safetensors file: its header cannot be read ({error})") from error
+        raise ValueError(f"{path}: this is not a safetensors file: its header cannot be read ({error})") from error
 
 
 def _entry(name: str, said: Any) -> _Entry:
@@ -142,7 +142,7 @@ def _entry(name: str, said: Any) -> _Entry:
     if not isinstance(dtype, str) or not whole(shape) or len(shape) > MAX_AXES:
         raise ValueError(f"{name!r} has no dtype and shape that are one")
     if not whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ValueError(f"{name!r} has data_offsets that are no start and end")
+        raise ValueError(f"{name!r} has data_offsets that are not start and end")
     return _Entry(dtype, tuple(shape), offsets[0], offsets[1])
 
 

@@ -4,7 +4,7 @@ Nothing here sees how the algebra describes a model (its branches and programs);
 description alone. ``weights`` says which weights there are, ``forward`` is the forward pass and ``attending`` what
 positions do in it, ``transformer`` holds the weights and the record of a run, ``edits`` runs it again with something
 changed, ``over_ring`` is the forward pass with patterns, norms and MLP outputs given, ``instances`` makes random models
-and changes of basis, ``folding`` moves gains into weights, ``attached`` takes readouts and sources of one's own,
+and changes of basis, ``folding`` moves gains into weights, ``attached`` takes readouts and sources that are attached,
 ``tensors`` holds arrays of other libraries, ``tokens`` and ``checks`` say what is refused.
 """
 
@@ -14,11 +14,11 @@ from symcircuits.model.edits import Edited, rerun
 from symcircuits.model.folding import fold
 from symcircuits.model.forward import ACTIVATIONS, Settings
 from symcircuits.model.instances import change_basis, random_model
-from symcircuits.model.over_ring import Frozen, frozen, matrices_of, matrix_names
+from symcircuits.model.over_ring import Frozen, frozen, matrices_of
 from symcircuits.model.tensors import TensorFactors, Tensors
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.transformer import Arrays, Model, Run
-from symcircuits.model.weights import weight_axes
+from symcircuits.model.weights import matrix_names, weight_axes
 
 __all__ = [
     "ACTIVATIONS", "Arrays", "Attachment", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "TensorFactors",

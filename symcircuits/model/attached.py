@@ -1,4 +1,4 @@
-"""Readouts and sources of one's own, with their numbers: what is given, what is checked, and how it is attached.
+"""Attached readouts and sources, with their numbers: what is given, what is checked, and how it is attached.
 
 What they are to the algebra is described in :mod:`symcircuits.core.attachments`.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import FINAL, Architecture
 from symcircuits.core.attachments import AT, OF, Part, Reading, check_name
-from symcircuits.core.text import as_whole
+from symcircuits.core.text import as_whole, shown
 
 __all__ = ["Attachment", "arrays_of", "attach", "check_attached", "readout", "source"]
 
@@ -42,7 +42,7 @@ class Attachment:
     def described(self, architecture: Architecture) -> Reading | Part:
         """What it is to an architecture; ValueError where a norm makes it unclear what is read."""
         at = architecture.n_layers if self.layer is None and self.kind == "readout" else self.layer
-        layer: Any = at if as_whole(at) is None else as_whole(at)  # what is no number is refused with the rest
+        layer: Any = at if as_whole(at) is None else as_whole(at)  # what is not a number is refused with the rest
         if self.kind == "source":
             return Part(self.name, layer, self.of)
         if self.of == "mlp":
@@ -86,9 +86,9 @@ def readout(
     """
     check_name(name)
     if at not in AT:
-        raise ValueError(f'{name!r}: a readout reads at "stream" or "mlp", not {at!r}')
+        raise ValueError(f'{name!r}: a readout reads at "stream" or "mlp", not {shown(at)}')
     if normed is not None and not isinstance(normed, bool):
-        raise ValueError(f"{name!r}: normed must be True or False, not {normed!r}")
+        raise ValueError(f"{name!r}: normed must be True or False, not {shown(normed)}")
     if at == "mlp" and layer is None:
         raise ValueError(f"{name!r}: say of which layer the MLP is: layer=0, ...")
     array = _numbers(name, vectors)
@@ -129,7 +129,7 @@ def source(name: str, array: Any, layer: int, *, of: str = "stream", activations
     """
     check_name(name)
     if of not in OF:
-        raise ValueError(f'{name!r}: of must be "stream", "mlp" or "added", not {of!r}')
+        raise ValueError(f'{name!r}: of must be "stream", "mlp" or "added", not {shown(of)}')
     rows = _numbers(name, array)
     if activations is not None:
         times = _numbers(name, activations, "activations")
@@ -154,7 +154,7 @@ def _numbers(name: str, given: Any, what: str = "the array") -> Array:
     try:
         array = np.asarray(given)
     except ValueError as fault:
-        raise ValueError(f"{name!r}: {what} is no array: {fault}") from None
+        raise ValueError(f"{name!r}: {what} is not an array: {fault}") from None
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name!r}: {what} must hold real numbers, not {array.dtype}")
     if not array.size:
@@ -174,7 +174,7 @@ def attach(
     listed = list(found)
     for one in listed:
         if not isinstance(one, Attachment):
-            raise TypeError(f"with_ takes readouts and sources (see symcircuits.readout and source), not {one!r}")
+            raise TypeError(f"with_ takes readouts and sources (see symcircuits.readout and source), not {shown(one)}")
     described = architecture.attached(*(one.described(architecture) for one in listed))
     return described, {**arrays, **{one.name: one.array for one in listed}}
 

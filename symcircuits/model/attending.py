@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.rings import Array
+from symcircuits.core.text import shown
 
 __all__ = [
     "Attended", "Rotary", "alibi", "alibi_slopes", "check_seen", "check_windows", "mask", "read_mask", "rotate",
@@ -101,7 +102,7 @@ def rotations(n: int, d_head: int, rotary: Rotary, dtype: npt.DTypeLike = np.flo
 
 
 def alibi_slopes(n_heads: int, geometric: bool = False) -> Array:
-    """The slope of every head: ``2^(-8 h / H)``, h from 1 on; of H that is no power of two those of the powers around.
+    """The slope of every head: ``2^(-8 h / H)``, h from 1 on; for H between two powers of two, those of both.
 
     The first ``2^floor(log2 H)`` heads have the slopes of that power, the others every second slope of the next.
     ``geometric``: ``2^(-8 h / H)`` for any H, in float32, as TransformerLens computes them in a model of any type.
@@ -240,4 +241,4 @@ def check_windows(windows: Sequence[Any], n_layers: int) -> None:
         raise ValueError(f"windows must have one entry for each of the {n_layers} layers, not {len(windows)}")
     for layer, w in enumerate(windows):
         if w is not None and (type(w) is not int or w < 1):
-            raise ValueError(f"the window of layer {layer} must be a whole number of keys, 1 or more, not {w!r}")
+            raise ValueError(f"the window of layer {layer} must be a whole number of keys, 1 or more, not {shown(w)}")

@@ -1,6 +1,6 @@
 """The forward pass once more with something changed: patterns given, outputs of heads removed; all else computed anew.
 
-What comes out is no :class:`~symcircuits.model.Run`: its terms would not add up to it.
+What comes out is not a :class:`~symcircuits.model.Run`: its terms would not add up to it.
 """
 
 from __future__ import annotations

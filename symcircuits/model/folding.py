@@ -8,7 +8,7 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import FINAL
-from symcircuits.core.given import need
+from symcircuits.core.text import need
 from symcircuits.model.transformer import Model
 
 __all__ = ["fold"]

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from symcircuits.arrays.rings import Array, transpose
 from symcircuits.core.architecture import FINAL, Architecture, Head
+from symcircuits.core.text import shown
 from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
 
@@ -108,7 +109,7 @@ class Settings:
             raise ValueError(f"eps, which a norm adds to the variance, must be a number from 0 on, not {self.eps!r}")
         for name, cap in (("score_cap", self.score_cap), ("logit_cap", self.logit_cap)):
             if cap is not None and not 0 < cap < math.inf:
-                raise ValueError(f"{name} must be a positive number, or None, not {cap!r}")
+                raise ValueError(f"{name} must be a positive number, or None, not {shown(cap)}")
 
 
 @dataclass(frozen=True, slots=True)

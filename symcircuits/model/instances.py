@@ -10,8 +10,7 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Architecture, Head
-from symcircuits.core.given import need
-from symcircuits.core.text import whole
+from symcircuits.core.text import need, whole
 from symcircuits.model.forward import Settings
 from symcircuits.model.transformer import Model
 from symcircuits.model.weights import weight_axes
@@ -37,7 +36,7 @@ def random_model(
 
     Embeddings, positions and biases have variance 1, other weights 1 / (number of inputs), and W_O (W_out) also
     1 / (number of heads, or MLPs, of the model); gains are near 1; standard deviations are multiplied by
-    ``weight_scale``. Readouts of one's own get two directions, sources one row for all tokens. ``d_mlp`` is 2 d_model
+    ``weight_scale``. Attached readouts get two directions, sources one row for all tokens. ``d_mlp`` is 2 d_model
     when None; ``settings``: eps and activation. ``score_scale`` is one number for all heads, 1 / sqrt(d_head) when
     None. The same arguments give the same model, another ``seed`` another one.
     Raises ValueError on a size below 1.
@@ -157,5 +156,5 @@ def _invertible(matrix: Any, size: int, what: str) -> tuple[Array, Array]:
     if array.shape != (size, size):
         raise ValueError(f"{what} must be an invertible matrix of shape [{size}, {size}], not {list(array.shape)}")
     if not np.isfinite(array).all() or np.linalg.matrix_rank(array) < size:
-        raise ValueError(f"{what} is not invertible, so it is no change of basis")
+        raise ValueError(f"{what} is not invertible, so it is not a change of basis")
     return array, np.linalg.inv(array)

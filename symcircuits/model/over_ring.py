@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from symcircuits.arrays.rings import Array, Ring, transpose
-from symcircuits.core.architecture import FINAL, Architecture, Head, scalar_names
+from symcircuits.core.architecture import FINAL, Architecture, Head
 from symcircuits.core.words import scalar_argument
 from symcircuits.model.transformer import Run
-from symcircuits.model.weights import weight_axes
+from symcircuits.model.weights import matrix_names
 
-__all__ = ["Frozen", "frozen", "matrices_of", "matrix_names"]
+__all__ = ["Frozen", "frozen", "matrices_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +22,7 @@ class Frozen:
     """What :func:`frozen` gives: streams at points 0 to n_layers, logits (or None), scores and results by head.
 
     ``normed`` holds what comes out of each norm, by its label; nothing for those inside MLPs, unless a readout reads
-    there. ``readouts``: by name what readouts of one's own read.
+    there. ``readouts``: by name what attached readouts read.
     """
 
     streams: tuple[Array, ...]
@@ -31,38 +31,6 @@ class Frozen:
     results: Mapping[str, Array]
     normed: Mapping[str, Array] = field(default_factory=dict)
     readouts: Mapping[str, Array] = field(default_factory=dict)
-
-
-def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[str, ...]:
-    """The names of all that :func:`frozen` reads; score scales and multipliers are scalars.
-
-    ``computed``: as there, masks and the weights of bilinear MLPs in place of what is made of them.
-
-    >>> from symcircuits.core.architecture import attention_only
-    >>> matrix_names(attention_only((1,)))
-    ('t', 'W_E', 'W_Q_L0H0', 'W_K_L0H0', 'W_V_L0H0', 'W_O_L0H0', 'W_U', 'A_L0H0', 'scale_L0H0')
-    """
-    opened = computed and architecture.bilinear
-    inside = () if opened else ("W_in_", "W_gate_", "W_out_", "b_in_", "b_gate_", "b_out_", "gain_M", "b_N_M")
-    read = {f"{glyph}_{r.norm}" for r in architecture.readings for glyph in ("gain", "b_N", "D") if r.norm[:1] == "M"}
-    names = (n for n in weight_axes(architecture) if not n.startswith(inside) or n in read)
-    weights = ["P" if n == "W_pos" else n for n in names]
-    labels = [str(head) for head in architecture.all_heads]
-    given = [f"A_{label}" for label in labels]
-    if computed and not architecture.softmax:
-        given = [f"mask_L{layer}" for layer in range(architecture.n_layers)]
-    given += [f"D_{label}" for label in architecture.norm_labels if opened or label[0] != "M" or f"D_{label}" in read]
-    if architecture.qk_norm:
-        given += [f"D_Q{label}" for label in labels]
-        given += [f"D_K{label}" for layer in range(architecture.n_layers) for label in architecture.key_values(layer)]
-    given += ["C"] if architecture.norm == "LN" else []
-    apart = sorted({p.layer for p in architecture.parts if p.of == "mlp"})
-    given += [] if opened else [f"mlp_L{layer}" for layer in sorted(architecture.mlps) if layer not in apart]
-    given += [f"rest_M{layer}" for layer in apart] + [one.argument for one in architecture.attachments]
-    given += [] if architecture.split is None else [f"rest_L{architecture.split}"]
-    given += [f"R_{label}" for label in labels] if architecture.positions == "rotary" else []
-    given += map(scalar_argument, scalar_names(architecture))
-    return ("t", *weights, *given, *(["ones"] if architecture.biases else []))
 
 
 def matrices_of(run: Run) -> dict[str, Array]:
@@ -97,7 +65,7 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
     ``computed``: patterns without softmax are computed, ``A = mask * scores`` entry by entry, and so is what bilinear
     MLPs write, ``((Y W_in^T + 1 b_in^T) * (Y W_gate^T + 1 b_gate^T)) W_out^T + 1 b_out^T``; only norms are held fixed.
 
-    Where the stream is split into sources of one's own it is their sum and the ``rest``; so is an ``mlp``; what is
+    Where the stream is split into attached sources it is their sum and the ``rest``; so is an ``mlp``; what is
     added at a point is added there; readouts read ``Y probe^T``.
 
     ``matrices``, by argument name: ``t [n, d_vocab]``, ``W_E [d_model, d_vocab]``, ``P [n, d_model]``, ``A_L0H1
@@ -234,7 +202,7 @@ class _Pass:
         return self.at(f"A_{head}")
 
     def mlp(self, layer: int, stream: Array) -> Array:
-        """What the MLP of a layer writes: given, or sources of one's own and the rest of it."""
+        """What the MLP of a layer writes: given, or attached sources and the rest of it."""
         apart = self.architecture.parts_of("mlp", layer)
         return self.sum_of(f"rest_M{layer}", "mlp", layer) if apart else self.at(f"mlp_L{layer}")
 

@@ -15,12 +15,11 @@ import numpy as np
 from symcircuits.arrays.namespaces import Namespace, kind_of, namespace_of
 from symcircuits.arrays.structured import Centring, Diagonal
 from symcircuits.core.architecture import Architecture, scalar_names
-from symcircuits.core.given import need
+from symcircuits.core.text import need
 from symcircuits.core.words import scalar_argument
 from symcircuits.model.checks import check_shapes
-from symcircuits.model.over_ring import matrix_names
 from symcircuits.model.tokens import read_tokens
-from symcircuits.model.weights import weight_axes
+from symcircuits.model.weights import matrix_names, weight_axes
 
 if TYPE_CHECKING:
     from symcircuits.model.transformer import Run
@@ -101,8 +100,8 @@ class Tensors:
     def __getattr__(self, name: str) -> Any:
         if name in _OF_RUNS:
             raise _NeedsRun(
-                f"this needs {name} of a run (see model.run); Tensors have arrays alone, of which there are evaluate, "
-                "norms, contributions, entries and term_values"
+                f"this needs {name} of a run (see model.run); Tensors have arrays alone, of which there are "
+                "evaluate, and measure and blocks of its values"
             )
         raise AttributeError(f"Tensors have no attribute {name!r}")
 
@@ -199,7 +198,7 @@ class Tensors:
             )
 
     def _tail(self, name: str, n: int, d: int) -> tuple[int, ...] | None:
-        """The last axes of what is no weight; 0: any size. None: it is not looked at."""
+        """The last axes of what is not a weight; 0: any size. None: it is not looked at."""
         glyph = name.partition("_")[0]
         found = {"A": (n, n), "mask": (n, n), "D": (n,), "mlp": (n, d), "rest": (n, d), "part": (n, d), "X0": (n, d)}
         found |= {"P": (n, d), "R": (n, 0, 0), "t": (n, 0), "scale": (), "m": (), "r": (), "read": (0, d)}

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.core.given import brief
-from symcircuits.core.text import as_whole
+from symcircuits.core.text import as_whole, brief
 
 __all__ = ["read_tokens"]
 
@@ -50,7 +49,7 @@ def read_tokens(tokens: Any, d_vocab: int, n_context: int | None = None) -> npt.
 
 
 def _as_array(tokens: Any) -> npt.NDArray[Any]:
-    """What is no list as an array; a tensor on another device, or of a type that NumPy lacks, too."""
+    """What is not a list as an array; a tensor on another device, or of a type that NumPy lacks, too."""
     try:
         return np.asarray(tokens)
     except (TypeError, ValueError, RuntimeError) as fault:  # torch's words for a device, a gradient, bfloat16
@@ -70,7 +69,7 @@ def _place(place: tuple[int, ...]) -> str:
 
 
 def _check_array(tokens: Any, values: npt.NDArray[Any]) -> None:
-    """Refuse an array that is no ``[n]`` or ``[batch, n]`` of integers."""
+    """Refuse an array that is not ``[n]`` or ``[batch, n]`` of integers."""
     if not hasattr(tokens, "__array__") or (values.ndim == 0 and values.dtype.kind not in "iu"):
         raise ValueError(f"{_SHAPES}, such as [3, 1, 4], not {brief(tokens)}")
     if values.ndim == 0:
@@ -88,7 +87,7 @@ def _check_array(tokens: Any, values: npt.NDArray[Any]) -> None:
 
 
 def _first_not_whole(values: npt.NDArray[Any]) -> tuple[int, ...]:
-    """The place of the first entry that is no whole number, else of the first."""
+    """The place of the first entry that is not a whole number, else of the first."""
     wrong = np.argwhere(values != np.floor(values)).tolist() if values.dtype.kind == "f" else []
     return tuple(wrong[0]) if wrong else (0,) * values.ndim
 
@@ -113,7 +112,9 @@ def _from_lists(tokens: Sequence[Any]) -> npt.NDArray[Any]:
         raise ValueError("there are no tokens (the list is empty); at least one is needed")
     for i, n in enumerate(lengths):
         if n != lengths[0]:
-            first, other = (f"row {k} has {lengths[k]} tokens" if nested[k] else f"entry {k} is no row" for k in (0, i))
+            first, other = (
+                f"row {k} has {lengths[k]} tokens" if nested[k] else f"entry {k} is not a row" for k in (0, i)
+            )
             raise ValueError(f"{_SHAPES}; the rows differ in length: {first}, {other}")
     values = np.empty((len(lengths),) if lengths[0] is None else (len(lengths), lengths[0]), dtype=object)
     for place, value in _entries(tokens):
@@ -128,5 +129,5 @@ def _whole(value: Any, place: tuple[int, ...]) -> int:
     number = as_whole(value)
     if number is None:
         kind = type(value).__name__
-        raise ValueError(f"{brief(value)} {_place(place)} is no token: {_SHAPES}, and this is a {kind}")
+        raise ValueError(f"{brief(value)} {_place(place)} is not a token: {_SHAPES}, and this is a {kind}")
     return number

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from symcircuits.arrays.rings import Array, transpose
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.attachments import Part
-from symcircuits.core.given import need
 from symcircuits.core.names import visible
+from symcircuits.core.text import need
 from symcircuits.core.words import scalar_argument, scalar_order
 from symcircuits.model.attached import arrays_of, attach, check_attached
 from symcircuits.model.attending import Attended, check_windows, read_mask, rotations
@@ -42,12 +42,13 @@ class Model:
     that the architecture has; ``gain_L0``, ``b_N_L0`` ``[d_model]`` of its norms (``M0`` before an MLP, ``final``);
     ``W_in_L0``, ``W_gate_L0`` ``[d_mlp, d_model]``, ``W_out_L0 [d_model, d_mlp]`` of its MLPs, with ``b_in``,
     ``b_gate``, ``b_out``. Keys and values of a group are called ``W_K_L0G1``. ``settings``: what else the forward pass
-    needs (see :class:`Settings`). ``attached``: the arrays of readouts and sources of one's own, by name (see
+    needs (see :class:`Settings`). ``attached``: the arrays of attached readouts and sources, by name (see
     :meth:`with_`). ``score_scale``: for every head the number its scores are multiplied with (empty
     where the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
-    type of the numbers in the file. ``multipliers``: the number of each multiplier of the architecture. Raises
-    ValueError when a weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not finite. The
-    arrays are not copied, and cannot be written to through the model.
+    type of the numbers in the file. ``multipliers``: the number of each multiplier of the architecture. ``path``: of
+    the file that :func:`~symcircuits.load` read, which workers in other processes read too. Raises ValueError when a
+    weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not finite. The arrays are not
+    copied, and cannot be written to through the model.
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.core.architecture import attention_only
@@ -65,6 +66,8 @@ class Model:
     settings: Settings = field(default_factory=Settings)
     multipliers: Mapping[str, float] = field(default_factory=dict)
     attached: Mapping[str, Array] = field(default_factory=dict)
+    path: str = field(default="", init=False)  # of its file, where it is exactly that: a changed copy has none
+    stamp: str = field(default="", init=False, repr=False)  # of that file, as it was
 
     def __post_init__(self) -> None:
         need("Model", self.architecture, Architecture)
@@ -130,7 +133,7 @@ class Model:
         return self.weights["W_pos"].shape[0] if "W_pos" in self.weights else None
 
     def with_(self, *attachments: Any) -> Model:
-        """This model with readouts and sources of one's own, which its expansions, runs and checks then know.
+        """This model with attached readouts and sources, which its expansions, runs and checks then know.
 
         ``attachments``: what :func:`~symcircuits.readout` and :func:`~symcircuits.source` give. Weights are those of
         this model. Raises ValueError where one does not fit: a wrong length, layer or MLP, a name that is taken, two
@@ -145,6 +148,8 @@ class Model:
         Traceback (most recent call last):
         ValueError: 'probe' must have shape [k, 3] in this model, not [1, 2]
         """
+        if not attachments:
+            return self
         architecture, arrays = attach(self.architecture, self.attached, attachments)
         return replace(self, architecture=architecture, attached=arrays)
 
@@ -239,13 +244,14 @@ class Run:
     mlps: Mapping[str, Array]
     readouts: Mapping[str, Array] = field(default_factory=dict)
     attended: Attended | None = None
+    original: bool = field(default=False, init=False)  # as model.run made it; a changed copy is not
 
     def to(self, like: Any, *, device: Any = None, dtype: Any = None) -> Tensors:
         """The arrays of this run as those of another library, in which terms are then evaluated.
 
         ``like``: an array whose library, device and type they take, or a library (``torch``, ``jax.numpy``,
         ``cupy``), with the run's type unless ``dtype`` says another. Each is moved there when it is first needed.
-        Raises TypeError and ValueError on what is no library of floating-point arrays.
+        Raises TypeError and ValueError on what is not a library of floating-point arrays.
 
         >>> import symcircuits as sc
         >>> run = sc.random_model(sc.attention_only((2,))).run([0, 1, 2])
@@ -337,7 +343,9 @@ def _run(
         name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps", "readouts")
     }
     streams = tuple(record.streams)
-    return Run(model, tokens, dtype, record.logits, streams=streams, arrays=arrays, attended=attended, **by_label)
+    run = Run(model, tokens, dtype, record.logits, streams=streams, arrays=arrays, attended=attended, **by_label)
+    object.__setattr__(run, "original", not given and not removed)
+    return run
 
 
 def _rotations(model: Model, d_head: int, n: int, dtype: np.dtype[Any]) -> Callable[[], Array]:

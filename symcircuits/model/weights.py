@@ -1,11 +1,12 @@
-"""Which weights an architecture has, and in which shapes."""
+"""Which weights an architecture has, in which shapes, and all that a frozen forward pass reads."""
 
 from __future__ import annotations
 
-from symcircuits.core.architecture import Architecture
+from symcircuits.core.architecture import Architecture, scalar_names
+from symcircuits.core.words import scalar_argument
 from symcircuits.model.checks import Axes
 
-__all__ = ["weight_axes"]
+__all__ = ["matrix_names", "weight_axes"]
 
 
 def weight_axes(architecture: Architecture) -> dict[str, Axes]:
@@ -34,6 +35,38 @@ def weight_axes(architecture: Architecture) -> dict[str, Axes]:
     there |= {f"gain_{label}" for label in architecture.gains}
     there |= {name for name in axes if name.startswith(("gain_Q", "gain_K"))}
     return {name: names for name, names in axes.items() if name[:2] == "W_" or name in there}
+
+
+def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[str, ...]:
+    """The names of all that :func:`~symcircuits.model.over_ring.frozen` reads; scales and multipliers are scalars.
+
+    ``computed``: as there, masks and the weights of bilinear MLPs in place of what is made of them.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> matrix_names(attention_only((1,)))
+    ('t', 'W_E', 'W_Q_L0H0', 'W_K_L0H0', 'W_V_L0H0', 'W_O_L0H0', 'W_U', 'A_L0H0', 'scale_L0H0')
+    """
+    opened = computed and architecture.bilinear
+    inside = () if opened else ("W_in_", "W_gate_", "W_out_", "b_in_", "b_gate_", "b_out_", "gain_M", "b_N_M")
+    read = {f"{glyph}_{r.norm}" for r in architecture.readings for glyph in ("gain", "b_N", "D") if r.norm[:1] == "M"}
+    names = (n for n in weight_axes(architecture) if not n.startswith(inside) or n in read)
+    weights = ["P" if n == "W_pos" else n for n in names]
+    labels = [str(head) for head in architecture.all_heads]
+    given = [f"A_{label}" for label in labels]
+    if computed and not architecture.softmax:
+        given = [f"mask_L{layer}" for layer in range(architecture.n_layers)]
+    given += [f"D_{label}" for label in architecture.norm_labels if opened or label[0] != "M" or f"D_{label}" in read]
+    if architecture.qk_norm:
+        given += [f"D_Q{label}" for label in labels]
+        given += [f"D_K{label}" for layer in range(architecture.n_layers) for label in architecture.key_values(layer)]
+    given += ["C"] if architecture.norm == "LN" else []
+    apart = sorted({p.layer for p in architecture.parts if p.of == "mlp"})
+    given += [] if opened else [f"mlp_L{layer}" for layer in sorted(architecture.mlps) if layer not in apart]
+    given += [f"rest_M{layer}" for layer in apart] + [one.argument for one in architecture.attachments]
+    given += [] if architecture.split is None else [f"rest_L{architecture.split}"]
+    given += [f"R_{label}" for label in labels] if architecture.positions == "rotary" else []
+    given += map(scalar_argument, scalar_names(architecture))
+    return ("t", *weights, *given, *(["ones"] if architecture.biases else []))
 
 
 def _head_axes(head: str, shared: str) -> dict[str, Axes]:

@@ -1,1 +1,1 @@
-"""render"""
+"""Results as text, JSON, HTML and figures."""

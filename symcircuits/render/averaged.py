@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.names import visible
-from symcircuits.core.notation import amount
+from symcircuits.core.text import amount
 from symcircuits.render.explained import closure_name
 from symcircuits.render.tables import UNBROKEN, number, paragraph, table
 
@@ -19,7 +19,7 @@ __all__ = ["averages_json", "averages_text"]
 
 # ------------------------------------------------------------------------------------------------ plain data
 def averages_json(found: Averages) -> dict[str, Any]:
-    """The averages as plain data; the schema is in README."""
+    """The averages as plain data; the schema is in docs/json.md."""
     kind = found.expansion.target
     by = {name: {str(k): p.json() for k, p in parts.items()} for name, parts in found.totals.items()}
     return {
@@ -94,11 +94,11 @@ def _place(found: Averages, n: int) -> str:
 def _faults(found: Averages, width: int) -> str:
     lines: list[str] = []
     for count, faults, what in (
-        (found.n_unclosed, found.unclosed, "FAILS: {} with a closure beyond its bound, in no average:"),
+        (found.n_unclosed, found.unclosed, "FAIL: {} with a closure beyond its bound, in no average:"),
         (found.n_skipped, found.skipped, "Left out: {}:"),
     ):
         if count:
-            lines.append(paragraph(what.format(amount(count, "prompt" if "FAILS" in what else "bad prompt")), width))
+            lines.append(paragraph(what.format(amount(count, "prompt" if "FAIL" in what else "bad prompt")), width))
             lines += [paragraph(f"{_place(found, f.prompt)}: {visible(f.why)}", width, "  ") for f in faults]
             lines += [f"  and {count - len(faults)} more"] if count > len(faults) else []
     return "\n".join(lines)
@@ -106,7 +106,7 @@ def _faults(found: Averages, width: int) -> str:
 
 def _closures(found: Averages, width: int) -> str:
     rows = [
-        ["holds" if w.closure.passed else "FAILS", closure_name(w.closure.target.replace(":", " "), w.closure),
+        ["pass" if w.closure.passed else "FAIL", closure_name(w.closure.target.replace(":", " "), w.closure),
          number(w.closure.error), number(w.closure.bound), number(w.ratio), _place(found, w.prompt)]
         for w in found.worst.values()
     ]  # fmt: skip

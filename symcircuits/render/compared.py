@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.names import visible
-from symcircuits.core.notation import amount
+from symcircuits.core.text import amount
 from symcircuits.render.tables import number, paragraph, table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def closures_json(closures: tuple[Closure, ...]) -> list[dict[str, Any]]:
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
-    """The comparison as plain data; the schema is in README."""
+    """The comparison as plain data; the schema is in docs/json.md."""
     return {
         "schema": "symcircuits.reference/1",
         "model": found.model,

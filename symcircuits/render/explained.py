@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.names import visible
-from symcircuits.core.notation import amount, many
+from symcircuits.core.text import amount, many
 from symcircuits.core.unfrozen.unfrozen import still_held
 from symcircuits.derivation.printing.conventions import own_symbols
 from symcircuits.derivation.printing.prose import plain
@@ -36,7 +36,7 @@ def closure_name(name: str, closure: Closure) -> str:
 
 
 def explanation_json(found: Explanation) -> dict[str, Any]:
-    """The explanation as plain data; the schema is in README."""
+    """The explanation as plain data; the schema is in docs/json.md."""
     run, target = found.run, found.target
     kind = found.expansion.target.partition(":")[0]
     closure = {"logits": None, "stream": None} | {kind: _closure_json(found.closure)}
@@ -129,14 +129,14 @@ def _closures(found: Explanation, width: int) -> str:
     shown = all_scores if len(all_scores) <= 12 else sorted(all_scores, key=lambda x: -_ratio(x[1]))[:5]
     named += [(f"scores {h}", c) for h, c in shown]
     rows = [
-        ["holds" if c.passed else "FAILS", closure_name(name, c), number(c.error), number(c.bound),
+        ["pass" if c.passed else "FAIL", closure_name(name, c), number(c.error), number(c.bound),
          amount(c.summands, "term") if c.listed else f"{amount(c.summands, 'sum')} by the walk"]
         for name, c in named
     ]  # fmt: skip
     if (layer := worst_closure(found.layers)) is not None:
         place = f"each of {len(found.layers)}" if layer.passed else layer.target.replace(":", " ")
         parts = f"{place}: stream + {parts_named(found.run)}"
-        rows.append(["holds" if layer.passed else "FAILS", "layers", number(layer.error), number(layer.bound), parts])
+        rows.append(["pass" if layer.passed else "FAIL", "layers", number(layer.error), number(layer.bound), parts])
     title = "Closure: largest |sum of terms - model| beside what rounding allows"
     if len(shown) < len(all_scores):
         failed = sum(not c.passed for _, c in all_scores)

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.explanation.ablation import ScoreRemoval
 from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.largest_terms import SizedTerm
 from symcircuits.explanation.score_parts import ScoreParts
 from symcircuits.explanation.scores import centred
 from symcircuits.values.by_position import by_position, moves
 from symcircuits.values.evaluate import evaluate, reference
-from symcircuits.values.targets import SizedTerm
 
 __all__ = [
     "Bars", "HeatMap", "contribution_bars", "origin_map", "pattern_map", "removed_map", "row_of", "score_maps",

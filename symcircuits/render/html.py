@@ -14,7 +14,8 @@ from importlib.resources import files
 from typing import Any
 
 from symcircuits.core.expansion import Term
-from symcircuits.core.notation import amount, many
+from symcircuits.core.text import amount, many
+from symcircuits.explanation import largest_terms as sizes
 from symcircuits.explanation.explain import Explanation
 from symcircuits.render.explained import against_name, closure_name, degrees_title, logit_name, target_name
 from symcircuits.render.explained import sizes as size_names
@@ -23,13 +24,12 @@ from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_tab
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, section, table
 from symcircuits.render.svg import bar, figure, palette
 from symcircuits.render.tables import number
-from symcircuits.values import targets as sizes
 from symcircuits.values.closure import parts_named, worst_closure
 from symcircuits.values.evaluate import Closure, evaluate
 
 __all__ = ["explanation_html"]
 
-Told = Callable[[str, int, int], None] | None
+OnProgress = Callable[[str, int, int], None] | None
 MOST_ROWS = 200  # terms in the page
 MOST_MAPS = 8  # terms with a heat map of their own
 MOST_ORIGINS = 40  # rows of the map of where terms come from
@@ -59,7 +59,7 @@ _READING_RAW = {  # what is different without softmax
 }
 
 
-def explanation_html(found: Explanation, head: str | None = None, progress: Told = None) -> str:
+def explanation_html(found: Explanation, head: str | None = None, progress: OnProgress = None) -> str:
     """The page; ``head``: whose scores are opened first. Raises ValueError on a head that is not there."""
     chosen = opened(found) if head is None else str(found.model.architecture.head(head))
     left_out: list[str] = []
@@ -154,7 +154,7 @@ def _closures(found: Explanation, left_out: list[str]) -> Markup:
         rows.append(row(cells, [2, 3], head=1))
     header = ["", "of", "error", "bound", "added up"]
     title = "Largest |sum of terms - model| beside what rounding allows"
-    said = "All closures hold." if found.ok else "A CLOSURE FAILS: the terms do not add up to the model."
+    said = "All closures pass." if found.ok else "A CLOSURE FAILS: the terms do not add up to the model."
     mark = el("p", said, class_="holds" if found.ok else "fails")
     return section("closure", "Closure: do the terms add up to the model?", mark, table(title, header, rows, [2, 3]))
 
@@ -165,7 +165,7 @@ def _closure_row(name: str, c: Closure) -> Markup:
 
 
 def _mark(c: Closure) -> Markup:
-    return el("span", "holds" if c.passed else "FAILS", class_="holds" if c.passed else "fails")
+    return el("span", "pass" if c.passed else "FAIL", class_="holds" if c.passed else "fails")
 
 
 def _ratio(c: Closure) -> float:

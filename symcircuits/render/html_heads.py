@@ -9,11 +9,11 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.core.notation import amount
+from symcircuits.arrays.norms import frobenius
+from symcircuits.core.text import amount
 from symcircuits.explanation.ablation import remove_heads, remove_scores
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
-from symcircuits.explanation.scores import frobenius
 from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, table
 from symcircuits.render.svg import figure
@@ -21,7 +21,7 @@ from symcircuits.render.tables import number
 
 __all__ = ["MOST_CELLS", "head_sections", "removal_table"]
 
-Told = Callable[[str, int, int], None] | None
+OnProgress = Callable[[str, int, int], None] | None
 MOST_CELLS = 40  # rows and columns of a heat map
 MOST_BYTES = 6_000_000  # of the sections of heads together
 MOST_SECTIONS = 16
@@ -31,7 +31,9 @@ MOST_OWN = 4  # of these with a heat map of their own, and removed one by one
 MOST_SINGLE = 8  # heads of a model up to which terms are removed one by one for all, else for the chosen head alone
 
 
-def head_sections(found: Explanation, chosen: str | None, left_out: list[str], progress: Told = None) -> list[Markup]:
+def head_sections(
+    found: Explanation, chosen: str | None, left_out: list[str], progress: OnProgress = None
+) -> list[Markup]:
     """The scores of heads: the chosen one, then those of largest margin as far as there is room."""
     if chosen is None:
         return []

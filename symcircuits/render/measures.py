@@ -5,31 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.core.notation import amount
+from symcircuits.core.text import amount
 from symcircuits.render.tables import measured, number, paragraph, table
 
 if TYPE_CHECKING:
     from symcircuits.core.expansion import Expansion, Term
     from symcircuits.search.sample import Sample
-    from symcircuits.values.measure import Asked
-    from symcircuits.values.sizes import Sum, TermSizes
+    from symcircuits.values.measure import Measure
+    from symcircuits.values.summary import Sum, Summary
 
-__all__ = ["sample_json", "sample_text", "sizes_json", "sizes_text"]
+__all__ = ["sample_json", "sample_line", "sample_text", "summary_json", "summary_text"]
 
 _DRAWN = {"uniform": "each as likely as any other", "bound": "large ones more likely, by bounds"}
+
+
+def sample_line(found: Sample) -> str:
+    """What a sample says, on one line."""
+    known = len(found.terms) or not found.count
+    sum_of = f"the sum of all sizes is {measured(found.estimate, found.error)}" if known else "nothing is known"
+    return (
+        f"<Sample of {amount(len(found.terms), 'draw')} of {amount(found.count, 'term')} of {found.expansion.target}, "
+        f"by {found.measure}: {sum_of}>"
+    )
 
 
 def sample_text(found: Sample, width: int = 100, top: int = 10) -> str:
     """The estimate in words, and the largest terms that were drawn."""
     count, drawn = amount(found.count, "term"), len(found.terms)
-    head = f"The sum of the sizes of all {count} of {found.expansion.target}, by {found.asked}"
+    head = f"The sum of the sizes of all {count} of {found.expansion.target}, by {found.measure}"
     said = [f"{measured(found.estimate, found.error)} (one standard error)" if drawn else "0"]
     if drawn == 1:
         said = [f"{number(found.estimate)}, of unknown error: there is one draw"]
     if not drawn and found.count:
         said = ["nothing was drawn, so nothing is known"]
     if found.bound < float("inf"):
-        said.append(f"proved: it is no larger than {number(found.bound, 6)}")
+        said.append(f"proved: it is at most {number(found.bound, 6)}")
     said.append(f"{amount(drawn, 'draw')}, {_DRAWN[found.weights]} (seed {found.seed})")
     if found.reached:
         said.append(f"{found.reached} reached: no more were drawn")
@@ -56,10 +66,10 @@ def _drawn(found: Sample) -> list[tuple[Term, float, float, int]]:
 
 
 def sample_json(found: Sample, top: int = 10) -> dict[str, Any]:
-    """The same as plain data; the schema is in README."""
+    """The same as plain data; the schema is in docs/json.md."""
     return {
         "schema": "symcircuits.sample/1",
-        **_of(found.expansion, found.asked),
+        **_of(found.expansion, found.measure),
         "weights": found.weights,
         "seed": found.seed,
         "draws": len(found.terms),
@@ -71,10 +81,10 @@ def sample_json(found: Sample, top: int = 10) -> dict[str, Any]:
     }
 
 
-def sizes_text(found: TermSizes, width: int = 100) -> str:
+def summary_text(found: Summary, width: int = 100) -> str:
     """What was looked at, sums by order and type, and the largest."""
     count, looked = found.expansion.count, found.total.count
-    head = f"The sizes of the terms of {found.expansion.target}, by {found.asked}"
+    head = f"The sizes of the terms of {found.expansion.target}, by {found.measure}"
     which = "all " if looked == count else ""
     lines = [f"{which}{amount(looked, 'term')} looked at, one by one"]
     if 0 < looked < count:
@@ -83,13 +93,13 @@ def sizes_text(found: TermSizes, width: int = 100) -> str:
         lines.append(f"{found.reached} reached; start {found.stop} goes on from there")
     parts = ["\n".join([paragraph(head, width), *(paragraph(f"- {line}", width, "  ") for line in lines)])]
     if looked:
-        signed, last = found.asked.signed, "sum of |sizes|"
+        signed, last = found.measure.signed, "sum of |sizes|"
         rows = [_row("all", found.total, signed), *_rows("order", found.by_order(), signed)]
         rows += _rows("composition", found.by_composition(), signed)
         head_of = ["", "terms", "sum", last] if signed else ["", "terms", "sum"]
         parts.append("Totals\n" + table(rows, head_of, width, range(1, len(head_of))))
     if found.largest:
-        name = "value" if found.asked.signed else "norm"
+        name = "value" if found.measure.signed else "norm"
         shown = [
             [number(size), f"{i:,}", t.composition, t.label]
             for (i, size), (t, _) in zip(found.largest, found.terms, strict=True)
@@ -106,11 +116,11 @@ def _row(name: str, one: Sum, signed: bool) -> list[str]:
     return [name, f"{one.count:,}", number(one.total), *([number(one.absolute)] if signed else [])]
 
 
-def sizes_json(found: TermSizes) -> dict[str, Any]:
-    """The same as plain data; the schema is in README."""
+def summary_json(found: Summary) -> dict[str, Any]:
+    """The same as plain data; the schema is in docs/json.md."""
     return {
-        "schema": "symcircuits.sizes/1",
-        **_of(found.expansion, found.asked),
+        "schema": "symcircuits.summary/1",
+        **_of(found.expansion, found.measure),
         "start": found.start,
         "stop": found.stop,
         "reached": found.reached or None,
@@ -124,11 +134,11 @@ def sizes_json(found: TermSizes) -> dict[str, Any]:
     }
 
 
-def _of(expansion: Expansion, asked: Asked) -> dict[str, Any]:
+def _of(expansion: Expansion, measure: Measure) -> dict[str, Any]:
     return {
         "architecture": str(expansion.architecture), "of": expansion.target,
         "selection": [str(c) for c in expansion.clauses], "count": expansion.count,
-        "asked": {name: getattr(asked, name) for name in ("by", "row", "position", "key", "token", "against")},
+        "measure": {name: getattr(measure, name) for name in ("kind", "row", "position", "key", "token", "against")},
     }  # fmt: skip
 
 

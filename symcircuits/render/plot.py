@@ -1,7 +1,8 @@
 """The figures of an explanation as matplotlib objects (``pip install "symcircuits[plot]"``).
 
-Every function takes an :class:`~symcircuits.explanation.explain.Explanation` and returns a ``matplotlib.figure.Figure``; with
-``axes=`` it draws one figure there instead. Nothing global is touched (no pyplot). Save with ``.savefig(path)``.
+Every function takes an :class:`~symcircuits.explanation.explain.Explanation` and returns a
+``matplotlib.figure.Figure``; with ``axes=`` it draws one figure there instead. Nothing global is touched (no pyplot).
+Save with ``.savefig(path)``.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from symcircuits.core.text import shown
 from symcircuits.explanation.ablation import remove_scores
 from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.largest_terms import SizedTerm
 from symcircuits.explanation.score_parts import score_parts
 from symcircuits.render.figures import (
     HeatMap,
@@ -23,7 +26,6 @@ from symcircuits.render.figures import (
     source_maps,
     term_map,
 )
-from symcircuits.values.targets import SizedTerm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +96,7 @@ def term(found: Explanation, which: SizedTerm, difference: bool = False, axes: A
     """Where a shown term comes from: its part at each position (row) that starts at each position (column)."""
     _check(found)
     if not isinstance(which, SizedTerm):
-        raise TypeError(f"which is one of the terms shown, e.g. found.terms[0], not {which!r}")
+        raise TypeError(f"which is one of the terms shown, e.g. found.terms[0], not {shown(which)}")
     return heat_map(term_map(found, which.term, difference), axes)
 
 

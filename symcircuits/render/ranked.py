@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.core.notation import amount
+from symcircuits.core.text import amount
 from symcircuits.render.tables import measured, number, paragraph, table
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _these(shown: int) -> str:
 
 def _sums(found: Largest) -> str:
     total, listed, rest = (number(x) for x in (found.total, found.listed, found.remainder))
-    if found.asked.signed:
+    if found.measure.signed:
         return f"sums: all terms {total}, listed {listed}, the others {rest}"
     return f"norms of sums: all terms {total}, listed {listed}, the others {rest}"
 
@@ -73,9 +73,9 @@ def _share(found: Largest) -> list[str]:
 
 def largest_text(found: Largest, width: int = 100) -> str:
     """The certificate in words, and the terms as a table."""
-    head = f"The largest terms of {found.expansion.target}, by {found.asked}"
+    head = f"The largest terms of {found.expansion.target}, by {found.measure}"
     lines = [paragraph(head, width), *(paragraph(f"- {line}", width, "  ") for line in certificate(found))]
-    name = "value" if found.asked.signed else "norm"
+    name = "value" if found.measure.signed else "norm"
     rows = [
         [str(i + 1), number(t.size if t.value is None else t.value), t.term.composition, t.term.label]
         for i, t in enumerate(found.terms)
@@ -92,15 +92,15 @@ def _finite(number: float) -> float | None:
 
 
 def largest_json(found: Largest) -> dict[str, Any]:
-    """The same as plain data; the schema is in README."""
-    asked = {name: getattr(found.asked, name) for name in ("by", "row", "position", "key", "token", "against")}
+    """The same as plain data; the schema is in docs/json.md."""
+    measure = {name: getattr(found.measure, name) for name in ("kind", "row", "position", "key", "token", "against")}
     return {
         "schema": "symcircuits.largest/1",
         "architecture": str(found.expansion.architecture),
         "of": found.expansion.target,
         "selection": [str(c) for c in found.expansion.clauses],
         "count": found.expansion.count,
-        "asked": asked,
+        "measure": measure,
         "exact": found.exact,
         "certain": found.certain,
         "reached": found.reached or None,

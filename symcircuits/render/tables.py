@@ -1,19 +1,12 @@
-"""Plain aligned tables that fit a width, and the report of :func:`symcircuits.verify` as one."""
+"""Plain aligned tables that fit a width, and numbers in them."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from symcircuits.core.names import visible
-from symcircuits.core.notation import amount
-
-if TYPE_CHECKING:
-    from symcircuits.verification.verify import Report
-
-__all__ = ["UNBROKEN", "measured", "number", "paragraph", "report_text", "table"]
+__all__ = ["UNBROKEN", "measured", "number", "paragraph", "table"]
 
 UNBROKEN = "\N{NO-BREAK SPACE}"  # it is in no text that is shown: what does not print is escaped
 _NARROWEST = 40  # room for the last column, below which it stands under its row
@@ -98,32 +91,3 @@ def _shrink(sizes: list[int], text: Sequence[int], width: int) -> list[int]:
             break
         sizes[widest] -= 1
     return sizes
-
-
-def report_text(report: Report, width: int = 100) -> str:
-    """The report as a table, one row a check, and what it comes to."""
-    mark = {True: "holds", False: "FAILS", None: "not run"}
-    rows = [
-        [mark[c.passed], c.name, number(c.error), number(c.bound), f"{c.target}: {_what(c.what, c.details)}"]
-        for c in report.checks
-    ]
-    head = paragraph(f"verify {visible(report.subject)}", width)
-    body = table(rows, ["", "check", "error", "bound", "what was checked"], width, right=[2, 3])
-    failed = [c for c in report.checks if c.passed is False]
-    end = (
-        "all that was run holds"
-        if report.ok
-        else f"FAILS in {amount(len(failed), 'row')}"
-        if failed
-        else "nothing was run"
-    )
-    return f"{head}\n\n{body}\n\n{end} ({report.seconds:.1f} s)"
-
-
-def _what(what: str, details: dict[str, object]) -> str:
-    if "false_pass" in details:
-        k = details["k"]
-        sizes = f"{k[0]} to {k[1]}" if isinstance(k, list) and k[0] != k[1] else str(k[0] if isinstance(k, list) else k)
-        field = f"k x k matrices mod {details['p']}, k = {sizes}"
-        return f"{what}; {field}; a false pass has probability below {details['false_pass']:.1g}"
-    return what

@@ -1,1 +1,1 @@
-"""search"""
+"""The largest terms, proved; samples; sums of squares."""

@@ -1,8 +1,8 @@
 """Best-first search for the largest paths of one program, with a bound on all that was not looked at.
 
-The open partial paths stand in order of their bounds (see :mod:`symcircuits.search.suffixes`), beside the paths that are
-complete, in order of their sizes. What comes first is taken: a partial path is expanded by one head, a complete path is
-the next largest, as nothing that is open can be larger. Source: A* search; own bounds.
+The open partial paths stand in order of their bounds (see :mod:`symcircuits.search.suffixes`), beside the paths that
+are complete, in order of their sizes. What comes first is taken: a partial path is expanded by one head, a complete
+path is the next largest, as nothing that is open can be larger. Source: A* search; own bounds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.core.notation import mebibytes
 from symcircuits.core.paths import Path, Paths
 from symcircuits.core.programs import Source
+from symcircuits.core.text import mebibytes
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search.bounds import Bounds
@@ -47,12 +47,12 @@ class Budget:
     expansions: int = 0
     bytes: int = 0
     reached: str = ""
-    told: Callable[[str], None] | None = None
+    progress: Callable[[str, int, int], None] | None = None
 
     def over(self) -> bool:
         """Whether a limit is met; says now and then how far the search is."""
-        if self.told is not None and not self.expansions % 50:
-            self.told(f"largest terms: {self.expansions:,} partial paths expanded")
+        if self.progress is not None and not self.expansions % 50:
+            self.progress("partial paths", self.expansions, self.max_expansions or 0)
         if self.max_expansions is not None and self.expansions >= self.max_expansions:
             self.reached = f"{self.max_expansions:,} expansions"
         elif self.max_seconds is not None and time.monotonic() - self.start >= self.max_seconds:
@@ -73,7 +73,7 @@ class Found:
 
 
 def _found(size: float, value: Array, off: float, path: Path) -> Found:
-    """ValueError, which names the path, where its size is no finite number, or rounding may make it any: such sizes
+    """ValueError, which names the path, where its size is not a finite number, or rounding may make it any: such sizes
     cannot be compared, and nothing would be proved."""
     if not size + off < float("inf"):
         raise ValueError(
@@ -86,8 +86,9 @@ def _found(size: float, value: Array, off: float, path: Path) -> Found:
 class Tree:
     """The partial paths of a program that are wanted, for one thing that is read of a run.
 
-    ``rows [batch or 1, r, n]`` and ``chosen``, ``cols``: what is read (see :meth:`~symcircuits.search.suffixes.Network.read`).
-    ``tokens``: the positions that can reach it. ``possible``: whether what begins with a mark can be wanted.
+    ``rows [batch or 1, r, n]`` and ``chosen``, ``cols``: what is read (see
+    :meth:`~symcircuits.search.suffixes.Network.read`). ``tokens``: the positions that can reach it. ``possible``:
+    whether what begins with a mark can be wanted.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What all paths into a head can be, at most and in all: the bounds of :mod:`symcircuits.search.suffixes`, head by head."""
+"""What all paths into a head can be, at most and in all: bounds on what a suffix reads, head by head."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Bounds:
     def summed(self, found: Functional, sums: Array) -> Array:
         """For every head that may come before a suffix: a bound on the sum of the sizes of all terms.
 
-        ``sums``: those of the rows. The size of a sum is no bound on the sum of sizes; the sum over all rows is.
+        ``sums``: those of the rows. The size of a sum is not a bound on the sum of sizes; the sum over all rows is.
         """
         read, size, _ = self._read(found, sums)
         wrong = found.count**2 * found.off_rows * sums[: found.limit].sum((1, 2))

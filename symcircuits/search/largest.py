@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term
-from symcircuits.core.notation import mebibytes
-from symcircuits.core.text import seconds, whole
-from symcircuits.explanation.scores import frobenius
+from symcircuits.core.seam import higher
+from symcircuits.core.text import mebibytes, seconds, whole
 from symcircuits.model import Run
 from symcircuits.search.best_first import Budget, Found, Search, Tree
 from symcircuits.search.pairs import Pairs
 from symcircuits.search.squares import Squares, squares_of
-from symcircuits.values.evaluate import evaluate
+from symcircuits.search.trees import trees
+from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.finite import remedy
-from symcircuits.values.measure import Asked, ask, trees
+from symcircuits.values.measure import Measure, resolved
 from symcircuits.work.pools import OutOfTime
 
 __all__ = ["LargeTerm", "Largest", "largest"]
@@ -54,7 +55,7 @@ class Largest:
     """
 
     expansion: Expansion
-    asked: Asked
+    measure: Measure
     terms: tuple[LargeTerm, ...]
     exact: bool
     certain: int
@@ -79,44 +80,24 @@ class Largest:
 
     def text(self, width: int = 100) -> str:
         """The certificate in words, and the terms as a table."""
-        from symcircuits.render.ranked import largest_text
-
-        return largest_text(self, width)
+        return higher(str, "Largest.text")(self, width)
 
     def json(self) -> dict[str, Any]:
         """All of it as plain data."""
-        from symcircuits.render.ranked import largest_json
-
-        return largest_json(self)
+        return higher(dict, "Largest.json")(self)
 
     def __repr__(self) -> str:
         return self.text()  # what a notebook shows
 
 
 def largest(
-    expansion: Expansion,
-    run: Run,
-    k: int = 10,
-    *,
-    by: str = "norm",
-    row: int = 0,
-    position: int = -1,
-    token: int | None = None,
-    against: int | None = None,
-    key: int | None = None,
-    max_expansions: int | None = None,
-    max_seconds: float | None = None,
-    max_memory: int = 2**30,
-    moments: bool | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> Largest:
-    """The k largest terms of an expansion on a run, and a proof that no other is larger; nothing is listed but these.
+    values: Values, k: int = 10, by: Measure | None = None, *, max_expansions: int | None = None,
+    max_seconds: float | None = None, max_memory: int = 2**30, moments: bool | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Largest:  # fmt: skip
+    """The ``k`` largest terms of an expansion on a run, and a proof that no other is larger; nothing else is listed.
 
-    ``by``: ``"norm"`` (Frobenius, over all positions and outputs); of logits ``"logit"`` and ``"logit difference"``,
-    the part in the logit of ``token`` (the model's first choice) at ``position``, minus that in the logit of
-    ``against`` (the largest other); of scores ``"score entry"``, the part in the score of query ``position`` and
-    ``key`` (the one attended to most), and ``"masked norm"``, without the entries that the mask takes. ``row``: of a
-    batch, for one number. Paths are grown from the readout back, best bound first. For a suffix that reads ``L X R``
+    Paths are grown from the readout back, best bound first. For a suffix that reads ``L X R``
     of the stream and every X that ends in head f, with values ``Y`` before its pattern and ``R_f = W_O^T R``::
 
         |L A_f Y R_f| <= | |L| |A_f| beta_f | ||R_f||_2         beta_f[t] = largest |Y[t]|, at most
@@ -124,43 +105,41 @@ def largest(
 
     The first is the triangle inequality, with ``beta_f`` by induction over layers from ``||W_O^{g T} W_V^{f T}||_2``;
     the second holds as every square is at most the sum of all (K_f is exact; made where its memory and time allow,
-    see ``moments``). Bounds are enlarged by what rounding can do (see :mod:`symcircuits.search.suffixes`), and values are
-    computed in float64. Score terms are pairs of paths, and ``|<u, v>| <= |u| |v|`` (see :mod:`symcircuits.search.pairs`).
-    ``max_expansions``, ``max_seconds``, ``max_memory`` (bytes) end the search; the answer then says what is proved.
-    Time is for bounds and the estimate of ``squares`` too; the sums of all terms are made in any case.
-    ``progress`` is told, now and then, how far it is. Raises ValueError on a choice that does not exist. Source: own
-    derivation.
+    see ``moments``). Bounds are enlarged by what rounding can do (see :mod:`symcircuits.search.suffixes`), and values
+    are computed in float64. Score terms are pairs of paths, and ``|<u, v>| <= |u| |v|`` (see
+    :mod:`symcircuits.search.pairs`). Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((4, 4, 4)), seed=1).run([1, 2, 3])
-    >>> found = sc.largest(sc.logits(run.model.architecture), run, 3, by="logit difference")
+    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+    >>> found = values.largest(3, sc.logit(against="second"))
     >>> found.exact, len(found.terms), found.looked + found.excluded
     (True, 3, 125)
-    >>> brute = sorted(abs(v[-1, found.asked.token] - v[-1, found.asked.against])
-    ...                for v in sc.evaluate(found.expansion, run))
+    >>> token, against = found.measure.chosen
+    >>> brute = sorted(abs(value[-1, token] - value[-1, against]) for value in values)
     >>> bool(np.allclose([t.size for t in found.terms], brute[:-4:-1]))
     True
     """
-    evaluate(expansion, run)  # refuses what does not go together
+    expansion, run = values.expansion, values.run
     k, max_memory = whole("k", k, 0), whole("max_memory", max_memory, 0)
     max_expansions = None if max_expansions is None else whole("max_expansions", max_expansions, 0)
     _check(k, expansion.count, max_seconds, max_memory)
     start = time.monotonic()
-    asked = ask(expansion, run, by, row, position, token, against, key)
-    budget = Budget(max_expansions, max_seconds, max_memory, told=progress)
+    measure = resolved(values, by)
+    budget = Budget(max_expansions, max_seconds, max_memory, progress=progress)
     with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, and bounds all the same
-        return _largest(asked, expansion, run, budget, k, moments, start)
+        return _largest(measure, expansion, run, budget, k, moments, start)
 
 
 def _largest(
-    asked: Asked, expansion: Expansion, run: Run, budget: Budget, k: int, moments: bool | None, start: float
+    measure: Measure, expansion: Expansion, run: Run, budget: Budget, k: int, moments: bool | None, start: float
 ) -> Largest:
     """Search, and what is proved by it."""
     until = None if budget.max_seconds is None else start + budget.max_seconds
-    found = trees(asked, expansion, run, budget.max_memory, moments, until)
+    found = trees(measure, expansion, run, budget.max_memory, moments, until)
     searched, begun = _one_side if len(found) == 1 else _two_sides, True
     try:
-        terms, unseen, unlisted, off, looked, still = searched(found, asked, run, expansion, budget, k)
+        terms, unseen, unlisted, off, looked, still = searched(found, measure, run, expansion, budget, k)
     except OutOfTime:  # before there was a bound on anything
         budget.reached, begun = f"{budget.max_seconds:g} seconds", False
         terms, unseen, unlisted, off, looked, still = (), float("inf"), 0.0, 0.0, 0, expansion.count
@@ -171,12 +150,14 @@ def _largest(
     exact = unseen <= least + 2 * off or looked == expansion.count
     certain = len(terms) if exact else sum(t.size >= unseen for t in terms)
     open_ = 0 if exact else still
-    sums, none = _sums(found, asked, run, expansion, terms), Squares(float("nan"), float("nan"), False, str(asked))
-    squares = squares_of(asked, expansion, run, found, _SIGNED, until=until) if begun else none
+    sums, none = _sums(found, measure, run, expansion, terms), Squares(float("nan"), float("nan"), False, str(measure))
+    squares = squares_of(measure, expansion, run, found, _SIGNED, until=until) if begun else none
+    total, listed, rest = sums
     return Largest(
-        expansion, asked, terms, exact, certain, "" if exact else budget.reached, max(unseen, unlisted), off,
-        budget.expansions, looked, expansion.count - looked - open_, open_, *sums,
-        squares, time.monotonic() - start,
+        expansion, measure, terms, exact=exact, certain=certain, reached="" if exact else budget.reached,
+        bound=max(unseen, unlisted), rounding=off, expansions=budget.expansions, looked=looked,
+        excluded=expansion.count - looked - open_, open=open_, total=total, listed=listed, remainder=rest,
+        squares=squares, seconds=time.monotonic() - start,
     )  # fmt: skip
 
 
@@ -193,7 +174,7 @@ _Searched = tuple[tuple[LargeTerm, ...], float, float, float, int, int]
 
 
 def _one_side(
-    found: tuple[Tree, ...], asked: Asked, run: Run, expansion: Expansion, budget: Budget, k: int
+    found: tuple[Tree, ...], measure: Measure, run: Run, expansion: Expansion, budget: Budget, k: int
 ) -> _Searched:
     search = Search(found[0], budget, k)
     best: list[Found] = []
@@ -203,7 +184,8 @@ def _one_side(
     best, rest = best + rest[: k - len(best)], rest[k - len(best) :]
     unlisted = max((one.size + one.off for one in rest), default=0.0)
     terms = tuple(
-        LargeTerm(expansion._term(one.path), one.size, float(one.value.sum()) if asked.signed else None) for one in best
+        LargeTerm(expansion._term(one.path), one.size, float(one.value.sum()) if measure.signed else None)
+        for one in best
     )
     least = best[-1].size if best else 0.0
     still = search.open(least if len(best) == k else -1.0)
@@ -211,25 +193,25 @@ def _one_side(
 
 
 def _two_sides(
-    found: tuple[Tree, ...], asked: Asked, run: Run, expansion: Expansion, budget: Budget, k: int
+    found: tuple[Tree, ...], measure: Measure, run: Run, expansion: Expansion, budget: Budget, k: int
 ) -> _Searched:
-    pairs = Pairs(found, asked.by, run, expansion, budget, k)
+    pairs = Pairs(found, measure.kind, run, expansion, budget, k)
     pairs.run()
     terms = tuple(
-        LargeTerm(expansion._term(q.path, key.path), size, value if asked.signed else None)
+        LargeTerm(expansion._term(q.path, key.path), size, value if measure.signed else None)
         for size, value, q, key in pairs.best
     )
-    # Pairs that were met and are not listed are no larger than the least that is.
+    # Pairs that were met and are not listed are at most as large as the least that is.
     least = terms[-1].size if terms else 0.0
     unlisted = least + pairs.off if pairs.looked > len(terms) else 0.0
     return terms, pairs.unseen, unlisted, pairs.off, pairs.looked, pairs.open()
 
 
 def _sums(
-    found: tuple[Tree, ...], asked: Asked, run: Run, expansion: Expansion, terms: Sequence[LargeTerm]
+    found: tuple[Tree, ...], measure: Measure, run: Run, expansion: Expansion, terms: Sequence[LargeTerm]
 ) -> tuple[float, float, float]:
     """The sum of all terms, of the listed ones, and of the others: numbers, or norms of sums."""
-    if asked.signed and len(found) == 1:
+    if measure.signed and len(found) == 1:
         total, listed = float(found[0].total().sum()), float(sum(t.value or 0.0 for t in terms))
         return total, listed, total - listed if len(terms) < expansion.count else 0.0
     values = evaluate(expansion, run)
@@ -243,10 +225,10 @@ def _sums(
             f"the sum of the largest terms leaves the range of {run.dtype}, in which the model was run; "
             f"{remedy(run.dtype)}"
         )
-    if asked.by == "score entry":
-        at = (asked.position, asked.key) if asked.row is None else (asked.row, asked.position, asked.key)
+    if measure.kind == "score entry":
+        at = (measure.position, measure.key) if measure.row is None else (measure.row, measure.position, measure.key)
         return float(whole[at]), float(part[at]), float(rest[at])
-    if asked.by == "masked norm":
+    if measure.kind == "masked norm":
         assert expansion.readout.head is not None
         whole, part, rest = (a * run.masks[f"L{expansion.readout.head.layer}"] for a in (whole, part, rest))
     return frobenius(whole), frobenius(part), frobenius(rest)

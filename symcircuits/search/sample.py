@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term
-from symcircuits.core.notation import amount, many, mebibytes
-from symcircuits.core.text import seconds, whole
+from symcircuits.core.seam import higher
+from symcircuits.core.text import many, mebibytes, seconds, shown, whole
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search.best_first import Found, Tree
 from symcircuits.search.pairs import pair_sizes
 from symcircuits.search.suffixes import Functional
-from symcircuits.values.evaluate import evaluate
-from symcircuits.values.measure import Asked, ask, trees
+from symcircuits.search.trees import trees
+from symcircuits.values.evaluate import Values
+from symcircuits.values.measure import Measure, resolved
 from symcircuits.work.pools import OutOfTime
 
 __all__ = ["Sample", "sample"]
@@ -40,7 +41,7 @@ class Sample:
     """
 
     expansion: Expansion
-    asked: Asked
+    measure: Measure
     weights: str
     terms: tuple[Term, ...]
     sizes: Array
@@ -65,76 +66,51 @@ class Sample:
 
     def text(self, width: int = 100, top: int = 10) -> str:
         """The estimate in words, and the ``top`` largest of the terms that were drawn."""
-        from symcircuits.render.measures import sample_text
-
-        return sample_text(self, width, top)
+        return higher(str, "Sample.text")(self, width, top)
 
     def json(self, top: int = 10) -> dict[str, Any]:
-        """The same as plain data (schema in README)."""
-        from symcircuits.render.measures import sample_json
-
-        return sample_json(self, top)
+        """The same as plain data (schema in docs/json.md)."""
+        return higher(dict, "Sample.json")(self, top)
 
     def __repr__(self) -> str:
-        from symcircuits.render.tables import measured
-
-        known = len(self.terms) or not self.count
-        sum_of = f"the sum of all sizes is {measured(self.estimate, self.error)}" if known else "nothing is known"
-        return (
-            f"<Sample of {amount(len(self.terms), 'draw')} of {amount(self.count, 'term')} of {self.expansion.target}, "
-            f"by {self.asked}: {sum_of}>"
-        )
+        return higher(str, "Sample.line")(self)
 
 
 def sample(
-    expansion: Expansion,
-    run: Run,
-    k: int = 1000,
-    *,
-    seed: int = 0,
-    weights: str = "bound",
-    by: str = "norm",
-    row: int = 0,
-    position: int = -1,
-    token: int | None = None,
-    against: int | None = None,
-    key: int | None = None,
-    max_seconds: float | None = None,
-    max_memory: int = 2**30,
+    values: Values, k: int = 1000, by: Measure | None = None, *, seed: int = 0, weights: str = "bound",
+    max_seconds: float | None = None, max_memory: int = 2**30,
     progress: Callable[[str, int, int], None] | None = None,
-) -> Sample:
+) -> Sample:  # fmt: skip
     """Draw k terms (with replacement), and estimate the sum of the sizes of all: unbiased, with its standard error.
 
     A path is drawn from the readout back, head by head. ``weights="uniform"``: by the number of paths behind each
     choice, so that all paths are equally likely. ``"bound"``: by a bound on the sum of the sizes behind it (the
-    pairwise bound of :func:`~symcircuits.largest`, with a sum in the place of each maximum), so that large terms are
-    likely. Then ``E[size / chance] = sum of sizes``, as every term that is not 0 has a chance. Where few terms hold
-    most of the sum, uniform draws may miss them all, and then the error is too small as well. Sizes are those of
-    :func:`~symcircuits.largest`, and so are ``by`` and the choices after it; of score terms the key is drawn after
-    the query, from those that go with it. The same seed draws the same terms. ``max_seconds`` ends it with the draws
-    that there are; what needs more than ``max_memory`` (bytes) is not begun. Raises ValueError on what does not exist,
-    OverflowError that names the term where a size is no finite number. Source: own derivation (importance sampling).
+    pairwise bound of :func:`~symcircuits.search.largest.largest`, with a sum in the place of each maximum), so that
+    large terms are likely. Then ``E[size / chance] = sum of sizes``, as every term that is not 0 has a chance. Where
+    few terms hold most of the sum, uniform draws may miss them all, and then the error is too small as well. Of score
+    terms the key is drawn after the query, from those that go with it. The same seed draws the same terms. Source: own
+    derivation (importance sampling).
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((3, 3, 3)), seed=1).run([1, 2, 3])
-    >>> terms = sc.logits(run.model.architecture)
-    >>> found = sc.sample(terms, run, 400, by="logit")
-    >>> exact = sum(abs(value[-1, found.asked.token]) for value in sc.evaluate(terms, run))
+    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+    >>> found = values.sample(400, sc.logit())
+    >>> exact = sum(abs(value[-1, found.measure.token]) for value in values)
     >>> bool(abs(found.estimate - exact) < 4 * found.error), bool(exact <= found.bound)
     (True, True)
     """
     started = time.monotonic()
-    evaluate(expansion, run)  # refuses what does not go together
+    expansion, run = values.expansion, values.run
     k, seed, max_memory = whole("k", k, 0), whole("seed", seed, 0), whole("max_memory", max_memory, 0)
     _check(k, weights, max_seconds, max_memory)
-    asked = ask(expansion, run, by, row, position, token, against, key)
+    measure = resolved(values, by)
     until = None if max_seconds is None else started + max_seconds
     terms, reached, bound = list[Term](), "", float("inf")
     sizes, chances = np.zeros(k if expansion.count else 0), np.ones(k if expansion.count else 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = trees(asked, expansion, run, moments=False, until=until)
+        found = trees(measure, expansion, run, moments=False, until=until)
         try:
-            drawn = _Drawn(asked, expansion, run, found, weights == "bound", np.random.default_rng(seed))
+            drawn = _Drawn(measure, expansion, run, found, weights == "bound", np.random.default_rng(seed))
             bound = drawn.bound
             for i in range(len(sizes)):
                 if until is not None and time.monotonic() >= until:
@@ -147,13 +123,14 @@ def sample(
             reached = f"{max_seconds:g} seconds"
     n = len(terms)
     return Sample(
-        expansion, asked, weights, tuple(terms), sizes[:n], chances[:n], bound, expansion.count, seed, reached,
+        expansion, measure, weights, tuple(terms), sizes=sizes[:n], chances=chances[:n], bound=bound,
+        count=expansion.count, seed=seed, reached=reached,
     )  # fmt: skip
 
 
 def _check(k: int, weights: str, max_seconds: float | None, max_memory: int) -> None:
     if weights not in WEIGHTS:
-        raise ValueError(f'weights is "uniform" or "bound", not {weights!r}')
+        raise ValueError(f'weights is "uniform" or "bound", not {shown(weights)}')
     seconds("max_seconds", max_seconds)
     if k * _DRAW_BYTES > max_memory:
         raise ValueError(
@@ -171,7 +148,7 @@ class _Choices:
         self.found, self.ended, self.weights = found, ended, weights
         self.total = float(weights.sum())
         if not self.total < float("inf"):
-            raise OverflowError(
+            raise ValueError(
                 "bounds on the sizes of terms, or their number, leave the range of float64, so that no chance can be "
                 'made of them: draw with weights="uniform", or scale the weights'
             )
@@ -241,14 +218,14 @@ class _Drawn:
     """Terms drawn at random: a path, or a query path and then a key path that goes with it."""
 
     def __init__(
-        self, asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], bound: bool,
+        self, measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], bound: bool,
         rng: np.random.Generator,
     ) -> None:  # fmt: skip
-        self.asked, self.expansion, self.run = asked, expansion, run
+        self.measure, self.expansion, self.run = measure, expansion, run
         self.sides = [_Paths(tree, bound, rng) for tree in found]
         self.keys: dict[Mark, int] = {}
         head = expansion.readout.head
-        turns = run.arrays[f"R_{head}"] if f"R_{head}" in run.arrays and not asked.signed else None
+        turns = run.arrays[f"R_{head}"] if f"R_{head}" in run.arrays and not measure.signed else None
         self.turns = None if turns is None else np.asarray(turns, np.float64)
         self.bound = self.sides[0].most() if bound and len(found) == 1 else float("inf")
 
@@ -263,13 +240,13 @@ class _Drawn:
         keys.tree.wanted = lambda m: self.expansion.accepts((mark, m))
         other, more = keys.draw()
         query, key = self._turned(one.value), self._turned(other.value)
-        size = abs(float(pair_sizes(self.asked.by, self.run, self.expansion, query, key[None], 0)[0]))
+        size = abs(float(pair_sizes(self.measure.kind, self.run, self.expansion, query, key[None], 0)[0]))
         return self._finite(self.expansion._term(one.path, other.path), size), size, chance * more
 
     def _finite(self, term: Term, size: float) -> Term:
-        """The term; OverflowError where its size is no finite number."""
+        """The term; ValueError where its size is not a finite number."""
         if not size < float("inf"):
-            raise OverflowError(
+            raise ValueError(
                 f"term {self.expansion.index(term):,} ({term.label}) has the size {size}: numbers leave the range of "
                 "float64 on the way; scale the weights"
             )

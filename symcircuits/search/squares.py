@@ -16,9 +16,10 @@ from symcircuits.core.text import whole
 from symcircuits.core.walk import Mark, Matrices
 from symcircuits.model import Run
 from symcircuits.search.best_first import Tree
-from symcircuits.values.evaluate import evaluate
+from symcircuits.search.trees import trees
+from symcircuits.values.evaluate import Values
 from symcircuits.values.finite import finite
-from symcircuits.values.measure import Asked, ask, trees
+from symcircuits.values.measure import Measure, resolved
 
 __all__ = ["Squares", "squares", "squares_of"]
 
@@ -41,68 +42,55 @@ class Squares:
 
 
 def squares(
-    expansion: Expansion,
-    run: Run,
-    *,
-    by: str = "norm",
-    row: int = 0,
-    position: int = -1,
-    token: int | None = None,
-    against: int | None = None,
-    key: int | None = None,
-    samples: int = SAMPLES,
-    seed: int = 0,
-    max_memory: int = 2**30,
+    values: Values, by: Measure | None = None, *, samples: int = SAMPLES, seed: int = 0, max_memory: int = 2**30
 ) -> Squares:
     """The sum of the squares of all terms of an expansion, at any depth; nothing is listed.
 
-    What is squared is what :func:`~symcircuits.largest` measures: the Frobenius norm of every term, or its part in a
-    logit, a difference of two, or a score. Where the second moments of all heads fit, by them, exactly but for
+    Where the second moments of all heads fit, by them, exactly but for
     rounding: ``K_h = sum over paths into h of vec(Z) vec(Z)^T``, ``K_h = (A_h (x) I) (sum of y y^T over sources +
     sum_g (I (x) C)^T K_g (I (x) C)) (A_h (x) I)^T`` with ``C = W_O^{g T} W_V^{h T}``, and at the readout ``sum |L Z
     R|^2 = <L^T L (x) R R^T, K>``; of score terms, pairs of a query u and a key v, ``sum <u, v>^2 = <sum u^T u, sum
     v^T v>``, and the same for ``|Q K^T|^2``. Elsewhere by random signs: with a sign for each head and source,
     distinct paths have distinct products of signs, so ``E |sum of signed terms|^2 = sum |term|^2``, and a signed sum
-    is one walk; the mean over ``samples`` of them and its standard error. Raises ValueError on what does not exist,
-    and where the sum is no finite number. Source: own derivation.
+    is one walk; the mean over ``samples`` of them and its standard error. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
-    >>> terms = sc.logits(run.model.architecture)
-    >>> found = sc.squares(terms, run)
-    >>> listed = sum(float((value**2).sum()) for value in sc.evaluate(terms, run))
+    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+    >>> found = values.sum_of_squares()
+    >>> listed = sum(float((value**2).sum()) for value in values)
     >>> found.exact, bool(abs(found.value - listed) < 1e-12 * listed)
     (True, True)
     """
-    values = evaluate(expansion, run)  # refuses what does not go together
-    asked = ask(expansion, run, by, row, position, token, against, key)
+    expansion, run = values.expansion, values.run
+    measure = resolved(values, by)
     samples, seed, max_memory = whole("samples", samples, 2), whole("seed", seed, 0), whole("max_memory", max_memory, 0)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is seen in the sum
-        found = squares_of(asked, expansion, run, trees(asked, expansion, run, max_memory), samples, seed)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not a number is seen in the sum
+        found = squares_of(measure, expansion, run, trees(measure, expansion, run, max_memory), samples, seed)
     if not found.value + found.error < float("inf"):
         finite(values, "the sum of the squares of all terms", np.array(float("nan")))
     return found
 
 
 def squares_of(
-    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int = SAMPLES, seed: int = 0,
+    measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int = SAMPLES, seed: int = 0,
     until: float | None = None,
 ) -> Squares:  # fmt: skip
     """The same, of trees that are there; not a number where there is no time for an estimate before ``until``."""
-    exact = _exact(asked, expansion, found)
+    exact = _exact(measure, expansion, found)
     if exact is not None:
-        return Squares(exact, 0.0, True, str(asked))
-    values = _signed_squares(asked, expansion, run, found, samples, seed, until)
+        return Squares(exact, 0.0, True, str(measure))
+    values = _signed_squares(measure, expansion, run, found, samples, seed, until)
     if len(values) < 2:
-        return Squares(float("nan"), float("nan"), False, str(asked))
-    return Squares(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), False, str(asked))
+        return Squares(float("nan"), float("nan"), False, str(measure))
+    return Squares(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), False, str(measure))
 
 
-def _exact(asked: Asked, expansion: Expansion, found: tuple[Tree, ...]) -> float | None:
+def _exact(measure: Measure, expansion: Expansion, found: tuple[Tree, ...]) -> float | None:
     if len(found) == 1:
         return found[0].squares()
-    turned = f"R_{expansion.readout.head}" in found[0].net.matrices.matrices and asked.by == "norm"
-    if asked.by == "masked norm" or turned or not all(f.has_moments for f in found):
+    turned = f"R_{expansion.readout.head}" in found[0].net.matrices.matrices and measure.kind == "norm"
+    if measure.kind == "masked norm" or turned or not all(f.has_moments for f in found):
         return None
     sides = [_outer_sums(tree) for tree in found]
     return sum(
@@ -165,7 +153,7 @@ class _Signed:
 
 
 def _signed_squares(
-    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int, seed: int,
+    measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int, seed: int,
     until: float | None,
 ) -> Array:  # fmt: skip
     """``|sum of signed terms|^2`` for each choice of signs."""
@@ -178,7 +166,7 @@ def _signed_squares(
         if len(sides) == 1:
             total = sum((value for mark, value in sides[0].items() if expansion.accepts((mark,))), np.zeros((1,) * 4))
         else:
-            total = _pair_sums(asked, expansion, run, found, sides)
+            total = _pair_sums(measure, expansion, run, found, sides)
         total = np.broadcast_to(total, (count, *total.shape[1:])).reshape(count, -1)
         squared.append((total**2).sum(1))
     return np.concatenate(squared) if squared else np.zeros(0)
@@ -195,18 +183,18 @@ def _signed_sums(tree: Tree, rng: np.random.Generator, count: int) -> dict[Mark,
 
 
 def _pair_sums(
-    asked: Asked, expansion: Expansion, run: Run, found: tuple[Tree, ...], sides: list[dict[Mark, Array]]
+    measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], sides: list[dict[Mark, Array]]
 ) -> Array:
     """Signed queries times signed keys."""
     head, total = expansion.readout.head, np.zeros((1,) * 4)
-    turns = run.arrays[f"R_{head}"] if asked.by != "score entry" and f"R_{head}" in run.arrays else None
+    turns = run.arrays[f"R_{head}"] if measure.kind != "score entry" and f"R_{head}" in run.arrays else None
     if turns is not None:
         sides = [{m: (v[..., None, :] @ turns)[..., 0, :] for m, v in side.items()} for side in sides]
     for q, u in sides[0].items():
         for k, v in sides[1].items():
             if expansion.accepts((q, k)):
                 total = total + u @ v.swapaxes(-1, -2)
-    if asked.by == "masked norm":
+    if measure.kind == "masked norm":
         assert head is not None
         total = total * run.masks[f"L{head.layer}"]
     return total

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from symcircuits.core.notation import amount
+from symcircuits.core.symbols import MEANINGS
+from symcircuits.core.text import amount
 from symcircuits.core.words import Index, Symbol
 
 __all__ = ["SIZES", "Inputs", "leading_axes", "shape_of", "size_of"]
@@ -47,25 +48,7 @@ _KNOWN: Final = re.compile(
     r"|(D|gain|b_N)_([LM]\d+|final|[QK](\d+|L\d+[HG]\d+))|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
     r"|rest_[LM]\d+|(read|part)_\w+"  # what somebody set apart, and what reads it
 )
-_MEANING: Final = {
-    "t": "tokens, one-hot",
-    "W_E": "token embedding",
-    "W_U": "unembedding",
-    "P": "position embedding",
-    "A": "attention pattern",
-    "W_OV": "W_O @ W_V",
-    "W_QK": "W_Q.T @ W_K",
-    "scale": "score scale",
-    "R": "the rotation of each row",
-    "D": "1 / sigma of the norm, diagonal",
-    "C": "I - 1 1^T / d_model",
-    "gain": "gain of the norm, diagonal",
-    "mlp": "what the MLP writes",
-    "mask": "which keys a query may attend to: 1 or 0",
-    "rest": "what is left of the stream, or of what the MLP writes",
-    "read": "readout, a direction in each row",
-    "part": "source",
-}
+_MEANING: Final = MEANINGS | {"read": "readout, a direction in each row", "part": "source"}
 
 
 def size_of(index: Index) -> str:
@@ -158,7 +141,7 @@ def _array(name: str, value: Any, symbol: Symbol) -> Any:
     try:
         array = np.asarray(value)
     except ValueError as fault:
-        raise ValueError(f"{_described(name, symbol)} is no array: {fault}") from None
+        raise ValueError(f"{_described(name, symbol)} is not an array: {fault}") from None
     if array.dtype.kind in "SUMm":
         raise ValueError(f"{_described(name, symbol)} must hold numbers, not {array.dtype}")
     if array.ndim == 1 and symbol.glyph == "gain":

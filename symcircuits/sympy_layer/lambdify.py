@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, final
 
-from symcircuits.core.text import as_whole
+from symcircuits.core.text import as_whole, shown
 from symcircuits.core.words import Factor, Symbol, Word, scalar_argument, unfuse
 from symcircuits.sympy_layer.arguments import SIZES, Inputs, leading_axes, shape_of
 
@@ -116,7 +116,7 @@ def _given_sizes(sizes: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"there is no size {name!r}; the sizes are {', '.join(known)}, d_head_L0H1, ...")
         number = as_whole(value)
         if (number is None or number < 1) and getattr(value, "is_integer", None) is not True:
-            raise ValueError(f"size {name} must be a whole number from 1 on, not {value!r}")
+            raise ValueError(f"size {name} must be a whole number from 1 on, not {shown(value)}")
     return dict(sizes)
 
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.programs import Branch, Program, Readout, Source, readout, rotation
+from symcircuits.core.symbols import SYMMETRIC
 from symcircuits.core.walk import walk
-from symcircuits.core.words import SYMMETRIC, Factor, Word, is_multiplier, scalar_argument
+from symcircuits.core.words import Factor, Word, is_multiplier, scalar_argument
 
 __all__ = [
     "SymbolicTerm", "multiply_out", "polynomial_terms", "read_terms", "recursion", "symbolic_terms", "tally",
@@ -152,7 +153,7 @@ def read_terms(expression: Any) -> list[SymbolicTerm]:
 
     Logits and stream: the order is the number of patterns left of the source, ``V`` from two on. Scores: the number of
     patterns left of the joint ``W_Q^T | W_K`` (query side) and right of it (key side); ``Q``, ``K``, ``QK``, ``none``.
-    Raises ValueError on what is no sum of products of letters with whole coefficients.
+    Raises ValueError on what is not a sum of products of letters with whole coefficients.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> terms = read_terms(multiply_out(recursion(attention_only((2, 1)), "scores:L1H0")))

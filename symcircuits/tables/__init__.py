@@ -1,1 +1,1 @@
-"""tables"""
+"""Terms as integer arrays: in blocks, counted, printed in bulk, written to files."""

@@ -9,15 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from symcircuits.core.architecture import Head
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.given import need
-from symcircuits.core.notation import Notation, amount, many
+from symcircuits.core.notation import Notation
 from symcircuits.core.paths import Path
 from symcircuits.core.terms import Term, readout_notation
-from symcircuits.core.text import as_whole, whole
+from symcircuits.core.text import amount, as_whole, many, need, shown, whole
 from symcircuits.core.walk import Mark
 from symcircuits.tables.paths import Chunk, PathTables, smallest_type
 
-__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "numbers"]
+__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "range_of"]
 
 COMPOSITIONS: Final = ("none", "V", "Q", "K", "QK")  # by code
 BLOCK = 1 << 16
@@ -36,7 +35,7 @@ class TermBlock:
     is a place in ``COMPOSITIONS``. Arrays may be views of what other blocks use: they are read-only.
 
     >>> import symcircuits as sc
-    >>> block = next(sc.blocks(sc.scores(sc.attention_only((2, 2)), "L1H0")))
+    >>> block = next(sc.scores(sc.attention_only((2, 2)), "L1H0").blocks())
     >>> len(block), block.heads[1].T.tolist(), block.composition.tolist()
     (9, [[-1, 0, 1, -1, 0, 1, -1, 0, 1]], [0, 3, 3, 2, 4, 4, 2, 4, 4])
     >>> block.labels()[5], block[5].composition, block.numbers[5:].tolist()
@@ -76,7 +75,7 @@ class TermBlock:
         """Term ``i`` of the block."""
         number = as_whole(i)
         if number is None:
-            raise TypeError(f"the terms of a block are numbered by whole numbers, not {i!r}")
+            raise TypeError(f"the terms of a block are numbered by whole numbers, not {shown(i)}")
         if not -len(self) <= number < len(self):
             raise IndexError(f"term {many(number)} of the block does not exist: it has {amount(len(self), 'term')}")
         paths = []
@@ -192,37 +191,35 @@ def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | 
 
     Any selection, at any depth; memory is bounded by the block, not by the number of terms. Work splits by ranges:
     the blocks of ``start=a, stop=b`` and ``start=b, stop=c`` are the terms of ``start=a, stop=c``. Raises ValueError
-    on numbers that are none, TypeError on what is no Expansion. Source: own derivation.
+    on what is not a range of terms, TypeError on what is not an Expansion. Source: own derivation.
 
     >>> import symcircuits as sc
     >>> deep = sc.logits(sc.attention_only((12,) * 12)).through("L3H7")
-    >>> block = next(sc.blocks(deep, 1000, start=10**12))
+    >>> block = next(deep.blocks(1000, start=10**12))
     >>> block.start, block.labels()[0] == deep[10**12].label, block.heads[0].shape
     (1000000000000, True, (1000, 12))
     """
     need("blocks", expansion, Expansion)
     if len(expansion.clauses) > MAX_CLAUSES:
         raise ValueError(f"blocks take at most {MAX_CLAUSES} conditions; this expansion has {len(expansion.clauses)}")
-    size = whole("size", size, 1)
-    start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
-    return _blocks(expansion, size, start, min(stop, expansion.count))
+    size, terms = whole("size", size, 1), range_of(expansion, start, stop)
+    return _blocks(expansion, size, terms.start, terms.stop)
 
 
-def numbers(expansion: Expansion, start: int, stop: int | None) -> range:
-    """The numbers from ``start`` to ``stop`` (None, or beyond the end: the end); ValueError where these are no range.
+def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
+    """The numbers from ``start`` to ``stop`` (None: the end); ValueError where they are not numbers of terms.
 
     >>> import symcircuits as sc
-    >>> numbers(sc.logits(sc.attention_only((2, 2))), 4, 100)
+    >>> range_of(sc.logits(sc.attention_only((2, 2))), 4, None)
     range(4, 9)
     """
     first, last = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
-    if first > expansion.count:
+    if not first <= last <= expansion.count:
         raise ValueError(
-            f"start {many(first)} lies beyond the {amount(expansion.count, 'term')} of this expansion, counted from 0"
+            f"start {many(first)} and stop {many(last)} are not a range of the {amount(expansion.count, 'term')} of "
+            f"{expansion.target}, counted from 0"
         )
-    if last < first:
-        raise ValueError(f"stop {many(last)} lies before start {many(first)}: stop is the number behind the last term")
-    return range(first, min(last, expansion.count))
+    return range(first, last)
 
 
 def _blocks(expansion: Expansion, size: int, start: int, stop: int) -> Iterator[TermBlock]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.tables.blocks import Census, blocks
-from symcircuits.work.workers import Crew
+from symcircuits.tables.blocks import Census, range_of
+from symcircuits.work.workers import WorkerPool
 
 __all__ = ["census"]
 
@@ -17,23 +17,23 @@ def census(expansion: Expansion, start: int = 0, stop: int | None = None, *, wor
     """The terms from ``start`` to ``stop``, enumerated and counted by the heads that each goes through.
 
     Nothing is taken from ``expansion.counts_by_order()`` and its like, so the two check each other. ``workers`` (see
-    :class:`~symcircuits.work.workers.Crew`) are given ranges of terms; counts do not depend on who counts.
+    :class:`~symcircuits.work.workers.WorkerPool`) are given ranges of terms; counts do not depend on who counts.
 
     >>> import symcircuits as sc
     >>> e = sc.scores(sc.attention_only((12, 12, 12)), "L2H0")
-    >>> found = sc.census(e)
+    >>> found = e.census()
     >>> found.by_composition(), found.by_order() == e.counts_by_order()
     ({'none': 1, 'Q': 168, 'K': 168, 'QK': 28224}, True)
     """
     total = Census()
     if workers is None:
-        for block in blocks(expansion, start=start, stop=stop):
+        for block in expansion.blocks(start=start, stop=stop):
             total += block.census()
         return total
-    blocks(expansion, start=start, stop=stop)  # refuses what it would refuse
-    end = expansion.count if stop is None else min(int(stop), expansion.count)
-    cuts = ((a, min(a + EACH, end)) for a in range(int(start), end, EACH))
-    with Crew(workers) as crew:
+    expansion.blocks()  # refuses what it would refuse
+    terms = range_of(expansion, start, stop)
+    cuts = ((a, min(a + EACH, terms.stop)) for a in terms[::EACH])
+    with WorkerPool(workers) as crew:
         for part in crew.results(_counted, ((f"terms {a:,} to {b - 1:,}", (expansion, a, b)) for a, b in cuts)):
             total += part
     return total

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.given import need
-from symcircuits.core.notation import Notation, amount, many
-from symcircuits.core.text import seconds, whole
-from symcircuits.tables.blocks import BLOCK, blocks, numbers
+from symcircuits.core.notation import Notation
+from symcircuits.core.text import amount, many, need, seconds, whole
+from symcircuits.tables.blocks import BLOCK, range_of
 from symcircuits.tables.formats import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.work.files import check_writable, user_path
-from symcircuits.work.workers import Crew
+from symcircuits.work.workers import WorkerPool
 
 __all__ = ["Exported", "export_terms"]
 
@@ -62,7 +61,7 @@ class Exported:
             return f"wrote {self.path}: {amount(self.rows, 'term')}, {readable_size(self.size)}"
         return (
             f"{self.stopped} reached: {self.rows:,} of {amount(self.total, 'term')} are whole in {self.path}.part; "
-            "the same again with resume goes on"
+            "the same again with resume=True (--resume) goes on"
         )
 
 
@@ -76,21 +75,21 @@ def export_terms(
     resume: bool = False,
     max_terms: int | None = None,
     max_memory: int | None = None,
-    timeout: float | None = None,
+    max_seconds: float | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     workers: Any = None,
 ) -> Exported:
     """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 
     ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
-    ``start`` lies within the terms, ``stop`` not before it (beyond the end: the end). ``resume`` takes up
+    ``resume`` takes up
     an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory beyond the interpreter
     and imports, seconds; where one is reached, what is whole is kept and the result says so. ``workers`` (see
-    :class:`~symcircuits.work.workers.Crew`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes them in
-    order: the file is the same, and is taken up by any number of workers. Each then has the memory that is given, and
-    a few blocks for each wait to be written. Raises OverflowError from 10^13 rows on, OSError where the disk has not
-    enough room or is full, ValueError on anything else that cannot be, all before the work where that can be known.
-    Arrow and Parquet take pyarrow (extra ``arrow``).
+    :class:`~symcircuits.work.workers.WorkerPool`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes
+    them in order: the file is the same, and is taken up by any number of workers. Each then has the memory that is
+    given, and a few blocks for each wait to be written. Raises OverflowError from 10^13 rows on, OSError where the disk
+    has not enough room or is full, ValueError on anything else that cannot be, all before the work where that can be
+    known. Arrow and Parquet take pyarrow (extra ``arrow``).
 
     >>> import tempfile, symcircuits as sc
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -104,11 +103,11 @@ def export_terms(
     3,"embed -> L0H0 | embed -> L0H0"
     """
     started = time.monotonic()
-    need("export_terms", expansion, Expansion)
-    start, end = (chosen := numbers(expansion, start, stop)).start, chosen.stop
+    need("export", expansion, Expansion)
+    start, end = (chosen := range_of(expansion, start, stop)).start, chosen.stop
     total = end - start
     limit = total if max_terms is None else whole("max_terms", max_terms, 0)
-    seconds("timeout", timeout)
+    seconds("max_seconds", max_seconds)
     form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
     what = _described(expansion, form, columns, start, start + total)
     rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))
@@ -127,12 +126,13 @@ def export_terms(
             room = int(width * planned)
             part.needs(room if rows.is_the_file else 2 * room + state.size)
             size = _block_size(max_memory, width)
-            job = _Job(expansion, rows, part, _Budget(started, timeout, planned), progress or _silent, total)
-            with Crew(workers) as crew:
+            job = _Job(expansion, rows, part, _Budget(started, max_seconds, planned), progress or _silent, total)
+            with WorkerPool(workers) as crew:
                 made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
                 stopped = job.write(made) or job.finish()
     except KeyboardInterrupt as fault:
-        fault.add_note(f"{part.state.rows:,} of {amount(total, 'term')} are whole; the same again with resume goes on")
+        whole_rows = f"{part.state.rows:,} of {amount(total, 'term')} are whole"
+        fault.add_note(f"{whole_rows}; the same again with resume=True (--resume) goes on")
         raise
     return Exported(user_path(path), part.state.rows, total, part.size, stopped)
 
@@ -144,20 +144,22 @@ def _silent(what: str, done: int, total: int) -> None:
 class _Budget:
     """Whether time is up, and which budget it is that ends the work."""
 
-    def __init__(self, started: float, timeout: float | None, terms: int) -> None:
-        self.until = None if timeout is None else started + timeout
-        self.timeout, self.terms = timeout, terms
+    def __init__(self, started: float, max_seconds: float | None, terms: int) -> None:
+        self.until = None if max_seconds is None else started + max_seconds
+        self.max_seconds, self.terms = max_seconds, terms
 
     @property
     def late(self) -> str:
         """The name of the time budget, if it is used up."""
-        return f"timeout ({self.timeout:g} s)" if self.until is not None and time.monotonic() >= self.until else ""
+        return (
+            f"max_seconds ({self.max_seconds:g} s)" if self.until is not None and time.monotonic() >= self.until else ""
+        )
 
 
 def _formatted(task: tuple[Expansion, str, tuple[str, ...], int, int]) -> tuple[bytes, int]:
     """The bytes of the rows of a range of terms, by a worker."""
     expansion, form, columns, start, stop = task
-    block = next(blocks(expansion, stop - start, start, stop))
+    block = next(expansion.blocks(stop - start, start=start, stop=stop))
     return _formatter(expansion, expansion.notation, form, columns).rows(block), len(block)
 
 
@@ -180,14 +182,16 @@ class _Job:
         self.budget, self.progress, self.total = budget, progress, total
 
     def made(
-        self, crew: Crew, start: int, end: int, size: int, form: tuple[str, tuple[str, ...]]
+        self, crew: WorkerPool, start: int, end: int, size: int, form: tuple[str, tuple[str, ...]]
     ) -> Iterator[tuple[bytes, int]]:
         """The bytes of the terms that are not whole yet, and of how many terms they are; by workers, or here."""
         if self.budget.until is not None:
             size = min(size, BLOCK >> 3)  # so that time is looked at often
         at = start + self.part.state.rows
         if crew.alone:
-            yield from ((self.rows.rows(block), len(block)) for block in blocks(self.expansion, size, at, end))
+            yield from (
+                (self.rows.rows(block), len(block)) for block in self.expansion.blocks(size, start=at, stop=end)
+            )
             return
         cuts = ((a, min(a + size, end)) for a in range(at, end, size))
         tasks = ((f"terms {a:,} to {b - 1:,}", (self.expansion, *form, a, b)) for a, b in cuts)
@@ -228,7 +232,7 @@ def _format(path: str | Path) -> str:
     check_writable(path)
     target = user_path(path)
     if target.exists() and not target.is_file():
-        raise OSError(f"cannot write {target}: it is no ordinary file, and an export is renamed into its place")
+        raise OSError(f"cannot write {target}: it is not a regular file, and an export is renamed into its place")
     form = target.suffix.lstrip(".").lower()
     if form not in FORMATS:
         raise ValueError(f"{target.name}: the ending says the format; write .{', .'.join(FORMATS)}")
@@ -259,7 +263,7 @@ def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
     if not count:
         return 0.0
     at = [start + (stop - start - 1) * i // max(count - 1, 1) for i in range(count)]
-    return 1.1 * sum(rows.width(next(blocks(expansion, 1, i))) for i in at) / count
+    return 1.1 * sum(rows.width(next(expansion.blocks(1, start=i))) for i in at) / count
 
 
 def _block_size(max_memory: int | None, width: float) -> int:

@@ -1,4 +1,4 @@
-"""The paths of one program as integer arrays: the same paths in the same order as :class:`~symcircuits.core.paths.Paths`.
+"""The paths of one program as integer arrays, in the order of :class:`~symcircuits.core.paths.Paths`.
 
 How a path may go on depends on the layer, the heads still to come, the marks so far and the sources that it may have
 started from. Each such state has one table of all its endings, made once from the tables of later layers and copied

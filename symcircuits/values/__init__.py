@@ -1,1 +1,1 @@
-"""values"""
+"""Numbers of terms on a run: values, sums, norms, contributions, closure."""

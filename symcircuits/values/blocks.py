@@ -1,4 +1,4 @@
-"""Numbers of terms in blocks, as they stand in the expansion; what is no number is refused by the term's name."""
+"""Numbers of terms in blocks, as they stand in the expansion; what is not a number is refused by the term's name."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.notation import amount, many
-from symcircuits.core.text import whole
-from symcircuits.model import Run, Tensors
-from symcircuits.values.evaluate import Values, evaluate
+from symcircuits.model import Run
 from symcircuits.values.finite import remedy
 from symcircuits.values.siblings import Span
-from symcircuits.values.tensor_values import TensorValues
 
-__all__ = ["BLOCK", "Numbers", "held_fixed", "in_blocks", "range_of"]
+__all__ = ["BLOCK", "Numbers", "in_blocks"]
 
-BLOCK = 1 << 16  # as in sc.blocks
+BLOCK = 1 << 16  # as in expansion.blocks()
 
 
 class Numbers(NamedTuple):
@@ -27,25 +23,6 @@ class Numbers(NamedTuple):
 
     start: int
     values: Array
-
-
-def held_fixed(expansion: Expansion, run: Run | Tensors) -> Values | TensorValues:
-    """The values of an expansion on a run; TypeError where patterns are not held fixed."""
-    values: object = evaluate(expansion, run)
-    if not isinstance(values, (Values, TensorValues)):
-        raise TypeError(f"this is about terms with patterns held fixed (see logits, scores, stream), not {expansion!r}")
-    return values
-
-
-def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
-    """The numbers of the terms from ``start`` to ``stop`` (None: all); ValueError where they are none."""
-    start, stop = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
-    if not start <= stop <= expansion.count:
-        raise ValueError(
-            f"start {many(start)} and stop {many(stop)} are no range of the {amount(expansion.count, 'term')} of "
-            f"{expansion.target}"
-        )
-    return range(start, stop)
 
 
 def in_blocks(

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, final
 
 from symcircuits.core.architecture import Head
 from symcircuits.core.programs import Branch, Source
+from symcircuits.core.text import shown
 from symcircuits.core.walk import Matrices, walk
 from symcircuits.values.sums import Sums
 
@@ -63,7 +64,8 @@ def through_each_head(values: Sums[A]) -> Iterator[tuple[Head, A]]:
     """
     expansion = values.expansion
     if expansion.readout.bilinear or expansion.clauses:
-        raise ValueError(f"terms through each head are summed for whole logits or a whole stream, not {expansion!r}")
+        what = "whole logits or a whole stream"
+        raise ValueError(f"terms through each head are summed for {what}, not {shown(expansion)}")
     (program,) = expansion.readout.sides
     reading = program[-1:] if expansion.target == "logits" else ()  # no term goes through a head there
     with values.calm():

@@ -21,9 +21,9 @@ def layer_closures(run: Run) -> tuple[Closure, ...]:
 
     The bias and the MLP stand there times their multipliers, where they have any.
 
-    The bound is that of :class:`~symcircuits.values.evaluate.Closure` for the stream, ``16 u (sum of |parts| + |x_i|)``.
-    The targets are called ``layer:0``, ... Source: own derivation; a head result that already held the stream, or
-    lacked a factor, would not close.
+    The bound is that of :class:`~symcircuits.values.evaluate.Closure` for the stream, ``16 u (sum of |parts| +
+    |x_i|)``. The targets are called ``layer:0``, ... Source: own derivation; a head result that already held the
+    stream, or lacked a factor, would not close.
 
     >>> from symcircuits.core.architecture import transformer
     >>> from symcircuits.model import random_model

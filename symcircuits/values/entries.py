@@ -12,15 +12,13 @@ from symcircuits.arrays.structured import Diagonal
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.paths import Path, path_branches
 from symcircuits.core.programs import Source
-from symcircuits.core.text import place, whole
-from symcircuits.model import Run, Tensors
-from symcircuits.values.blocks import BLOCK, Numbers, held_fixed, in_blocks, range_of
+from symcircuits.core.text import place
+from symcircuits.values.blocks import Numbers, in_blocks
 from symcircuits.values.evaluate import Values
 from symcircuits.values.finite import quiet
+from symcircuits.values.measure import Measure
 from symcircuits.values.norms import Held, side_blocks
-from symcircuits.values.siblings import Fan, Fans, Span
-from symcircuits.values.tensor_reductions import contributions_in, entries_in
-from symcircuits.values.tensor_values import TensorValues
+from symcircuits.values.siblings import SiblingPaths, Siblings, Span
 
 __all__ = ["contributions", "entries"]
 
@@ -29,42 +27,21 @@ _MOST = 1 << 14  # paths that are met with a beginning at a time
 _ENDING_BYTES = 2**26  # of endings of paths that are kept
 
 
-def contributions(
-    expansion: Expansion, run: Run | Tensors, *, token: int, against: int | None = None, position: int = -1,
-    size: int = BLOCK, start: int = 0, stop: int | None = None,
-) -> Iterator[Numbers]:  # fmt: skip
-    """What every term of the logits adds to the logit of ``token`` at ``position``, less that to ``against``'s.
+def contributions(values: Values, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+    """What each term of a range adds to a logit, or to a difference of two, ``[terms, ...]`` in the run's type.
 
     From the readout back each ending ``h_j .. h_k`` of a path is two vectors, ``alpha_(j-1) = alpha_j A_j`` (with the
     norm's scale) and ``omega_(j-1) = W_V^T W_O^T omega_j``, begun with ``e_i`` and ``w_token - w_against``; with the
     beginning's ``Z [n_context, d_head]`` the term is ``alpha Z (W_O^T omega)``. Endings are shared by all beginnings.
-    In the order of the expansion, in blocks numbered as those of ``blocks``: ``[terms, ...]`` with the batch axes of
-    the tokens (every row at that position), in the run's type (and library, of :class:`~symcircuits.Tensors`). Of a
-    readout of one's own ``token`` is the number of a direction. ``start`` and ``stop`` choose a range of terms, as in
-    :func:`~symcircuits.norms`. Raises ValueError on what does not exist and, by name, on a term that is not finite.
     Source: own derivation.
-
-    >>> import symcircuits as sc
-    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
-    >>> terms = sc.logits(run.model.architecture)
-    >>> [found] = sc.contributions(terms, run, token=0, against=1)
-    >>> bool(np.isclose(found.values.sum(), run.logits[-1, 0] - run.logits[-1, 1])), len(found.values)
-    (True, 9)
     """
-    values, size = held_fixed(expansion, run), whole("size", size, 1)
-    if expansion.readout.bilinear or expansion.target == "stream":
-        raise ValueError(f"contributions are of logits or a readout, not of {expansion.target}; see norms and entries")
-    terms = range_of(expansion, start, stop)
-    if isinstance(values, TensorValues):
-        width, n = values.width, values.tensors.shape[-1]
-        chosen = _chosen(expansion, token, against, width)
-        return contributions_in(values, place("position", position, n), chosen, size, terms)
+    assert by.position is not None
     span = Span(terms.start)
-    fans = Fans(expansion.sides[0], values.matrices, values._batch, np.shape(values.run.tokens)[-1], span)
-    width = values.matrices.factor(fans.readout[-1]).shape[-1]
-    chosen = _chosen(expansion, token, against, width)
-    asked = _Asked(fans, place("position", position, fans.n), chosen)
-    return in_blocks(expansion, values.run, "the contribution", quiet(_paths(asked, expansion)), size, terms, span)
+    n = np.shape(values.run.tokens)[-1]
+    fans = SiblingPaths(values.expansion.sides[0], values.matrices, values._batch, n, span)
+    entry = _Entry(fans, by.position, by.chosen)
+    pieces = quiet(_paths(entry, values.expansion))
+    return in_blocks(values.expansion, values.run, "the contribution", pieces, size, terms, span)
 
 
 def _chosen(expansion: Expansion, token: int, against: int | None, width: int) -> list[int]:
@@ -81,10 +58,10 @@ class Endings(NamedTuple):
     omega: Array  # [endings, d_model]
 
 
-class _Asked:
+class _Entry:
     """One entry of the readout of a program, and the endings of paths that lead to it."""
 
-    def __init__(self, fans: Fans, position: int, chosen: list[int]) -> None:
+    def __init__(self, fans: SiblingPaths, position: int, chosen: list[int]) -> None:
         self.fans, self.position, self.chosen = fans, position, chosen
         self._endings: dict[tuple[int, int], Endings] = {}
         self._written: dict[tuple[int, ...], Array] = {}
@@ -171,7 +148,7 @@ class _Asked:
         found = [(alpha @ fans.flat(fans.matrices.source(s)) * omega).sum(-1) for s in sources]
         return np.stack(found).transpose(2, 0, 1).reshape(-1, fans.rows_of_batch)
 
-    def met(self, fan: Fan) -> Array:
+    def met(self, fan: Siblings) -> Array:
         """The entry of all paths of a fan, ``[paths, batch]``, in order."""
         batch, heads, n, sources, d = fan.z.shape
         after = self.endings(fan.layer + 1, fan.left)
@@ -183,7 +160,7 @@ class _Asked:
         total = np.asarray(found.sum(1))  # [batch, heads, sources, endings]
         return total.transpose(1, 3, 2, 0).reshape(-1, batch)
 
-    def _read(self, fan: Fan, after: Endings) -> Array:
+    def _read(self, fan: Siblings, after: Endings) -> Array:
         """What endings read of the values of a fan's heads, ``W_O^T omega``: the same for all beginnings."""
         key = (fan.layer, fan.left, *fan.heads)
         if key not in self._written:
@@ -198,21 +175,21 @@ class _Asked:
         return self._written[key]
 
 
-def _paths(asked: _Asked, expansion: Expansion) -> Iterator[Array]:
-    fans, weights = asked.fans, expansion._weights
+def _paths(entry: _Entry, expansion: Expansion) -> Iterator[Array]:
+    fans, weights = entry.fans, expansion._weights
     for order in fans.orders(weights):
         if order == 0:
             kept, _ = fans.kept_direct(weights)
             sources = fans.paths.direct
             for k in range(len(sources)) if kept is None else kept:
-                yield asked.direct(sources[k])[None]
+                yield entry.direct(sources[k])[None]
             continue
-        whole = asked.whole(order)
+        whole = entry.whole(order)
         if whole is not None:
             yield whole
             continue
         for fan in fans.fans(order, weights, max(1, _MOST // fans.rows_of_batch)):
-            found = asked.met(fan)
+            found = entry.met(fan)
             if not fans.plain:
                 kept, _ = fans.kept(fan, weights)
                 found = found if kept is None else found[kept]
@@ -220,42 +197,23 @@ def _paths(asked: _Asked, expansion: Expansion) -> Iterator[Array]:
 
 
 # ------------------------------------------------------------------------------------------- score entries
-def entries(
-    expansion: Expansion, run: Run | Tensors, *, position: int, key: int, size: int = BLOCK, start: int = 0,
-    stop: int | None = None,
-) -> Iterator[Numbers]:  # fmt: skip
-    """One entry of every score term, query ``position`` and key ``key``: ``s <q_p, k_r>`` for all pairs of paths.
+def entries(values: Values, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+    """One entry of each score term of a range, ``s <q_p, k_r>``, ``[terms, ...]`` in the run's type; before the mask.
 
-    One product ``[queries, d_head] [d_head, keys]`` for many query paths; in the order of the expansion, in blocks
-    numbered as those of ``blocks``, ``[terms, ...]`` with the batch axes of the tokens, in the run's type (and library,
-    of :class:`~symcircuits.Tensors`). Scores before the mask.
-    ``start`` and ``stop`` choose a range of terms, as in :func:`~symcircuits.norms`. Raises ValueError on what does
-    not exist and, by name, on a term that is not finite. Source: own derivation.
-
-    >>> import symcircuits as sc
-    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
-    >>> [found] = sc.entries(sc.scores(run.model.architecture, "L1H0"), run, position=2, key=0)
-    >>> bool(np.isclose(found.values.sum(), run.scores["L1H0"][2, 0])), len(found.values)
-    (True, 9)
+    One product ``[queries, d_head] [d_head, keys]`` for many query paths. Source: own derivation.
     """
-    values, size = held_fixed(expansion, run), whole("size", size, 1)
-    if not expansion.readout.bilinear:
-        raise ValueError(f"entries are of scores, not of {expansion.target}; see contributions")
-    terms = range_of(expansion, start, stop)
-    if isinstance(values, TensorValues):
-        n = values.tensors.shape[-1]
-        return entries_in(values, place("position", position, n), place("key", key, n), size, terms)
-    n = np.shape(values.run.tokens)[-1]
+    assert by.position is not None
+    assert by.key is not None
     span = Span(terms.start)
-    pieces = _entries(values, place("position", position, n), place("key", key, n), span)
-    return in_blocks(expansion, values.run, "the score", quiet(pieces), size, terms, span)
+    pieces = quiet(_entries(values, by.position, by.key, span, terms))
+    return in_blocks(values.expansion, values.run, "the score", pieces, size, terms, span)
 
 
-def _entries(values: Values, position: int, key: int, span: Span) -> Iterator[Array]:
+def _entries(values: Values, position: int, key: int, span: Span, terms: range) -> Iterator[Array]:
     def taken(block: Array) -> tuple[Any, None]:
         return np.ascontiguousarray(block[:, :, key].transpose(1, 2, 0)), None  # [batch, d_head, keys]
 
-    keys = Held(values, taken)
+    keys = Held(values, taken, terms=terms)
     for mark, queries in side_blocks(values, 0, values.expansion._weights, span):
         wanted = values.expansion._key_weights(mark)
         most, at = keys.most(wanted), 0

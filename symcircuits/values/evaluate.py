@@ -11,7 +11,6 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, final, overload
 from weakref import WeakKeyDictionary
@@ -20,19 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.rings import Floats
-from symcircuits.core.expansion import Expansion, Term
-from symcircuits.core.given import need
-from symcircuits.core.paths import Path, Paths
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.paths import Paths
 from symcircuits.core.programs import first_layer
+from symcircuits.core.seam import higher
+from symcircuits.core.text import need
 from symcircuits.core.unfrozen.unfrozen import Unfrozen
 from symcircuits.core.walk import Mark, Matrices, walk_marked
 from symcircuits.model import Run, Tensors
 from symcircuits.values.factors import RunFactors
 from symcircuits.values.finite import finite, too_large
-from symcircuits.values.head_tree import HeadTree
 from symcircuits.values.rounding import rounding_scale
-from symcircuits.values.sibling_reads import Room, pieces
-from symcircuits.values.siblings import Fans, Span
+from symcircuits.values.siblings import SiblingPaths, Span
 from symcircuits.values.sums import PairwiseSum, Sums
 from symcircuits.values.tensor_values import TensorValues
 from symcircuits.values.unfrozen import UnfrozenValues
@@ -49,10 +47,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-_KEY_BYTES = 2**28  # key vectors are held for all key paths up to this size, else made again for each query path
 # Of each run the stream after so many layers of the program that starts at some layer, by mark.
 _STREAMS: WeakKeyDictionary[Run, tuple[int, int, dict[Mark, Any]]] = WeakKeyDictionary()
-_PIECE = 2**18  # numbers of a piece of neighbouring terms, if it is more than one
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
 
 
@@ -80,50 +76,12 @@ class Values(Sums[Array]):
         return f"<Values of {self.expansion!r} on {self.run!r}>"
 
     def __iter__(self) -> Iterator[Array]:
-        blocks = self.blocks() if self.expansion.readout.bilinear else self._pieces(0, self.expansion._weights)
-        for _, values in blocks:
+        for values in higher(None, "Values.arrays")(self):
             yield from values
 
-    def blocks(self, instead: Mapping[str, Array] | None = None) -> Iterator[tuple[list[Term], Array]]:
-        """Neighbouring terms and their values, ``[terms, ..., n_context, width]``; a few megabytes at a time.
-
-        ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.values.unembedding`).
-        """
-        term = self.expansion._term
-        first = self._pieces(0, self.expansion._weights, instead or {})
-        if not self.expansion.readout.bilinear:
-            for paths, values in first:
-                yield [term(p) for p in paths], values
-            return
-        keys = _Keys(self)
-        for queries, values in first:
-            for query, value in zip(queries, self._turned(values) * self.scale, strict=True):
-                for paths, key in keys.of(self.expansion.sides[0].mark(query)):
-                    yield [term(query, p) for p in paths], value @ key.swapaxes(-1, -2)
-
-    def fans(self, side: int, instead: Mapping[str, Array] = MappingProxyType({}), span: Span | None = None) -> Fans:
-        """The paths of a side in head space, from ``span`` on; ``instead`` as in :meth:`blocks`."""
-        n = np.shape(self.run.tokens)[-1]
-        return Fans(self.expansion.sides[side], self._matrices(instead), self._batch, n, span)
-
-    def tree(self, side: int, instead: Mapping[str, Array] = MappingProxyType({})) -> HeadTree:
-        """The same, for chosen paths."""
-        return HeadTree(self.expansion.sides[side], self._matrices(instead), self._batch)
-
-    def _matrices(self, instead: Mapping[str, Array]) -> Matrices:
-        known = self.matrices
-        if not instead:
-            return known
-        return Matrices(ChainMap({**instead}, known.matrices), known.ring, known.known)  # type: ignore[arg-type]
-
-    def _pieces(
-        self, side: int, weights: Mapping[Mark, int], instead: Mapping[str, Array] = MappingProxyType({})
-    ) -> Iterator[tuple[list[Path], Array]]:
-        """Neighbouring paths of a side with weight, and their values ``[paths, ..., n_context, width]``."""
-        paths = self.expansion.sides[side].iterate(weights)
-        for piece in pieces(self.fans(side, instead), weights, room=Room(_PIECE)):
-            shape = len(piece.marks), *self._batch, *piece.values.shape[-2:]
-            yield list(islice(paths, shape[0])), piece.values.reshape(shape)
+    def fans(self, side: int, span: Span | None = None) -> SiblingPaths:
+        """The paths of a side in head space, from ``span`` on."""
+        return SiblingPaths(self.expansion.sides[side], self.matrices, self._batch, np.shape(self.run.tokens)[-1], span)
 
     def _turned(self, rows: Array) -> Array:
         return np.asarray(self.matrices.turned(self.expansion.readout.head, rows))
@@ -166,46 +124,22 @@ class Values(Sums[Array]):
         return np.errstate(over="ignore", invalid="ignore")
 
     def seen(self, value: Array, what: Any) -> Array:
-        """A sum, all of whose numbers are finite; else ValueError, with the first term that is none by name."""
+        """A sum, all of whose numbers are finite; else ValueError, naming the first term that is not."""
         return finite(self, f"the sum of {what}", value)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
-        n, model = np.shape(self.run.tokens)[-1], self.run.model
-        width = {"logits": model.d_vocab_out, "stream": model.d_model}.get(self.expansion.target, n)
-        if self.expansion.target.startswith("readout:"):
-            width = reference(self.expansion.target, self.run).shape[-1]
-        return *self._batch, n, width or 0
+        n, target = np.shape(self.run.tokens)[-1], self.expansion.target
+        width = self.run.model.d_model if target == "stream" else n
+        if target == "logits":  # of what stands in for W_U, where something does
+            width = len(self.matrices.matrices["W_U"])
+        elif target.startswith("readout:"):
+            width = reference(target, self.run).shape[-1]
+        return *self._batch, n, width
 
     def _zero(self) -> Array:
         return np.zeros(self.shape, self.run.dtype)
-
-
-class _Keys:
-    """The key vectors of all key paths that a query path of a given mark meets, in blocks."""
-
-    def __init__(self, values: Values) -> None:
-        self.values = values
-        self._held: dict[Mark, list[tuple[list[Path], Array]]] = {}
-        self._bytes = 0
-
-    def of(self, query: Mark) -> Iterator[tuple[list[Path], Array]]:
-        """Blocks of key paths and their vectors ``[paths, ..., n_context, d_head]``."""
-        if query in self._held:
-            yield from self._held[query]
-            return
-        held: list[tuple[list[Path], Array]] | None = []
-        for paths, given in self.values._pieces(1, self.values.expansion._key_weights(query)):
-            keys = self.values._turned(given)
-            self._bytes += keys.nbytes
-            if held is not None and self._bytes <= _KEY_BYTES:
-                held.append((paths, keys))
-            else:
-                held = None
-            yield paths, keys
-        if held is not None:
-            self._held[query] = held
 
 
 @overload
@@ -218,7 +152,7 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | Un
     """The values of the terms of an expansion on a run; ``.total()`` sums them without a list.
 
     ``run``: a run, or :class:`~symcircuits.Tensors`, arrays of PyTorch, JAX or CuPy, in which the values then are. Of
-    an :func:`~symcircuits.unfrozen` expansion too (``.by_degree()`` gives its sums by degree), on a run. Raises
+    an ``expansion.unfrozen()`` too (``.by_degree()`` gives its sums by degree), on a run. Raises
     ValueError when the expansion belongs to another architecture than the run's model.
 
     >>> import symcircuits as sc
@@ -292,8 +226,8 @@ def _compared(target: str, run: Run) -> str:
 def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fused: bool = False) -> Closure:
     """Add the summands pairwise and set the sum against the model's own value, entry by entry.
 
-    ``fused``: see :func:`rounding_scale`. Nothing is taken on trust: no summand at all, an entry that is no finite
-    number and a bound that is none fail.
+    ``fused``: see :func:`rounding_scale`. Nothing is taken on trust: no summand at all, an entry that is not a finite
+    number and a bound that is not a number fail.
     """
     model, of = np.asarray(reference(target, run)), _compared(target, run)
     total, size = PairwiseSum(), PairwiseSum()
@@ -331,8 +265,7 @@ def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums by order are added. Terms may cancel in
     these sums, and then have more to round than the sums show: where they do not close, and there are no more than
     ``LISTED`` terms, the bound is that of the terms all the same, so that who lists none finds what who does. Raises
-    ValueError
-    where terms, or the bound, leave the range of floating point: that says nothing about the expansion.
+    ValueError where terms, or the bound, leave the range of floating point: that does not decide about the expansion.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -343,7 +276,8 @@ def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     summands = iter(values) if expansion.count <= listed else (value for _, value in values.classes())
     found = compare(expansion.target, run, summands, expansion.count <= listed)
     if not found.passed and listed < expansion.count <= LISTED:
-        found = compare(expansion.target, run, iter(values), True)
+        by_term = compare(expansion.target, run, iter(values), True)
+        found = by_term if np.isfinite([by_term.error, by_term.bound]).all() else found
     model = np.asarray(reference(expansion.target, run))
     known = np.isfinite(model[np.broadcast_to(_allowed(expansion.target, run), model.shape)]).all()
     if known and not np.isfinite([found.error, found.bound]).all():

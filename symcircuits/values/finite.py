@@ -1,4 +1,4 @@
-"""Terms and sums of terms that are no finite numbers: refused, with the first term that is none by name."""
+"""Terms and sums of terms that are not finite numbers: refused, naming the first term that is not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_finite", "finite", "quiet", "remedy", "too_large"]
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
-LOOKED = 2000  # terms that are looked at to name the first that is no number
+LOOKED = 2000  # terms that are looked at to name the first that is not a number
 
 
 def remedy(dtype: Any) -> str:
@@ -28,7 +28,7 @@ def remedy(dtype: Any) -> str:
 
 
 def too_large(target: str, run: Run) -> str:
-    """That terms of a target, or the bound of their sum, are no finite numbers, and what may be done."""
+    """That terms of a target, or the bound of their sum, are not finite numbers, and what may be done."""
     whose = "of weights, readouts and sources" if run.model.architecture.attachments else "of the weights"
     more = "; try dtype float64" if run.dtype == np.float32 else ""
     return (
@@ -37,10 +37,13 @@ def too_large(target: str, run: Run) -> str:
     )
 
 
-def quiet(pieces: Iterator[T]) -> Iterator[T]:
-    """Without warnings: what is not finite is refused by name."""
+def quiet(pieces: Iterator[T], overflow: bool = True) -> Iterator[T]:
+    """Without warnings, where what is not finite is refused by name; ``overflow=False``: they stay, where it is not.
+
+    A product of finite matrices may warn of invalid values all the same: kernels of BLAS compute beside the matrix.
+    """
     while True:
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore" if overflow else None):
             piece = next(pieces, None)
         if piece is None:
             return
@@ -48,7 +51,7 @@ def quiet(pieces: Iterator[T]) -> Iterator[T]:
 
 
 def check_finite(term: Any, size: float, run: Run) -> None:
-    """ValueError, which names the term, where its size is no finite number."""
+    """ValueError, which names the term, where its size is not a finite number."""
     if not size < float("inf"):
         raise ValueError(
             f"term {term.label} has the size {size}: numbers leave the range of {run.dtype} on the way; "

@@ -1,167 +1,271 @@
-"""What of a term is its size: its norm, its part in a logit or a difference of two, or in one score."""
+"""What terms are measured by: their norm, their part in a logit or a difference of two, their part in one score.
+
+:func:`norm`, :func:`logit` and :func:`score_entry` say what is asked for; what they leave open (the last position, the
+model's first choice of a token) is filled in by :meth:`Measure.on`, for an expansion and a run.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.given import need
-from symcircuits.core.text import place
-from symcircuits.core.walk import Mark
-from symcircuits.model import Run
-from symcircuits.search.best_first import Tree
+from symcircuits.core.text import as_whole, brief, place, shown
+from symcircuits.model import Run, Tensors
 from symcircuits.values.evaluate import reference
 from symcircuits.values.targets import read_target
 
-__all__ = ["Asked", "ask", "trees"]
+__all__ = ["KINDS", "Kind", "Measure", "kinds_of", "logit", "norm", "resolved", "score_entry"]
 
-Array = npt.NDArray[Any]
-KINDS = {
-    "logits": ("norm", "logit", "logit difference"),
-    "stream": ("norm",),
-    "readout": ("norm", "direction", "direction difference"),
-    "scores": ("norm", "masked norm", "score entry"),
-}
+SECOND: Literal["second"] = "second"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What terms are measured by; ``row`` None: over all rows of the batch."""
+class Kind(NamedTuple):
+    """What a kind of measure is: the targets that have it, how it is written and said, and what of a term it reads.
 
-    by: str
+    ``reads``: ``token`` (one or two, at a position) or ``key`` (one, of a query), numbers with a sign; empty: sizes.
+    """
+
+    targets: tuple[str, ...]
+    written: str
+    said: str
+    reads: str = ""
+
+
+# A new kind is a row here, and a row in values/measured.py, which says how it is computed.
+KINDS: Final = {
+    "norm": Kind(("logits", "stream", "readout", "scores"), "sc.norm()", "norm over all positions and outputs"),
+    "masked norm": Kind(("scores",), "sc.norm(masked=True)", "norm over the entries that the mask leaves"),
+    "logit": Kind(("logits",), "sc.logit(token)", "part in the logit of token {token} {at}", "token"),
+    "logit difference": Kind(
+        ("logits",), "sc.logit(token, against=other)", "part in logit[{token}] - logit[{against}] {at}", "token"
+    ),
+    "direction": Kind(("readout",), "sc.logit(direction)", "part in what direction {token} reads {at}", "token"),
+    "direction difference": Kind(
+        ("readout",), "sc.logit(direction, against=other)", "part in what directions {token} - {against} read {at}",
+        "token",
+    ),
+    "score entry": Kind(
+        ("scores",), "sc.score_entry(query, key)", "part in the score of query {position} and key {key}{row}", "key"
+    ),
+}  # fmt: skip
+
+
+def kinds_of(target: str) -> list[str]:
+    """By what the terms of a target are measured.
+
+    >>> kinds_of("scores:L1H0")
+    ['norm', 'masked norm', 'score entry']
+    """
+    return [name for name, kind in KINDS.items() if target.partition(":")[0] in kind.targets]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What terms are measured by; ``row`` None: each row of a batch by itself, or all rows where one number is asked.
+
+    ``kind``: one of ``KINDS``. ``position``: of the logit, or the query of a score. What is None and matters is filled
+    in by :meth:`on`.
+
+    >>> print(logit(7, against=3, position=2))
+    part in logit[7] - logit[3] at position 2
+    """
+
+    kind: str
     row: int | None = None
     position: int | None = None
     key: int | None = None
     token: int | None = None
-    against: int | None = None
+    against: int | Literal["second"] | None = None
 
     def __str__(self) -> str:
         row = "" if self.row is None else f" of row {self.row}"
-        return {
-            "norm": "norm over all positions and outputs",
-            "masked norm": "norm over the entries that the mask leaves",
-            "logit": f"part in the logit of token {self.token} at position {self.position}{row}",
-            "logit difference": f"part in logit[{self.token}] - logit[{self.against}] at position {self.position}{row}",
-            "direction": f"part in what direction {self.token} reads at position {self.position}{row}",
-            "direction difference": f"part in what directions {self.token} - {self.against} read at position "
-            f"{self.position}{row}",
-            "score entry": f"part in the score of query {self.position} and key {self.key}{row}",
-        }[self.by]
+        at = f"at position {self.position}{row}"
+        return KINDS[self.kind].said.format(
+            at=at, row=row, token=self.token, against=self.against, position=self.position, key=self.key
+        )
 
     @property
     def signed(self) -> bool:
         """Whether terms have a number with a sign, and not only a size."""
-        return "norm" not in self.by
+        return bool(KINDS[self.kind].reads)
+
+    @property
+    def chosen(self) -> list[int]:
+        """The tokens or directions, once they are filled in: none, one or two."""
+        return [int(c) for c in (self.token, self.against) if c is not None]
+
+    def on(self, expansion: Expansion, run: Run | Tensors, one_row: bool = False) -> Measure:
+        """The same with all that was left open filled in; ValueError on what does not exist.
+
+        ``one_row``: one number a term is asked for, so that of a batch a logit or a score needs a ``row``.
+        """
+        kind = self.kind.replace("logit", "direction") if expansion.target.startswith("readout:") else self.kind
+        if kind not in (known := kinds_of(expansion.target)):
+            given, choices = KINDS[self.kind].written, ", ".join(KINDS[k].written for k in known)
+            raise ValueError(f"terms of {expansion.target} are not measured by {given}: choose {choices}")
+        found = replace(self, kind=kind)
+        if not found.signed:
+            return found
+        shape = np.shape(run.tokens) if isinstance(run, Run) else run.shape
+        rows = shape[0] if len(shape) == 2 else None
+        if rows is None:
+            if self.row is not None:
+                place("row", self.row, 1)
+            found = replace(found, row=None)
+        elif self.row is not None:
+            found = replace(found, row=place("row", self.row, rows))
+        elif one_row:
+            raise ValueError(f"row is required: the run is a batch of {rows} rows, and one number a term is asked for")
+        found = replace(found, position=place("position", -1 if self.position is None else self.position, shape[-1]))
+        if KINDS[kind].reads == "token":
+            return found._logit(expansion, run)
+        found = found._score(expansion, run, shape[-1])
+        if one_row and isinstance(run, Run):
+            found._check_seen(expansion, run)
+        return found
+
+    def _logit(self, expansion: Expansion, run: Run | Tensors) -> Measure:
+        """With the token, and the one it is held against."""
+        if isinstance(run, Tensors) or (self.token is not None and self.against != SECOND):
+            return self._checked(expansion, run)
+        shape = np.shape(run.tokens)
+        if len(shape) == 2 and self.row is None:
+            raise ValueError("token and against are required where every row of a batch is asked for, or else a row")
+        assert self.position is not None
+        name = expansion.target.partition(":")[2]
+        target = read_target(run, self.row or 0, self.position, self.token, None, name)
+        assert target.token is not None
+        against = _second(run, self, target.token, name) if self.against == SECOND else self.against
+        return replace(self, token=target.token, against=against)._checked(expansion, run)
+
+    def _checked(self, expansion: Expansion, run: Run | Tensors) -> Measure:
+        """With tokens that exist, counted from 0, and differ."""
+        what = "direction" if "direction" in self.kind else "token"
+        if self.token is None or self.against == SECOND:
+            raise ValueError(f"{what} and against are required in arrays of other libraries")
+        if isinstance(run, Tensors):
+            reader = expansion.readout.sides[0][-1].branches[0].right[-1].symbol.argument
+            width = int(run.arrays[reader].shape[0])
+        else:
+            name = expansion.target.partition(":")[2]
+            width = int((run.readouts[name] if name else reference("logits", run)).shape[-1])
+        token = place(what, self.token, width, negative=False)
+        if self.against is None:
+            return replace(self, token=token)
+        against = place(f"the {what} against", self.against, width, negative=False)
+        if against == token:
+            raise ValueError(f"the difference of {what} {token} with itself is 0: choose two")
+        return replace(self, token=token, against=against)
+
+    def _score(self, expansion: Expansion, run: Run | Tensors, n: int) -> Measure:
+        """With the key, by default the one attended to most."""
+        assert self.position is not None
+        head = expansion.readout.head
+        assert head is not None
+        if isinstance(run, Tensors) or (self.row is None and np.ndim(run.tokens) == 2):
+            if self.key is None:
+                raise ValueError("key is required where every row of a batch is asked for, and in other libraries")
+            return replace(self, key=place("key", self.key, n))
+        pattern = run.patterns[str(head)]
+        pattern = pattern[self.position] if self.row is None else pattern[self.row, self.position]
+        seen = int(np.argmax(np.abs(pattern))) if self.key is None else place("key", self.key, n)
+        return replace(self, key=seen)
+
+    def _check_seen(self, expansion: Expansion, run: Run) -> None:
+        """ValueError where the mask leaves no score."""
+        head = expansion.readout.head
+        assert head is not None
+        mask = np.broadcast_to(run.masks[f"L{head.layer}"], run.patterns[str(head)].shape)
+        if not mask[..., self.position, self.key][() if self.row is None else self.row]:
+            raise ValueError(f"query {self.position} does not see key {self.key}: the mask leaves no score there")
 
 
-def ask(
-    expansion: Expansion, run: Run, by: str, row: int, position: int, token: int | None, against: int | None,
-    key: int | None,
-) -> Asked:  # fmt: skip
-    """What is asked for, completed and checked; ValueError on what does not exist."""
-    need("what is asked of terms, patterns held fixed,", expansion, Expansion)
-    kind, _, name = expansion.target.partition(":")
-    if by not in KINDS[kind]:
-        known = ", ".join(f'"{k}"' for k in KINDS[kind])
-        raise ValueError(f"terms of {expansion.target} are measured by {known}, not {by!r}")
-    foreign: dict[str, Any] = {} if by == "score entry" else {"key": key}
-    foreign |= {} if "logit" in by or "direction" in by else {"token": token}
-    foreign |= {} if "difference" in by else {"against": against}
-    foreign |= {"row": row or None, "position": None if position == -1 else position} if "norm" in by else {}
-    for word, value in foreign.items():
-        if value is not None:
-            raise ValueError(f"{word} says nothing where terms are measured by {by!r}; leave it out")
-    batched = np.ndim(run.tokens) == 2
-    if "norm" in by:
-        return Asked(by)
-    if kind in ("logits", "readout"):
-        readout = name if kind == "readout" else ""
-        if "difference" in by and against is None:
-            token, against = _second(run, row, position, token, readout)
-        target = read_target(run, row, position, token, against, readout)
-        return Asked(by, target.row if batched else None, target.position, None, target.token, target.against)
-    n = run.tokens.shape[-1]
-    at = place("row", row, run.tokens.shape[0]) if batched else None
-    query = place("position", position, n)
-    patterns = run.patterns[expansion.target.partition(":")[2]]
-    pattern = patterns[query] if at is None else patterns[at, query]
-    seen = int(np.argmax(np.abs(pattern))) if key is None else place("key", key, n)
-    assert expansion.readout.head is not None
-    mask = np.broadcast_to(run.masks[f"L{expansion.readout.head.layer}"], patterns.shape)
-    if not (mask if at is None else mask[at])[query, seen]:
-        raise ValueError(f"query {query} does not see key {seen}: the mask leaves no score there")
-    return Asked(by, at, query, seen)
+def resolved(values: Any, by: Measure | None) -> Measure:
+    """What one number of each term of some values is, filled in; ``by`` None: the norm. TypeError on anything else."""
+    by = norm() if by is None else by
+    if not isinstance(by, Measure):
+        raise TypeError(f"by is a measure (sc.norm(), sc.logit(...), sc.score_entry(...)), not {brief(by)}")
+    return by.on(values.expansion, values.run, one_row=True)
 
 
-def _second(run: Run, row: int, position: int, token: int | None, readout: str) -> tuple[int, int]:
-    """A token (the first choice, if none is given) and the largest other; of a readout the same of directions."""
-    target = read_target(run, row, position, token, None, readout)
-    assert target.token is not None
+def _second(run: Run, measure: Measure, token: int, readout: str) -> int:
+    """The token with the largest logit beside a given one; of a readout the same of directions."""
     values = np.array(run.readouts[readout] if readout else reference("logits", run), np.float64)
-    values = values[target.row, target.position] if values.ndim == 3 else values[target.position]
+    at = measure.position if measure.row is None else (measure.row, measure.position)
+    values = values[at]
     if len(values) < 2:
-        raise ValueError(f"there is one {'direction' if readout else 'output token'} only, so there is no difference")
-    values[target.token] = -np.inf
-    return target.token, int(np.argmax(values))
+        what = "direction" if readout else "output token"
+        raise ValueError(f"a difference needs two: the model has one {what}")
+    values[token] = -np.inf
+    return int(np.argmax(values))
 
 
-# -------------------------------------------------------------------------------------------------- trees
-def trees(
-    asked: Asked, expansion: Expansion, run: Run, max_memory: int = 2**30, moments: bool | None = None,
-    until: float | None = None,
-) -> tuple[Tree, ...]:  # fmt: skip
-    """The partial paths of each side, with their bounds, for what is asked; time for the bounds ends at ``until``."""
-    cap, most = _caps(expansion)
+def norm(masked: bool = False) -> Measure:
+    """Frobenius norm of a term over all positions and outputs; ``masked``: of scores, over what the mask leaves.
 
-    def possible(mark: Mark) -> bool:
-        return most is None or mark.order <= most
-
-    found = []
-    folded = [{Mark(min(m.order, cap), m.bits) for m in side.counts} for side in expansion.sides]
-    for side, paths in enumerate(expansion.sides):
-        found.append(Tree(
-            paths, run, asked.row, *_read(asked, expansion, run, side), _wanted(expansion, side, folded), possible, cap,
-            max_memory // len(expansion.sides), moments, until,
-        ))  # fmt: skip
-    return tuple(found)
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run)
+    >>> [block] = values.measure(sc.norm())
+    >>> bool(np.allclose(block.values, [np.linalg.norm(value) for value in values]))
+    True
+    """
+    if not isinstance(masked, bool):
+        raise TypeError(f"masked is True or False, not {shown(masked)}")
+    return Measure(kind="masked norm" if masked else "norm")
 
 
-def _wanted(expansion: Expansion, side: int, folded: list[set[Mark]]) -> Any:
-    """Whether a path of a side with this mark is in a term of the selection."""
-    if len(folded) == 1:
-        return lambda mark: expansion.accepts((mark,))
-    others = folded[1 - side]
-    return lambda mark: any(expansion.accepts((mark, m) if side == 0 else (m, mark)) for m in others)
+def logit(
+    token: int | None = None,
+    against: int | Literal["second"] | None = None,
+    *,
+    position: int = -1,
+    row: int | None = None,
+) -> Measure:
+    """What a term adds to the logit of ``token`` at ``position``, less what it adds to that of ``against``.
+
+    ``token`` None: the model's first choice there; ``against="second"``: the largest other. ``row``: of a batch. Of a
+    :func:`~symcircuits.readout`, ``token`` and ``against`` are the numbers of its directions.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+    >>> [block] = values.measure(sc.logit(0, against=1))
+    >>> bool(np.isclose(block.values.sum(), run.logits[-1, 0] - run.logits[-1, 1]))
+    True
+    """
+    second = isinstance(against, str) and against == SECOND
+    return Measure(
+        kind="logit" if against is None else "logit difference", row=_whole("row", row, none=True),
+        position=_whole("position", position), token=_whole("token", token, none=True),
+        against=SECOND if second else _whole("against", against, none=True),
+    )  # fmt: skip
 
 
-def _caps(expansion: Expansion) -> tuple[int, int | None]:
-    """The order from which on orders do not matter, and the largest that may be wanted."""
-    orders = [max(c.values) for c in expansion.clauses if c.kind == "order"]
-    cap = max(orders, default=-1) + 1
-    if any(c.kind == "composition" for c in expansion.clauses):
-        cap = max(cap, 2)
-    return cap, min(orders, default=None)
+def score_entry(query: int = -1, key: int | None = None, *, row: int | None = None) -> Measure:
+    """What a term adds to the score of one query and one key (scaled, before the mask); ``row``: of a batch.
+
+    ``key`` None: the one attended to most.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run)
+    >>> [block] = values.measure(sc.score_entry(2, 1))
+    >>> bool(np.isclose(block.values.sum(), run.scores["L1H0"][2, 1]))
+    True
+    """
+    return Measure(
+        kind="score entry", row=_whole("row", row, none=True), position=_whole("query", query),
+        key=_whole("key", key, none=True),
+    )  # fmt: skip
 
 
-def _read(asked: Asked, expansion: Expansion, run: Run, side: int) -> tuple[Array, list[int] | None, Array | None]:
-    """Rows, chosen columns and their weights."""
-    n, head = run.tokens.shape[-1], expansion.readout.head
-    if asked.by == "norm" and head is None:
-        return np.eye(n), None, None
-    if head is None:
-        rows, chosen = np.zeros((1, n)), [c for c in (asked.token, asked.against) if c is not None]
-        rows[0, asked.position] = 1
-        return rows, chosen, np.array([[1.0], [-1.0]])[: len(chosen)]
-    scale = float(run.arrays[f"scale_{head}"]) if expansion.readout.scale and side == 0 else 1.0
-    width = run.arrays[f"W_Q_{head}"].shape[0]
-    if "norm" in asked.by:
-        return np.eye(n), None, scale * np.eye(width)
-    at = asked.position if side == 0 else asked.key
-    rows = np.zeros((1, n))
-    rows[0, at] = 1
-    turned = np.asarray(run.arrays[f"R_{head}"][at], np.float64) if f"R_{head}" in run.arrays else np.eye(width)
-    return rows, None, scale * turned
+def _whole(name: str, value: Any, none: bool = False) -> int | None:
+    """The value as a whole number, or None where that may be; where it must lie is seen by :meth:`Measure.on`."""
+    number = as_whole(value)
+    if number is None and not (none and value is None):
+        raise ValueError(f"{name} must be a whole number, not {shown(value)}")
+    return number

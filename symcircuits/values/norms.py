@@ -12,17 +12,14 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
-from symcircuits.core.expansion import Expansion
-from symcircuits.core.text import whole
 from symcircuits.core.walk import Mark, Matrices
-from symcircuits.model import Run, Tensors
-from symcircuits.values.blocks import BLOCK, Numbers, held_fixed, in_blocks, range_of
+from symcircuits.model import Run
+from symcircuits.values.blocks import Numbers, in_blocks
 from symcircuits.values.evaluate import Values
 from symcircuits.values.finite import quiet
+from symcircuits.values.measure import Measure
 from symcircuits.values.sibling_reads import blocks
-from symcircuits.values.siblings import Fans, Span
-from symcircuits.values.tensor_reductions import norms_in
-from symcircuits.values.tensor_values import TensorValues
+from symcircuits.values.siblings import SiblingPaths, Span
 from symcircuits.values.unembedding import Compact, compact
 
 __all__ = ["Held", "norms", "side_blocks"]
@@ -35,40 +32,20 @@ _BLOCK_BYTES = 2**22  # of the products of a block of queries with all keys
 _TRIANGLES: WeakKeyDictionary[Run, tuple[Array, Array]] = WeakKeyDictionary()
 
 
-def norms(
-    expansion: Expansion, run: Run | Tensors, *, masked: bool = False, size: int = BLOCK, start: int = 0,
-    stop: int | None = None,
-) -> Iterator[Numbers]:  # fmt: skip
-    """The Frobenius norm of every term, in the order of the expansion, in blocks numbered as those of ``blocks``.
+def norms(values: Values, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+    """The Frobenius norm of each term of a range, in the order of the expansion, ``[terms, ...]`` in float64.
 
     Of logits and of the stream ``|Z R|`` with ``Z [n_context, d_head]`` what a path has in its last head's values and
     ``R = W_O^T W_U^T = (Q L)^T``: ``|Z R| = |Z L^T|``, so the vocabulary does not enter. Of scores by Gram matrices,
-    ``|Q K^T|^2 = <Q^T Q, K^T K>``, for all pairs of a block of query paths one product; ``masked=True`` counts only the
-    entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. Arrays are float64, ``[terms, ...]`` with
-    the batch axes of the tokens. A norm is off by some ``sqrt(u)`` of ``|Q| |K|`` at most where a term nearly
-    cancels. ``start`` and ``stop`` choose a range of terms, by number: what lies before is passed over, not computed,
-    so that work can be split (of scores the last digits may differ by what is multiplied together). In
-    :class:`~symcircuits.Tensors` they are arrays of that library and type, and what lies before is computed and let go.
-    Raises ValueError on what does not go together, a range that is none, and, by name, on a term that is not finite.
-    Source: own derivation.
-
-    >>> import symcircuits as sc
-    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
-    >>> terms = sc.scores(run.model.architecture, "L1H0")
-    >>> [found] = sc.norms(terms, run)
-    >>> listed = [float(np.linalg.norm(value)) for value in sc.evaluate(terms, run)]
-    >>> found.start, bool(np.allclose(found.values, listed))
-    (0, True)
+    ``|Q K^T|^2 = <Q^T Q, K^T K>``, for all pairs of a block of query paths one product; a masked norm counts only the
+    entries that the mask leaves, ``sum_i q_i (sum_j M_ij k_j^T k_j) q_i^T``. A norm is off by some ``sqrt(u)`` of
+    ``|Q| |K|`` at most where a term nearly cancels. What lies before the range is passed over, not computed (of scores
+    the last digits may differ by what is multiplied together). Source: own derivation.
     """
-    values, size = held_fixed(expansion, run), whole("size", size, 1)
-    if masked and not expansion.readout.bilinear:
-        raise ValueError(f"masked=True is about scores; terms of {expansion.target} have no mask")
-    terms = range_of(expansion, start, stop)
-    if isinstance(values, TensorValues):
-        return norms_in(values, masked, size, terms)
     span = Span(terms.start)
-    pieces = _of_pairs(values, masked, span) if expansion.readout.bilinear else _of_one_side(values, span)
-    return in_blocks(expansion, values.run, "the norm", quiet(pieces), size, terms, span, np.float64)
+    masked = by.kind == "masked norm"
+    pieces = _of_pairs(values, masked, span, terms) if values.expansion.readout.bilinear else _of_one_side(values, span)
+    return in_blocks(values.expansion, values.run, "the norm", quiet(pieces), size, terms, span, np.float64)
 
 
 # ------------------------------------------------------------------------------------------ logits, stream
@@ -80,7 +57,7 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
         if small is not None:
             _TRIANGLES[run] = small.triangle, mark
             matrices = _instead(matrices, small)
-    fans = Fans(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1], span)
+    fans = SiblingPaths(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1], span)
     corners: dict[Head, Array] = {}
 
     def corner(head: Head) -> Array:
@@ -88,7 +65,7 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
             cols = fans.cols(head)
             d, beside = len(cols), fans.paths.layer_heads[fans.paths._layer_of[head]]  # they are stacked: read alike
             if cols.shape[1] > d and fans.n * max(map(fans.paths_before, beside)) > _FEW_ROWS * d:
-                known = bool(np.isfinite(cols).all())  # what is no number has no triangle, and is refused below
+                known = bool(np.isfinite(cols).all())  # what is not a number has no triangle, and is refused below
                 cols = np.asarray(np.linalg.qr(cols.T, mode="r")).T if known else np.full((d, d), np.nan, cols.dtype)
             corners[head] = cols
         return corners[head]
@@ -139,7 +116,7 @@ def side_blocks(values: Values, side: int, weights: Any, span: Span | None = Non
     Those before ``span`` are left out; what is ``inside`` of it then lies within the first that is given.
     """
     paths, span = values.expansion.sides[side], span or Span()
-    fans = Fans(paths, values.matrices, values._batch, np.shape(values.run.tokens)[-1], span)
+    fans = SiblingPaths(paths, values.matrices, values._batch, np.shape(values.run.tokens)[-1], span)
     begun = False  # from the first block on nothing is passed over: what is inside of the span is in that one
     for mark, block in blocks(fans, weights):
         if not begun:
@@ -152,7 +129,7 @@ def side_blocks(values: Values, side: int, weights: Any, span: Span | None = Non
         yield mark, turned if side else turned * values.scale
 
 
-def _of_pairs(values: Values, masked: bool, span: Span) -> Iterator[Array]:
+def _of_pairs(values: Values, masked: bool, span: Span, terms: range) -> Iterator[Array]:
     expansion, run = values.expansion, values.run
     head = expansion.readout.head
     assert head is not None
@@ -169,7 +146,7 @@ def _of_pairs(values: Values, masked: bool, span: Span) -> Iterator[Array]:
             make, size = _MaskedGrams(mask), min(_KEYS, max(1, 2 * numbers // (n * d * (d + 1))))
         else:
             make, size = _Direct(mask), max(1, int(np.sqrt(numbers)) // n)
-    keys = Held(values, make.key, size)
+    keys = Held(values, make.key, size, terms)
     for mark, run_of in groupby(side_blocks(values, 0, expansion._weights, span), key=lambda found: found[0]):
         wanted = expansion._key_weights(mark)
         most = keys.most(wanted) if mask is None else min(size, keys.most(wanted))
@@ -212,16 +189,18 @@ def _products(make: Any, queries: Array, parts: Iterator[tuple[Array, Any]]) -> 
 class Held:
     """What is made of the key paths, kept where it is small."""
 
-    def __init__(self, values: Values, make: Any, size: int = _KEYS) -> None:
+    def __init__(self, values: Values, make: Any, size: int = _KEYS, terms: range | None = None) -> None:
         self.values, self.make, self.size = values, make, size
+        self.terms = values.expansion.count if terms is None else terms.stop - terms.start
         self._held: dict[frozenset[Mark], list[tuple[Array, Any]]] = {}
         self._bytes = 0
 
     def most(self, wanted: dict[Mark, int]) -> int:
-        """How many query paths are multiplied with these at a time."""
+        """How many query paths are multiplied with these at a time: none beyond the terms that are wanted."""
         counts = self.values.expansion.sides[1].counts
-        pairs = sum(counts[m] for m in wanted) * int(np.prod(self.values._batch))
-        return max(1, _BLOCK_BYTES // (8 * max(1, pairs)))
+        keys = max(1, sum(counts[m] for m in wanted))
+        room = _BLOCK_BYTES // (8 * keys * max(1, int(np.prod(self.values._batch))))
+        return max(1, min(room, -(-self.terms // keys)))
 
     def of(self, wanted: dict[Mark, int], span: Span | None = None) -> Iterator[tuple[Array, Any]]:
         """What is made of each ``size`` of the key paths with these marks, in order; from within a span on."""

@@ -23,7 +23,7 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     of d_model or less) that of the products: f of scores is at least
     ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) l / 16`` (Frobenius norms of the weights), l the number of layers
     before, and one more where d_head is small. ``fused`` says that W_QK itself is multiplied with: f then is at least
-    ``scale |x_i||W_QK||x_j| / 16``, at any size. Sources of one's own and what is left beside them may be far larger
+    ``scale |x_i||W_QK||x_j| / 16``, at any size. Attached sources and what is left beside them may be far larger
     than the stream that they add up to: the size of a row of the stream is then at least that of the largest row of
     each of them, added.
     """
@@ -91,7 +91,7 @@ def _read_size(run: Run, label: str, point: int) -> Array:
 
 
 def _apart(run: Run, point: int) -> Any:
-    """By how much sources of one's own in the stream at a point, each by its largest row, are larger than its rows."""
+    """By how much attached sources in the stream at a point, each by its largest row, are larger than its rows."""
     parts = [p for p in run.model.architecture.parts if p.layer + (p.of == "mlp") <= point]
     if not parts:
         return 0.0

@@ -14,7 +14,7 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
 from symcircuits.core.walk import Mark
-from symcircuits.values.siblings import Fan, Fans
+from symcircuits.values.siblings import SiblingPaths, Siblings
 
 __all__ = ["Piece", "Room", "blocks", "largest_number", "pieces"]
 
@@ -59,7 +59,7 @@ class Room:
 
 
 def blocks(
-    fans: Fans, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None
+    fans: SiblingPaths, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None
 ) -> Iterator[tuple[Mark, Array]]:
     """Neighbouring paths of one mark, and what is read of them, ``[paths, batch, n, width]``, in order.
 
@@ -70,7 +70,10 @@ def blocks(
 
 
 def pieces(
-    fans: Fans, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None, room: Room | None = None
+    fans: SiblingPaths,
+    weights: Mapping[Mark, int],
+    read: Callable[[Head], Array] | None = None,
+    room: Room | None = None,
 ) -> Iterator[Piece]:
     """Neighbouring paths of any marks, in order; ``read`` as in :func:`blocks`.
 
@@ -93,7 +96,7 @@ def pieces(
 
 
 def _read(
-    fans: Fans, fan: Fan, reads: _Reads, kept: list[int] | None, marks: list[Mark], room: Room
+    fans: SiblingPaths, fan: Siblings, reads: _Reads, kept: list[int] | None, marks: list[Mark], room: Room
 ) -> Iterator[Piece]:
     batch, heads, n, sources, d = fan.z.shape
     safe = fans.most / (2 * d)  # a product of largest numbers whose sums stay in range
@@ -114,7 +117,7 @@ def _read(
         at += paths
 
 
-def _parts(fan: Fan, reads: _Reads, kept: list[int] | None, most: int) -> Iterator[tuple[int, Array, float]]:
+def _parts(fan: Siblings, reads: _Reads, kept: list[int] | None, most: int) -> Iterator[tuple[int, Array, float]]:
     """A fan's paths, ``most`` at a time: how many, what is read of their heads (of one, of each, or of as many as
     divide the paths evenly), and the largest number of that."""
     sources = int(fan.z.shape[3])
@@ -139,7 +142,7 @@ def _parts(fan: Fan, reads: _Reads, kept: list[int] | None, most: int) -> Iterat
 class _Reads:
     """What is read of heads, ``[d_head, width]`` each, with the largest number of it; kept where it is small."""
 
-    def __init__(self, fans: Fans, read: Callable[[Head], Array]) -> None:
+    def __init__(self, fans: SiblingPaths, read: Callable[[Head], Array]) -> None:
         self.fans, self.read = fans, read
         self._held: dict[int, tuple[Array, float]] = {}
         self._firsts: dict[int, tuple[Head, Array]] = {}
@@ -182,7 +185,7 @@ class _Reads:
 
 
 def largest_number(array: Array) -> float:
-    """The largest absolute value; infinite where one is no number, as comparisons with that say nothing.
+    """The largest absolute value; infinite where one is not a number, as comparisons with that are false.
 
     >>> largest_number(np.array([1.0, -3.0])), largest_number(np.array([1.0, np.nan]))
     (3.0, inf)

@@ -2,7 +2,7 @@
 
 A fan is a beginning ``h_1 .. h_(k-1)`` and all heads of one layer that may follow it: ``Z_f = A_f (Z C_f)`` with ``C_f
 = W_O^{h T} W_V^{f T}`` for all f at once. The paths of an expansion come in its own order, fan after fan, and only the
-fans of the beginning at hand are held. Source: own derivation, as :mod:`symcircuits.values.head_tree`.
+fans of the beginning at hand are held. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -17,15 +17,31 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
 from symcircuits.core.paths import Path, Paths, path_branches
-from symcircuits.core.programs import Source
+from symcircuits.core.programs import Program, Source
 from symcircuits.core.walk import Counts, Mark, Matrices, walk
-from symcircuits.values.head_tree import readout_of
+from symcircuits.core.words import Factor
 
-__all__ = ["Fan", "Fans", "LayerArrays", "Span"]
+__all__ = ["LayerArrays", "SiblingPaths", "Siblings", "Span", "readout_of"]
 
 _STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
 _FAN_BYTES = 2**25  # of a fan, where it has more than one head
 _START_BYTES = 2**26  # what first heads take up is kept up to this size
+
+
+def readout_of(program: Program) -> tuple[tuple[Factor, ...], tuple[Factor, ...], tuple[str, ...]]:
+    """What a program does after its last heads: factors to the right, factors to the left, multipliers."""
+    right: tuple[Factor, ...] = ()
+    left: tuple[Factor, ...] = ()
+    scales: tuple[str, ...] = ()
+    for layer in program:
+        unmarked = [b for b in layer.branches if b.head is None]
+        if right and not unmarked:
+            raise NotImplementedError("in head space readouts are taken at the end of a program only")
+        if unmarked:
+            right += unmarked[0].right
+            left = unmarked[0].left + left
+            scales += unmarked[0].scales
+    return right, left, scales
 
 
 class LayerArrays(NamedTuple):
@@ -36,7 +52,7 @@ class LayerArrays(NamedTuple):
     writes: Array  # [heads, d_head, d_model]
 
 
-class Fan(NamedTuple):
+class Siblings(NamedTuple):
     """Paths ``beginning, head, ...``: the layer of the program, places of the heads in it, heads still to come."""
 
     beginning: tuple[Head, ...]
@@ -66,7 +82,7 @@ class Span:
         self.inside, self.left = self.inside + self.left, 0
 
 
-class Fans:
+class SiblingPaths:
     """The paths of a program on a run, ``batch`` its batch axes, ``n`` its positions.
 
     ``span``: where to begin; a path counts as many terms as it has weight.
@@ -278,13 +294,13 @@ class Fans:
         """The orders of the paths with weight; the paths of each are to be asked for before the next order is."""
         return (order for order, mass in self.paths._order_masses(weights) if not self.span.over(mass))
 
-    def fans(self, order: int, weights: Mapping[Mark, int], most: int = 0) -> Iterator[Fan]:
+    def fans(self, order: int, weights: Mapping[Mark, int], most: int = 0) -> Iterator[Siblings]:
         """The paths of an order (1 or more), in order; in one fan up to ``most``, where no condition looks at them."""
         yield from self._fans(order, (), None, weights, most)
 
     def _fans(
         self, order: int, beginning: tuple[Head, ...], z: Array | None, weights: Mapping[Mark, int], most: int
-    ) -> Iterator[Fan]:
+    ) -> Iterator[Siblings]:
         left = order - len(beginning) - 1
         for i, masses in self._next(order, beginning, weights):
             for places in self._held_at_once(i, list(masses), z):
@@ -298,7 +314,7 @@ class Fans:
                 rows = len(places) * behind.shape[3] * (self.count(i + 1, left) if left else 1)
                 if not left or (self.plain and rows <= most):
                     self.span.enter()
-                    yield Fan(beginning, i, places, left, behind)
+                    yield Siblings(beginning, i, places, left, behind)
                     continue
                 for k, name in zip(range(len(names)), names, strict=True):
                     if not self.span.over(masses[places[k]]):
@@ -343,7 +359,7 @@ class Fans:
             group, before = [*group, k], count
         yield group
 
-    def kept(self, fan: Fan, weights: Mapping[Mark, int]) -> tuple[list[int] | None, list[Mark]]:
+    def kept(self, fan: Siblings, weights: Mapping[Mark, int]) -> tuple[list[int] | None, list[Mark]]:
         """Which of a fan's paths (with no head to come) have weight, None for all, and their marks."""
         if self.plain:
             return None, [Mark(len(fan.beginning) + 1, 0)] * (len(fan.heads) * fan.z.shape[3])

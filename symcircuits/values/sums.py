@@ -1,15 +1,24 @@
-"""Sums of many arrays, and the sums of an expansion's terms, by the walk and never by a list."""
+"""Values of terms: what can be asked of every one; and their sums, by the walk and never by a list."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import product
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from symcircuits.core.expansion import Expansion, Term, composition_of
 from symcircuits.core.paths import Paths, path_branches
+from symcircuits.core.seam import higher
 from symcircuits.core.walk import Mark, Matrices
+
+if TYPE_CHECKING:
+    from symcircuits.search.largest import Largest
+    from symcircuits.search.sample import Sample
+    from symcircuits.search.squares import Squares
+    from symcircuits.values.blocks import Numbers
+    from symcircuits.values.measure import Measure
+    from symcircuits.values.summary import Summary
 
 __all__ = ["PairwiseSum", "Sums"]
 
@@ -81,24 +90,177 @@ class Sums(Generic[A]):
     def _zero(self) -> A:
         raise NotImplementedError
 
+    # ------------------------------------------------------------------------------ every term by itself
+    def blocks(
+        self, *, size: int | None = None, out: Any = None, start: int = 0, stop: int | None = None
+    ) -> Iterator[Numbers]:
+        """The values of all terms, ``[terms, ..., n_context, width]``, in blocks that share one buffer.
+
+        Of logits and of the stream by the head-space tree: ``Z (W_U W_O^h)^T`` with ``Z [n_context, d_head]``, of heads
+        that follow the same path in one product each for virtual weights, patterns and readout; of scores (scaled,
+        before the mask; width ``n_context``) ``s Q_p K_r^T`` for a query path and many key paths at once.
+
+        **A block holds until the next is asked for**: copy what is kept. A block has up to ``size`` terms (None: about
+        a MiB, one term at least), and ends where the paths that belong together do. ``out``, an array of the run's
+        dtype and of ``[size, ..., n_context, width]``: where the values are written. Memory beyond the buffer is the
+        tree's: what paths have in head space, one stack of beginnings, and ``W_U W_O^h`` of the heads, up to 256 MiB.
+        In :class:`~symcircuits.Tensors` every block is an array of its own, and there is no ``out``. ``start`` and
+        ``stop`` choose a range of terms, by number. Raises ValueError on an ``out`` that does not fit, on what is not a
+        range of terms and, by name, on a term that is not finite. Source: own derivation.
+
+        >>> import numpy as np
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+        >>> total = np.zeros_like(run.logits)
+        >>> for block in sc.evaluate(sc.logits(run.model.architecture), run).blocks():
+        ...     total += block.values.sum(0)
+        >>> bool(np.allclose(total, run.logits))
+        True
+        """
+        return higher(None, "Values.blocks")(self, size=size, out=out, start=start, stop=stop)  # type: ignore[no-any-return]
+
+    def measure(
+        self, by: Measure | None = None, *, size: int = 1 << 16, start: int = 0, stop: int | None = None
+    ) -> Iterator[Numbers]:
+        """A number for every term, in their order: its norm, its part in a logit or a difference, or in one score.
+
+        ``by``: :func:`~symcircuits.norm` (None), :func:`~symcircuits.logit`, :func:`~symcircuits.score_entry`. In
+        blocks of ``size`` numbered as those of ``expansion.blocks()``, ``[terms, ...]`` with the batch axes of the
+        tokens (without, where ``by`` names a row). No term is formed: neither the vocabulary nor two positions at a
+        time. ``start`` and ``stop`` choose a range of terms; what lies before is passed over, so that work can be split
+        (of scores the last digits may differ by what is multiplied together; in :class:`~symcircuits.Tensors` it is
+        computed and let go). Raises ValueError on what does not exist and, by name, on a term that is not finite. How:
+        :mod:`symcircuits.values.norms`, :mod:`symcircuits.values.entries`.
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+        >>> [block] = sc.evaluate(sc.logits(run.model.architecture), run).measure(sc.logit(0))
+        >>> block.start, len(block.values), bool(abs(block.values.sum() - run.logits[-1, 0]) < 1e-12)
+        (0, 9, True)
+        """
+        return higher(None, "Values.measure")(self, by, size=size, start=start, stop=stop)  # type: ignore[no-any-return]
+
+    def summary(
+        self, by: Measure | None = None, *, top: int = 20, start: int = 0, stop: int | None = None,
+        max_terms: int | None = None, max_seconds: float | None = None, workers: Any = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Summary:  # fmt: skip
+        """The size of each term of a range: the ``top`` largest, and sums by order and composition type; of a run.
+
+        ``by`` as in :meth:`measure`; of a batch norms are over all rows, and a logit or score needs a row.
+        ``workers``: a number of threads, an executor or a function that makes one (see
+        :func:`~symcircuits.explain_many`); each is given ranges of term numbers, and no arrays; in other processes they
+        read the model from the path that it was loaded from. The result is the same, bit for bit, for any number of
+        workers that compute alike. ``max_terms`` and ``max_seconds`` end the work: ``stop`` of the result says where,
+        and the ``start`` of another call goes on there. ``progress(what, done, total)`` is called now and then. Raises
+        ValueError on what does not exist, by name on a term that is not finite, and from 10^13 terms on.
+        Source: own construction.
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+        >>> found = sc.evaluate(sc.logits(run.model.architecture), run).summary(sc.logit(), top=1, workers=2)
+        >>> found.total.count, bool(abs(found.total.total - run.logits[-1].max()) < 1e-12), len(found.largest)
+        (9, True, 1)
+        """
+        found: Summary = higher(None, "Values.summary")(
+            self, by, top=top, start=start, stop=stop, max_terms=max_terms, max_seconds=max_seconds, workers=workers,
+            progress=progress,
+        )  # fmt: skip
+        return found
+
+    def largest(
+        self, k: int = 10, by: Measure | None = None, *, max_expansions: int | None = None,
+        max_seconds: float | None = None, max_memory: int = 2**30, moments: bool | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Largest:  # fmt: skip
+        """The ``k`` largest terms, and a proof that no other is larger; nothing else is listed. Of a run.
+
+        ``by`` as in :meth:`summary`. ``max_expansions`` (partial paths), ``max_seconds`` and ``max_memory`` (bytes) end
+        the search; the answer then says what is proved. ``moments``: whether second moments are made for the bounds
+        (None: where their memory and time allow). ``progress(what, done, total)`` is called now and then. Raises
+        ValueError on what does not exist, and where a size is not finite. How: :mod:`symcircuits.search.largest`.
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((4, 4, 4)), seed=1).run([1, 2, 3])
+        >>> found = sc.evaluate(sc.logits(run.model.architecture), run).largest(3, sc.logit(against="second"))
+        >>> found.exact, len(found.terms), found.looked + found.excluded
+        (True, 3, 125)
+        """
+        found: Largest = higher(None, "Values.largest")(
+            self, k, by, max_expansions=max_expansions, max_seconds=max_seconds, max_memory=max_memory,
+            moments=moments, progress=progress,
+        )  # fmt: skip
+        return found
+
+    def sample(
+        self, k: int = 1000, by: Measure | None = None, *, seed: int = 0, weights: str = "bound",
+        max_seconds: float | None = None, max_memory: int = 2**30,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Sample:  # fmt: skip
+        """Draw ``k`` terms at random, and estimate the sum of the sizes of all, with its standard error. Of a run.
+
+        ``by`` as in :meth:`summary`. ``weights``: ``"bound"`` (large terms are likelier, by bounds) or ``"uniform"``.
+        ``max_seconds`` ends it with the draws that there are; what needs more than ``max_memory`` (bytes) is not begun.
+        Raises ValueError on what does not exist, and by name where a size is not finite. How:
+        :mod:`symcircuits.search.sample`.
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((3, 3, 3)), seed=1).run([1, 2, 3])
+        >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+        >>> found = values.sample(400, sc.logit())
+        >>> bool(abs(found.estimate - values.summary(sc.logit()).total.absolute) < 4 * found.error)
+        True
+        """
+        found: Sample = higher(None, "Values.sample")(
+            self, k, by, seed=seed, weights=weights, max_seconds=max_seconds, max_memory=max_memory, progress=progress
+        )
+        return found
+
+    def sum_of_squares(
+        self, by: Measure | None = None, *, samples: int = 64, seed: int = 0, max_memory: int = 2**30
+    ) -> Squares:
+        """The sum of the squares of the sizes of all terms, at any depth; nothing is listed. Of a run.
+
+        Exactly where the second moments of all heads fit into ``max_memory`` (bytes), else estimated by ``samples``
+        random signs. ``by`` as in :meth:`summary`. Raises ValueError on what does not exist, and where the sum is not
+        finite. How: :mod:`symcircuits.search.squares`.
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+        >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+        >>> found = values.sum_of_squares()
+        >>> found.exact, bool(abs(found.value - sum((value**2).sum() for value in values)) < 1e-9)
+        (True, True)
+        """
+        found: Squares = higher(None, "Values.sum_of_squares")(
+            self, by, samples=samples, seed=seed, max_memory=max_memory
+        )
+        return found
+
+    # ----------------------------------------------------------------------------------------------- sums
     def value(self, term: Term) -> A:
-        """The value of one term, computed by itself; ValueError when it is a term of another readout."""
+        """The value of one term, computed by itself; ValueError when it is of another readout, or not finite."""
         if term.readout != self.expansion.readout:
-            raise ValueError(f"{term!r} is no term of {self.expansion.target} of [{self.expansion.architecture}]")
+            raise ValueError(f"{term!r} is not a term of {self.expansion.target} of [{self.expansion.architecture}]")
         sides = []
-        for program, path in zip(term.readout.sides, term.paths, strict=True):
-            value = self.matrices.source(path.source)
-            for branch in path_branches(program, path):
-                value = self.matrices.branch(branch, value)
-            sides.append(value)
-        return self.spread(sides[0] if len(sides) == 1 else self.met(*sides))
+        with self.calm():
+            for program, path in zip(term.readout.sides, term.paths, strict=True):
+                value = self.matrices.source(path.source)
+                for branch in path_branches(program, path):
+                    value = self.matrices.branch(branch, value)
+                sides.append(value)
+            found = self.spread(sides[0] if len(sides) == 1 else self.met(*sides))
+        return self.seen(found, f"the term {term.label}")
 
     def classes(self) -> Iterator[tuple[tuple[int, ...], A]]:
         """The sums of the terms of equal orders (one a side) and conditions, by the walk: (orders, sum)."""
-        sides = [self.side(p) for p in self.expansion.sides]
+        with self.calm():
+            sides = [self.side(p) for p in self.expansion.sides]
         for marks, _ in self.expansion.marks():
-            parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
-            yield tuple(m.order for m in marks), self.spread(parts[0] if len(parts) == 1 else self.met(*parts))
+            with self.calm():
+                parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
+                found = self.spread(parts[0] if len(parts) == 1 else self.met(*parts))
+            yield tuple(m.order for m in marks), found
 
     def total(self) -> A:
         """The sum of all terms, by the walk (at any depth; nothing is listed)."""

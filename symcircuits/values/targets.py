@@ -1,52 +1,30 @@
-"""Terms with their sizes: norms, contributions to a chosen logit and to a difference of two, totals, remainder."""
+"""The chosen logit or difference of two, and the sizes of sums of terms there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.core.expansion import Expansion, Term
+from symcircuits.arrays.norms import frobenius
+from symcircuits.core.expansion import Expansion
 from symcircuits.core.text import place
-from symcircuits.core.unfrozen.unfrozen import unfrozen
-from symcircuits.explanation.scores import frobenius
 from symcircuits.model import Run
 from symcircuits.values.evaluate import Values, evaluate, reference
-from symcircuits.values.finite import check_finite, quiet
-from symcircuits.values.unembedding import compact
 
 __all__ = [
-    "SizedTerm",
     "Target",
     "by_degree",
-    "columns",
-    "largest",
     "read_target",
-    "remainder",
     "sized",
     "totals",
 ]
 
 Array = npt.NDArray[Any]
-Told = Callable[[str, int, int], None] | None
 MAX_DEGREE = 64  # of a model that is a polynomial, up to which its sums by degree are made
-_FEW = 200  # terms for which a smaller unembedding does not pay
-
-
-@dataclass(frozen=True, slots=True)
-class SizedTerm:
-    """A term with its size: Frobenius norm over all tokens and outputs, contribution to the chosen logit.
-
-    ``difference``: contribution to logit[token] - logit[against]; None where no second token was chosen.
-    """
-
-    term: Term
-    norm: float
-    contribution: float | None
-    difference: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +32,7 @@ class Target:
     """The chosen logit: batch row, position (from 0) and output token; no token for a model without unembedding.
 
     ``value``: the logit, before a soft cap if logits have one (terms add up to that).
-    ``readout``: the name of the readout of one's own that is looked at in place of the logits; ``token`` is then the
+    ``readout``: the name of the attached readout that is looked at in place of the logits; ``token`` is then the
     number of one of its directions. ``against``: the second token of a logit difference, if one was chosen;
     ``difference``: logit[token] minus that.
     """
@@ -149,7 +127,7 @@ def by_degree(expansion: Expansion, run: Run, target: Target) -> dict[Any, dict[
     architecture = expansion.architecture
     if not architecture.polynomial or architecture.attachments:
         return {}
-    terms = unfrozen(expansion)
+    terms = expansion.unfrozen()
     if terms.max_degree > MAX_DEGREE:
         return {}
     return _sized_all(evaluate(terms, run).by_degree(), terms.counts_by_degree(), target)
@@ -157,53 +135,3 @@ def by_degree(expansion: Expansion, run: Run, target: Target) -> dict[Any, dict[
 
 def _sized_all(sums: Mapping[Any, Array], counts: Mapping[Any, int], target: Target) -> dict[Any, dict[str, Any]]:
     return {k: {"count": n, **sized(sums[k], target)} for k, n in counts.items()}
-
-
-def largest(values: Values, target: Target, top: int, sort: str, progress: Told) -> tuple[SizedTerm, ...]:
-    """The largest terms, by one pass over all values; ties keep the order of the expansion."""
-    found: list[SizedTerm] = []
-    done, count = 0, values.expansion.count
-    small = compact(values, target.tokens) if count > _FEW else None
-    for terms, block in quiet(values.blocks(small.matrices if small else None)):
-        for term, value in zip(terms, block, strict=True):
-            same, at = small.read(value) if small else (value, None)
-            found.append(SizedTerm(term, frobenius(same), *(target.at(value) if at is None else target.of(at))))
-            check_finite(term, found[-1].norm, values.run)
-        done += len(terms)
-        if len(found) > 4 * top + 1000:
-            found = _best(found, top, sort)
-        if progress:
-            progress("terms", done, count)
-    return tuple(_best(found, top, sort))
-
-
-def _best(found: list[SizedTerm], top: int, sort: str) -> list[SizedTerm]:
-    return sorted(found, key=lambda s: -abs(getattr(s, sort) or 0.0))[:top]
-
-
-def remainder(values: Values, shown: Sequence[SizedTerm], target: Target) -> dict[str, Any]:
-    """What is not shown, as one sum: total minus the shown terms."""
-    rest = np.array(values.total())
-    for one in shown:
-        rest -= values.value(one.term)
-    count = values.expansion.count - len(shown)
-    if not count:
-        rest = np.zeros_like(rest)
-    return {"count": count, **sized(rest, target)}
-
-
-def columns(terms: Sequence[SizedTerm]) -> dict[str, list[Any]]:
-    """Terms as columns of equal length: see :meth:`~symcircuits.explanation.explain.Explanation.columns`."""
-    found: dict[str, list[Any]] = {
-        "label": [s.term.label for s in terms],
-        "order": [s.term.order for s in terms],
-        "composition": [s.term.composition for s in terms],
-        "source": [s.term.sources[0] for s in terms],
-        "heads": [" ".join(map(str, s.term.heads[0])) for s in terms],
-        "norm": [s.norm for s in terms],
-        "contribution": [s.contribution for s in terms],
-        "text": [s.term.text for s in terms],
-    }
-    if any(s.difference is not None for s in terms):
-        found["difference"] = [s.difference for s in terms]
-    return found

@@ -1,6 +1,6 @@
 """A number for every term in arrays of the library that somebody uses, and the values of all terms in blocks.
 
-What :mod:`symcircuits.values.norms`, ``term_entries`` and ``value_blocks`` give on a run: the same numbers, blocks and
+What :mod:`symcircuits.values.norms`, ``entries`` and ``term_values`` give on a run: the same numbers, blocks and
 errors. All stays where the arrays are, in their type; terms are formed in blocks that are let go.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from symcircuits.arrays.namespaces import Namespace
 from symcircuits.values.blocks import Numbers
+from symcircuits.values.measure import Measure
 from symcircuits.values.tensor_values import TensorValues, gathered
 
 __all__ = ["contributions_in", "entries_in", "norms_in", "term_values_in"]
@@ -18,10 +19,11 @@ __all__ = ["contributions_in", "entries_in", "norms_in", "term_values_in"]
 _KEYS = 2**12  # key paths of which one row meets a query path at a time
 
 
-def norms_in(values: TensorValues, masked: bool, size: int, terms: range) -> Iterator[Numbers]:
-    """:func:`~symcircuits.norms`: each term formed and measured where it is, logits without the vocabulary."""
+def norms_in(values: TensorValues, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+    """:func:`~symcircuits.values.norms.norms`: each term is formed, logits without the vocabulary."""
     if values.expansion.readout.bilinear:
-        return _numbered(values, "the norm", _of_pairs(values, _mask(values) if masked else None), size, terms)
+        mask = _mask(values) if by.kind == "masked norm" else None
+        return _numbered(values, "the norm", _of_pairs(values, mask), size, terms)
     found = TensorValues(values.expansion, values.tensors, _without_vocabulary(values))
     pieces = (_length(block, found.ring) for _, block in found.pieces())
     return _numbered(found, "the norm", pieces, size, terms)
@@ -40,7 +42,7 @@ def _mask(values: TensorValues) -> Any:
     name = f"mask_L{head.layer}"
     if name not in values.tensors.arrays:
         raise ValueError(
-            f"masked=True needs {name} [n, n] among the arrays: 1 where a query may attend to a key, else 0"
+            f"a masked norm needs {name} [n, n] among the arrays: 1 where a query may attend to a key, else 0"
         )
     return values.tensors.arrays[name]
 
@@ -85,32 +87,30 @@ def _leads_back(values: TensorValues, whole: Any, triangle: Any) -> bool:
     return bool(xp.min(sizes) > float(xp.finfo(values.ring.dtype).eps) ** 0.5 * xp.max(sizes))
 
 
-def contributions_in(
-    values: TensorValues, position: int, chosen: list[int], size: int, terms: range
-) -> Iterator[Numbers]:
-    """:func:`~symcircuits.contributions`: the terms with one row of the unembedding, or a difference of two."""
+def contributions_in(values: TensorValues, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+    """:func:`~symcircuits.values.entries.contributions`: one row of the unembedding, or a difference of two."""
     arrays, instead = values.tensors.arrays, dict[str, Any]()
     biased = values.expansion.target == "logits" and "b_U" in values.expansion.architecture.biases
     for name in (values.reader, "b_U") if biased else (values.reader,):
-        rows = [arrays[name][i, ...] for i in chosen]
+        rows = [arrays[name][i, ...] for i in by.chosen]
         row = rows[0] if len(rows) == 1 else rows[0] - rows[1]
         instead[name] = row[None, None] if name == "b_U" else row[None, :]
     found = TensorValues(values.expansion, values.tensors, instead)
     return _numbered(
-        found, "the contribution", (block[..., 0, 0] for _, block in found.pieces(row=position)), size, terms
+        found, "the contribution", (block[..., 0, 0] for _, block in found.pieces(row=by.position)), size, terms
     )
 
 
-def entries_in(values: TensorValues, position: int, key: int, size: int, terms: range) -> Iterator[Numbers]:
-    """:func:`~symcircuits.entries`: a query's row times the keys' rows."""
+def entries_in(values: TensorValues, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+    """:func:`~symcircuits.values.entries.entries`: a query's row times the keys' rows."""
     total = values.ring.xp.sum
-    found = values.pairs(_KEYS, (position, key))
+    found = values.pairs(_KEYS, (by.position, by.key))
     pieces = (total(query[..., 0, :] * keys[..., 0, :], axis=-1) for _, (query, keys) in found)
     return _numbered(values, "the score", pieces, size, terms)
 
 
 def term_values_in(values: TensorValues, size: int | None) -> Iterator[Numbers]:
-    """:func:`~symcircuits.term_values`: every block is an array of its own here."""
+    """:func:`~symcircuits.values.term_values.term_values`: every block is an array of its own here."""
     start = 0
     blocks: Iterable[Any] = (block for _, block in values.pieces(size))
     if size is not None and not values.expansion.readout.bilinear:

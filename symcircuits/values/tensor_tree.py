@@ -1,8 +1,9 @@
 """Values of paths in arrays of any library: neighbours share their beginning, one step in head space a head.
 
-What :mod:`symcircuits.values.siblings` does with NumPy, by functions of the array API standard alone. Nothing is written to, and
-nothing is kept from one pass to the next, so that derivatives go through every pass by itself. The heads of a layer
-that follow the same beginning are taken together, in one product each for virtual weights, patterns and readout.
+What :mod:`symcircuits.values.siblings` does with NumPy, by functions of the array API standard alone. Nothing is
+written to, and nothing is kept from one pass to the next, so that derivatives go through every pass by itself. The
+heads of a layer that follow the same beginning are taken together, in one product each for virtual weights, patterns
+and readout.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from symcircuits.core.architecture import Head
 from symcircuits.core.paths import Path, Paths, path_branches
 from symcircuits.core.programs import Branch, Source
 from symcircuits.core.walk import Mark, Matrices
-from symcircuits.values.head_tree import readout_of
+from symcircuits.values.siblings import readout_of
 
 __all__ = ["TensorTree"]
 

@@ -46,9 +46,9 @@ class _Embedded(Mapping[str, Any]):
 class TensorValues(Sums[Any]):
     """The values of an expansion's terms; iterate for one array a term, in order.
 
-    Arrays are of the library, device and type of ``tensors``, in the shapes of :class:`~symcircuits.values.evaluate.Values`;
-    so are its sums. Raises ValueError, by name, where an array is missing, and where a value or sum is not finite.
-    ``instead``: matrices that stand in for others, by argument name.
+    Arrays are of the library, device and type of ``tensors``, in the shapes of
+    :class:`~symcircuits.values.evaluate.Values`; so are its sums. Raises ValueError, by name, where an array is
+    missing, and where a value or sum is not finite. ``instead``: matrices that stand in for others, by argument name.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class TensorValues(Sums[Any]):
         return f"<Values of {self.expansion!r} in {self.tensors!r}>"
 
     def __iter__(self) -> Iterator[Any]:
-        for terms, values in self.blocks():
+        for terms, values in self._termwise():
             yield from (values[i, ...] for i in range(len(terms)))
 
-    def blocks(self) -> Iterator[tuple[list[Term], Any]]:
+    def _termwise(self) -> Iterator[tuple[list[Term], Any]]:
         """Neighbouring terms and their values, ``[terms, ..., n_context, width]``."""
         make, start = self.expansion._term, 0
         for sides, values in self.pieces():
@@ -140,10 +140,6 @@ class TensorValues(Sums[Any]):
         names += paths
         return values
 
-    def value(self, term: Term) -> Any:
-        """The value of one term, computed by itself; ValueError when it is of another readout, or no finite number."""
-        return self.seen(super().value(term), f"the term {term.label}")
-
     # ------------------------------------------------------------------------------------- what sums need
     def side(self, paths: Paths) -> dict[Mark, Any]:
         """The sums of the paths of a side's program, by mark."""
@@ -193,7 +189,7 @@ class TensorValues(Sums[Any]):
 
     @property
     def reader(self) -> str:
-        """The argument name of the matrix that reads the stream, ``W_U`` or that of a readout of one's own."""
+        """The argument name of the matrix that reads the stream, ``W_U`` or that of an attached readout."""
         return self.expansion.readout.sides[0][-1].branches[0].right[-1].symbol.argument
 
     @property

@@ -11,8 +11,8 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.text import whole
-from symcircuits.model import Run, Tensors
-from symcircuits.values.blocks import Numbers, held_fixed, range_of
+from symcircuits.tables.blocks import range_of
+from symcircuits.values.blocks import Numbers
 from symcircuits.values.evaluate import Values
 from symcircuits.values.finite import quiet, remedy
 from symcircuits.values.norms import Held, side_blocks
@@ -21,43 +21,19 @@ from symcircuits.values.siblings import Span
 from symcircuits.values.tensor_reductions import term_values_in
 from symcircuits.values.tensor_values import TensorValues
 
-__all__ = ["term_values"]
+__all__ = ["arrays", "term_values"]
 
 _Found = tuple[Any, bool]  # values, and whether they are sure to be finite
 _BLOCK_BYTES = 2**20  # of values at a time: small, so that they are read while they are in the cache
+_FRESH = 2**18  # numbers of a block that is kept
 
 
 def term_values(
-    expansion: Expansion, run: Run | Tensors, *, size: int | None = None, out: Array | None = None, start: int = 0,
+    values: Values | TensorValues, *, size: int | None = None, out: Array | None = None, start: int = 0,
     stop: int | None = None,
 ) -> Iterator[Numbers]:  # fmt: skip
-    """The values of all terms, ``[terms, ..., n_context, width]``, in blocks that share one buffer.
-
-    Of logits and of the stream by the head-space tree: ``Z (W_U W_O^h)^T`` with ``Z [n_context, d_head]``, of heads
-    that follow the same path in one product each for virtual weights, patterns and readout; of scores (scaled, before
-    the mask; width ``n_context``) ``s Q_p K_r^T`` for a query path and many key paths at once.
-
-    **A block holds until the next is asked for**: copy what is kept. A block has up to ``size`` terms (None: about a
-    MiB, one term at least), and ends where the paths that belong together do. ``out``, an array of the run's dtype and
-    of ``[size, ..., n_context, width]``: where the values are written. Memory beyond the buffer is the tree's: what
-    paths have in head space, one stack of beginnings, and ``W_U W_O^h`` of the heads, up to 256 MiB. In
-    :class:`~symcircuits.Tensors` every block is an array of its own, and there is no ``out``. ``start`` and ``stop``
-    choose a range of terms, as in :func:`~symcircuits.norms`.
-
-    Raises ValueError on what does not go together, on an ``out`` that does not fit, and, by name, on a term that is not
-    finite. Source: own derivation.
-
-    >>> import numpy as np
-    >>> import symcircuits as sc
-    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
-    >>> terms = sc.logits(run.model.architecture)
-    >>> total = np.zeros_like(run.logits)
-    >>> for block in sc.term_values(terms, run):
-    ...     total += block.values.sum(0)
-    >>> bool(np.allclose(total, run.logits))
-    True
-    """
-    values = held_fixed(expansion, run)
+    """The values of a range of terms; see :meth:`symcircuits.values.sums.Sums.blocks`."""
+    expansion = values.expansion
     most, terms = None if size is None else whole("size", size, 1), range_of(expansion, start, stop)
     span = Span(terms.start)
     if isinstance(values, TensorValues):
@@ -70,8 +46,14 @@ def term_values(
     return quiet(_cut(expansion, found(values, room, span), terms, span))
 
 
+def arrays(values: Values) -> Iterator[Array]:
+    """The values of all terms, ``[terms, ..., n_context, width]``, each block in memory of its own, finite or not."""
+    found = _of_scores if values.expansion.readout.bilinear else _of_one_side
+    return quiet((block for block, _ in found(values, Room(_FRESH), Span())), overflow=False)
+
+
 def _cut(expansion: Expansion, blocks: Iterator[_Found], terms: range, span: Span) -> Iterator[Numbers]:
-    """Blocks of values from ``span`` on as those of a range; what is no number is refused by the term's name."""
+    """Blocks of values from ``span`` on as those of a range; what is not a number is refused by the term's name."""
     at = terms.start
     for values, finite in blocks if terms else ():
         passed = min(span.inside, values.shape[0])
@@ -107,7 +89,7 @@ def _room(values: Values, size: int | None, out: Array | None) -> Room:
 
 def _of_one_side(values: Values, room: Room, span: Span) -> Iterator[_Found]:
     shape = values.shape
-    for piece in pieces(values.fans(0, span=span), values.expansion._weights, room=room):
+    for piece in pieces(values.fans(0, span), values.expansion._weights, room=room):
         yield piece.values.reshape(len(piece.marks), *shape), piece.finite
 
 

@@ -1,4 +1,4 @@
-"""Sizes of logit terms without the vocabulary: a smaller unembedding that gives the same norms and the chosen entries.
+"""Sizes of logit terms without the vocabulary: a smaller unembedding with the same norms and the chosen entries.
 
 With ``W_U = Q T`` (Q with orthonormal columns, T square) a term ``Y W_U^T`` has the Frobenius norm of ``Y T^T``, which
 has ``d_model`` columns and not ``d_vocab_out``. So the terms are evaluated with T in the place of ``W_U``, and with one
@@ -66,11 +66,10 @@ def compact(values: Values, tokens: Sequence[int], triangle: Array | None = None
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2,)), d_vocab=50, d_model=4).run([1, 2, 3])
-    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
-    >>> small = compact(values, [7])
-    >>> for whole, (_, block) in zip(values, values.blocks(small.matrices)):
-    ...     same, entry = small.read(block[0])
-    ...     assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same)) and np.allclose(whole[:, 7], entry[:, 0])
+    >>> small = compact(sc.evaluate(sc.logits(run.model.architecture), run), [7])
+    >>> same, entries = small.read(run.streams[-1] @ small.matrices["W_U"].T)
+    >>> bool(np.isclose(np.linalg.norm(run.logits), np.linalg.norm(same)) and np.allclose(run.logits[:, [7]], entries))
+    True
     """
     if values.expansion.target != "logits":
         return None

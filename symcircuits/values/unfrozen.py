@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ __all__ = ["UnfrozenValues", "sums_by_degree"]
 
 Array = npt.NDArray[Any]
 Graded = dict[int, Array]
+_OF_FIXED_PATTERNS = (
+    "blocks", "measure", "summary", "largest", "sample", "sum_of_squares", "by_order", "by_composition", "by_source",
+)  # fmt: skip
 _HELD_BYTES = 2**28  # parts of patterns and of MLPs that are kept, to be used in other terms
 
 
@@ -66,7 +69,10 @@ def _layer(target: Readout) -> str:
 
 @final
 class UnfrozenValues:
-    """The values of such terms on a run; iterate for one array a term, in order. Shapes as in ``evaluate``."""
+    """The values of such terms on a run; iterate for one array a term, in order. Shapes as in ``evaluate``.
+
+    What measures, ranks or sorts terms is about :class:`~symcircuits.values.evaluate.Values` (AttributeError here).
+    """
 
     def __init__(self, terms: Unfrozen, run: Run) -> None:
         self.terms, self.run = terms, run
@@ -82,6 +88,16 @@ class UnfrozenValues:
     def __repr__(self) -> str:
         return f"<Values of {self.terms!r} on {self.run!r}>"
 
+    if not TYPE_CHECKING:  # to a type checker they are not there
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _OF_FIXED_PATTERNS:
+                raise AttributeError(
+                    f"{name} is about terms with patterns held fixed (see logits, scores, stream); these terms have "
+                    "nothing held fixed: iterate over their values, or see total and by_degree"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __iter__(self) -> Iterator[Array]:
         for term in self.terms:
             yield self.value(term)
@@ -89,7 +105,7 @@ class UnfrozenValues:
     def value(self, term: UnfrozenTerm) -> Array:
         """The value of one term; ValueError when it is a term of another readout."""
         if term.readout != self.terms.expansion.readout:
-            raise ValueError(f"{term!r} is no term of {self.terms.target} of [{self.terms.architecture}]")
+            raise ValueError(f"{term!r} is not a term of {self.terms.target} of [{self.terms.architecture}]")
         return self._spread(self._joined(term.readout, term.trees))
 
     def by_degree(self) -> dict[int, Array]:

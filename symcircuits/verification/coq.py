@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from symcircuits.core.seam import higher
 from symcircuits.work.files import user_path
 
 __all__ = ["INSTALL", "THEOREMS", "GeneralReport", "check_general"]
@@ -134,19 +135,7 @@ class GeneralReport:
 
     def text(self, width: int = 100) -> str:
         """The report as a table: a row for each theorem, in words."""
-        from symcircuits.render.tables import paragraph, table
-
-        if not self.available:
-            return paragraph(f"general theorem: not checked. {self.reason}", width)
-        rows = [
-            ["proved" if self.theorems.get(name) == CLOSED else "FAILED", name, words]
-            for name, words in THEOREMS.items()
-        ]  # fmt: skip
-        lines = [paragraph("general theorem, for every number of layers and heads, over any commutative ring", width)]
-        lines += ["", table(rows, ["", "theorem", "in words"], width), ""]
-        lines += [paragraph(f"fault: {fault}", width) for fault in self.faults]
-        lines.append(f"{self.proved} of {len(THEOREMS)} theorems proved without axioms (Coq {self.coq}).")
-        return "\n".join(lines)
+        return higher(str, "Proof.text")(self, width)
 
     def __repr__(self) -> str:
         return self.text()

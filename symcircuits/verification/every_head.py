@@ -16,9 +16,9 @@ import numpy as np
 from symcircuits.arrays.rings import PrimeField
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.notation import amount
 from symcircuits.core.programs import Readout, made_once, readout
 from symcircuits.core.rules import check_finished
+from symcircuits.core.text import amount
 from symcircuits.core.walk import Counts, Walks
 from symcircuits.core.words import IllTyped
 from symcircuits.model import frozen
@@ -29,7 +29,7 @@ from symcircuits.verification.rows import TRIALS, draw_seed, frozen_value
 
 __all__ = ["check_every_head"]
 
-Told = Callable[[str], None] | None
+OnProgress = Callable[[str], None] | None
 NAME = "every head"
 FIRST = 4  # terms of a head, from the first on, that are looked at; and the last
 WORK = 1_000_000  # heads of earlier layers that may be looked at to list terms; beyond it those of some heads
@@ -38,7 +38,7 @@ EACH = 500  # heads between two words of progress
 
 
 def check_every_head(
-    architecture: Architecture, heads: Sequence[Head], standing: Sequence[Head], seed: int = 0, told: Told = None
+    architecture: Architecture, heads: Sequence[Head], standing: Sequence[Head], seed: int = 0, told: OnProgress = None
 ) -> Check:
     """Whether each of these heads has the terms that it says; ``standing``: those that all other rows look at.
 
@@ -90,7 +90,7 @@ def _miscounted(architecture: Architecture, targets: Sequence[Readout]) -> Itera
 
 
 def _differing(
-    architecture: Architecture, targets: Sequence[Readout], seed: int, trials: int, told: Told
+    architecture: Architecture, targets: Sequence[Readout], seed: int, trials: int, told: OnProgress
 ) -> Iterator[str]:
     """Where the walk of a head is not its forward pass, over the prime field."""
     ring, sizes = PrimeField(), sizes_for(targets)

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from symcircuits.arrays.rings import PrimeField, transpose
 from symcircuits.core.architecture import scalar_names
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.notation import amount
 from symcircuits.core.programs import Readout
-from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen, unfrozen
+from symcircuits.core.text import amount
+from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen
 from symcircuits.core.walk import Matrices
 from symcircuits.core.words import Factor, IllTyped, Word, scalar_argument
 from symcircuits.model import Run, frozen, matrix_names
@@ -34,7 +34,7 @@ LISTED = 1_000  # terms of one target that are listed here: their words are long
 
 
 def expands(group: Sequence[Expansion]) -> bool:
-    """Whether the models of these are polynomials, in part or all, and nothing of one's own is attached to them."""
+    """Whether the models of these are polynomials, in part or all, and nothing is attached to them."""
     architecture = group[0].architecture
     return architecture.polynomial and not architecture.attachments
 
@@ -48,7 +48,7 @@ def check_unfrozen_types(group: Sequence[Expansion], limit: int, terms: Terms = 
     """Whether the rules accept every listed word, and every word in it."""
     seen, faults = 0, list[str]()
     for e in group:
-        each = unfrozen(e)
+        each = e.unfrozen()
         for i, term in enumerate(terms(each)) if each.count <= min(limit, LISTED) else ():
             seen += 1
             try:
@@ -69,7 +69,7 @@ def check_nothing_frozen(group: Sequence[Expansion], run: Run, seed: int, limit:
     ring, faults = PrimeField(), list[str]()
     differing, listed, degree, worst = 0, 0, 0, 0.0
     for e in group:
-        each = unfrozen(e)
+        each = e.unfrozen()
         matrices = _drawn(e, ring, int(np.random.SeedSequence([seed, 7]).generate_state(1)[0]))
         model = _value(e.readout, frozen(e.architecture, matrices, ring, computed=True))
         graded = sums_by_degree(each, Matrices(matrices, ring))
@@ -82,7 +82,7 @@ def check_nothing_frozen(group: Sequence[Expansion], run: Run, seed: int, limit:
                 values = [_word_value(term.word, matrices, ring) for term in terms(each)]
             except IllTyped as fault:
                 values = []
-                faults.append(f"{e.target}: a term is no word: {fault}")
+                faults.append(f"{e.target}: a term is not a word: {fault}")
             listed += len(values)
             total = _summed(values, ring)
             differing += int(np.count_nonzero(total != model))

@@ -3,7 +3,7 @@
 A letter is a matrix symbol, transposed or not, and has a number from 1 on; a word is the number that its letters make
 in base 2^bits, in as many 64-bit limbs as it takes. So the product of two sums is a shift and a bitwise or for each
 pair of words, and like terms are equal integers. Nothing here knows what the result should be: the recursion is walked
-as it is, left and right letters are put on, and everything is added up. Scalars (score scales, multipliers) are no
+as it is, left and right letters are put on, and everything is added up. Scalars (score scales, multipliers) are nott
 letters: they follow from the letters of a word. Source: own derivation.
 """
 
@@ -232,7 +232,7 @@ def words_of(blocks: Iterable[TermBlock], alphabet: Alphabet) -> Words:
 
     >>> import symcircuits as sc
     >>> e = sc.scores(sc.attention_only((12, 12)), "L1H0")
-    >>> words_of(sc.blocks(e), Alphabet(e.readout)).same(multiply_out(e.readout))
+    >>> words_of(e.blocks(), Alphabet(e.readout)).same(multiply_out(e.readout))
     True
     """
     import numpy as np

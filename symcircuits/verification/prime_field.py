@@ -86,7 +86,7 @@ def size_for(target: Readout) -> int:
     """The size k: more than half the length D of the longest word, k = floor(D / 2) + 1.
 
     So no polynomial identity without transposes can hide a difference: k x k matrices obey none of degree below 2k
-    (Amitsur and Levitzki). It says nothing of letters that stand both plain and transposed, as in scores: there are
+    (Amitsur and Levitzki). It does not cover letters that stand both plain and transposed, as in scores: there are
     identities with transposes of degree 2k - 2 (Kostant and Rowen: the standard polynomial of matrices ``a - a^T``),
     which is D where D is even; only k > D would exclude them all. They are sums of many words (``(2k - 2)!`` orders
     of ``2k - 2`` letters, each plain and transposed), unlike what one wrong term leaves, and roles, types and names
@@ -170,7 +170,7 @@ def word_values(words: Iterable[Word], at: Instance) -> Iterator[Array]:
     """The values of words, multiplied out letter by letter: ``[words, k, k]``, a few thousand at a time."""
     table: dict[str, int] = {}
     letters: list[Array] = []
-    for name in at.symbols:  # R is none of these: it is no letter of a side
+    for name in at.symbols:  # R is none of these: it is not a letter of a side
         for key, matrix in ((name, at.matrices[name]), (name + ".T", transpose(at.matrices[name]))):
             table[key] = len(letters)
             letters.append(matrix)

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.architecture import FINAL
-from symcircuits.core.given import need
+from symcircuits.core.seam import higher
+from symcircuits.core.text import need
 from symcircuits.loaders.files import check_file, read_weights
 from symcircuits.loaders.pickled import as_array
 from symcircuits.model import Model, Run
@@ -47,8 +48,8 @@ class Compared:
 class Comparison:
     """What :func:`compare_with_reference` found: ``rows`` in the order of the forward pass, ``unknown`` names.
 
-    ``layers`` are the sums of parts of every layer (see :func:`~symcircuits.values.closure.layer_closures`), ``notes`` what
-    was taken from the recorded numbers themselves.
+    ``layers`` are the sums of parts of every layer (see :func:`~symcircuits.values.closure.layer_closures`), ``notes``
+    what was taken from the recorded numbers themselves.
     """
 
     model: str
@@ -69,16 +70,12 @@ class Comparison:
         return next((row for row in self.rows if not row.passed), None)
 
     def json(self) -> dict[str, Any]:
-        """The comparison as plain data (schema in README)."""
-        from symcircuits.render.compared import comparison_json
-
-        return comparison_json(self)
+        """The comparison as plain data (schema in docs/json.md)."""
+        return higher(dict, "Comparison.json")(self)
 
     def text(self, width: int = 100) -> str:
         """The comparison as a table."""
-        from symcircuits.render.compared import comparison_text
-
-        return comparison_text(self, width)
+        return higher(str, "Comparison.text")(self, width)
 
     def __repr__(self) -> str:
         return self.text()  # what a notebook shows
@@ -96,9 +93,9 @@ def compare_with_reference(
     ``hook_embed``, ``hook_pos_embed``. Scores are those that softmax sees: after a soft cap, with what ALiBi adds.
     ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
     precision, and of numbers all of which a shorter type holds, that of the run that they came from: see
-    :mod:`symcircuits.verification.recorded_types`), ``l`` the number of layers before, ``f`` the size of what is rounded; it is
-    empirical. Raises ValueError on a file that cannot be read, where there are no tokens or others than these, and
-    where no array is known.
+    :mod:`symcircuits.verification.recorded_types`), ``l`` the number of layers before, ``f`` the size of what is
+    rounded; it is empirical. Raises ValueError on a file that cannot be read, where there are no tokens or others
+    than these, and where no array is known.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((2,)))

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from symcircuits.core.seam import higher
+
 __all__ = ["Check", "Report"]
 
 
@@ -56,9 +58,7 @@ class Report:
 
     def text(self, width: int = 100) -> str:
         """The report as a table."""
-        from symcircuits.render.tables import report_text
-
-        return report_text(self, width)
+        return higher(str, "Report.text")(self, width)
 
     def __repr__(self) -> str:
         return self.text()  # what a notebook shows

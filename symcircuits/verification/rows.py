@@ -14,9 +14,9 @@ import numpy as np
 
 from symcircuits.arrays.rings import PrimeField, transpose
 from symcircuits.core.expansion import Expansion, Term
-from symcircuits.core.notation import amount
 from symcircuits.core.programs import Readout
 from symcircuits.core.rules import check_finished
+from symcircuits.core.text import amount
 from symcircuits.core.words import IllTyped
 from symcircuits.model import Run, frozen
 from symcircuits.sympy_layer.lambdify import lambdify_words
@@ -205,7 +205,7 @@ def check_polynomial(
                     total = ring.add(total, values.sum(axis=0) % ring.p)
                     listed += len(values) if not trial else 0
             except IllTyped as fault:
-                faults.append(f"{e.target}: a term is no word: {fault}")
+                faults.append(f"{e.target}: a term is not a word: {fault}")
             message = f"{e.target}: the sum of the terms differs from the forward pass"
             differing += _differ(model, total, message, faults)
     top = max(degrees([e.readout for e in group]))

@@ -31,10 +31,8 @@ import numpy as np
 
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.expansion import Expansion, expand
-from symcircuits.core.given import need
-from symcircuits.core.notation import amount
 from symcircuits.core.programs import made_once
-from symcircuits.core.text import whole
+from symcircuits.core.text import amount, need, whole
 from symcircuits.core.words import IllTyped
 from symcircuits.model import Model, Run, random_model
 from symcircuits.verification.every_head import check_every_head
@@ -141,7 +139,7 @@ def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check
         return question()
     except Exception as fault:
         said = str(fault).partition("\n")[0]
-        kind = "a term is no word" if isinstance(fault, (IllTyped, NotImplementedError)) else type(fault).__name__
+        kind = "a term is not a word" if isinstance(fault, (IllTyped, NotImplementedError)) else type(fault).__name__
         return Check(row, target, False, 1, 0, f"{kind}: {said}" if said else kind)
 
 

@@ -1,1 +1,1 @@
-"""Work in pieces: workers, pools, files, progress. It knows nothing of transformers."""
+"""The work itself: workers, pools, files, memory, progress. It knows nothing of transformers."""

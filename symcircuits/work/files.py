@@ -131,7 +131,7 @@ def check_writable(path: str | os.PathLike[str], of_model: bool = False) -> None
         if not target.parent.exists():
             raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist")
         if not target.parent.is_dir():
-            raise NotADirectoryError(f"cannot write {target}: {target.parent} is no folder")
+            raise NotADirectoryError(f"cannot write {target}: {target.parent} is not a folder")
         if not of_model:
             _check_no_model(target)
     except OSError as fault:
@@ -148,7 +148,7 @@ def write_text(path: str | os.PathLike[str], text: str, of_model: bool = False) 
 def write_bytes(path: str | os.PathLike[str], content: bytes, of_model: bool = False) -> Path:
     """Write to a temporary name in the same folder, then rename: an existing file stays whole on failure.
 
-    An existing file keeps its permissions; through a link the file it leads to is written. What is no file, such as
+    An existing file keeps its permissions; through a link the file it leads to is written. What is not a file, such as
     ``/dev/stdout``, is written to as it is. Raises OSError, in words, where it cannot be written.
     """
     check_writable(path, of_model)

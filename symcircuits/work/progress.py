@@ -13,7 +13,7 @@ _LONGEST = 80
 
 
 class Progress:
-    """Shows what is being done after the first second; silent where standard error is no terminal."""
+    """Shows what is being done after the first second; silent where standard error is not a terminal."""
 
     def __init__(self) -> None:
         self._start = self._shown = time.monotonic()
@@ -38,8 +38,11 @@ class Progress:
             self._wide, self._shown = max(self._wide, len(line)), now
 
     def step(self, what: str, done: int, total: int) -> None:
-        """Say how much of some work is done, as a bar."""
-        filled = 20 * done // max(total, 1)
+        """Say how much of some work is done, as a bar where it is known how much there is."""
+        if not total:
+            self.note(f"{what}: {done:,}")
+            return
+        filled = 20 * done // total
         self.note(f"{what} [{'#' * filled}{'.' * (20 - filled)}] {done:,}/{total:,}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import reprlib
 import signal
 import threading
 import time
@@ -28,7 +29,7 @@ from typing import Any, TypeVar, final
 
 from symcircuits.work.pools import OutOfTime, Stuck, end, is_broken, is_free, processes_of, result
 
-__all__ = ["Crew", "WorkerDied", "dask", "pairwise", "pin", "pinned", "processes"]
+__all__ = ["WorkerDied", "WorkerPool", "dask", "pairwise", "pin", "pinned", "processes"]
 
 T = TypeVar("T")
 TRIES = 3  # of a task alone, after it or one beside it took a worker with it
@@ -222,21 +223,21 @@ def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
 
 
 @final
-class Crew:
+class WorkerPool:
     """Who works: None (this thread), a number of threads, an executor, or a function that makes one.
 
     An executor is anything with ``submit``, such as those of :mod:`concurrent.futures`, loky and Dask, or a
     ``joblib.Parallel`` with any of its back ends; it is not shut down. One that is made here is, and is made anew where
     its processes died.
 
-    >>> with Crew(2) as crew:
+    >>> with WorkerPool(2) as crew:
     ...     list(crew.results(abs, [("one", -1), ("two", -2), ("three", 3)]))
     [1, 2, 3]
     """
 
     def __init__(self, given: Any = None) -> None:
         if isinstance(given, bool) or (isinstance(given, int) and given < 1):
-            raise ValueError(f"workers is a number of threads, 1 or more, not {given!r}")
+            raise ValueError(f"workers is a number of threads, 1 or more, not {reprlib.repr(given)}")
         self._make: Callable[[], Executor] | None = None
         if any(c.__name__ == "Parallel" and c.__module__.startswith("joblib") for c in type(given).__mro__):
             given = _Joblib(given)
@@ -264,7 +265,7 @@ class Crew:
         """Whether all work is done in this process, so that objects need not be sent."""
         return self._executor is None or isinstance(self._executor, ThreadPoolExecutor)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:

@@ -5,7 +5,7 @@
 
 Each script runs in a process of its own, one after the other, with BLAS on one thread, so that CPU seconds compare; its
 lines are printed as they come. Peers that are not installed are said to be absent. What a script ends with when it
-fails is printed, the others still run, and the exit code is 1. ``--readme`` prints what README.md shows of a run.
+fails is printed, the others still run, and the exit code is 1. ``--readme`` prints what docs/speed.md shows of a run.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def legend() -> str:
     return f"Sizes (layers x heads; V the vocabulary, n the tokens): {'; '.join(said)}."
 
 
-def for_readme(rows: list[Any]) -> str:
-    """What README.md shows: the machine, speed, growth, accuracy in short."""
+def for_speed_page(rows: list[Any]) -> str:
+    """What docs/speed.md shows: the machine, speed, growth, accuracy in short."""
     short = [row for row in rows if not isinstance(row, (Accuracy, Summing))]
     short += digest(row for row in rows if isinstance(row, Accuracy))
     return f"{conditions()}.\n{legend()}\n\n{markdown(short)}"
@@ -103,7 +103,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one round: to see that it works")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables there, too")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every line as data there, too")
-    parser.add_argument("--readme", action="store_true", help="print what README.md shows (the tables go to stderr)")
+    parser.add_argument(
+        "--readme", action="store_true", help="print what docs/speed.md shows (the tables go to stderr)"
+    )
     asked = parser.parse_args()
     asked.scripts = list(SCRIPTS) if asked.only is None else asked.only.split(",")
     for name in asked.scripts:
@@ -138,7 +140,7 @@ def main() -> int:
     if asked.markdown is not None:
         write_text(asked.markdown, f"{conditions()}.\n\n{markdown(rows)}")
     if asked.readme:
-        print(for_readme(rows))
+        print(for_speed_page(rows))
     return 1 if failed else 0
 
 

@@ -23,6 +23,8 @@ from results import Row, beside, many
 
 import symcircuits as sc
 from symcircuits.model import Model, Run
+from symcircuits.values.evaluate import Values
+from symcircuits.values.term_values import arrays
 
 TWELVE = (12,) * 12
 
@@ -74,7 +76,7 @@ def sums(size: Size, rounds: int, limit: float | None) -> Iterator[Row]:
     yield in_passes(what, size.name, "a forward pass, model.run", seconds["run"], ours,
                     limit=limit, most=True, memory=memory, note=note)  # fmt: skip
     yield in_passes(what, size.name, "a forward pass, bare NumPy", seconds["bare"], ours, memory=memory)
-    signs = lambda: sc.squares(expansion, run, by="logit", samples=32, max_memory=0)  # noqa: E731
+    signs = lambda: sc.evaluate(expansion, run).sum_of_squares(sc.logit(), samples=32, max_memory=0)  # noqa: E731
     seconds["signs"], found = cpu(signs)
     yield in_passes("  sum of squares, 32 signed walks", size.name, "a forward pass, model.run",
                     seconds["run"], seconds["signs"], note=str(found))  # fmt: skip
@@ -84,11 +86,10 @@ def sums(size: Size, rounds: int, limit: float | None) -> Iterator[Row]:
 def brute(run: Run, by_token: int, against: int) -> Any:
     """|part in the logit difference at the last position but one| of every path, by the head-space tree."""
     expansion = sc.logits(run.model.architecture)
-    values = sc.evaluate(expansion, run)
     both = {"W_U": run.arrays["W_U"][[by_token]] - run.arrays["W_U"][[against]]}
     found = np.empty(expansion.count)
     start = 0
-    for _, block in values.blocks(both):
+    for block in arrays(Values(expansion, run, both)):
         found[start : start + len(block)] = np.abs(block[:, -2, 0])
         start += len(block)
     return found
@@ -98,12 +99,12 @@ def against_brute_force(size: Size, scale: float, rounds: int) -> Iterator[Row]:
     """A random model that can be enumerated."""
     run = size.model(1, scale).run(size.tokens())
     expansion = sc.logits(run.model.architecture)
-    ask = {"by": "logit difference", "position": -2}
+    ask = {"by": sc.logit(against="second", position=-2)}
     k = min(1000, size.terms)
-    work = lambda: sc.largest(expansion, run, k, **ask)  # noqa: E731
+    work = lambda: sc.evaluate(expansion, run).largest(k, **ask)  # noqa: E731
     first = work()
     assert first.exact
-    token, against = first.asked.token, first.asked.against
+    token, against = first.measure.token, first.measure.against
     assert token is not None
     assert against is not None
     seconds, given = medians(rounds, {"ours": work, "brute": lambda: brute(run, token, against)})
@@ -121,7 +122,9 @@ def random_large(size: Size, scale: float) -> Iterator[Row]:
     run = size.model(1, scale).run(size.tokens())
     expansion = sc.logits(run.model.architecture)
     forward = medians(1, {"run": lambda: run.model.run(run.tokens)})[0]["run"]
-    seconds, found = cpu(lambda: sc.largest(expansion, run, 10, by="logit difference", position=-2, max_seconds=60))
+    seconds, found = cpu(
+        lambda: sc.evaluate(expansion, run).largest(10, sc.logit(against="second", position=-2), max_seconds=60)
+    )
     said = "proved" if found.exact else f"{found.certain} proved"
     share = 100 * (found.share or 0)
     note = f"{said}; {found.expansions:,} expansions, {share:.3g}% of the squares; weights x {scale}"
@@ -140,9 +143,9 @@ def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
         run = model.run(recorded["tokens"][0])
     expansion = sc.logits(model.architecture)
     forward = medians(rounds, {"run": lambda: model.run(run.tokens)})[0]["run"]
-    ask = {"by": "logit difference", "position": -2}
+    ask = {"by": sc.logit(against="second", position=-2)}
     for k, limit in ((10, None), (100, 300), (1000, 2500), (10_000, None)):
-        work = lambda k=k: sc.largest(expansion, run, k, **ask)  # noqa: E731
+        work = lambda k=k: sc.evaluate(expansion, run).largest(k, **ask)  # noqa: E731
         seconds, given = medians(rounds if k < 10_000 else 1, {"ours": work})
         found = given["ours"]
         assert found.exact
@@ -152,8 +155,8 @@ def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
                   peak(work) if k <= 100 else None, note)  # fmt: skip
     pairs = sc.scores(model.architecture, f"L{model.architecture.n_layers - 1}H5")
     ways = {
-        "pairs": lambda: sc.largest(pairs, run, 20, by="score entry", position=-2),
-        "squares": lambda: sc.squares(expansion, run, **ask),
+        "pairs": lambda: sc.evaluate(pairs, run).largest(20, sc.score_entry(-2)),
+        "squares": lambda: sc.evaluate(expansion, run).sum_of_squares(**ask),
     }
     seconds, given = medians(rounds, ways)
     found = given["pairs"]

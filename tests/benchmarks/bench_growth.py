@@ -58,13 +58,14 @@ def norms_of(size: Size) -> Work:
     """The norm of every logit term; the vocabulary is dealt with once for a model, before the clock starts."""
     run = size.run()
     expansion = sc.logits(run.model.architecture)
-    return lambda: [None for _ in sc.norms(expansion, run)]
+    return lambda: [None for _ in sc.evaluate(expansion, run).measure()]
 
 
 def norms_steps(size: Size) -> float:
     """Of the same tree, read by a triangle ``d_head x d_head`` of each head in place of the vocabulary.
 
-    The triangle is made of ``W_O^T W_U^T``, W_U with no more rows than columns (see :mod:`symcircuits.values.unembedding`).
+    The triangle is made of ``W_O^T W_U^T``, W_U with no more rows than columns (see
+    :mod:`symcircuits.values.unembedding`).
     """
     n, d, h, counted, heads = size.n, size.d_model, size.d_head, size.steps(), sum(size.heads)
     width = min(d, size.d_vocab)
@@ -76,7 +77,7 @@ def norms_steps(size: Size) -> float:
 def terms_of(size: Size) -> Work:
     """All terms as integers with their types, counted (scores of a head above these layers)."""
     expansion = sc.scores(sc.attention_only((*size.heads, 1)), f"L{len(size.heads)}H0")
-    return lambda: sc.census(expansion)
+    return lambda: expansion.census()
 
 
 def terms_steps(size: Size) -> float:

@@ -71,25 +71,27 @@ def scores(size: Size, rounds: int) -> Iterator[Row]:
     pairs = [divmod(i, len(parts)) for i in np.random.default_rng(0).integers(0, terms.count, sample)]
 
     def norms_of_streamed(masked: Any = 1) -> Any:
-        found = [np.einsum("tij,tij->t", b.values * masked, b.values) for b in sc.term_values(terms, run)]
+        found = [np.einsum("tij,tij->t", b.values * masked, b.values) for b in sc.evaluate(terms, run).blocks()]
         return np.sqrt(np.concatenate(found))
 
     ways = {
         "pair": lambda: [scale * (parts[q] @ w_qk @ parts[k].T)[-1, 0] for q, k in pairs],
-        "streamed": lambda: sum(len(b.values) for b in sc.term_values(terms, run)),
+        "streamed": lambda: sum(len(b.values) for b in sc.evaluate(terms, run).blocks()),
         "listed": lambda: sum(1 for _ in itertools.islice(sc.evaluate(terms, run), sample)),
         "summed": norms_of_streamed,
-        "norms": lambda: joined(sc.norms(terms, run)),
-        "masked": lambda: joined(sc.norms(terms, run, masked=True)),
-        "entries": lambda: joined(sc.entries(terms, run, position=-1, key=0)),
+        "norms": lambda: joined(sc.evaluate(terms, run).measure()),
+        "masked": lambda: joined(sc.evaluate(terms, run).measure(sc.norm(masked=True))),
+        "entries": lambda: joined(sc.evaluate(terms, run).measure(sc.score_entry(-1, 0))),
+        "summary": lambda: sc.evaluate(terms, run).summary(),
     }
     seconds, given = medians(rounds, ways)
     assert close(given["norms"], given["summed"])
     assert close(given["masked"], norms_of_streamed(mask))
+    assert close(given["summary"].total.total, given["norms"].sum())
     assert close(given["entries"][[q * len(parts) + k for q, k in pairs]], np.array(given["pair"]))
     share, what = terms.count / sample, f"all {terms.count:,} score terms of a head"
-    memory = {name: peak(ways[name]) for name in ("norms", "masked", "entries")}
-    memory["streamed"] = peak(lambda: [None for _ in sc.term_values(terms, run)])
+    memory = {name: peak(ways[name]) for name in ("norms", "masked", "entries", "summary")}
+    memory["streamed"] = peak(lambda: [None for _ in sc.evaluate(terms, run).blocks()])
     deep = size.name == "deep"
     for name, ours, peer, theirs, limit in (
         (what, "streamed", "each pair of paths by itself, cached", seconds["pair"] * share, 12.0),
@@ -98,6 +100,7 @@ def scores(size: Size, rounds: int) -> Iterator[Row]:
         ("  their norms, unmasked", "norms", "streaming and squaring them", seconds["summed"], None),
         ("  their norms, masked", "masked", "streaming the terms", seconds["streamed"], None),
         ("  one entry of each", "entries", "streaming the terms", seconds["streamed"], None),
+        ("  summed up by order and type", "summary", "their norms", seconds["norms"], 0.5),
     ):
         asked = limit if deep else None
         yield beside(name, size.name, peer, theirs, seconds[ours], limit=asked, memory=memory[ours])
@@ -115,9 +118,9 @@ def pairs_at_once(size: Size, rounds: int) -> Iterator[Row]:
         k = np.einsum("pim,dm->pid", parts, w_k, optimize=True)
         return np.einsum("qid,kjd->qkij", q, k, optimize=True)
 
-    ways = {"einsum": by_einsum, "ours": lambda: [None for _ in sc.term_values(terms, run)]}
+    ways = {"einsum": by_einsum, "ours": lambda: [None for _ in sc.evaluate(terms, run).blocks()]}
     seconds, given = medians(rounds, ways)
-    found = np.concatenate([b.values.copy() for b in sc.term_values(terms, run)])
+    found = np.concatenate([b.values.copy() for b in sc.evaluate(terms, run).blocks()])
     assert close(found, given["einsum"].reshape(found.shape))
     what = f"all {terms.count:,} score terms of a head"
     peer = "einsum of all pairs, parts of the stream cached"
@@ -130,8 +133,8 @@ def logits(size: Size, rounds: int) -> Iterator[Row]:
     run = size.run()
     terms = sc.logits(run.model.architecture)
     ways: dict[str, Any] = {
-        "norms": lambda: joined(sc.norms(terms, run)),
-        "contributions": lambda: joined(sc.contributions(terms, run, token=3, against=5)),
+        "norms": lambda: joined(sc.evaluate(terms, run).measure()),
+        "contributions": lambda: joined(sc.evaluate(terms, run).measure(sc.logit(3, against=5))),
     }
     first = cpu(ways["norms"])[0]
     for library in ("NumPy", "torch"):
@@ -162,7 +165,7 @@ def paths(size: Size, rounds: int) -> Iterator[Row]:
     """Contributions by the million."""
     run = size.run()
     terms = sc.logits(run.model.architecture)
-    work = lambda: sum(b.values.sum() for b in sc.contributions(terms, run, token=3, against=5))  # noqa: E731
+    work = lambda: sum(b.values.sum() for b in sc.evaluate(terms, run).measure(sc.logit(3, against=5)))  # noqa: E731
     seconds, given = medians(rounds, {"ours": work})
     error = abs(given["ours"] - (run.logits[-1, 3] - run.logits[-1, 5]))
     assert error < 1e-11 * np.abs(run.logits).max()

@@ -33,7 +33,7 @@ FULL = ("record", "small", "paper8", "deep")
 def values(expansion: Expansion, given: Any) -> Any:
     """Every term's values, added up."""
     total = 0
-    for block in sc.term_values(expansion, given):
+    for block in sc.evaluate(expansion, given).blocks():
         total = total + block.values.sum(0)
     return total
 
@@ -45,7 +45,7 @@ def sums(expansion: Expansion, given: Any) -> Any:
 
 def parts(expansion: Expansion, given: Any) -> Any:
     """What all terms add to a logit, added up."""
-    return sum(block.values.sum(0) for block in sc.contributions(expansion, given, token=0))
+    return sum(block.values.sum(0) for block in sc.evaluate(expansion, given).measure(sc.logit(0)))
 
 
 def libraries() -> dict[str, Any]:

@@ -28,7 +28,6 @@ import numpy as np
 from results import Row, beside
 
 import symcircuits as sc
-from symcircuits.tables.export import export_terms
 from symcircuits.verification.packed_words import Words, multiply_out, words_of
 
 FORM = measuring.form()
@@ -62,7 +61,7 @@ def by_blocks(expansion: sc.Expansion) -> Callable[[Path], None]:
     """Every term as integers with its type; counted from the heads by order and type."""
 
     def work(folder: Path) -> None:
-        found = sc.census(expansion)
+        found = expansion.census()
         assert found.by_composition() == expansion.counts_by_composition()
         assert found.by_order() == expansion.counts_by_order()
 
@@ -73,7 +72,7 @@ def by_text(expansion: sc.Expansion, column: str) -> Callable[[Path], None]:
     """Every term's text (every matrix, in order), or its label (every head), to a file."""
 
     def work(folder: Path) -> None:
-        assert export_terms(expansion, folder / "terms.csv", [column]).complete
+        assert expansion.export(folder / "terms.csv", [column]).complete
 
     return work
 
@@ -168,7 +167,7 @@ def _assembled(alphabet: Any, term: Any, letter: Any, second: Any) -> Words:
 def compare_sets(expansion: sc.Expansion, heads: tuple[int, ...], folder: Path) -> str:
     """What was multiplied out, by us and by FORM, against what is enumerated: the same set of words?"""
     words = multiply_out(expansion.readout)
-    found = words_of(sc.blocks(expansion), words.alphabet)
+    found = words_of(expansion.blocks(), words.alphabet)
     assert words.same(found), "what is multiplied out is not what is enumerated"
     if FORM is None:
         return "multiplied out = enumerated; FORM is not installed"

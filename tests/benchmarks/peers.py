@@ -93,7 +93,7 @@ SIZES = {
 # ------------------------------------------------------------------------------------------------ this package
 def all_values(expansion: sc.Expansion, run: Run) -> Iterator[Any]:
     """The values of all terms, block by block, as a user of this package gets them fastest."""
-    for block in sc.term_values(expansion, run):
+    for block in sc.evaluate(expansion, run).blocks():
         yield block.values  # in one buffer: to be copied where it is kept
 
 

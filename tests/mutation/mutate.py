@@ -181,7 +181,7 @@ def definition(source: str, line: int) -> str:
 
 
 def read_diff(diff: str) -> tuple[str, str]:
-    """The changed lines, before and after, of the unified diff that Cosmic Ray keeps; comments are no part of it."""
+    """The changed lines, before and after, of the unified diff that Cosmic Ray keeps; comments are not part of it."""
     lines = [(text[:1], text[1:].strip()) for text in diff.partition("\n@@")[2].splitlines()[1:]]
     code = [(sign, text) for sign, text in lines if text and not text.startswith("#")]  # a decorator takes them along
     was, now = ("\n".join(text for sign, text in code if sign == side) for side in "-+")

@@ -25,7 +25,7 @@ class UnfrozenTerm(PrintedTerm):
     ``trees``: one a side. ``notation`` is that of ``text`` and ``latex()``; terms that differ in it alone are equal.
 
     >>> import symcircuits as sc
-    >>> terms = sc.unfrozen(sc.logits(sc.attention_only((1, 1), softmax=False, unembed=True)))
+    >>> terms = sc.logits(sc.attention_only((1, 1), softmax=False, unembed=True)).unfrozen()
     >>> terms[1].label, terms[1].degree
     ('embed -> L0H0{embed | embed}', 3)
     >>> print(terms[1].text)
@@ -148,9 +148,9 @@ def _plain_row(word: Word) -> Any:
 def check_unfrozen(word: Word, architecture: Architecture, inside: bool = False) -> Word:
     """Return the word if it is a finished term, all the way down, else raise :class:`IllTyped`.
 
-    The rules of :func:`~symcircuits.core.rules.check_finished` hold for the word, and for every word in it; besides, what
-    stands for a pattern is the mask of its layer times a score of its own head, and what stands for the inside of an
-    MLP is what its ``W_in`` and its ``W_gate`` read. ``inside``: the word is one of the latter.
+    The rules of :func:`~symcircuits.core.rules.check_finished` hold for the word, and for every word in it; besides,
+    what stands for a pattern is the mask of its layer times a score of its own head, and what stands for the inside of
+    an MLP is what its ``W_in`` and its ``W_gate`` read. ``inside``: the word is one of the latter.
     """
     ends = ("mlp",) if inside else ("model", "vocab_out")
     check_finished(word, scaled=architecture.scale, ends=ends, multipliers=architecture.multipliers)
@@ -176,7 +176,7 @@ def _check_pattern(symbol: Symbol, first: Word, second: Word, architecture: Arch
     query, _ = score_sides(second)
     owners = [f.symbol.label for f in query.factors if f.symbol.glyph in ("W_Q", "b_Q")]
     if first.text != f"mask[{layer}]" or owners[-1:] != [head]:
-        raise IllTyped(f"{symbol.text} is no part of the pattern of {head}: it must be mask[{layer}] * a score", 2)
+        raise IllTyped(f"{symbol.text} is not a part of the pattern of {head}: it must be mask[{layer}] * a score", 2)
     check_unfrozen(second, architecture)
 
 
@@ -185,5 +185,8 @@ def _check_inside(symbol: Symbol, first: Word, second: Word, architecture: Archi
     for kind, word in (("in", first), ("gate", second)):
         last = word.factors[-1].symbol
         if (last.glyph, last.label) not in ((f"W_{kind}", layer), (f"b_{kind}", layer)):
-            raise IllTyped(f"{symbol.text} is no inside of the MLP of {layer}: {word.text} does not end in W_{kind}", 2)
+            raise IllTyped(
+                f"{symbol.text} is not inside the MLP of {layer}: {word.text} does not end in W_{kind}",
+                2,
+            )
         check_unfrozen(word, architecture, inside=True)

@@ -13,9 +13,9 @@ from typing import final
 
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.given import need
-from symcircuits.core.notation import ROW, Notation, amount
+from symcircuits.core.notation import ROW, Notation
 from symcircuits.core.sequence import TermSequence
+from symcircuits.core.text import amount, need
 from symcircuits.core.unfrozen.choices import Side, choices_of, degrees, max_degree
 from symcircuits.core.unfrozen.terms import UnfrozenTerm, check_unfrozen
 from symcircuits.core.walk import Mark
@@ -46,7 +46,7 @@ class Unfrozen(TermSequence[UnfrozenTerm]):
 
     >>> import symcircuits as sc
     >>> arch = sc.transformer((1, 1), softmax=False, mlps=[0], bilinear=True)
-    >>> terms = sc.unfrozen(sc.logits(arch))
+    >>> terms = sc.logits(arch).unfrozen()
     >>> terms.count, terms.counts_by_degree()[16]
     (222, 6)
     >>> terms.index(terms[200])
@@ -150,7 +150,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
 
     >>> import symcircuits as sc
     >>> arch = sc.attention_only((1,), softmax=False)
-    >>> for term in sc.unfrozen(sc.logits(arch)):
+    >>> for term in sc.logits(arch).unfrozen():
     ...     print(term.degree, term.text)
     1 X0 @ W_U.T
     3 (mask[L0] * (scale[L0H0] * X0 @ W_QK[L0H0] @ X0.T)) @ X0 @ W_OV[L0H0].T @ W_U.T
@@ -159,7 +159,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
     arch = expansion.architecture
     if not arch.polynomial:
         raise ValueError(
-            f"in [{arch}] patterns come from a softmax and MLPs, if any, from an activation, which are no sums of "
+            f"in [{arch}] patterns come from a softmax and MLPs, if any, from an activation, which are not sums of "
             "terms; describe a model with softmax=False or bilinear=True"
         )
     if arch.attachments:

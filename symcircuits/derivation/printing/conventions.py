@@ -115,17 +115,17 @@ def _scores(frame: Frame, stream: str, notation: Notation) -> str:
     """What the scores are, by the stream that they read."""
     scale = "s " if frame.expansion.readout.scale else ""
     kinds = {name.partition("[")[0] for name in frame.biases}
-    addend = f" + alibi[{frame.head}]" * frame.addend
+    alibi = f" + alibi[{frame.head}]" * frame.alibi
     if not kinds & {"b_Q", "b_K"} and not frame.turned and not frame.normed:
         qk = f"(Id (x) Id (x) W_QK)({stream}, {stream})" if notation.tensors else f"{stream} W_QK {stream}^T"
-        return f"`{scale}{qk}{addend}`"
+        return f"`{scale}{qk}{alibi}`"
     sides = []
     for x in "QK":
         read = f"(Id (x) W_{x}) {stream}" if notation.tensors else f"{stream} W_{x}^T"
         bias = f"(Id (x) b_{x}) 1" if notation.tensors else f"1 b_{x}^T"
         side = f"({read} + {bias})" if f"b_{x}" in kinds else f"({read})"
         sides.append(f"(D {side} gain)" if frame.normed else side)
-    return f"`{scale}{sides[0]} {'R ' * frame.turned}{sides[1]}^T{addend}`"
+    return f"`{scale}{sides[0]} {'R ' * frame.turned}{sides[1]}^T{alibi}`"
 
 
 def _head_map(frame: Frame, notation: Notation) -> str:
@@ -147,7 +147,7 @@ def _held_fixed(frame: Frame, result: Result | None) -> str:
     """What is held fixed, and what the formulas are linear in."""
     named, arch = result is None or result.names_model, frame.architecture
     inside = {"rotary": "rotary positions in the patterns alone", "alibi": "ALiBi in the patterns alone"}
-    where = "" if frame.turned or frame.addend else arch.positions or ""
+    where = "" if frame.turned or frame.alibi else arch.positions or ""
     absent = [inside.get(where, "no position embedding")]
     absent = absent if named and arch.positions not in ("standard", "shortformer") else []
     absent += [] if frame.norms else ["no layer norm"]
@@ -159,7 +159,7 @@ def _held_fixed(frame: Frame, result: Result | None) -> str:
         return f"Nothing is held fixed: no attention pattern stands in the formulas. There is {without}."
     patterns = "the attention patterns `A`"
     if frame.head is not None:
-        but = ", but for what ALiBi adds," if frame.addend else ""
+        but = ", but for what ALiBi adds," if frame.alibi else ""
         linear = "linear in what enters the query side, and linear in what enters the key side"
         linear = f"the scores{but} are bilinear: {linear}"
     else:

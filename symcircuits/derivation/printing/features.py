@@ -50,10 +50,10 @@ def _score_lines(frame: Frame) -> list[str]:
             "`q R k^T` is `q_i R_i R_j^T k_j^T`, and `R_i R_j^T` depends on `j - i` alone. It is another matrix for "
             "every pair of tokens, so that there is no one `W_QK` (Su et al. 2021)."
         )
-    if frame.addend:
+    if frame.alibi:
         lines.append(
             f"`alibi[{head}]` is, for query `i` and key `j`, `-m |i - j|`, with `m` the slope of the head. It depends "
-            "on positions alone and goes through no path: it is no path term, and no count counts it "
+            "on positions alone and goes through no path: it is not a path term, and no count counts it "
             "(Press et al. 2022)."
         )
     return lines

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from symcircuits.core.notation import FLIPPED, Notation, form
+from symcircuits.core.notation import Notation, form
+from symcircuits.core.symbols import FLIPPED
 from symcircuits.core.words import Word
-from symcircuits.derivation.checks import Step
-from symcircuits.derivation.expressions import (
+from symcircuits.derivation.claims import Step
+from symcircuits.derivation.nodes import (
     Apply,
     Expr,
     Family,
@@ -24,18 +25,10 @@ from symcircuits.derivation.expressions import (
     SumOver,
     Tensor,
     Transposed,
-    parts_of,
+    mapped,
+    parts,
 )
-from symcircuits.derivation.specials import (
-    Entrywise,
-    Letter,
-    Masked,
-    Named,
-    Parentheses,
-    Rank,
-    Scaled,
-    SquaredNorm,
-)
+from symcircuits.derivation.specials import Named, NamedMatrix, Parentheses, Rank, SquaredNorm
 
 __all__ = ["Shown", "shown", "shown_claims"]
 
@@ -74,24 +67,17 @@ def shown(expr: Expr, notation: Notation) -> Expr:
 
 # ------------------------------------------------------------------------------------------ maps (the paper)
 def _as_map(expr: Expr, notation: Notation) -> Expr:
-    def inner(part: Expr) -> Expr:
-        return _as_map(part, notation)
-
     match expr:
         case Word():
             return _word_map(expr, notation)
         case Product():
             return _product_map(expr, notation)
-        case Sum():
-            return Sum(tuple(map(inner, expr.terms)))
-        case SumOver() | Family() | Transposed() | Masked() | Parentheses() | Scaled():
-            return replace(expr, body=inner(expr.body))
-        case Entrywise():
-            return Entrywise(inner(expr.left), inner(expr.right))
-        case Apply():
-            return replace(expr, operator=expr.operator, arguments=tuple(map(inner, expr.arguments)))
-        case _:
+        case Tensor():
             return expr
+        case Apply():
+            return replace(expr, arguments=tuple(_as_map(argument, notation) for argument in expr.arguments))
+        case _:
+            return mapped(expr, lambda part: _as_map(part, notation))
 
 
 def _word_map(word: Word, notation: Notation) -> Expr:
@@ -109,7 +95,7 @@ def _product_map(product: Product, notation: Notation) -> Expr:
     at = next((i for i, part in enumerate(parts) if _of_tokens(part) and not _is_pattern(part)), len(parts))
     left, right = parts[:at], parts[at + 1 :]
     default = replace(product, factors=tuple(_as_map(f, notation) for f in parts))
-    if not right or not all(isinstance(part, Letter) or _is_pattern(part) for part in left):
+    if not right or not all(isinstance(part, NamedMatrix) or _is_pattern(part) for part in left):
         return default
     body = parts[at]
     arguments: tuple[Expr, ...] = ()
@@ -141,7 +127,7 @@ def _column(part: Expr) -> Expr | None:
             return part.T
         case Transposed(body=body) if not _of_tokens(body):
             return body
-        case Letter() if part.symmetric:
+        case NamedMatrix() if part.symmetric:
             return part
         case _:
             return None
@@ -178,25 +164,16 @@ def _right_acting(expr: Expr) -> Expr:
     match expr:
         case Transposed() if _turns(expr.body):
             return _right_acting(_turned(expr.body))
-        case Named() | Letter() if expr.flips:
+        case Named() | NamedMatrix() if expr.flips:
             return Transposed(replace(expr, flips=False))
         case Rank() | SquaredNorm() if _turns(expr.body):
-            return replace(expr, body=_turned(expr.body))
+            return replace(expr, body=_right_acting(_turned(expr.body)))
         case Tensor(slots=(a, w)):
             return Tensor((a, w.T if isinstance(w, Word) else w))
         case Product():
             return replace(expr, factors=tuple(map(_factor, expr.factors)))
-        case Sum():
-            return Sum(tuple(map(_right_acting, expr.terms)))
-        case SumOver() | Family() | Transposed() | Masked() | Parentheses() | Scaled():
-            return replace(expr, body=_right_acting(expr.body))
-        case Entrywise():
-            return Entrywise(_right_acting(expr.left), _right_acting(expr.right))
-        case Apply():
-            arguments = tuple(map(_right_acting, expr.arguments))
-            return replace(expr, operator=_right_acting(expr.operator), arguments=arguments)
         case _:
-            return expr
+            return mapped(expr, _right_acting)
 
 
 def _factor(expr: Expr) -> Expr:
@@ -219,25 +196,21 @@ def _can_turn(expr: Expr) -> bool:
             return all(f.symbol.glyph in FLIPPED for f in expr.word.factors)
         case Named():
             return expr.flips
-        case Letter():
+        case NamedMatrix():
             return expr.flips or expr.symmetric
         case Product():
             return not expr.scales and all(map(_can_turn, expr.factors))
         case Sum() | SumOver() | Transposed() | Parentheses():
-            return all(map(_can_turn, _inside(expr)))
+            return all(map(_can_turn, parts(expr)))
         case _:
             return False
 
 
 def _has_weights(expr: Expr) -> bool:
     """Whether there is anything but symmetric matrices in an expression that can be turned."""
-    if isinstance(expr, Letter):
+    if isinstance(expr, NamedMatrix):
         return expr.flips
-    return any(map(_has_weights, _inside(expr))) if _inside(expr) else True
-
-
-def _inside(expr: Expr) -> tuple[Expr, ...]:
-    return (expr.body,) if isinstance(expr, Parentheses) else parts_of(expr)
+    return any(map(_has_weights, parts(expr))) if parts(expr) else True
 
 
 def _turned(expr: Expr) -> Expr:
@@ -249,13 +222,11 @@ def _turned(expr: Expr) -> Expr:
             return Spelled(expr.word.T)
         case Product():
             return Product(tuple(map(_turned, reversed(expr.factors))))
-        case Sum():
-            return Sum(tuple(map(_turned, expr.terms)))
-        case SumOver() | Parentheses():
-            return replace(expr, body=_turned(expr.body))
+        case Sum() | SumOver() | Parentheses():
+            return mapped(expr, _turned)
         case Transposed():
             return expr.body
-        case Named() | Letter():
+        case Named() | NamedMatrix():
             return replace(expr, flips=False)
         case _:
-            raise TypeError(f"{type(expr).__name__} has no transpose that could be printed")
+            raise TypeError(f"the transpose of {type(expr).__name__} cannot be printed")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from symcircuits.core.notation import Notation
 from symcircuits.core.words import scalar_order
-from symcircuits.derivation.checks import Check
+from symcircuits.derivation.claims import Check
 from symcircuits.derivation.derive import Derivation, Step
-from symcircuits.derivation.expressions import Expr
-from symcircuits.derivation.flatten import softmax_invisible
 from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.multiplying import softmax_invisible
+from symcircuits.derivation.nodes import Expr
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
 from symcircuits.derivation.printing.latex import expr_latex
@@ -19,7 +20,7 @@ from symcircuits.derivation.printing.styles import LatexStyle, TextStyle
 from symcircuits.derivation.printing.text import expr_text
 from symcircuits.derivation.printing.words import check_sentence, seal, subject, title
 
-__all__ = ["SCHEMA", "derivation_json"]
+__all__ = ["SCHEMA", "derivation_json", "json_ascii", "json_file"]
 
 SCHEMA = "symcircuits.derivation/1"
 
@@ -55,6 +56,16 @@ def derivation_json(derivation: Derivation) -> dict[str, Any]:
         "ok": derivation.ok,
         "seal": plain(seal(derivation), notation),
     }
+
+
+def json_ascii(derivation: Derivation) -> str:
+    """The dictionary as JSON that every terminal can show."""
+    return json.dumps(derivation_json(derivation), indent=1)
+
+
+def json_file(derivation: Derivation) -> str:
+    """The dictionary as a file of JSON in UTF-8."""
+    return json.dumps(derivation_json(derivation), indent=1, ensure_ascii=False) + "\n"
 
 
 def _features(frame: Frame) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.notation import Notation
-from symcircuits.core.words import Word
-from symcircuits.derivation.addend import Addend
+from symcircuits.derivation.alibi import AlibiTerm
 from symcircuits.derivation.derive import Derivation, Step
-from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver, is_pathless
-from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
+from symcircuits.derivation.expressions import is_pathless
+from symcircuits.derivation.multiplying import composition_of_term, softmax_invisible
+from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
 from symcircuits.derivation.printing.layout import Piece, broken, joined, pieces
@@ -27,7 +27,14 @@ from symcircuits.derivation.printing.words import (
     title,
 )
 
-__all__ = ["book_latex", "derivation_display", "derivation_latex", "expansion_display", "expr_latex"]
+__all__ = [
+    "book_latex",
+    "derivation_display",
+    "derivation_document",
+    "derivation_latex",
+    "expansion_display",
+    "expr_latex",
+]
 
 WIDTH = 45.0  # em of 10 pt on a text block of 160 mm, less a margin for the estimate
 _NARROWEST = 12.0  # room for right-hand sides, below which they stand under the left one
@@ -69,13 +76,6 @@ def _lines(parts: list[Piece], width: float) -> list[str]:
     return out
 
 
-def _term_label(term: Expr) -> str:
-    """The composition type of a finished term, read from its word; nothing for other expressions."""
-    while isinstance(term, SumOver):
-        term = term.body
-    return composition_of_word(term) if isinstance(term, Word) else ""
-
-
 def _coloured(content: str, composition: str) -> str:
     colour = COLOURS.get(composition, "black")
     return content if colour == "black" else rf"\textcolor{{{colour}}}{{{content}}}"
@@ -91,7 +91,7 @@ def _row_lines(expr: Expr, width: float, style: LatexStyle, complete: bool, mark
     rows: list[str] = []
     beside = 8.2 if any(map(is_pathless, expr.terms)) else 4.2
     for i, term in enumerate(expr.terms):
-        label = (PATHLESS if is_pathless(term) else _term_label(term)) if complete else ""
+        label = (PATHLESS if is_pathless(term) else composition_of_term(term)) if complete else ""
         lines = _lines(pieces(term, style), width - (beside if label else 1.2))
         lines[0] = ("{}+ " if i else "") + lines[0]
         lines = [_coloured(line, label) for line in lines]
@@ -217,9 +217,15 @@ def _aligned(rows: list[str]) -> str:
 # ------------------------------------------------------------------------------------------------ derivations
 def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:
     """A derivation as LaTeX: a fragment (amsmath, amssymb, xcolor), or a document for pdflatex."""
-    name = prose(title(derivation))
-    body = _body(derivation, rf"{{\Large\bfseries {name}\par}}" if standalone else rf"\textbf{{{name}}}")
-    return _PREAMBLE + body + "\\end{document}\n" if standalone else body
+    if standalone:
+        return derivation_document(derivation)
+    return _body(derivation, rf"\textbf{{{prose(title(derivation))}}}")
+
+
+def derivation_document(derivation: Derivation) -> str:
+    """A derivation as a document for pdflatex."""
+    body = _body(derivation, rf"{{\Large\bfseries {prose(title(derivation))}\par}}")
+    return _PREAMBLE + body + "\\end{document}\n"
 
 
 def _body(derivation: Derivation, heading: str) -> str:
@@ -293,7 +299,7 @@ def expansion_display(expansion: Expansion) -> str:
     shown = expansion.head(n if n <= _SHOWN_IN_NOTEBOOK else 10)
     partial = expansion.clauses or n > len(shown)
     start = rf"\text{{from }}{target}:\quad &" if expansion.clauses else f"{target} &= "
-    addend = target[:1] == "S" and expansion.architecture.positions == "alibi" and not partial
+    alibi = target[:1] == "S" and expansion.architecture.positions == "alibi" and not partial
     rows = [
         (start if not i else r"&\quad + ") + rf"{term.latex()} &&\text{{{term.composition}}}"
         for i, term in enumerate(shown)
@@ -301,7 +307,7 @@ def expansion_display(expansion: Expansion) -> str:
     if partial:
         rest = r"&\quad + \cdots" if n > len(shown) else "&"
         rows.append(rf"{rest} &&\text{{{n:,} terms}}")
-    if addend:
-        rows.append(rf"&\quad + {expr_latex(Addend(str(expansion.readout.head)))} &&\text{{{PATHLESS}}}")
+    if alibi:
+        rows.append(rf"&\quad + {expr_latex(AlibiTerm(str(expansion.readout.head)))} &&\text{{{PATHLESS}}}")
     rows.append(_caption(expansion.notation))
     return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"

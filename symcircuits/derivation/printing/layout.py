@@ -9,7 +9,7 @@ from typing import Protocol
 
 from symcircuits.core.notation import Notation
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.expressions import (
+from symcircuits.derivation.nodes import (
     Apply,
     CountOf,
     Elementary,
@@ -163,7 +163,7 @@ def _special(expr: Special, style: Style) -> list[Piece]:
         if isinstance(part, Sign):
             out.append(Piece(style.sign(part), DEEPER if part.breaks else NONE))
         else:
-            out += _after(_deeper(pieces(part, style)), NONE, "")
+            out += _after(_deeper(_pieces(part, style)), NONE, "")
     return _after(out, NONE, "")
 
 

@@ -43,7 +43,7 @@ def word_mathml(word: Word) -> str:
 
 
 def _factor(factor: Factor) -> str:
-    """A factor; a name that somebody gave, and that is no mathematics, stands as text."""
+    """A factor; a name that somebody gave, and that is not mathematics, stands as text."""
     name = factor.symbol.glyph
     if not factor.symbol.own or not spelled(name).latex.startswith(r"\text"):
         return latex_mathml(factor_latex(factor))

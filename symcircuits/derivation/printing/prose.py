@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from symcircuits.core.names import Name, escaped
-from symcircuits.core.notation import FLIPPED, ROW, SHORTER, Notation, latex_label, name_of
-from symcircuits.core.words import SYMMETRIC
+from symcircuits.core.notation import ROW, Notation, latex_label, name_of
+from symcircuits.core.symbols import FLIPPED, SHORT_NAMES, SYMMETRIC
 
 __all__ = ["plain", "prose", "sentence"]
 
@@ -101,7 +101,7 @@ def _said(text: str, notation: Notation) -> str:
 # --------------------------------------------------------------------------------------------------- formulas
 def _in_text(formula: str, notation: Notation) -> str:
     def name(letter: _Letter) -> str:
-        return SHORTER.get(letter.name, letter.name) if notation.flips else letter.name
+        return SHORT_NAMES.get(letter.name, letter.name) if notation.flips else letter.name
 
     return _translated(formula, notation, name, lambda own: own.text)
 

@@ -14,7 +14,7 @@ from symcircuits.core.notation import (
     scale_text,
 )
 from symcircuits.core.words import Factor, quoted
-from symcircuits.derivation.expressions import Sign
+from symcircuits.derivation.nodes import Sign
 
 __all__ = ["RELATIONS", "LatexStyle", "TextStyle"]
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from textwrap import fill, wrap
 
 from symcircuits.core.notation import ROW, Notation
-from symcircuits.core.words import Word
 from symcircuits.derivation.derive import Derivation, Step
-from symcircuits.derivation.expressions import Expr, Family, Sum, SumOver, is_pathless
-from symcircuits.derivation.flatten import composition_of_word, softmax_invisible
+from symcircuits.derivation.expressions import is_pathless
+from symcircuits.derivation.multiplying import composition_of_term, softmax_invisible
+from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
 from symcircuits.derivation.printing.layout import broken, joined, pieces
@@ -50,12 +50,6 @@ def _term_lines(term: Expr, style: TextStyle, sign: str, note: str) -> list[str]
     return out
 
 
-def _composition(term: Expr) -> str:
-    while isinstance(term, SumOver):
-        term = term.body
-    return composition_of_word(term) if isinstance(term, Word) else ""
-
-
 def _side_lines(expr: Expr, style: TextStyle, relation: str, complete: bool, marked: bool) -> list[str]:
     terms = expr.terms if isinstance(expr, Sum) else (expr,)
     lines: list[str] = []
@@ -67,7 +61,7 @@ def _side_lines(expr: Expr, style: TextStyle, relation: str, complete: bool, mar
         elif isinstance(term, Family):
             lines += _family_lines(term, style, sign, marked)
         else:
-            note = _composition(term) if complete else ""
+            note = composition_of_term(term) if complete else ""
             lines += _term_lines(term, style, sign, f"[{note}]" if note else "")
     return lines
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 
 from symcircuits.core.architecture import SOURCE_BIASES, possible_biases
 from symcircuits.core.expansion import expand
-from symcircuits.derivation.checks import Check
+from symcircuits.derivation.claims import Check
 from symcircuits.derivation.derive import Derivation
-from symcircuits.derivation.expressions import Family
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.real import TOLERANCE
+from symcircuits.derivation.nodes import Family
+from symcircuits.derivation.printing.prose import plain
+from symcircuits.derivation.real_models import TOLERANCE
 
-__all__ = ["check_sentence", "family_title", "seal", "section", "statement", "subject", "title"]
+__all__ = ["check_sentence", "family_title", "plain_statement", "seal", "section", "statement", "subject", "title"]
 
 _LISTED = 12  # biases are named one by one up to so many
 
@@ -26,6 +27,11 @@ def title(derivation: Derivation) -> str:
     what = {"logits": "The logits", "stream": "The residual stream"}.get(derivation.target, f"The scores of {head}")
     pairs = "pairs of paths" if head is not None else "paths"
     return f"{what} as a sum over {pairs}: {derivation.form} form"
+
+
+def plain_statement(derivation: Derivation) -> str:
+    """What is shown, in a sentence of plain text in the derivation's notation."""
+    return plain(statement(derivation), derivation.notation)
 
 
 def statement(derivation: Derivation) -> str:
@@ -41,8 +47,8 @@ def statement(derivation: Derivation) -> str:
     if frame.generic:
         families = "1 family" if n == 1 else f"{n:,} families"
         terms = f"{families}, for any number of heads"
-    addend = ", and what ALiBi adds, which is no path term" if frame.addend else ""
-    return f"{what} exactly the sum of one term for {pairs}{addend}: {_model_words(frame)}, {terms}."
+    alibi = ", and what ALiBi adds, which is not a path term" if frame.alibi else ""
+    return f"{what} exactly the sum of one term for {pairs}{alibi}: {_model_words(frame)}, {terms}."
 
 
 PATHLESS = "no path term"  # what stands beside a summand that goes through no path

@@ -6,20 +6,24 @@ from collections.abc import Iterator
 
 from symcircuits.core.programs import embedding
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.expressions import Expr, Identity, Product, Target, Transposed
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.results.heads import head_factors, read_by
+from symcircuits.derivation.nodes import Expr, Identity, Product, Target, Transposed
+from symcircuits.derivation.other_runs import Rebased
+from symcircuits.derivation.results.factors import head_factors, read_by
 from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import Inverse, Letter, Parentheses, Rebased, SquaredNorm
+from symcircuits.derivation.specials import Inverse, NamedMatrix, Parentheses, SquaredNorm
 
 __all__: list[str] = []
 
-_T, _Q = Letter("T"), Letter("Q", "orthogonal")
+
+_T, _Q = NamedMatrix("T"), NamedMatrix("Q", "orthogonal")
+
+
 _WRITES = ("W_E", "W_O")
 
 
-def _changed(factor: Factor, basis: Letter) -> Expr:
+def _changed(factor: Factor, basis: NamedMatrix) -> Expr:
     """``T W`` of what writes to the stream, ``W T^-1`` of what reads it (``W Q^T`` for an orthogonal Q)."""
     matrix = Word((Factor(factor.symbol),))
     back: Expr = Transposed(basis) if basis.kind == "orthogonal" else Inverse(basis)
@@ -27,7 +31,7 @@ def _changed(factor: Factor, basis: Letter) -> Expr:
     return Transposed(inside) if factor.transposed else Parentheses(inside)
 
 
-def _product(factors: tuple[Factor, ...], basis: Letter | None = None) -> Expr:
+def _product(factors: tuple[Factor, ...], basis: NamedMatrix | None = None) -> Expr:
     """A product of single matrices, in the changed basis where one is given; its types are not looked at."""
     return Product(tuple(Word((f,)) if basis is None else _changed(f, basis) for f in factors))
 
@@ -38,6 +42,8 @@ def _product(factors: tuple[Factor, ...], basis: Letter | None = None) -> Expr:
     "Every end-to-end matrix is the same in every basis of the stream, under all invertible `T` and not only under "
     "rotations, and in every basis of a head; norms of factors, tied embeddings and layer norm are not.",
     "Virtual Weights and the Residual Stream as a Communication Channel; Activation Properties",
+    chapter="Heads",
+    heading="Basis freedom",
     heads=(1, 1),
     conventions=(
         "`T`, `R` and `S` are any invertible matrices, `Q` is any orthogonal one. In the basis `T` what "
@@ -75,7 +81,7 @@ def basis_freedom(frame: Frame) -> Iterator[Draft]:
 
 def _inside(h: dict[str, Factor]) -> Iterator[Draft]:
     """The basis of a head's values, and of its queries and keys."""
-    r, s = Letter("R"), Letter("S")
+    r, s = NamedMatrix("R"), NamedMatrix("S")
     o, v, q, k = (Word((h[g],)) for g in ("W_O", "W_V", "W_Q", "W_K"))
     values = Product((Parentheses(Product((o, Inverse(s)))), Parentheses(Product((s, v)))))
     scores = Product((Transposed(Product((r, q))), Parentheses(Product((Transposed(Inverse(r)), k)))))

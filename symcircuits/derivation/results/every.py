@@ -1,12 +1,43 @@
-"""All modules of results: importing this one registers every result."""
+"""All derivations of the book, in its order."""
 
-from symcircuits.derivation.results import basis as results_basis
-from symcircuits.derivation.results import heads as results_heads
-from symcircuits.derivation.results import norms as results_norms
-from symcircuits.derivation.results import polynomials as results_polynomials
-from symcircuits.derivation.results import runs as results_runs
-from symcircuits.derivation.results import scores as results_scores
+from __future__ import annotations
 
-__all__ = [
-    "results_basis", "results_heads", "results_norms", "results_polynomials", "results_runs", "results_scores",
-]  # fmt: skip
+from symcircuits.core.text import shown
+from symcircuits.derivation.results import (
+    basis,
+    biases,
+    groups,
+    heads,
+    interventions,
+    layers,
+    linearity,
+    mlps,
+    norms,
+    one_layer,
+    polynomials,
+    positions,
+    scores,
+)
+from symcircuits.derivation.results.registry import CHAPTERS, Entry
+
+__all__ = ["FAMILIES", "entries", "registered"]
+
+# In the order of the book; in a chapter, entries stand as they do in these files.
+FAMILIES = (
+    one_layer, heads, linearity, basis, layers, positions, biases, scores, norms, mlps, groups, polynomials,
+    interventions,
+)  # fmt: skip
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every entry of the book, in its order."""
+    found = [value for family in FAMILIES for value in vars(family).values() if isinstance(value, Entry)]
+    return tuple(sorted(found, key=lambda entry: CHAPTERS.index(entry.chapter)))
+
+
+def registered(name: str) -> Entry:
+    """The entry of a result that is not a path expansion, by its name; else ValueError, with all names."""
+    found = {entry.name: entry for entry in entries() if entry.result is not None}
+    if name not in found:
+        raise ValueError(f"unknown result {shown(name)}: choose one of {', '.join(sorted(found))}")
+    return found[name]

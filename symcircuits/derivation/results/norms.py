@@ -1,29 +1,27 @@
-"""Results about what stands between attention layers in other models: layer norm and MLPs."""
+"""Norms: what folds into the weights, and the scale that stays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import attention_only
-from symcircuits.core.programs import embedding, stream_program
+from symcircuits.core.programs import stream_program
 from symcircuits.core.words import Factor, Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.examples import Elementwise, Literal
-from symcircuits.derivation.expressions import Expr, Product, Sum, Target, Transposed, stream_symbol
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.real import ModelLogits, Real
-from symcircuits.derivation.results.heads import embed, head_factors, read_by
-from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import Letter, Named, Parentheses, Scaled
+from symcircuits.derivation.nodes import Expr, Product, Sum, Transposed
+from symcircuits.derivation.real_models import ModelLogits, RealModel
+from symcircuits.derivation.results.factors import embed, head_factors, read_by
+from symcircuits.derivation.results.registry import expansion, result
+from symcircuits.derivation.specials import Named, NamedMatrix, Parentheses
 from symcircuits.model import Run, matrices_of
-from symcircuits.model.forward import ACTIVATIONS
 
 __all__: list[str] = []
 
-_C = Letter("C", "centring")
+
+_C = NamedMatrix("C", "centring")
 
 
 def _of_run(name: str) -> Callable[[Run], Array]:
@@ -35,9 +33,12 @@ def _word(*factors: Factor) -> Word:
     return Word(factors)
 
 
-# --------------------------------------------------------------------------------------------------- layer norm
 _X = Literal((("1", "2", "6"), ("0", "3", "0")))
+
+
 _D = Literal((("sqrt(3/14)", "0"), ("0", "1/sqrt(2)")))
+
+
 _CENTRE = Literal((("2/3", "-1/3", "-1/3"), ("-1/3", "2/3", "-1/3"), ("-1/3", "-1/3", "2/3")))
 
 
@@ -54,6 +55,9 @@ _NORM_LETTERS = {
     "With the scale of every token held fixed, layer norm keeps the expansion: centring and gain fold into what reads "
     "the stream, the scale stays as `D_l` on the source side of the pattern.",
     "Handling Layer Normalization",
+    chapter="Norms, MLPs and grouped queries",
+    heading="Layer norm",
+    summary="Layer norm in the expansion: what folds, and the scale that stays on the source side.",
     heads=(1, 1),
     given=("rows sum to one",),
     conventions=(
@@ -63,7 +67,7 @@ _NORM_LETTERS = {
         "different norms carry different scales, so that their sizes are not comparable. Scores stand without their "
         "score scale. There is no position embedding and no MLP.",
     ),
-    real=Real("a model with real layer norms and softmax patterns", {"norm": "LN"}, _NORM_LETTERS),
+    real_model=RealModel("a model with real layer norms and softmax patterns", {"norm": "LN"}, _NORM_LETTERS),
 )
 def layer_norm(frame: Frame) -> Iterator[Draft]:
     """Identities I28, extensions E3 and E4."""
@@ -84,7 +88,7 @@ def layer_norm(frame: Frame) -> Iterator[Draft]:
 
 def _not_folded(h: dict[str, Factor]) -> Draft:
     """The scale stays where it is."""
-    a, d, ones = _word(h["A"]), Letter("D_1", "diagonal"), _ones()
+    a, d, ones = _word(h["A"]), NamedMatrix("D_1", "diagonal"), _ones()
     return Draft(
         "counterexample",
         (Claim((Product((a, d)), Product((d, a))), "!="), Claim((Product((a, d, ones)), ones), "!=")),
@@ -99,7 +103,7 @@ def _ones() -> Word:
 
 def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
     """Gain, centring and the bias of a norm, into a head that reads what comes out of it."""
-    x, v, g, d = embed(), _word(h["W_V"]), Letter("G", "diagonal"), Letter("D_1", "diagonal")
+    x, v, g, d = embed(), _word(h["W_V"]), NamedMatrix("G", "diagonal"), NamedMatrix("D_1", "diagonal")
     folded = Product((v, g, _C))
     yield Draft(
         "identity",
@@ -107,7 +111,7 @@ def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
         "Centring and gain fold into what reads the stream: first the gain, then the centring, on the reading side.",
     )
     yield Draft("counterexample", (Claim((folded, Product((v, _C, g))), "!="),), "The other order is another matrix.")
-    b, a, ov = Letter("b_N", flips=True), _word(h["A"]), _word(h["W_O"], h["W_V"])
+    b, a, ov = NamedMatrix("b_N", flips=True), _word(h["A"]), _word(h["W_O"], h["W_V"])
     moved = Product((a, _ones(), Transposed(b), ov.T))
     yield Draft(
         "identity",
@@ -119,8 +123,8 @@ def _folding(h: dict[str, Factor]) -> Iterator[Draft]:
 def _two_layers(frame: Frame) -> Iterator[Draft]:
     """Two layers of one head and the final norm, expanded; and the scores of the second layer."""
     heads, w_u = [head_factors(frame, layer) for layer in (0, 1)], read_by(frame)
-    d = [Letter(f"D_{i}", "diagonal") for i in "12f"]
-    g = [Letter(f"G_{i}", "diagonal") for i in "12f"]
+    d = [NamedMatrix(f"D_{i}", "diagonal") for i in "12f"]
+    g = [NamedMatrix(f"G_{i}", "diagonal") for i in "12f"]
     a = [_word(x["A"]) for x in heads]
     ov = [_word(x["W_O"], x["W_V"]) for x in heads]
     fold = [Named(f"V_{i + 1}", f"V_{i + 1}", Product((w, g[i], _C)), flips=True) for i, w in enumerate(ov)]
@@ -157,7 +161,7 @@ def _two_layers(frame: Frame) -> Iterator[Draft]:
     yield _normed_scores(heads[1], d[1], g[1], y1)
 
 
-def _normed_scores(head: dict[str, Factor], d: Letter, g: Letter, y1: Named) -> Draft:
+def _normed_scores(head: dict[str, Factor], d: NamedMatrix, g: NamedMatrix, y1: Named) -> Draft:
     """The scores of a head that reads a norm of the stream, on both sides."""
     q, k = (_word(head[glyph]) for glyph in ("W_Q", "W_K"))
     norm = Product((d, y1, _C, g))
@@ -170,74 +174,45 @@ def _normed_scores(head: dict[str, Factor], d: Letter, g: Letter, y1: Named) -> 
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- MLPs
-_ONE = Literal((("1", "-1"),))
-_TWO = Literal((("2", "-2"),))
-
-
-def _activations(run: Run) -> Array:
-    """``gelu(X W_in^T)`` of the stream after the heads."""
-    x = run.streams[0] + np.sum(list(run.results.values()), axis=0)
-    return ACTIVATIONS["gelu"](x @ run.model.weights["W_in_L0"].T)
-
-
-_MLP_LETTERS: dict[str, Callable[[Run], Array]] = {
-    "W_I": lambda run: run.model.weights["W_in_L0"],
-    "W_M": lambda run: run.model.weights["W_out_L0"],
-    "m": _activations,
-}
-
-
-@result(
-    "mlp",
-    "MLPs in the expansion",
-    "The pre-activations of an MLP are a sum over the same paths as the logits, and so is what its activations do to "
-    "the logits; the GeLU between does not expand.",
-    "Additional Intuition: MLP Layers",
-    heads=(2,),
-    conventions=(
-        "`W_I` and `W_M` are the matrices by which the MLP reads the stream and writes to it, `m` its activations, "
-        "one row for each token. Held fixed: the attention patterns. There is no position embedding and no layer norm.",
-    ),
-    real=Real("a model with a GeLU MLP and softmax patterns", {"mlps": True}, _MLP_LETTERS),
+logits_layer_norm = expansion(
+    "logits_layer_norm",
+    "Logits through layer norms",
+    "The logits of two layers of any number of heads through layer norms, the scale of every token held fixed.",
+    chapter="Norms, MLPs and grouped queries",
+    heads=(2, 2),
+    norm="LN",
+    biases=["b_N"],
 )
-def mlp(frame: Frame) -> Iterator[Draft]:
-    """Identity I25."""
-    t, w_e_t = embedding()
-    w_i, w_m, m, w_u = Letter("W_I", flips=True), Letter("W_M", flips=True), Letter("m"), read_by(frame)
-    x1, heads = _word(stream_symbol(1)), [head_factors(frame, 0, i) for i in (0, 1)]
 
-    def paths(reader: Expr) -> Sum:
-        ov = [_word(h["W_O"], h["W_V"], w_e_t.T) for h in heads]
-        pairs = [(_word(t), _word(w_e_t.T)), *((_word(h["A"], t), w) for h, w in zip(heads, ov, strict=True))]
-        return Sum(tuple(Product((moved, Transposed(Product((reader, w))))) for moved, w in pairs))
 
-    yield Draft(
-        "distributing",
-        (
-            Claim((Target("logits"), paths(_word(w_u)))),
-            Claim((Product((x1, Transposed(w_i))), paths(w_i))),
-        ),
-        "The pre-activations, after one layer of heads, have the form of the logits, `W_I` in the place of `W_U`.",
-    )
-    written = Product((Sum((x1, Product((m, Transposed(w_m))))), _word(w_u.T)))
-    direct = Product((m, Transposed(Product((_word(w_u), w_m)))))
-    yield Draft(
-        "distributing",
-        (Claim((written, Sum((Target("logits"), direct)))),),
-        "What the MLP adds to the stream is one more source, linear in its activations, by the matrix `W_U W_M`.",
-    )
-    yield Draft(
-        "identity",
-        (Claim((ModelLogits(), Sum((*paths(_word(w_u)).terms, direct)))),),
-        "So it is in a transformer: the sum is what a model with an MLP computes, with the patterns and the "
-        "activations of its own run held fixed.",
-        how="model",
-    )
-    yield Draft(
-        "counterexample",
-        (Claim((Elementwise("gelu", _TWO), Scaled("2", Elementwise("gelu", _ONE))), "!="),),
-        "Between the two stands the GeLU, which is not additive, already for a sum of two equal parts: no sum over "
-        "paths goes through it.",
-        how="exact",
-    )
+scores_layer_norm = expansion(
+    "scores_layer_norm",
+    "Scores through layer norms",
+    "The scores of a second-layer head through layer norms: the scale of the query left, that of the key right.",
+    chapter="Norms, MLPs and grouped queries",
+    heads=(2, 2),
+    target="scores:L1H0",
+    norm="LN",
+)
+
+
+scores_normed_queries = expansion(
+    "scores_normed_queries",
+    "Scores with normed queries and keys",
+    "The scores of a second-layer head whose queries and keys are normed, with their biases.",
+    chapter="Norms, MLPs and grouped queries",
+    heads=(2, 2),
+    target="scores:L1H0",
+    biases=["b_Q", "b_K"],
+    qk_norm=True,
+)
+
+
+logits_rms_norm = expansion(
+    "logits_rms_norm",
+    "Logits through RMS norms",
+    "The logits of two layers of any number of heads through RMS norms, which do not centre.",
+    chapter="Norms, MLPs and grouped queries",
+    heads=(2, 2),
+    norm="RMS",
+)

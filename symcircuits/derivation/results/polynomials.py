@@ -6,31 +6,33 @@ from collections.abc import Iterator
 from itertools import product
 
 from symcircuits.core.words import Word
-from symcircuits.derivation.checks import Claim, Draft
-from symcircuits.derivation.expressions import Expr, Product, Sum, Transposed
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.real import ModelLogits, Real
-from symcircuits.derivation.results.heads import embed, head_factors, read_by
+from symcircuits.derivation.nodes import Expr, Product, Sum, Transposed
+from symcircuits.derivation.real_models import ModelLogits, RealModel
+from symcircuits.derivation.results.factors import embed, head_factors, read_by
 from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import Entrywise, Letter, Masked, Named, Parentheses, Scaled
+from symcircuits.derivation.specials import Entrywise, Masked, Named, NamedMatrix, Parentheses, Scaled
 
 __all__: list[str] = []
 
 
-# ------------------------------------------------------------------------------------------------ bilinear MLPs
 @result(
     "bilinear_mlp",
     "A bilinear MLP is a sum over pairs of paths",
     "What a bilinear MLP writes is a sum over ordered pairs of the paths that it reads, so that nothing of it is held "
     "fixed.",
     "Additional Intuition: MLP Layers",
+    chapter="Nothing held fixed",
+    heading="Bilinear MLPs",
+    summary="A bilinear MLP in the expansion: a sum over ordered pairs of what it reads, nothing held fixed.",
     heads=(1,),
     conventions=(
         "`W_I`, `W_G` and `W_M` are the matrices by which the MLP reads the stream, once straight and once for its "
         "gate, and writes to it. The dot in a circle, a small o in plain text, is the product entry by entry. Held "
         "fixed: the attention patterns. There is no position embedding and no layer norm.",
     ),
-    real=Real(
+    real_model=RealModel(
         "a model with a bilinear MLP and softmax patterns",
         {"mlps": True, "bilinear": True},
         {
@@ -42,7 +44,7 @@ __all__: list[str] = []
 )
 def bilinear_mlp(frame: Frame) -> Iterator[Draft]:
     """Extension E11; Pearce et al. 2024, "Bilinear MLPs enable weight-based mechanistic interpretability"."""
-    w_i, w_g, w_m = (Letter(name, flips=True) for name in ("W_I", "W_G", "W_M"))
+    w_i, w_g, w_m = (NamedMatrix(name, flips=True) for name in ("W_I", "W_G", "W_M"))
     h, w_u = head_factors(frame, 0), Word((read_by(frame).T,))
     paths = [embed(), Word((h["A"], *embed().factors, h["W_V"].T, h["W_O"].T))]
     y = Named("Y", "Y", Sum(tuple(paths)))
@@ -75,27 +77,34 @@ def bilinear_mlp(frame: Frame) -> Iterator[Draft]:
         "with a bilinear MLP computes.",
         how="model",
     )
-    two = Sum((y, y))
+    yield from _quadratic(y, w_i, w_g)
+
+
+def _quadratic(y: Expr, w_i: NamedMatrix, w_g: NamedMatrix) -> Iterator[Draft]:
+    """Twice the stream gives four times the output."""
+    inside, two = Entrywise(_read(y, w_i), _read(y, w_g)), Sum((y, y))
     doubled = Entrywise(_read(two, w_i), _read(two, w_g))
     yield Draft(
         "counterexample",
         (Claim((doubled, Sum((inside, inside))), "!="),),
-        "It is no linear map: twice the stream does not give twice the output.",
+        "It is not linear: twice the stream does not give twice the output.",
     )
     yield Draft("identity", (Claim((doubled, Scaled("4", inside))),), "Twice the stream gives four times the output.")
 
 
-def _read(x: Expr, w: Letter) -> Product:
+def _read(x: Expr, w: NamedMatrix) -> Product:
     return Product((x, Transposed(w)))
 
 
-# -------------------------------------------------------------------------------------------- without softmax
 @result(
     "attention_without_softmax",
     "Attention without softmax is a sum over triples of paths",
     "Where the pattern is the masked scores themselves, what a head writes is a sum over triples of the paths that it "
     "reads: one for the query, one for the key, one for the value; nothing is held fixed.",
     "Attention Heads as Information Movement",
+    chapter="Nothing held fixed",
+    heading="Attention without softmax",
+    summary="Attention without softmax: a sum over triples of paths, nothing held fixed.",
     heads=(1, 1),
     conventions=(
         "`M` is the causal mask, zero above the diagonal and else one; the dot in a circle, a small o in plain text, "
@@ -103,7 +112,7 @@ def _read(x: Expr, w: Letter) -> Product:
         "Scores stand without their score scale. There is no position embedding, no layer norm and no MLP.",
     ),
     options={"softmax": False, "scale": False},
-    real=Real("a model without softmax", {"softmax": False, "scale": False}),
+    real_model=RealModel("a model without softmax", {"softmax": False, "scale": False}),
 )
 def attention_without_softmax(frame: Frame) -> Iterator[Draft]:
     """Extension E12."""
@@ -147,12 +156,17 @@ def attention_without_softmax(frame: Frame) -> Iterator[Draft]:
         "embeddings of the tokens.",
         how="model",
     )
+    yield from _cubic(x0, qk[0], ov[0], moved)
+
+
+def _cubic(x0: Word, qk: Word, ov: Word, moved: Expr) -> Iterator[Draft]:
+    """Twice the stream gives eight times the output."""
     two = Sum((x0, x0))
-    doubled = Product((Parentheses(Masked(Product((two, qk[0], Transposed(two))))), two, ov[0]))
+    doubled = Product((Parentheses(Masked(Product((two, qk, Transposed(two))))), two, ov))
     yield Draft(
         "counterexample",
         (Claim((doubled, Sum((moved, moved))), "!="),),
-        "A head is no linear map: twice the stream does not give twice the output.",
+        "A head is not linear: twice the stream does not give twice the output.",
     )
     yield Draft(
         "identity",

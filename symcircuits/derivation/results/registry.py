@@ -1,33 +1,47 @@
-"""Results that are no path expansion: a registry of statements, each with a generator of steps.
+"""The derivations of the book: a name, a chapter and a model each, and what is shown of it.
 
-A new result is one function under :func:`result`; its steps are checked like those of a path expansion, by a
-:class:`~symcircuits.derivation.bench.Bench`, before anything is printed.
+A path expansion is a row, :func:`expansion`; a result that is not one is a function under :func:`result`, whose steps
+are checked like those of a path expansion before anything is printed. The book, its index and the files in
+``derivations/`` are made from these entries, in the order of ``CHAPTERS`` and, in a chapter, of the modules of
+:mod:`~symcircuits.derivation.results.every`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from symcircuits.core.given import brief
-from symcircuits.derivation.checks import Draft
+from symcircuits.core.architecture import transformer
+from symcircuits.derivation.claims import Draft
 from symcircuits.derivation.frames import Frame, make_frame
-from symcircuits.derivation.real import Real
+from symcircuits.derivation.real_models import RealModel
 
-__all__ = ["RESULTS", "Result", "frame_of", "registered", "result"]
+__all__ = ["CHAPTERS", "Entry", "Result", "expansion", "result"]
+
+CHAPTERS: Final = (
+    "Zero and one layer",
+    "Heads",
+    "Two layers",
+    "More layers",
+    "Positions and biases",
+    "Norms, MLPs and grouped queries",
+    "Nothing held fixed",
+    "Interventions",
+)
 
 Steps = Callable[[Frame], Iterator[Draft]]
+_OF_RESULT = ("given", "conventions", "names_model", "real_model")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
-    """A statement about transformer circuits, where it comes from, for which model it is shown, and its steps.
+    """A statement about transformer circuits that is not a path expansion, where it comes from, and its steps.
 
     ``given`` names what is drawn beside the weights: patterns whose rows sum to one, causal ones, narrow heads.
     ``conventions`` stand after those of the model, and one that says what is "held fixed:" takes the place of the
-    model's; ``names_model`` says whether one model is meant; ``real`` is the model on which claims are held against a
-    run.
+    model's; ``names_model`` says whether one model is meant; ``real_model`` is the one on a run of which claims are
+    checked too.
     """
 
     name: str
@@ -35,40 +49,65 @@ class Result:
     statement: str
     section: str
     steps: Steps
-    heads: tuple[int, ...] = (1,)
-    target: str = "logits"
-    form: str = "enumerated"
     given: tuple[str, ...] = ()
     conventions: tuple[str, ...] = ()
     names_model: bool = True
-    options: dict[str, Any] = field(default_factory=dict)
-    real: Real | None = None
+    real_model: RealModel | None = None
 
 
-RESULTS: dict[str, Result] = {}
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A derivation of the book: its chapter and heading, what its file says of it, for which model it is shown.
+
+    ``options`` are those of ``transformer``; ``result`` is what is shown where that is not a path expansion.
+    """
+
+    name: str
+    chapter: str
+    heading: str
+    summary: str
+    heads: tuple[int, ...] = (1,)
+    target: str = "logits"
+    form: str = "enumerated"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    result: Result | None = None
+
+    def __post_init__(self) -> None:
+        if self.chapter not in CHAPTERS:
+            raise ValueError(f"unknown chapter {self.chapter!r}: choose one of {', '.join(map(repr, CHAPTERS))}")
+
+    @property
+    def frame(self) -> Frame:
+        """The frame in which it is shown."""
+        return make_frame(transformer(self.heads, **self.options), self.target, self.form)
 
 
-def result(name: str, title: str, statement: str, section: str, **rest: Any) -> Callable[[Steps], Steps]:
-    """Register the function below as the steps of a result."""
-
-    def register(steps: Steps) -> Steps:
-        RESULTS[name] = Result(name, title, statement, section, steps, **rest)
-        return steps
-
-    return register
-
-
-def registered(name: str) -> Result:
-    """A result by its name; ValueError lists the names where there is none."""
-    from symcircuits.derivation.results import every as every_result  # noqa: F401  (they register)
-
-    if name not in RESULTS:
-        raise ValueError(f"no result {brief(name)}; the results are {', '.join(sorted(RESULTS))}")
-    return RESULTS[name]
+def expansion(
+    name: str, heading: str, summary: str, *, chapter: str, heads: tuple[int, ...], target: str = "logits",
+    form: str = "generic", **options: Any,
+) -> Entry:  # fmt: skip
+    """The path expansion of one model as an entry of the book."""
+    return Entry(
+        name=name, chapter=chapter, heading=heading, summary=summary, heads=heads, target=target, form=form,
+        options=options,
+    )  # fmt: skip
 
 
-def frame_of(found: Result) -> Frame:
-    """The frame in which a result is shown."""
-    from symcircuits.core.architecture import transformer
+def result(
+    name: str, title: str, statement: str, section: str, *, chapter: str, heading: str = "", summary: str = "",
+    **more: Any,
+) -> Callable[[Steps], Entry]:  # fmt: skip
+    """The function below gives the steps of a result; ``more`` are the other fields of ``Result`` and ``Entry``.
 
-    return make_frame(transformer(found.heads, **found.options), found.target, found.form)
+    The heading in the book, and what its file says of it, are the title where they are not given.
+    """
+
+    def entry(steps: Steps) -> Entry:
+        own = {key: more[key] for key in _OF_RESULT if key in more}
+        model = {key: value for key, value in more.items() if key not in own}
+        shown = Result(name=name, title=title, statement=statement, section=section, steps=steps, **own)
+        return Entry(
+            name=name, chapter=chapter, heading=heading or title, summary=summary or f"{title}.", result=shown, **model
+        )
+
+    return entry

@@ -1,19 +1,30 @@
-"""Results about scores: what the biases of queries and keys do, and that they fit into one matrix a head."""
+"""Scores with what acts in queries and keys alone: their biases, rotary positions, ALiBi."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from symcircuits.core.words import Word
-from symcircuits.derivation.checks import Claim, Draft
+from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus, readout_definition
-from symcircuits.derivation.expressions import Product, Sum, Target, Transposed
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.results.heads import embed, head_factors
-from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import Beside, HeadWidth, Letter, Named, Rank
+from symcircuits.derivation.nodes import Product, Sum, Target, Transposed
+from symcircuits.derivation.results.factors import embed, head_factors
+from symcircuits.derivation.results.registry import expansion, result
+from symcircuits.derivation.specials import Beside, HeadWidth, Named, NamedMatrix, Rank
 
 __all__: list[str] = []
+
+
+scores_query_key_biases = expansion(
+    "scores_query_key_biases",
+    "Scores with query and key biases",
+    "Scores with query and key biases, and which of their terms softmax cannot see.",
+    chapter="Positions and biases",
+    heads=(2, 2),
+    target="scores:L1H0",
+    biases=["b_Q", "b_K"],
+)
 
 
 @result(
@@ -22,6 +33,9 @@ __all__: list[str] = []
     "With query and key biases the scores are four terms, of which softmax sees two; all four are one bilinear form, "
     "of rank at most `d_head`, on the stream with a column of ones beside it.",
     "Notation (no biases); own derivation, the augmented matrix as in Franco and Crovella's code",
+    chapter="Positions and biases",
+    heading="Query and key biases in one matrix",
+    summary="Query and key biases: what softmax does not see of them, and one matrix a head that holds them.",
     heads=(1,),
     target="scores:L0H0",
     given=("equal ones", "narrow heads"),
@@ -47,7 +61,7 @@ def query_key_biases(frame: Frame) -> Iterator[Draft]:
         "key; bias with bias.",
         complete=True,
     )
-    mean = Letter("C", "centring")
+    mean = NamedMatrix("C", "centring")
     seen = [Product((terms[name], mean)) for name in ("none", "query")]
     yield Draft(
         "identity",
@@ -74,3 +88,25 @@ def query_key_biases(frame: Frame) -> Iterator[Draft]:
         (Claim((Rank(omega), HeadWidth()), "<="),),
         "Queries and keys meet in `d_head` dimensions, with biases or without.",
     )
+
+
+scores_rotary = expansion(
+    "scores_rotary",
+    "Scores with rotary positions",
+    "The scores of a second-layer head with rotary positions, which turn its queries and keys.",
+    chapter="Positions and biases",
+    heads=(2, 2),
+    target="scores:L1H0",
+    positions="rotary",
+)
+
+
+scores_alibi = expansion(
+    "scores_alibi",
+    "Scores with ALiBi",
+    "The scores of a second-layer head with what ALiBi adds, which is not a path term.",
+    chapter="Positions and biases",
+    heads=(2, 2),
+    target="scores:L1H0",
+    positions="alibi",
+)

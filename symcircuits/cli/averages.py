@@ -1,0 +1,93 @@
+"""What ``explain --prompts`` and the options for texts and names of tokens do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from symcircuits.cli.prompt import workers_of
+from symcircuits.loaders.files import model_place
+from symcircuits.work.files import user_path
+
+__all__ = ["averaged", "encoded", "named", "refuse_with_prompts"]
+
+_ONE = {
+    "--tokens": "tokens", "--text": "text", "--reference": "reference", "--html": "html", "--head": "head",
+    "--queries": "queries", "--max-terms": "max_terms", "--notation": "notation", "--symbol": "symbol", "--row": "row",
+    "--readout": "readout", "--source": "source",
+}  # fmt: skip
+
+
+def averaged(options: argparse.Namespace, model: Any, token: int | None, against: int | None) -> Any:
+    """The averages over the prompts of a file (``-``: standard input)."""
+    from symcircuits.explanation.many import explain_many
+    from symcircuits.work.progress import Progress
+
+    refuse_with_prompts(options)
+    labels, tokenizer = named(options, model)
+    given = "/dev/stdin" if options.prompts == "-" else options.prompts
+    with workers_of(options) as workers, Progress() as progress:
+        return explain_many(
+            model if workers is None else options.model, given, position=options.position, token=token, against=against,
+            labels=labels, tokenizer=tokenizer, skip_bad=options.skip_bad, dtype=options.dtype,
+            progress=progress.step, workers=workers,
+        )  # fmt: skip
+
+
+def refuse_with_prompts(options: argparse.Namespace) -> None:
+    """ValueError on options that are about one prompt, or only about many."""
+    if options.prompts is None:
+        if options.skip_bad:
+            raise ValueError("--skip-bad has no effect without --prompts FILE")
+        return
+    for option, name in _ONE.items():
+        if getattr(options, name):
+            raise ValueError(f"{option} is about one prompt, and does not go with --prompts")
+    if options.sort != "norm":
+        raise ValueError("--sort has no effect with --prompts, which lists no terms")
+
+
+def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:
+    """Labels and tokenizer: those that are given, else those of a tokenizer.json beside the model's weights.
+
+    Whoever did not ask for it is not stopped by it: a note on standard error says why it is not used.
+    """
+    from symcircuits.explanation.tokenizers import is_tokenizer_file, read_tokenizer, tokenizer_labels
+
+    labels, tokenizer = options.labels, options.tokenizer
+    if labels is not None and not user_path(labels).exists():
+        raise ValueError(f"--labels {labels}: there is no such file")
+    asked = tokenizer is not None or (labels is not None and is_tokenizer_file(labels))
+    if asked:
+        tokenizer = read_tokenizer(labels if tokenizer is None else tokenizer)
+        return (tokenizer_labels(tokenizer, model) if labels is None else labels), tokenizer
+    place = model_place(options.model)
+    beside = (place if place.is_dir() else place.parent) / "tokenizer.json"
+    if not beside.is_file():
+        return labels, None
+    try:
+        tokenizer = read_tokenizer(beside)
+        found = tokenizer_labels(tokenizer, model)
+    except ValueError as fault:
+        if getattr(options, "text", None) is not None:
+            raise
+        print(f"note: tokens are shown by number: {fault}", file=sys.stderr)
+        return labels, None
+    return (found if labels is None else labels), tokenizer
+
+
+def encoded(options: argparse.Namespace, model: Any, tokenizer: Any) -> list[int] | None:
+    """The tokens of --text; None where there is none."""
+    from symcircuits.explanation.tokenizers import encoder
+
+    if options.text is None:
+        return None
+    if options.tokens is not None:
+        raise ValueError("give either --tokens or --text")
+    if tokenizer is None:
+        raise ValueError("--text needs a tokenizer.json: give --tokenizer FILE (none is beside the model's weights)")
+    tokens = encoder(tokenizer, model)(options.text)
+    if not tokens:
+        raise ValueError(f"--text {options.text!r} has no tokens; at least one is needed")
+    return tokens

@@ -1,0 +1,84 @@
+"""``symcircuits derive``: a derivation, every step checked, as LaTeX, text or JSON."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.cli.output import write
+from symcircuits.cli.subject import add_notation, add_subject, add_target, default_target, described, notation_of
+from symcircuits.cli.subject import subject_of as subject
+from symcircuits.core.architecture import Architecture
+
+if TYPE_CHECKING:
+    from symcircuits.derivation.derive import Derivation
+
+__all__ = ["EXAMPLES", "HELP", "add_options", "run"]
+
+HELP = "write a derivation, every step checked, as LaTeX, text or JSON"
+EXAMPLES = (
+    "  symcircuits derive --heads 3,3\n"
+    "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex\n"
+    "  symcircuits derive --heads 3,3 --notation paper --symbol W_OV=M --symbol A=Omega\n"
+    "  symcircuits derive --heads 4,4 --norm LN --mlps --key-value-heads 2,2 --form generic --format text\n"
+    "  symcircuits derive --heads 2,2 --norm RMS --mlps --gated --multipliers m_E,r --format text\n"
+    "  symcircuits derive MODEL --format text\n"
+    "  symcircuits derive --theorem layer_norm --format text"
+)
+
+
+def add_options(parser: Any) -> None:
+    """The options of the command."""
+    from symcircuits.derivation.printing.formats import FORMATS
+
+    add_subject(parser)
+    parser.add_argument("--theorem", metavar="NAME", help="a result by its name, instead of --heads or MODEL")
+    add_target(parser)
+    parser.add_argument(
+        "--form", choices=["enumerated", "generic"], help="every term (enumerated, the default), or sums over heads"
+    )
+    parser.add_argument("--format", choices=list(FORMATS), default="latex")
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+    parser.add_argument("--standalone", action="store_true", help="a LaTeX document that compiles")
+    add_notation(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file (- or nothing: standard output)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Derive, and print or write the derivation."""
+    from symcircuits.derivation.printing.formats import FORMATS
+
+    chosen = FORMATS[options.format]
+    if options.standalone and not chosen.standalone:
+        raise ValueError("--standalone makes a LaTeX document; it does not go with --format " + options.format)
+    output = None if options.output == "-" else options.output
+    if output is not None:
+        from symcircuits.work.files import check_writable
+
+        check_writable(output)
+    found = _derived(options)
+    text = chosen.written(found) if options.standalone else chosen.printed(found)
+    if output is None:
+        print(text)
+    else:
+        write(output, text if text.endswith("\n") else text + "\n")
+    return 0
+
+
+def _derived(options: argparse.Namespace) -> Derivation:
+    """The derivation that is asked for: of an architecture, or a result by its name."""
+    from symcircuits.derivation.derive import derive, theorem
+
+    notation = notation_of(options)
+    if options.theorem is None:
+        if options.heads is None and options.model is None:
+            raise ValueError("give --heads, a MODEL or --theorem NAME")
+        given = subject(options)
+        architecture = given if isinstance(given, Architecture) else given.architecture
+        target = default_target(architecture, options.target)
+        return derive(architecture, target, options.form or "enumerated", notation=notation)
+    given_too = [f"--{o}" for o in ("heads", "target", "form") if getattr(options, o) is not None]
+    wrong = (["MODEL"] if options.model is not None else []) + given_too + described(options)
+    if wrong:
+        raise ValueError(f"{wrong[0]} does not go with --theorem, which has a model and a form of its own")
+    return theorem(options.theorem, notation=notation)

@@ -1,0 +1,118 @@
+"""``symcircuits explain``: a model taken apart on tokens, or averages over prompts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from symcircuits.cli.attachments import add_attachments, attachments_of
+from symcircuits.cli.averages import averaged, encoded, named, refuse_with_prompts
+from symcircuits.cli.numbers import numbers, whole
+from symcircuits.cli.output import add_json, print_found, print_json, print_refused, width, write
+from symcircuits.cli.prompt import add_dtype, add_tokens, add_workers, compared_tokens, workers_of
+from symcircuits.cli.subject import add_model, add_notation, load_model, notation_of
+
+__all__ = ["EXAMPLES", "HELP", "add_options", "run"]
+
+HELP = "take a model apart on tokens: closure, largest terms, totals, remainder"
+EXAMPLES = (
+    "  symcircuits explain MODEL --tokens 1,2,3\n"
+    "  symcircuits explain MODEL --tokens '1,2,3;4,5,6' --position 2 --token 7 --sort contribution --json\n"
+    "  symcircuits explain MODEL --tokens 1,2,3 --logit-difference 7,4 --labels vocabulary.txt --html report.html\n"
+    "  symcircuits explain MODEL --tokens 1,2,3 --readout probe.npy --source 'feature 12=feature.npy@1'\n"
+    "  symcircuits explain MODEL --text 'The cat' --tokenizer tokenizer.json\n"
+    "  symcircuits explain MODEL --prompts prompts.jsonl --json\n"
+    "  symcircuits explain MODEL --prompts prompts.jsonl --workers 4"
+)
+
+
+def add_options(parser: Any) -> None:
+    """The options of the command."""
+    add_model(parser)
+    add_tokens(parser)
+    parser.add_argument("--text", metavar="TEXT", help="the prompt as text, for a tokenizer; no token is added to it")
+    parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json (default: the one beside the weights)")
+    parser.add_argument(
+        "--prompts", metavar="FILE",
+        help='average over prompts: a line of ids, a JSON list of them, or {"tokens": [3, 1], "target": 4} each',
+    )  # fmt: skip
+    parser.add_argument("--skip-bad", action="store_true", help="leave out (and name) lines of --prompts that are bad")
+    add_workers(parser)
+    parser.add_argument("--position", type=int, default=-1, help="position of the chosen logit (default: the last)")
+    parser.add_argument(
+        "--token", type=int, help="output token of the chosen logit (default: the model's first choice)"
+    )
+    parser.add_argument(
+        "--logit-difference", metavar="A,B", help="two output tokens: contributions to logit[A] - logit[B] too"
+    )
+    parser.add_argument("--row", type=int, default=0, help="batch row of the chosen logit")
+    parser.add_argument("--top", type=whole(0), default=20, metavar="N", help="number of terms shown (default 20)")
+    parser.add_argument("--sort", choices=["norm", "contribution", "difference"], default="norm")
+    add_attachments(parser)
+    parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")
+    parser.add_argument("--max-terms", type=whole(0), metavar="N", help="terms to look at one by one (default 20000)")
+    add_dtype(parser)
+    add_notation(parser)
+    parser.add_argument(
+        "--labels", metavar="FILE",
+        help="names of tokens: a line (or JSON string) for each vocabulary entry or position, or a tokenizer.json",
+    )  # fmt: skip
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a page with formulas and figures too; it needs no network"
+    )
+    parser.add_argument("--head", metavar="L1H0", help="the head that the page opens (default: by its margin)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explain, and print it: 0 where the terms add up to what the model computes."""
+    from symcircuits.explanation.explain import MAX_TERMS, explain
+    from symcircuits.work.files import check_writable
+    from symcircuits.work.progress import Progress
+
+    refuse_with_prompts(options)
+    notation = notation_of(options)
+    if options.html is not None:
+        check_writable(options.html)
+    elif options.head is not None:
+        raise ValueError("--head chooses the head that the page opens; it goes with --html FILE")
+    token, against = _chosen_tokens(options)
+    readout, sources = attachments_of(options)
+    model = load_model(options.model)
+    if options.prompts is not None:
+        averages = averaged(options, model, token, against)
+        print_json(averages.json()) if options.json else print(averages.text(width(), options.top))
+        return 0 if averages.ok else 1
+    if options.tokens is None and options.text is None and options.reference is None:
+        raise ValueError("give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE that holds tokens")
+    labels, tokenizer = named(options, model)
+    tokens, compared = compared_tokens(options, model, encoded(options, model, tokenizer))
+    if compared is not None and not compared.ok:
+        return print_refused(compared, options.json)
+    queries = None if options.queries is None else numbers(options.queries, "--queries")
+    if options.head is not None:
+        model.architecture.head(options.head)  # refused before the work rather than after it
+    with workers_of(options) as workers, Progress() as progress:
+        found = explain(
+            model, tokens, position=options.position, token=token, against=against, row=options.row, top=options.top,
+            sort=options.sort, queries=queries, dtype=options.dtype, labels=labels, progress=progress.step,
+            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
+            readout=readout, sources=sources, workers=workers,
+        )  # fmt: skip
+        page = None if options.html is None else found.html(options.head, progress.step)
+    if page is not None:
+        write(options.html, page)
+    print_found(found, compared, options.json)
+    return 0 if found.ok else 1
+
+
+def _chosen_tokens(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """The token of the chosen logit, and the one it is set against."""
+    if options.logit_difference is None:
+        return options.token, None
+    two = numbers(options.logit_difference, "--logit-difference")
+    if len(two) != 2:
+        raise ValueError(f"--logit-difference {options.logit_difference!r}: two tokens make a difference, e.g. 26,3")
+    if options.token not in (None, two[0]):
+        raise ValueError(f"--token {options.token} is not the first of --logit-difference {options.logit_difference}")
+    return two[0], two[1]

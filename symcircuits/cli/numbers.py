@@ -1,0 +1,74 @@
+"""Numbers on the command line: read where they are given, refused by the name of the option."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["memory", "numbers", "seconds", "tokens", "whole"]
+
+_UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """The type of an option that takes a whole number, ``least`` or more.
+
+    >>> whole(0)("12")
+    12
+    """
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, not {text!r}")
+        return int(text)
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """The type of an option that takes seconds, from 0 on."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be seconds, 0 or more, not {text!r}")
+    return found
+
+
+def memory(text: str) -> int:
+    """The type of an option that takes an amount of memory: bytes, or a number with a unit.
+
+    >>> memory("200MB"), memory("1.5GiB"), memory("4096")
+    (200000000, 1610612736, 4096)
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None or not float(match[1]) * unit < 2**63:
+        raise argparse.ArgumentTypeError(f"must be an amount of memory such as 200MB or 1.5GiB, not {text!r}")
+    return int(float(match[1]) * unit)
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Whole numbers between commas; ValueError names the option and the one at fault."""
+    if not text.strip():
+        raise ValueError(f"{option} is empty; write whole numbers with commas between, e.g. {option} 1,2,3")
+    found = []
+    for word in text.split(","):
+        seen = word.strip()
+        if not re.fullmatch(r"[+-]?[0-9]+", seen):
+            fault = f"{seen!r} is not a whole number" if seen else "a number is missing between the commas"
+            raise ValueError(f"{option} {text!r}: {fault}")
+        found.append(int(seen))
+    return found
+
+
+def tokens(text: str) -> Any:
+    """Token ids, ``1,2,3``; rows of a batch are separated by ``;``."""
+    parts = text.split(";")
+    if len(parts) > 1 and not all(part.strip() for part in parts):
+        raise ValueError(f"--tokens {text!r}: a row is empty")
+    rows = [numbers(row, "--tokens") for row in parts]
+    return rows if len(rows) > 1 else rows[0]

@@ -1,0 +1,89 @@
+"""What commands print: results as text or JSON, notes on standard error, files."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.core.names import visible
+
+if TYPE_CHECKING:
+    from symcircuits.verification.reference import Comparison
+
+__all__ = [
+    "STOPPED",
+    "add_json",
+    "check_outputs",
+    "fitted",
+    "print_found",
+    "print_json",
+    "print_refused",
+    "width",
+    "write",
+]
+
+STOPPED = 3  # the exit code where a budget ended the work
+
+
+def add_json(parser: Any) -> None:
+    """``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def print_json(data: Any) -> None:
+    """One JSON object on standard output."""
+    import json
+
+    print(json.dumps(data, indent=1, allow_nan=False))
+
+
+def width() -> int:
+    """The width that text is made for: of the terminal, at least 40; 100 where there is none."""
+    import shutil
+
+    return max(40, shutil.get_terminal_size((100, 24)).columns) if sys.stdout.isatty() else 100
+
+
+def fitted(line: str) -> str:
+    """A line as it is where it fits the terminal, wrapped where it does not."""
+    if len(line) <= width():
+        return line
+    import textwrap
+
+    return textwrap.fill(line, width(), subsequent_indent="  ", break_on_hyphens=False)
+
+
+def print_found(found: Any, compared: Comparison | None, as_json: bool) -> None:
+    """A report (or explanation), and the comparison that stands before it."""
+    if as_json:
+        print_json(found.json() | ({} if compared is None else {"reference": compared.json()}))
+        return
+    print(found.text(width()) if compared is None else f"{compared.text(width())}\n\n{found.text(width())}")
+
+
+def print_refused(compared: Comparison, as_json: bool) -> int:
+    """What differs from the reference; a model that is another one is not looked at further."""
+    print_json(compared.json()) if as_json else print(compared.text(width()))
+    return 1
+
+
+def write(path: str, text: str) -> None:
+    """Write a file, whole or not at all, and say so."""
+    from symcircuits.work.files import write_text
+
+    write_text(path, text)
+    print(f"wrote {visible(str(path))}", file=sys.stderr)
+
+
+def check_outputs(options: Namespace) -> None:
+    """OSError, before any work, where a file to write is one that the same command reads."""
+    outputs = [o for o in (getattr(options, "output", None), getattr(options, "html", None)) if o not in (None, "-")]
+    if outputs:
+        from symcircuits.cli.attachments import attached_files
+        from symcircuits.work.files import check_apart
+
+        names = ("model", "reference", "labels", "tokenizer", "prompts")
+        inputs = [i for i in (getattr(options, name, None) for name in names) if i is not None]
+        for output in outputs:
+            check_apart(output, [*inputs, *attached_files(options)])

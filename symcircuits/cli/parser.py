@@ -1,0 +1,198 @@
+"""The parser of the command line: what was meant where a word is misspelt, and one file a command.
+
+A command is a module with ``HELP``, ``EXAMPLES``, ``add_options(parser)`` and ``run(options)``, and a row in
+``COMMANDS``. Everything heavy is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn, Protocol
+
+__all__ = ["COMMANDS", "Command", "parser_of"]
+
+
+class Command(Protocol):
+    """A module of a command."""
+
+    HELP: str
+    EXAMPLES: str
+
+    def add_options(self, parser: Any) -> None:
+        """Add the options of the command to its parser."""
+        raise NotImplementedError
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Run the command: 0 right, 1 a check failed, 3 a budget ended the work."""
+        raise NotImplementedError
+
+
+def _derive() -> Any:
+    from symcircuits.cli import derive
+
+    return derive
+
+
+def _verify() -> Any:
+    from symcircuits.cli import verify
+
+    return verify
+
+
+def _count() -> Any:
+    from symcircuits.cli import count
+
+    return count
+
+
+def _terms() -> Any:
+    from symcircuits.cli import terms
+
+    return terms
+
+
+def _check() -> Any:
+    from symcircuits.cli import check
+
+    return check
+
+
+def _explain() -> Any:
+    from symcircuits.cli import explain
+
+    return explain
+
+
+def _largest() -> Any:
+    from symcircuits.cli import largest
+
+    return largest
+
+
+def _summary() -> Any:
+    from symcircuits.cli import summary
+
+    return summary
+
+
+def _sample() -> Any:
+    from symcircuits.cli import sample
+
+    return sample
+
+
+def _book() -> Any:
+    from symcircuits.cli import book
+
+    return book
+
+
+def _demo() -> Any:
+    from symcircuits.cli import demo
+
+    return demo
+
+
+COMMANDS: Final[dict[str, Callable[[], Any]]] = {
+    "derive": _derive,
+    "verify": _verify,
+    "count": _count,
+    "terms": _terms,
+    "check": _check,
+    "explain": _explain,
+    "largest": _largest,
+    "summary": _summary,
+    "sample": _sample,
+    "book": _book,
+    "demo": _demo,
+}
+
+
+class _Once(argparse._StoreAction):
+    """The value of an option that is given once: of two, one would be dropped without a word."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if option_string is not None and self.dest in parser.given:
+            parser.error(f"{option_string} is given twice; it takes one value")
+        parser.given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what was meant when a command or option is misspelt, and refuses an option that is given twice."""
+
+    words: Sequence[str] = ()
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.given: set[str] = set()
+        for name in (None, "store"):
+            self.register("action", name, _Once)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in argparse; keeps the words for the hint."""
+        self.words = list(args or ())
+        self.given.clear()
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        import difflib
+
+        from symcircuits.core.names import visible
+
+        commands = {
+            c: p for a in self._actions if isinstance(a, argparse._SubParsersAction) for c, p in a.choices.items()
+        }
+        chosen = [p for c, p in commands.items() if c in self.words[:1]]
+        known = [o for parser in (self, *chosen) for action in parser._actions for o in action.option_strings]
+        known += [] if chosen else commands
+        options = [w.partition("=")[0] for w in self.words if w.startswith("--")]
+        wrong = [*options, *(w.strip("'\",:") for w in message.split("(")[0].split())]
+        close = [
+            f" ({w}: did you mean {m}?)" for w in wrong if len(w) > 2 and not any(k.startswith(w) for k in known)
+            for m in difflib.get_close_matches(w, known, 1, 0.7)
+        ]  # fmt: skip
+        said = visible(message + (close[0] if close else ""))
+        name = chosen[0].prog if chosen else self.prog  # what is unknown is met by the parser of all commands
+        self.exit(2, f"{name}: error: {said}\nSee {name} --help\n")
+
+
+def parser_of(chosen: str = "") -> argparse.ArgumentParser:
+    """The parser; of the chosen command, or of all commands where none is chosen."""
+    parser = Parser(
+        prog="symcircuits",
+        description="The algebra of transformer circuits: derived, verified and evaluated.",
+        epilog="Heads are listed per layer (--heads 3,3); a head is called L1H0, counted from 0.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.set_defaults(run=_no_command(parser), command="")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser, prog="symcircuits")
+    for name, module in COMMANDS.items():
+        if chosen not in COMMANDS or name == chosen:  # the others are not asked for: starting up stays fast
+            _add(commands, name, module())
+    return parser
+
+
+def _add(commands: Any, name: str, command: Command) -> None:
+    help = command.HELP
+    parser = commands.add_parser(
+        name, help=help, description=help[:1].upper() + help[1:] + ".", epilog="examples:\n" + command.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.set_defaults(run=command.run, command=name)
+    command.add_options(parser)
+
+
+def _no_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    def run(options: argparse.Namespace) -> int:
+        if options.version:
+            from symcircuits import __version__
+
+            print(f"symcircuits {__version__}")
+            return 0
+        parser.print_help(sys.stderr)
+        return 2
+
+    return run

@@ -1,0 +1,98 @@
+"""What ``largest``, ``summary`` and ``sample`` have in common: a model on tokens, its terms, and what measures them."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.cli.attachments import add_attachments, attachments_of
+from symcircuits.cli.prompt import add_dtype, add_tokens, compared_tokens
+from symcircuits.cli.selection import add_selection, selected
+from symcircuits.cli.subject import add_model, default_target, load_model
+
+if TYPE_CHECKING:
+    from symcircuits.values.evaluate import Values
+    from symcircuits.values.measure import Measure
+    from symcircuits.verification.reference import Comparison
+
+__all__ = ["Ranked", "add_ranked", "ranked"]
+
+
+def add_ranked(parser: Any) -> None:
+    """Which terms of which model on which tokens, and what measures them."""
+    add_model(parser)
+    add_tokens(parser)
+    parser.add_argument("--target", metavar="T", help="logits (default), stream, scores:L1H0 or readout:NAME")
+    parser.add_argument(
+        "--by", default="norm", metavar="MEASURE",
+        help="what makes a term large: norm (default), logit, 'logit difference', of scores 'score entry' or "
+        "'masked norm', of a readout direction or 'direction difference'",
+    )  # fmt: skip
+    parser.add_argument("--position", type=int, help="position of the logit, or query (default: the last)")
+    parser.add_argument("--key", type=int, help="key of the score (default: the one attended to most)")
+    parser.add_argument("--token", type=int, help="output token, or direction of a readout (default: the largest)")
+    parser.add_argument("--against", type=int, help="the other token of a difference (default: the largest other)")
+    parser.add_argument("--row", type=int, help="batch row")
+    add_selection(parser)
+    add_attachments(parser)
+    add_dtype(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The values of the chosen terms, and what measures them; ``compared``: where it is not ok, nothing is done."""
+
+    values: Values
+    measure: Measure
+    compared: Comparison | None
+
+
+def ranked(options: argparse.Namespace) -> Ranked:
+    """What the options say; ValueError on what does not go together."""
+    from symcircuits.core.expansion import expand
+    from symcircuits.values.evaluate import evaluate
+
+    if options.tokens is None and options.reference is None:
+        raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
+    measure = _measure(options)
+    readout, sources = attachments_of(options)
+    model = load_model(options.model)
+    tokens, compared = compared_tokens(options, model)
+    if readout is not None or sources:
+        model = model.with_(*sources, *([] if readout is None else [readout]))
+    target = options.target or (f"readout:{readout.name}" if readout is not None else None)
+    expansion = selected(expand(model.architecture, default_target(model.architecture, target)), options)
+    return Ranked(evaluate(expansion, model.run(tokens, options.dtype)), measure, compared)
+
+
+def _measure(options: argparse.Namespace) -> Measure:
+    """What --by and the options beside it say; ValueError where one of them has no effect."""
+    from symcircuits.values.measure import logit, norm, score_entry
+
+    kind = options.by.replace("-", " ")
+    if kind not in _USED:
+        raise ValueError(f"--by is {', '.join(_USED)}, not {options.by!r}")
+    for name in ("row", "position", "token", "against", "key"):
+        if getattr(options, name) is not None and name not in _USED[kind]:
+            raise ValueError(f"--{name} has no effect with --by {options.by!r}")
+    if "norm" in kind:
+        return norm(masked=kind == "masked norm")
+    at = -1 if options.position is None else options.position
+    if kind == "score entry":
+        return score_entry(at, options.key, row=options.row)
+    if "difference" not in kind:
+        return logit(options.token, position=at, row=options.row)
+    return logit(options.token, "second" if options.against is None else options.against, position=at, row=options.row)
+
+
+_LOGIT = ("row", "position", "token")
+_USED: dict[str, tuple[str, ...]] = {
+    "norm": (),
+    "masked norm": (),
+    "logit": _LOGIT,
+    "logit difference": (*_LOGIT, "against"),
+    "direction": _LOGIT,
+    "direction difference": (*_LOGIT, "against"),
+    "score entry": ("row", "position", "key"),
+}

@@ -1,0 +1,49 @@
+"""``symcircuits sample``: the sum of the sizes of all terms, estimated from some of them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from symcircuits.cli.numbers import whole
+from symcircuits.cli.output import STOPPED, add_json, print_found, print_refused
+from symcircuits.cli.ranked import add_ranked, ranked
+from symcircuits.cli.selection import add_budgets
+
+__all__ = ["EXAMPLES", "HELP", "add_options", "run"]
+
+HELP = "estimate the sum of the sizes of all terms of a model on tokens, with its error, from some of them"
+EXAMPLES = (
+    "  symcircuits sample MODEL --tokens 1,2,3 --by 'logit difference' --draws 5000\n"
+    "  symcircuits sample MODEL --tokens 1,2,3 --target scores:L1H0 --weights uniform --seed 7 --max-seconds 60 --json"
+)
+
+
+def add_options(parser: Any) -> None:
+    """The options of the command."""
+    add_ranked(parser)
+    parser.add_argument("--draws", type=whole(0), default=1000, metavar="K", help="terms to draw (default 1000)")
+    parser.add_argument(
+        "--weights", choices=["bound", "uniform"], default="bound",
+        help="terms of larger bounds are likelier (bound, the default), or all are as likely (uniform)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="the same seed draws the same terms (0)")
+    add_budgets(parser, "seconds", "memory")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw terms, and print the estimate: 3 where a budget ended it."""
+    from symcircuits.work.progress import Progress
+
+    request = ranked(options)
+    if request.compared is not None and not request.compared.ok:
+        return print_refused(request.compared, options.json)
+    memory = {} if options.max_memory is None else {"max_memory": options.max_memory}
+    with Progress() as progress:
+        found = request.values.sample(
+            options.draws, request.measure, seed=options.seed, weights=options.weights, max_seconds=options.max_seconds,
+            progress=progress.step, **memory,
+        )  # fmt: skip
+    print_found(found, request.compared, options.json)
+    return STOPPED if found.reached else 0

@@ -1,0 +1,62 @@
+"""Selections of terms as options: by order, composition type, heads and sources; and ranges of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from symcircuits.cli.numbers import memory, numbers, seconds, whole
+from symcircuits.core.expansion import Expansion
+
+__all__ = ["add_budgets", "add_range", "add_selection", "selected"]
+
+
+def add_selection(parser: Any) -> None:
+    """``--order``, ``--composition``, ``--through``, ``--sequence``, ``--from-source``."""
+    parser.add_argument("--order", metavar="0,1", help="terms of these orders only")
+    parser.add_argument("--composition", metavar="K,QK", help="terms of these types only")
+    parser.add_argument(
+        "--through", action="append", default=[], metavar="L0H1", help="terms through this head; may be repeated"
+    )
+    parser.add_argument(
+        "--sequence", action="append", default=[], metavar="L0H1,L1H0",
+        help="terms in which these heads follow directly on one another; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--from-source", action="append", default=[], metavar="embed", help="terms from this source; may be repeated"
+    )
+
+
+def add_range(parser: Any) -> None:
+    """``--start`` and ``--stop``."""
+    parser.add_argument("--start", type=whole(0), default=0, metavar="N", help="the number of the first term (0)")
+    parser.add_argument("--stop", type=whole(0), metavar="N", help="the number behind the last term (default: all)")
+
+
+def add_budgets(parser: Any, *budgets: str) -> None:
+    """``--max-terms``, ``--max-seconds``, ``--max-memory``: those that are named; where one ends the work, exit 3."""
+    if "terms" in budgets:
+        parser.add_argument("--max-terms", type=whole(0), metavar="N", help="stop after so many terms")
+    if "seconds" in budgets:
+        parser.add_argument("--max-seconds", type=seconds, metavar="S", help="stop after so many seconds")
+    if "memory" in budgets:
+        parser.add_argument("--max-memory", type=memory, metavar="200MB", help="memory beyond Python and its libraries")
+
+
+def selected(expansion: Expansion, options: argparse.Namespace) -> Expansion:
+    """The terms that meet every condition; a note on standard error where there is none."""
+    found = expansion
+    if options.order is not None:
+        found = found.order(*numbers(options.order, "--order"))
+    if options.composition is not None:
+        found = found.where([c.strip() for c in options.composition.split(",")])
+    for heads in options.through:
+        found = found.through([h.strip() for h in heads.split(",")])
+    for heads in options.sequence:
+        found = found.through_sequence(*(h.strip() for h in heads.split(",")))
+    for sources in options.from_source:
+        found = found.from_source([s.strip() for s in sources.split(",")])
+    if not found:
+        print("note: no term meets these conditions", file=sys.stderr)
+    return found

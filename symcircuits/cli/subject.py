@@ -1,0 +1,158 @@
+"""What a command is about: an architecture by ``--heads`` and the options beside it, or a MODEL; and notations."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.cli.numbers import numbers
+from symcircuits.core.architecture import Architecture, transformer
+from symcircuits.core.names import visible
+from symcircuits.core.notation import Notation
+
+if TYPE_CHECKING:
+    from symcircuits.model import Model
+
+__all__ = [
+    "add_architecture", "add_model", "add_notation", "add_subject", "add_target", "architecture_of", "default_target",
+    "described", "load_model", "notation_of", "subject_of", "symbols_of",
+]  # fmt: skip
+
+
+def add_subject(parser: Any) -> None:
+    """MODEL, or ``--heads`` and what describes an architecture."""
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a model's folder or file, instead of --heads")
+    add_architecture(parser)
+
+
+def add_model(parser: Any) -> None:
+    """MODEL, for what computes."""
+    parser.add_argument("model", metavar="MODEL", help="a folder (or file) with weights and config.json")
+
+
+def add_target(parser: Any) -> None:
+    """``--target``."""
+    parser.add_argument("--target", metavar="T", help="logits (default), stream or scores:L1H0")
+
+
+def add_architecture(parser: Any) -> None:
+    """``--heads`` and the options beside it."""
+    parser.add_argument("--heads", metavar="3,3", help='heads of each layer; "none" for zero layers')
+    parser.add_argument(
+        "--positions", choices=["none", "standard", "shortformer", "rotary", "alibi"], default="none", help="positions"
+    )
+    parser.add_argument("--biases", action="store_true", help="all biases, each a source of its own")
+    parser.add_argument("--no-scale", action="store_true", help="scores without a scale")
+    parser.add_argument("--no-softmax", action="store_true", help="patterns are the masked scores themselves")
+    parser.add_argument("--capped", action="store_true", help="a soft cap on scores: softmax sees every term")
+    parser.add_argument("--bidirectional", action="store_true", help="attention without a causal mask")
+    parser.add_argument("--no-unembed", action="store_true", help="a model without unembedding (expand the stream)")
+    parser.add_argument("--norm", choices=["none", "LN", "RMS"], default="none", help="norm before whatever reads")
+    parser.add_argument("--no-gains", action="store_true", help="norms without gain (folded into the weights)")
+    parser.add_argument("--mlps", action="store_true", help="an MLP in every layer, what it writes a source of its own")
+    parser.add_argument("--gated", action="store_true", help="MLPs with a gate (with --mlps)")
+    parser.add_argument("--bilinear", action="store_true", help="MLPs with a gate and no activation (with --mlps)")
+    parser.add_argument("--parallel", action="store_true", help="MLPs read what attention reads (with --mlps)")
+    parser.add_argument("--key-value-heads", metavar="1,1", help="key/value heads of each layer (grouped queries)")
+    parser.add_argument("--qk-norm", action="store_true", help="an RMS norm of the queries and keys of every head")
+    parser.add_argument(
+        "--multipliers", metavar="m_E,r",
+        help="numbers that multiply: the embedding (m_E), what layers add (r, or r[L0], r[M0], ...), the logits (m_U); "
+        "or all",
+    )  # fmt: skip
+
+
+def add_notation(parser: Any) -> None:
+    """``--notation`` and ``--symbol``."""
+    parser.add_argument(
+        "--notation", choices=["row", "paper", "transformerlens"],
+        help="A X W^T with the paper's shapes (row), (A (x) W) X as the paper prints it, or TransformerLens's shapes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--symbol", action="append", default=[], metavar="W_OV=M", help="another name for a symbol; may be repeated"
+    )
+
+
+def subject_of(options: argparse.Namespace) -> Architecture | Model:
+    """The model that is given, loaded, or the architecture; ValueError where both are given, or neither."""
+    if (options.model is None) == (options.heads is None):
+        raise ValueError("give either --heads or a MODEL")
+    beside = described(options)
+    if options.model is not None and beside:
+        raise ValueError(f"{beside[0]} goes with --heads: what a MODEL has is read from its files")
+    return architecture_of(options) if options.model is None else load_model(options.model)
+
+
+def architecture_of(options: argparse.Namespace) -> Architecture:
+    """The architecture that the options describe."""
+    text = options.heads
+    if not text.strip():
+        raise ValueError('--heads is empty; write the heads of each layer, e.g. --heads 3,3, or "none" for zero layers')
+    heads = [] if text.strip().lower() == "none" else numbers(text, "--heads")
+    positions = None if options.positions == "none" else options.positions
+    groups = options.key_value_heads
+    if options.no_gains and options.norm == "none":
+        raise ValueError("--no-gains has no effect without norms: give --norm LN or --norm RMS")
+    for option in ("gated", "bilinear", "parallel"):
+        if getattr(options, option) and not options.mlps:
+            raise ValueError(f"--{option} has no effect without MLPs: give --mlps")
+    return transformer(
+        heads, positions, options.biases,
+        scale=not options.no_scale, causal=not options.bidirectional, unembed=not options.no_unembed,
+        norm=None if options.norm == "none" else options.norm, gains=not options.no_gains, mlps=options.mlps,
+        groups=None if groups is None else numbers(groups, "--key-value-heads"),
+        gated=options.gated, parallel=options.parallel, qk_norm=options.qk_norm,
+        multipliers=_multipliers(options.multipliers), softmax=not options.no_softmax, bilinear=options.bilinear,
+        capped=options.capped,
+    )  # fmt: skip
+
+
+def _multipliers(text: str | None) -> bool | list[str]:
+    """``--multipliers all`` or the names between commas."""
+    if text is None or text.strip() == "all":
+        return text is not None
+    return [name.strip() for name in text.split(",")]
+
+
+def described(options: argparse.Namespace) -> list[str]:
+    """The options given that describe an architecture, beside --heads."""
+    flags = ("biases", "no_scale", "bidirectional", "no_unembed", "no_gains", "mlps", "key_value_heads")
+    more = ("gated", "bilinear", "parallel", "qk_norm", "multipliers", "no_softmax", "capped")
+    found = [o for o in (*flags, *more) if getattr(options, o)]
+    found += [o for o in ("positions", "norm") if getattr(options, o) != "none"]
+    return [f"--{o.replace('_', '-')}" for o in found]
+
+
+def default_target(architecture: Architecture, target: str | None) -> str:
+    """The target, by default the logits, or the stream where there is no unembedding."""
+    return target if target is not None else "logits" if architecture.unembed else "stream"
+
+
+def load_model(path: str) -> Model:
+    """The model; what takes long to read is announced on standard error."""
+    from symcircuits.loaders import load
+    from symcircuits.loaders.files import announced, model_place
+
+    said = announced(model_place(path))
+    if said:
+        print(f"{visible(path)}: {said}", file=sys.stderr)
+    return load(path)
+
+
+def notation_of(options: argparse.Namespace) -> Notation:
+    """``--notation`` and every ``--symbol``, checked before any work is done."""
+    return Notation(options.notation or "row", symbols_of(options.symbol))
+
+
+def symbols_of(given: list[str]) -> dict[str, str]:
+    """Other names of symbols, ``--symbol W_OV=M``."""
+    names: dict[str, str] = {}
+    for text in given:
+        glyph, sign, name = text.partition("=")
+        if not sign:
+            raise ValueError(f"--symbol {text!r}: write the symbol and its name, e.g. --symbol W_OV=M")
+        if glyph in names:
+            raise ValueError(f"--symbol {glyph} is given twice, as {names[glyph]!r} and as {name!r}")
+        names[glyph] = name
+    return names

@@ -1,0 +1,76 @@
+"""``symcircuits verify``: expansions against SymPy, over a prime field, and on a softmax model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from symcircuits.cli.attachments import add_attachments, attachments_of
+from symcircuits.cli.numbers import whole
+from symcircuits.cli.output import add_json, print_found, print_json, print_refused, width
+from symcircuits.cli.prompt import add_tokens, compared_tokens
+from symcircuits.cli.subject import add_subject, subject_of
+
+__all__ = ["EXAMPLES", "HELP", "add_options", "run"]
+
+HELP = "check expansions against SymPy, over a prime field, and on a softmax model"
+EXAMPLES = (
+    "  symcircuits verify --heads 3,3\n"
+    "  symcircuits verify --heads 12,12,12 --max-terms 30000 --target scores:L2H0\n"
+    "  symcircuits verify MODEL --tokens 1,2,3\n"
+    "  symcircuits verify MODEL --reference recorded.npz\n"
+    "  symcircuits verify --general"
+)
+
+
+def add_options(parser: Any) -> None:
+    """The options of the command."""
+    add_subject(parser)
+    add_tokens(parser)
+    parser.add_argument("--target", action="append", metavar="T", help="logits, stream or scores:L1H0; may be repeated")
+    parser.add_argument(
+        "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
+    )
+    add_attachments(parser)
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of what is drawn at random (default 0)")
+    parser.add_argument(
+        "--max-terms", type=whole(0), metavar="N", help="terms of one target to be listed (default 5000)"
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify, and print the report: 0 where all checks passed."""
+    if options.general:
+        return _general(options)
+    from symcircuits.verification.verify import MAX_TERMS, verify
+    from symcircuits.work.progress import Progress
+
+    if options.model is None and (options.readout is not None or options.source):
+        raise ValueError("--readout and --source go with a MODEL, whose stream they read or are a part of")
+    if options.model is None and options.reference is not None:
+        raise ValueError("--reference goes with a MODEL: an architecture alone computes nothing that was recorded")
+    readout, sources = attachments_of(options)
+    subject: Any = subject_of(options)
+    tokens, compared = compared_tokens(options, subject)
+    if compared is not None and not compared.ok:
+        return print_refused(compared, options.json)
+    if readout is not None or sources:
+        subject = subject.with_(*sources, *([] if readout is None else [readout]))
+    with Progress() as progress:
+        report = verify(
+            subject, tokens, targets=options.target, seed=options.seed, progress=progress.note,
+            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
+        )  # fmt: skip
+    print_found(report, compared, options.json)
+    return 0 if report.ok else 1
+
+
+def _general(options: argparse.Namespace) -> int:
+    from symcircuits.verification.coq import check_general
+
+    if options.model is not None or options.heads is not None:
+        raise ValueError("--general is about every architecture: give no MODEL and no --heads with it")
+    report = check_general()
+    print_json(report.json()) if options.json else print(report.text(width()))
+    return (0 if report.ok else 1) if report.available else 2

@@ -1,0 +1,128 @@
+"""What every letter of the formulas is: one row a letter, and what others ask of it.
+
+A letter is the glyph of a :class:`~symcircuits.core.words.Symbol`: ``W_OV`` of ``W_OV[L0H1]``. What it is in a word
+(its spaces, its place) is said where it is made, in :mod:`symcircuits.core.programs`. A new letter is a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = [
+    "ABBREVIATIONS", "FLIPPED", "LATEX", "LETTERS", "MEANINGS", "OF_TOKENS", "READERS", "SHARED", "SHORT_NAMES",
+    "SOMETIMES", "SYMMETRIC", "Letter", "labelled_by",
+]  # fmt: skip
+
+Owner = Literal["", "head", "group", "layer", "norm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A letter of the formulas.
+
+    ``latex``: as it is printed, without label. ``label``: what stands in its brackets: nothing, a head, a head or the
+    group that shares it, a layer, a norm. ``meaning``: in a few words, for errors. ``flips``: TransformerLens has the
+    transpose. ``symmetric``: equal to its transpose. ``of_tokens``: it belongs to a run on tokens and not to the
+    weights, so that no circuit holds it. ``reads``: it reads the stream for a query or a key. ``always``: it may stand
+    in the formulas of every model, so that its name is never free. ``parts``: the product that it abbreviates.
+    ``short``: its name in TransformerLens.
+    """
+
+    latex: str
+    label: Owner = ""
+    meaning: str = ""
+    flips: bool = False
+    symmetric: bool = False
+    of_tokens: bool = False
+    reads: bool = False
+    always: bool = True
+    parts: tuple[str, ...] = ()
+    short: str = ""
+
+
+LETTERS: Final[dict[str, Letter]] = {
+    # what a run on tokens has
+    "A": Letter(latex="A", label="head", meaning="attention pattern", of_tokens=True),
+    "t": Letter(latex="t", meaning="tokens, one-hot", of_tokens=True),
+    "P": Letter(latex="P", meaning="position embedding", always=False),
+    "ones": Letter(latex=r"\mathbf{1}", of_tokens=True),
+    "X0": Letter(latex="X_0", of_tokens=True, parts=("t", "W_E")),
+    "Y": Letter(latex="Y"),
+    # weights
+    "W_E": Letter(latex="W_E", meaning="token embedding", flips=True),
+    "W_U": Letter(latex="W_U", meaning="unembedding", flips=True),
+    "W_Q": Letter(latex="W_Q", label="head", flips=True, reads=True),
+    "W_K": Letter(latex="W_K", label="group", flips=True, reads=True),
+    "W_V": Letter(latex="W_V", label="group", flips=True),
+    "W_O": Letter(latex="W_O", label="head", flips=True),
+    "W_OV": Letter(
+        latex="W_{OV}", label="head", meaning="W_O @ W_V", flips=True, parts=("W_O", "W_V"), short="OV"
+    ),
+    "W_QK": Letter(
+        latex="W_{QK}", label="head", meaning="W_Q.T @ W_K", reads=True, parts=("W_Q", "W_K"), short="QK"
+    ),
+    # norms, MLPs, positions
+    "D": Letter(
+        latex="D", label="norm", meaning="1 / sigma of the norm, diagonal", symmetric=True, of_tokens=True, always=False
+    ),
+    "C": Letter(latex="C", meaning="I - 1 1^T / d_model", symmetric=True, always=False),
+    "gain": Letter(
+        latex=r"\Gamma", label="norm", meaning="gain of the norm, diagonal", symmetric=True, always=False
+    ),
+    "mlp": Letter(latex="M", label="layer", meaning="what the MLP writes", of_tokens=True, always=False),
+    "rest": Letter(
+        latex=r"\mathrm{rest}", label="layer", meaning="what is left of the stream, or of what the MLP writes",
+        of_tokens=True, always=False,
+    ),
+    "b_N": Letter(latex="b_N", label="norm", flips=True, always=False),
+    "R": Letter(latex="R_{j-i}", label="head", meaning="the rotation of each row", always=False),
+    # biases
+    "b_V": Letter(latex="b_V", label="group", flips=True),
+    "b_O": Letter(latex="b_O", label="layer", flips=True),
+    "b_Q": Letter(latex="b_Q", label="head", flips=True, reads=True),
+    "b_K": Letter(latex="b_K", label="group", flips=True, reads=True),
+    "b_U": Letter(latex="b_U", flips=True),
+    # numbers and masks
+    "scale": Letter(latex="s", label="head", meaning="score scale"),
+    "mask": Letter(
+        latex=r"\mathcal{M}", label="layer", meaning="which keys a query may attend to: 1 or 0", always=False
+    ),
+    "m_E": Letter(latex="m_E", always=False),
+    "m_U": Letter(latex="m_U", always=False),
+    "r": Letter(latex="r", label="layer", always=False),
+    # inside an MLP
+    "W_in": Letter(latex=r"W_{\mathrm{in}}", label="layer", flips=True, always=False),
+    "W_gate": Letter(latex=r"W_{\mathrm{gate}}", label="layer", flips=True, always=False),
+    "W_out": Letter(latex=r"W_{\mathrm{out}}", label="layer", flips=True, always=False),
+    "b_in": Letter(latex=r"b_{\mathrm{in}}", label="layer", flips=True, always=False),
+    "b_gate": Letter(latex=r"b_{\mathrm{gate}}", label="layer", flips=True, always=False),
+    "b_out": Letter(latex=r"b_{\mathrm{out}}", label="layer", flips=True, always=False),
+}  # fmt: skip
+
+
+def _where(holds: Callable[[Letter], object]) -> tuple[str, ...]:
+    return tuple(name for name, letter in LETTERS.items() if holds(letter))
+
+
+def labelled_by(*owners: Owner) -> tuple[str, ...]:
+    """The letters whose brackets hold one of these.
+
+    >>> labelled_by("group")
+    ('W_K', 'W_V', 'b_V', 'b_K')
+    """
+    return _where(lambda letter: letter.label in owners)
+
+
+LATEX: Final = {name: letter.latex for name, letter in LETTERS.items()}
+MEANINGS: Final = {name: letter.meaning for name, letter in LETTERS.items() if letter.meaning}
+SYMMETRIC: Final = _where(lambda letter: letter.symmetric)  # the transpose is not written
+# TransformerLens keeps rows as tokens too, but every weight transposed; W_QK is the same in both.
+FLIPPED: Final = frozenset(_where(lambda letter: letter.flips))
+SHORT_NAMES: Final = {name: letter.short for name, letter in LETTERS.items() if letter.short}
+SOMETIMES: Final = frozenset(_where(lambda letter: not letter.always))  # free where a model has it not
+OF_TOKENS: Final = _where(lambda letter: letter.of_tokens)  # what a circuit does not hold
+READERS: Final = _where(lambda letter: letter.reads)  # where a query meets a key
+SHARED: Final = labelled_by("group")  # carry the label of a group of heads, where there are groups
+ABBREVIATIONS: Final = {name: letter.parts for name, letter in LETTERS.items() if letter.parts}

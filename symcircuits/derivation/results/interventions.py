@@ -1,0 +1,135 @@
+"""Interventions: heads removed, and the term-importance algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from symcircuits.core.words import Word
+from symcircuits.derivation.claims import Claim, Draft
+from symcircuits.derivation.definitions import plus
+from symcircuits.derivation.examples import Literal, TwoLayers
+from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.nodes import Expr, Product, Sum, Target
+from symcircuits.derivation.other_runs import ImportanceRun, Without
+from symcircuits.derivation.results.factors import head_factors, read_by
+from symcircuits.derivation.results.registry import result
+
+__all__: list[str] = []
+
+
+@result(
+    "ablation",
+    "Removing a head removes the terms through it",
+    "Removing a head while the patterns are held fixed takes away exactly the terms whose path goes through it; with "
+    "patterns computed anew it does not.",
+    "Term Importance Analysis; pattern-preserving ablation in the 2022 paper on induction heads",
+    chapter="Interventions",
+    heading="Removing a head",
+    heads=(2, 2),
+    conventions=(
+        "The run without a head sets what that head writes to zero and takes the patterns of all other heads "
+        "as they were. Where patterns are computed anew, they change too: that is another number, as the last "
+        "steps show.",
+    ),
+)
+def ablation(frame: Frame) -> Iterator[Draft]:
+    """Identity I22."""
+    target = Target("logits")
+    yield Draft(
+        "distributing",
+        (Claim((target, plus([expr for _, expr in frame.terms]))),),
+        "The sum over paths.",
+        complete=True,
+    )
+    for head in ("L0H1", "L1H0"):
+        through = [e for term, e in frame.terms if any(h.label == head for path in term.paths for h in path.heads)]
+        others = [expr for _, expr in frame.terms if expr not in through]
+        removed = Without("logits", head)
+        yield Draft(
+            "identity",
+            (Claim((removed, plus(others))),),
+            f"Without {head}: a path through a head that writes nothing is zero, and no other changes.",
+        )
+        yield Draft(
+            "identity",
+            (Claim((target, plus([removed, *through]))),),
+            f"So removing {head} changes the logits by minus the {len(through)} terms through it.",
+        )
+    yield from _patterns_anew()
+
+
+_COLUMN = Literal((("1",), ("0",)))
+
+
+def _patterns_anew() -> Iterator[Draft]:
+    """The counterexample, in exact numbers."""
+    held, anew = (TwoLayers(_COLUMN, without=True, held=held) for held in (True, False))
+    kept, new = (Literal((("2",), (entry,))) for entry in ("1/(1+e^(-3/4))", "1/2"))
+    yield Draft(
+        "definition",
+        (Claim((held, kept)), Claim((anew, new))),
+        "Now the pattern of the second layer is computed anew. The smallest model: two layers of one head, every "
+        "weight the identity, two tokens in one dimension: each layer maps `x` to `x + A x`, with `A` the causal "
+        "softmax of `x x^T`. Without L0H0 the second token attends to the first with weight 0.68 where the pattern is "
+        "held, and with weight 0.5 where it is computed anew.",
+        how="exact",
+    )
+    yield Draft(
+        "counterexample",
+        (Claim((anew, held), "!="),),
+        "So removing a head and letting later patterns follow does not take away the terms through it: what the head "
+        "wrote also moved the attention of later heads.",
+        how="exact",
+    )
+
+
+@result(
+    "term_importance",
+    "The term-importance algorithm cuts off the sum over paths",
+    "Run `n` of the paper's algorithm gives the sum of all terms that go through fewer than `n` heads, and so run "
+    "`L + 1` of a model with `L` layers gives its logits.",
+    "Term Importance Analysis",
+    chapter="Interventions",
+    heading="Term importance",
+    heads=(2, 1, 2),
+    form="generic",
+    conventions=("`Y_l` is what layer `l` would add in a run, `X_l` the stream that it leaves; run 1 adds nothing.",),
+)
+def term_importance(frame: Frame) -> Iterator[Draft]:
+    """Identity I21."""
+    target, depth = Target("logits"), frame.depth
+    claims = []
+    for layer in range(1, depth + 1):
+        h = head_factors(frame, layer - 1, name=f"h_{layer}")
+        read = ImportanceRun(2, "X", layer - 1)
+        would = Product((Word((h["A"],)), read, Word((h["W_V"].T, h["W_O"].T))))
+        claims += [
+            Claim((ImportanceRun(2, "Y", layer), frame.over_heads(layer - 1, would))),
+            Claim((ImportanceRun(2, "X", layer), Sum((read, ImportanceRun(1, "Y", layer))))),
+        ]
+    w_u = Word((read_by(frame).T,))
+    yield Draft(
+        "definition",
+        (*claims, Claim((ImportanceRun(2), Product((ImportanceRun(2, "X", depth), w_u))))),
+        "The algorithm, here run 2: the patterns are forced, each head's output is computed and saved, and "
+        "what is added to the stream is the output saved in the run before.",
+    )
+    orders: dict[int, list[Expr]] = {}
+    for term, expr in frame.terms:
+        orders.setdefault(term.order, []).append(expr)
+    yield Draft(
+        "identity", (Claim((ImportanceRun(1), plus(orders[0]))),), "Run 1 adds no head: order 0, the direct path."
+    )
+    for n in range(2, depth + 2):
+        yield Draft(
+            "identity",
+            (Claim((ImportanceRun(n), plus([ImportanceRun(n - 1), *orders[n - 1]]))),),
+            f"Run {n} adds to run {n - 1} every path through exactly {n - 1} of the layers: the difference of "
+            f"two runs is what order {n - 1} does.",
+        )
+    everything = plus([expr for order in sorted(orders) for expr in orders[order]])
+    yield Draft(
+        "collecting by composition type",
+        (Claim((target, ImportanceRun(depth + 1))), Claim((target, everything))),
+        f"With {depth} layers no path goes through more than {depth} heads, so that run {depth + 1} gives the logits.",
+    )

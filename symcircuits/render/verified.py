@@ -1,0 +1,53 @@
+"""What :func:`symcircuits.verify` found, and what is proved in Coq, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from symcircuits.core.names import visible
+from symcircuits.core.text import amount
+from symcircuits.render.tables import number, paragraph, table
+from symcircuits.verification.coq import CLOSED, THEOREMS, GeneralReport
+
+if TYPE_CHECKING:
+    from symcircuits.verification.result import Report
+
+__all__ = ["proof_text", "report_text"]
+
+
+def report_text(report: Report, width: int = 100) -> str:
+    """The report as a table, one row a check, and what it comes to."""
+    mark = {True: "pass", False: "FAIL", None: "not run"}
+    rows = [
+        [mark[c.passed], c.name, number(c.error), number(c.bound), f"{c.target}: {_what(c.what, c.details)}"]
+        for c in report.checks
+    ]
+    head = paragraph(f"verify {visible(report.subject)}", width)
+    body = table(rows, ["", "check", "error", "bound", "what was checked"], width, right=[2, 3])
+    failed = [c for c in report.checks if c.passed is False]
+    end = "all checks passed" if report.ok else f"{amount(len(failed), 'row')} failed" if failed else "nothing was run"
+    return f"{head}\n\n{body}\n\n{end} ({report.seconds:.1f} s)"
+
+
+def _what(what: str, details: dict[str, object]) -> str:
+    if "false_pass" in details:
+        k = details["k"]
+        sizes = f"{k[0]} to {k[1]}" if isinstance(k, list) and k[0] != k[1] else str(k[0] if isinstance(k, list) else k)
+        field = f"k x k matrices mod {details['p']}, k = {sizes}"
+        return f"{what}; {field}; a false pass has probability below {details['false_pass']:.1g}"
+    return what
+
+
+def proof_text(report: GeneralReport, width: int = 100) -> str:
+    """A row for each theorem, in words."""
+    if not report.available:
+        return paragraph(f"general theorem: not checked. {report.reason}", width)
+    rows = [
+        ["proved" if report.theorems.get(name) == CLOSED else "FAILED", name, words]
+        for name, words in THEOREMS.items()
+    ]  # fmt: skip
+    lines = [paragraph("general theorem, for every number of layers and heads, over any commutative ring", width)]
+    lines += ["", table(rows, ["", "theorem", "in words"], width), ""]
+    lines += [paragraph(f"fault: {fault}", width) for fault in report.faults]
+    lines.append(f"{report.proved} of {len(THEOREMS)} theorems proved without axioms (Coq {report.coq}).")
+    return "\n".join(lines)

@@ -1,0 +1,84 @@
+"""The partial paths that a search looks at, for what terms are measured by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.walk import Mark
+from symcircuits.model import Run
+from symcircuits.search.best_first import Tree
+from symcircuits.values.measure import KINDS, Measure
+
+__all__ = ["trees"]
+
+Array = npt.NDArray[Any]
+# The kinds of which _read says what is read of a run, so that sizes have bounds.
+BOUNDED = (
+    "norm", "masked norm", "logit", "logit difference", "direction", "direction difference", "score entry",
+)  # fmt: skip
+
+
+def trees(
+    measure: Measure, expansion: Expansion, run: Run, max_memory: int = 2**30, moments: bool | None = None,
+    until: float | None = None,
+) -> tuple[Tree, ...]:  # fmt: skip
+    """The partial paths of each side, with their bounds, for a measure; time for the bounds ends at ``until``."""
+    if measure.kind not in BOUNDED:
+        raise ValueError(
+            f"sizes by {KINDS[measure.kind].written} have no bounds, so that terms are not ranked or drawn by them: "
+            "see measure and summary"
+        )
+    cap, most = _caps(expansion)
+
+    def possible(mark: Mark) -> bool:
+        return most is None or mark.order <= most
+
+    found = []
+    folded = [{Mark(min(m.order, cap), m.bits) for m in side.counts} for side in expansion.sides]
+    for side, paths in enumerate(expansion.sides):
+        found.append(Tree(
+            paths, run, measure.row, *_read(measure, expansion, run, side), _wanted(expansion, side, folded), possible,
+            cap, max_memory // len(expansion.sides), moments, until,
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _wanted(expansion: Expansion, side: int, folded: list[set[Mark]]) -> Any:
+    """Whether a path of a side with this mark is in a term of the selection."""
+    if len(folded) == 1:
+        return lambda mark: expansion.accepts((mark,))
+    others = folded[1 - side]
+    return lambda mark: any(expansion.accepts((mark, m) if side == 0 else (m, mark)) for m in others)
+
+
+def _caps(expansion: Expansion) -> tuple[int, int | None]:
+    """The order from which on orders do not matter, and the largest that may be wanted."""
+    orders = [max(c.values) for c in expansion.clauses if c.kind == "order"]
+    cap = max(orders, default=-1) + 1
+    if any(c.kind == "composition" for c in expansion.clauses):
+        cap = max(cap, 2)
+    return cap, min(orders, default=None)
+
+
+def _read(measure: Measure, expansion: Expansion, run: Run, side: int) -> tuple[Array, list[int] | None, Array | None]:
+    """Rows, chosen columns and their weights."""
+    n, head = run.tokens.shape[-1], expansion.readout.head
+    if measure.kind == "norm" and head is None:
+        return np.eye(n), None, None
+    if head is None:
+        rows, chosen = np.zeros((1, n)), measure.chosen
+        rows[0, measure.position] = 1
+        return rows, chosen, np.array([[1.0], [-1.0]])[: len(chosen)]
+    scale = float(run.arrays[f"scale_{head}"]) if expansion.readout.scale and side == 0 else 1.0
+    width = run.arrays[f"W_Q_{head}"].shape[0]
+    if "norm" in measure.kind:
+        return np.eye(n), None, scale * np.eye(width)
+    at = measure.position if side == 0 else measure.key
+    rows = np.zeros((1, n))
+    rows[0, at] = 1
+    turned = np.asarray(run.arrays[f"R_{head}"][at], np.float64) if f"R_{head}" in run.arrays else np.eye(width)
+    return rows, None, scale * turned

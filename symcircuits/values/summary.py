@@ -1,0 +1,262 @@
+"""The size of every term of an expansion, range by range, by any workers: the largest, and sums by order and type."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import pairwise as pairwise_of
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.core.expansion import Expansion, Term
+from symcircuits.core.seam import higher
+from symcircuits.core.text import amount, seconds, whole
+from symcircuits.loaders.by_path import RunFile
+from symcircuits.tables.blocks import COMPOSITIONS, range_of
+from symcircuits.values.evaluate import Values, evaluate
+from symcircuits.values.measure import Measure, resolved
+from symcircuits.values.measured import measure
+from symcircuits.values.top import joined, top
+from symcircuits.work.pools import OutOfTime
+from symcircuits.work.workers import WorkerPool, pairwise, pin, pinned
+
+__all__ = ["Sum", "Summary", "summary"]
+
+Array = npt.NDArray[Any]
+PIECES = 64  # into which terms are divided, whoever works
+FEWEST, MOST_EACH = 1 << 15, 1 << 18  # terms of a piece: fewer take some milliseconds
+LOOK = 1 << 10  # terms after which time is looked at
+MOST = 10**13  # terms
+MOST_LISTED = 10**6  # of the largest
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Of ``count`` terms: the sum of their sizes (signed, where they have a sign) and of the absolute values.
+
+    >>> Sum(1, 2.0, 2.0) + Sum(1, -3.0, 3.0)
+    Sum(count=2, total=-1.0, absolute=5.0)
+    """
+
+    count: int
+    total: float
+    absolute: float
+
+    def __add__(self, other: Sum) -> Sum:
+        return Sum(self.count + other.count, self.total + other.total, self.absolute + other.absolute)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a range gives: its largest, by number, and its sums by orders of each side and composition type."""
+
+    top: tuple[tuple[int, float], ...]
+    sums: Mapping[tuple[tuple[int, ...], str], Sum]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What :func:`summary` found. ``largest``: (number, size), by absolute size; ties in the order of the terms.
+
+    ``measure`` says what a size is; ``start`` and ``stop`` which terms were looked at; ``reached`` names the budget
+    that ended it there, if one did.
+    """
+
+    expansion: Expansion
+    measure: Measure
+    start: int
+    stop: int
+    largest: tuple[tuple[int, float], ...]
+    sums: Mapping[tuple[tuple[int, ...], str], Sum]
+    reached: str = ""
+
+    @property
+    def terms(self) -> list[tuple[Term, float]]:
+        """The largest, as terms."""
+        return [(self.expansion[number], size) for number, size in self.largest]
+
+    def by_order(self) -> dict[int, Sum]:
+        """Sums by order (both sides together)."""
+        return self._by(lambda key: sum(key[0]))
+
+    def by_composition(self) -> dict[str, Sum]:
+        """Sums by composition type."""
+        found = self._by(lambda key: key[1])
+        return {c: found[c] for c in COMPOSITIONS if c in found}
+
+    @property
+    def total(self) -> Sum:
+        """The sum over all."""
+        return sum(self.sums.values(), Sum(0, 0.0, 0.0))
+
+    def text(self, width: int = 100) -> str:
+        """Sums and the largest, as tables that fit a terminal of that width."""
+        return higher(str, "Summary.text")(self, width)
+
+    def json(self) -> dict[str, Any]:
+        """The same as plain data (schema in docs/json.md)."""
+        return higher(dict, "Summary.json")(self)
+
+    def _by(self, key: Callable[[Any], Any]) -> dict[Any, Sum]:
+        found: dict[Any, Sum] = {}
+        for orders, one in self.sums.items():
+            found[key(orders)] = found.get(key(orders), Sum(0, 0.0, 0.0)) + one
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Remote:
+    """From what a worker in another process makes values; it keeps what it made."""
+
+    run: RunFile
+    expansion: Expansion
+    measure: Measure
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Local:
+    values: Values
+    measure: Measure
+    until: float | None = None  # when time is up; in other processes nobody waits for what is late
+
+
+_Task = tuple[_Local | _Remote, int, int, int]
+
+
+def summary(
+    values: Values, by: Measure | None = None, *, top: int = 20, start: int = 0, stop: int | None = None,
+    max_terms: int | None = None, max_seconds: float | None = None, workers: Any = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Summary:  # fmt: skip
+    """Sums of the sizes of a range of terms, and the largest of them; see :meth:`symcircuits.values.sums.Sums.summary`.
+
+    The pieces depend on the work alone and their sums are added in pairs in one order, so that the result is the same,
+    bit for bit, for any number of workers that compute alike.
+    """
+    expansion, run = values.expansion, values.run
+    found_by = resolved(values, by)
+    top, chosen = whole("top", top, 0), range_of(expansion, start, stop)
+    start = chosen.start
+    planned = _planned(len(chosen), top, max_terms, max_seconds)
+    until = None if max_seconds is None else time.monotonic() + max_seconds
+    with WorkerPool(workers) as crew, pinned():
+        local = crew.here or not planned
+        source = _Local(values, found_by, until) if local else _Remote(RunFile.of(run), expansion, found_by)
+        parts = crew.results(_measured, _tasks(source, start, start + planned, top), until)
+        found = pairwise(_reported(parts, progress, planned, until), partial(_joined, top)) or _Part((), {})
+    if not sum(s.absolute for s in found.sums.values()) < float("inf"):
+        raise ValueError("the sum of the sizes of the terms leaves the range of float64: scale the weights")
+    done = sum(s.count for s in found.sums.values())
+    late = "" if done == planned else f"max_seconds ({max_seconds:g})"
+    reached = "" if done == len(chosen) else late or f"max_terms ({planned:,})"
+    return Summary(expansion, found_by, start, start + done, found.top, found.sums, reached)
+
+
+def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | None) -> int:
+    """How many of so many terms are looked at; an error where that, or what is listed of them, is too much."""
+    planned = total if max_terms is None else min(total, whole("max_terms", max_terms, 0))
+    if planned >= MOST:
+        raise ValueError(
+            f"{amount(planned, 'term')} are too many to look at one by one: see largest and sample, or choose some"
+        )
+    if min(top, planned) > MOST_LISTED:
+        raise ValueError(
+            f"the {min(top, planned):,} largest are too many to list ({MOST_LISTED:,} at most): measure gives the "
+            "numbers of all terms in blocks"
+        )
+    seconds("max_seconds", max_seconds)
+    return planned
+
+
+def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterator[tuple[str, _Task]]:
+    """The pieces; of scores they are larger, and of whole query paths, as each makes the vectors of its keys anew."""
+    sides = (source.values.expansion if isinstance(source, _Local) else source.expansion).sides
+    each = min(max(FEWEST * (4 if len(sides) == 2 else 1), -(-(stop - start) // PIECES)), MOST_EACH)
+    if len(sides) == 2:
+        keys = max(1, sum(sides[1].counts.values()))
+        each = max(1, each // keys) * keys if keys <= MOST_EACH else each
+    cuts = [start, *range((start // each + 1) * each, stop, each), stop] if start < stop else []
+    for at, end in pairwise_of(cuts):
+        yield f"terms {at:,} to {end - 1:,}", (source, at, end, top)
+
+
+def _reported(parts: Iterator[_Part], progress: Any, total: int, until: float | None) -> Iterator[_Part]:
+    """The parts until time is up, each reported."""
+    done = 0
+    while until is None or time.monotonic() < until:
+        try:
+            part = next(parts, None)
+        except OutOfTime:
+            return
+        if part is None:
+            return
+        done += sum(s.count for s in part.sums.values())
+        if progress:
+            progress("terms", done, total)
+        yield part
+
+
+def _joined(k: int, a: _Part, b: _Part) -> _Part:
+    keys = sorted({*a.sums, *b.sums})
+    none = Sum(0, 0.0, 0.0)
+    return _Part(joined(k, a.top, b.top), {key: a.sums.get(key, none) + b.sums.get(key, none) for key in keys})
+
+
+# ------------------------------------------------------------------------------------------------ by a worker
+@lru_cache(maxsize=2)
+def _local(remote: _Remote) -> _Local:
+    values = evaluate(remote.expansion, remote.run.run())
+    return _Local(values, remote.measure)
+
+
+def _measured(task: _Task) -> _Part:
+    """What the terms of a piece give."""
+    source, start, stop, k = task
+    if isinstance(source, _Remote):
+        pin()
+        source = _local(source)
+    sizes = np.empty(stop - start)
+    for block in measure(source.values, source.measure, size=LOOK, start=start, stop=stop):
+        at = block.start - start
+        sizes[at : at + len(block.values)] = over_rows(block.values)
+        if source.until is not None and time.monotonic() >= source.until:
+            raise OutOfTime
+    if not np.isfinite(sizes).all():  # of a batch: each row is finite
+        raise ValueError("the norm of a term over all rows leaves the range of float64: scale the weights")
+    return _Part(top([(start, sizes)], k), _sums(source.values.expansion, sizes, start, stop))
+
+
+def over_rows(numbers: Array) -> Array:
+    """One number a term, ``[terms]``, in float64: norms of the rows of a batch as the norm over all of them."""
+    wide = np.asarray(numbers, np.float64).reshape(len(numbers), -1)
+    if wide.shape[1] == 1:
+        return wide[:, 0]
+    most = wide.max(1, initial=0.0)
+    scaled = wide / np.where(most > 0, most, 1.0)[:, None]
+    with np.errstate(over="ignore"):
+        return np.asarray(np.sqrt((scaled**2).sum(1)) * most)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _sums(expansion: Expansion, sizes: Array, start: int, stop: int) -> dict[tuple[tuple[int, ...], str], Sum]:
+    """Sums by the orders of each side and composition type; what overflows is refused in the end."""
+    [block] = expansion.blocks(stop - start, start=start, stop=stop)
+    most = [int(side.max(initial=0)) + 1 for side in block.orders]
+    code = np.asarray(block.composition, np.int64)
+    for side, n in zip(block.orders, most, strict=True):
+        code = code * n + side
+    order = np.argsort(code, kind="stable")
+    counts = np.bincount(code)
+    present = np.flatnonzero(counts)
+    found = {}
+    for one, part in zip(present.tolist(), np.split(sizes[order], np.cumsum(counts[present])[:-1]), strict=True):
+        orders = list[int]()
+        for n in reversed(most):
+            one, order_of_side = divmod(one, n)
+            orders.insert(0, order_of_side)
+        found[tuple(orders), COMPOSITIONS[one]] = Sum(len(part), float(part.sum()), float(np.abs(part).sum()))
+    return dict(sorted(found.items()))

@@ -1,0 +1,68 @@
+"""What type checkers see of the public names: signatures, and errors where a name is misspelt."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import symcircuits
+
+ROOT = Path(__file__).parent.parent
+
+RIGHT = """
+import symcircuits as sc
+from symcircuits import logits, scores
+
+architecture: sc.Architecture = sc.attention_only((2, 2))
+expansion: sc.Expansion = logits(architecture)
+count: int = scores(architecture, "L1H0").count
+model: sc.Model = sc.random_model(architecture)
+run: sc.Run = model.run([1, 2, 3])
+right: bool = sc.verify(architecture).ok
+"""
+WRONG = {
+    "sc.lgits(sc.attention_only((2, 2)))": 'Module has no attribute "lgits"',
+    "sc.logits(3)": 'Argument 1 to "logits" has incompatible type "int"; expected "Architecture"',
+    "sc.verify(3)": 'Argument 1 to "verify" has incompatible type "int"',
+    "sc.logits(sc.attention_only((2, 2))).cuont": 'has no attribute "cuont"',
+    "n: int = sc.evaluate": "Incompatible types in assignment",
+}
+
+
+def errors(folder: Path, source: str) -> list[str]:
+    """What mypy, as strict as it can be, says of a user's file."""
+    pytest.importorskip("mypy")
+    (folder / "user.py").write_text(source, "utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file=", "user.py"]
+    command += ["--cache-dir", str(folder / "cache"), "--ignore-missing-imports"]
+    environment = os.environ | {"MYPYPATH": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_user_s_file_is_typed(tmp_path: Path) -> None:
+    lines = RIGHT.count("\n")
+    said = errors(tmp_path, RIGHT + "\n".join(WRONG) + "\n")
+    assert len(said) == len(WRONG), said
+    for number, (line, (source, fault)) in enumerate(zip(said, WRONG.items(), strict=True), lines + 1):
+        assert line.startswith(f"user.py:{number}: error:"), (line, source)
+        assert fault in line
+
+
+def test_type_checkers_read_the_names_that_are_loaded() -> None:
+    tree = ast.parse((ROOT / "symcircuits" / "__init__.py").read_text("utf-8"))
+    [block] = (n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    typed = {
+        alias.asname: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert typed == {name: f"symcircuits.{module}" for name, module in symcircuits._HOME.items()}
+    assert set(symcircuits.__all__) == {"__version__", *typed}
+    assert all(hasattr(symcircuits, name) for name in symcircuits.__all__)

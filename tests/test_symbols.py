@@ -1,0 +1,76 @@
+"""One table of letters: every letter that an architecture can make has its row, and is what the row says."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import symcircuits as sc
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.symbols import ABBREVIATIONS, LETTERS, OF_TOKENS, SYMMETRIC
+from symcircuits.core.words import Factor, Symbol
+from symcircuits.loaders.transformerlens import to_paper
+from tests.strategies import all_targets, architectures
+
+LABELS = {
+    "": r"",
+    "head": r"L\d+H\d+",
+    "group": r"L\d+[HG]\d+",
+    "layer": r"[LM]\d+",
+    "norm": r"[LM]\d+|final|[QK](\d+|L\d+[HG]\d+)",
+}
+
+
+def symbols_of(architecture: Architecture) -> set[Symbol]:
+    """Every symbol of the programs of an architecture, and what it abbreviates."""
+    found: set[Symbol] = set()
+
+    def take(factors: tuple[Factor, ...]) -> None:
+        for factor in factors:
+            found.add(factor.symbol)
+            take(factor.symbol.parts)
+
+    for target in all_targets(architecture):
+        for side in sc.expand(architecture, target).readout.sides:
+            for layer in side:
+                for branch in layer.branches:
+                    take((*branch.left, *branch.right))
+                for source in layer.sources:
+                    take(source.factors)
+    return found
+
+
+@given(architectures())
+def test_every_symbol_has_a_row_and_is_what_it_says(architecture: Architecture) -> None:
+    for symbol in symbols_of(architecture):
+        if symbol.own:
+            continue
+        row = LETTERS[symbol.glyph]
+        assert re.fullmatch(LABELS[row.label], symbol.label), symbol
+        assert not symbol.parts or {p.symbol.glyph for p in symbol.parts} == {*row.parts}, symbol
+        row, col = (i.space.kind.rpartition("_")[2].replace("key", "query") for i in (symbol.row, symbol.col))
+        assert row == col or symbol.glyph not in SYMMETRIC, symbol
+
+
+@given(architectures(max_terms=200))
+def test_weights_are_the_letters_that_are_not_of_tokens(architecture: Architecture) -> None:
+    run = sc.random_model(architecture, d_model=4, d_head=2).run([0])
+    for symbol in symbols_of(architecture):
+        assert symbol.argument in run.arrays
+        if symbol.own or symbol.parts or symbol.glyph in ("P", "C", "R"):  # rows of W_pos in use; made, not stored
+            continue
+        assert (symbol.argument in run.model.weights) == (symbol.glyph not in OF_TOKENS), symbol
+
+
+def test_abbreviations_are_of_letters() -> None:
+    assert {part for parts in ABBREVIATIONS.values() for part in parts} <= set(LETTERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("W_Q", (2, 5, 3)), ("W_K", (2, 5, 3)), ("W_V", (2, 5, 3)), ("W_O", (2, 3, 5))]
+)
+def test_what_flips_is_stored_transposed_in_transformerlens(name: str, shape: tuple[int, ...]) -> None:
+    stored = np.arange(30.0).reshape(shape)
+    assert LETTERS[name].flips
+    assert np.array_equal(to_paper({f"blocks.0.attn.{name}": stored})[f"{name}_L0H1"], stored[1].T)
