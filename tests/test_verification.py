@@ -386,9 +386,11 @@ def test_what_is_no_number_is_no_number_in_json() -> None:
 
 
 def test_progress_names_every_row() -> None:
-    said: list[str] = []
-    report = verify(sc.attention_only((1,)), progress=said.append)
-    assert sorted(said) == sorted(f"{c.name}: {c.target}" for c in report.checks)
+    said: list[tuple[str, int, int]] = []
+    report = verify(sc.attention_only((1,)), progress=lambda *step: said.append(step))
+    assert sorted(what for what, _, _ in said) == sorted(f"{c.name}: {c.target}" for c in report.checks)
+    assert all(0 < done <= total for _, done, total in said)
+    assert [done for _, done, _ in said] == sorted(done for _, done, _ in said)
 
 
 # ------------------------------------------------------------------------------------------ corrupted terms

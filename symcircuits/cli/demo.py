@@ -52,7 +52,7 @@ def show(folder: str, width: int) -> int:
         print(f"   {target:<12} {form:<11} {len(found.steps)} steps checked")
     print("\n2. The same expansions, verified\n")
     with Progress() as progress:
-        report = verify(architecture, progress=progress.note)
+        report = verify(architecture, progress=progress.step)
     print(report.text(width))
     print("\n3. The bundled model, explained\n")
     explanation = explain(load(path()), TOKENS, top=12)

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         subject = subject.with_(*sources, *([] if readout is None else [readout]))
     with Progress() as progress:
         report = verify(
-            subject, tokens, targets=options.target, seed=options.seed, progress=progress.note,
+            subject, tokens, targets=options.target, seed=options.seed, progress=progress.step,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
         )  # fmt: skip
     print_found(report, compared, options.json)

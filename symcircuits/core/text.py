@@ -1,4 +1,4 @@
-"""What somebody gives to a call: how it is repeated in a message, and what is said where it is not what is needed.
+"""What messages say: what was given to a call, what is needed in its place, and numbers in words.
 
 Whole numbers count something or choose one of several. NumPy's integers are whole numbers, and so is a tensor with one
 integer; a truth value, a float, a text is not.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from symcircuits.core.architecture import Head
 from symcircuits.core.expansion import expand
 from symcircuits.explanation.scores import HeadScores, head_scores
 from symcircuits.loaders.by_path import RunFile
 from symcircuits.model import Run
+from symcircuits.work.progress import OnProgress
 from symcircuits.work.workers import WorkerPool, pin
 
 __all__ = ["all_head_scores"]
@@ -23,7 +24,7 @@ def all_head_scores(
     sent: RunFile | None,
     queries: Sequence[int],
     crew: WorkerPool,
-    progress: Callable[[str, int, int], None] | None,
+    progress: OnProgress,
 ) -> dict[str, HeadScores]:
     """Of each head, in order; ``sent`` stands in for the run where workers are in other processes."""
     found: dict[str, HeadScores] = {}

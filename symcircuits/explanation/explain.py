@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,11 +30,11 @@ from symcircuits.values.closure import layer_closures
 from symcircuits.values.evaluate import Closure, closure, evaluate
 from symcircuits.values.targets import Target, read_target, totals
 from symcircuits.work.files import write_text
+from symcircuits.work.progress import OnProgress
 from symcircuits.work.workers import WorkerPool, pinned
 
 __all__ = ["Explanation", "HeadScores", "SizedTerm", "Target", "assumptions", "explain", "margin", "margin_shares"]
 
-OnProgress = Callable[[str, int, int], None] | None
 MAX_TERMS = 20_000  # terms that are looked at one by one; the orders above are in the remainder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,9 @@ from symcircuits.values.measure import logit, norm
 from symcircuits.values.summary import over_rows
 from symcircuits.values.targets import Target, sized
 from symcircuits.values.top import top as top_of
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["SizedTerm", "columns", "largest", "remainder"]
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,7 @@ class SizedTerm:
     difference: float | None = None
 
 
-def largest(
-    values: Values, target: Target, top: int, sort: str, progress: Progress | None = None
-) -> tuple[SizedTerm, ...]:
+def largest(values: Values, target: Target, top: int, sort: str, progress: OnProgress = None) -> tuple[SizedTerm, ...]:
     """The largest terms, by one pass over the numbers of all; ties keep the order of the expansion."""
     expansion, count = values.expansion, values.expansion.count
     row = target.row if np.ndim(values.run.tokens) == 2 else None

@@ -22,11 +22,11 @@ from symcircuits.loaders import load
 from symcircuits.loaders.by_path import ModelFile
 from symcircuits.model import Model
 from symcircuits.values.evaluate import Closure
+from symcircuits.work.progress import OnProgress
 from symcircuits.work.workers import WorkerPool, pinned
 
 __all__ = ["Averages", "Failed", "Part", "Worst", "explain_many"]
 
-OnProgress = Callable[[str, int, int], None] | None
 _NAMED = 20  # faults that are kept to be shown; the others are counted
 EACH = 4  # prompts that a worker is sent together
 _KINDS = ("order", "composition", "degree", "head")  # degree: of models that are polynomials

@@ -38,7 +38,7 @@ _TOKENS = 5  # on so many tokens what was read is held to the live model
 # rotations in float32.
 _OFF = {"float64": 1e-4, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
 _GAIN = re.compile(r"(^|\.)ln(1|2|_final)\.weight$")
-OnProgress = dict[str, Any]
+Keys = dict[str, Any]  # of a config, in TransformerLens's names
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Kind:
     """A kind of model: its ``model_type``, what its config says, which weights are stored turned."""
 
     model_types: tuple[str, ...]
-    say: Callable[[Config], OnProgress]
+    say: Callable[[Config], Keys]
     turned: str = r"(?!)"
 
 
@@ -114,7 +114,7 @@ def older_names(live: Any, tensors: Mapping[str, Any], architecture: Architectur
 
 
 # ----------------------------------------------------------------------- configs, in the words of TransformerLens
-def _gpt2(config: Config) -> OnProgress:
+def _gpt2(config: Config) -> Keys:
     layers, heads, size = hf.needed(config, "n_layer", "n_head", "n_embd")
     return {
         "n_layers": layers, "n_heads": heads, "d_model": size, "d_head": hf.head_size(size, heads),
@@ -127,7 +127,7 @@ def _gpt2(config: Config) -> OnProgress:
     }  # fmt: skip
 
 
-def _neox(config: Config) -> OnProgress:
+def _neox(config: Config) -> Keys:
     layers, heads, size = hf.needed(config, "num_hidden_layers", "num_attention_heads", "hidden_size")
     d_head = hf.head_size(size, heads)
     return {
@@ -140,7 +140,7 @@ def _neox(config: Config) -> OnProgress:
     }  # fmt: skip
 
 
-def _llama(config: Config) -> OnProgress:
+def _llama(config: Config) -> Keys:
     layers, heads, size = hf.needed(config, "num_hidden_layers", "num_attention_heads", "hidden_size")
     d_head = hf.head_size(size, heads, config.size("head_dim", 1))
     windows = windows_of(config, layers)
@@ -166,7 +166,7 @@ def _inverse(multiplier: float) -> float:
     return 1 / multiplier
 
 
-def _rotary(config: Config, d_head: int) -> OnProgress:
+def _rotary(config: Config, d_head: int) -> Keys:
     found = hf.rotary_of(config, d_head)
     return {"positional_embedding_type": "rotary", "rotary_dim": found.dim, "rotary_base": found.base}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -26,10 +26,10 @@ from symcircuits.render.svg import bar, figure, palette
 from symcircuits.render.tables import number
 from symcircuits.values.closure import parts_named, worst_closure
 from symcircuits.values.evaluate import Closure, evaluate
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["explanation_html"]
 
-OnProgress = Callable[[str, int, int], None] | None
 MOST_ROWS = 200  # terms in the page
 MOST_MAPS = 8  # terms with a heat map of their own
 MOST_ORIGINS = 40  # rows of the map of where terms come from

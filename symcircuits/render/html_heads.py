@@ -18,10 +18,10 @@ from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, table
 from symcircuits.render.svg import figure
 from symcircuits.render.tables import number
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["MOST_CELLS", "head_sections", "removal_table"]
 
-OnProgress = Callable[[str, int, int], None] | None
 MOST_CELLS = 40  # rows and columns of a heat map
 MOST_BYTES = 6_000_000  # of the sections of heads together
 MOST_SECTIONS = 16

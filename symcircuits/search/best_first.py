@@ -25,6 +25,7 @@ from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.suffixes import Functional, Network
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["Budget", "Found", "Search", "Tree"]
 
@@ -47,7 +48,7 @@ class Budget:
     expansions: int = 0
     bytes: int = 0
     reached: str = ""
-    progress: Callable[[str, int, int], None] | None = None
+    progress: OnProgress = None
 
     def over(self) -> bool:
         """Whether a limit is met; says now and then how far the search is."""

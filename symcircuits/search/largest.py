@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.finite import remedy
 from symcircuits.values.measure import Measure, resolved
 from symcircuits.work.pools import OutOfTime
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["LargeTerm", "Largest", "largest"]
 
@@ -93,7 +94,7 @@ class Largest:
 def largest(
     values: Values, k: int = 10, by: Measure | None = None, *, max_expansions: int | None = None,
     max_seconds: float | None = None, max_memory: int = 2**30, moments: bool | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: OnProgress = None,
 ) -> Largest:  # fmt: skip
     """The ``k`` largest terms of an expansion on a run, and a proof that no other is larger; nothing else is listed.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import Measure, resolved
 from symcircuits.work.pools import OutOfTime
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["Sample", "sample"]
 
@@ -79,7 +79,7 @@ class Sample:
 def sample(
     values: Values, k: int = 1000, by: Measure | None = None, *, seed: int = 0, weights: str = "bound",
     max_seconds: float | None = None, max_memory: int = 2**30,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: OnProgress = None,
 ) -> Sample:  # fmt: skip
     """Draw k terms (with replacement), and estimate the sum of the sizes of all: unbiased, with its standard error.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from symcircuits.tables.blocks import BLOCK, range_of
 from symcircuits.tables.formats import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.work.files import check_writable, user_path
+from symcircuits.work.progress import OnProgress
 from symcircuits.work.workers import WorkerPool
 
 __all__ = ["Exported", "export_terms"]
@@ -76,7 +77,7 @@ def export_terms(
     max_terms: int | None = None,
     max_memory: int | None = None,
     max_seconds: float | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: OnProgress = None,
     workers: Any = None,
 ) -> Exported:
     """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.

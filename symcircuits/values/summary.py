@@ -22,6 +22,7 @@ from symcircuits.values.measure import Measure, resolved
 from symcircuits.values.measured import measure
 from symcircuits.values.top import joined, top
 from symcircuits.work.pools import OutOfTime
+from symcircuits.work.progress import OnProgress
 from symcircuits.work.workers import WorkerPool, pairwise, pin, pinned
 
 __all__ = ["Sum", "Summary", "summary"]
@@ -130,7 +131,7 @@ _Task = tuple[_Local | _Remote, int, int, int]
 def summary(
     values: Values, by: Measure | None = None, *, top: int = 20, start: int = 0, stop: int | None = None,
     max_terms: int | None = None, max_seconds: float | None = None, workers: Any = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: OnProgress = None,
 ) -> Summary:  # fmt: skip
     """Sums of the sizes of a range of terms, and the largest of them; see :meth:`symcircuits.values.sums.Sums.summary`.
 
@@ -184,7 +185,7 @@ def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterato
         yield f"terms {at:,} to {end - 1:,}", (source, at, end, top)
 
 
-def _reported(parts: Iterator[_Part], progress: Any, total: int, until: float | None) -> Iterator[_Part]:
+def _reported(parts: Iterator[_Part], progress: OnProgress, total: int, until: float | None) -> Iterator[_Part]:
     """The parts until time is up, each reported."""
     done = 0
     while until is None or time.monotonic() < until:

@@ -11,6 +11,7 @@ from symcircuits.core.expansion import Expansion, Term, composition_of
 from symcircuits.core.paths import Paths, path_branches
 from symcircuits.core.seam import higher
 from symcircuits.core.walk import Mark, Matrices
+from symcircuits.work.progress import OnProgress
 
 if TYPE_CHECKING:
     from symcircuits.search.largest import Largest
@@ -143,7 +144,7 @@ class Sums(Generic[A]):
     def summary(
         self, by: Measure | None = None, *, top: int = 20, start: int = 0, stop: int | None = None,
         max_terms: int | None = None, max_seconds: float | None = None, workers: Any = None,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: OnProgress = None,
     ) -> Summary:  # fmt: skip
         """The size of each term of a range: the ``top`` largest, and sums by order and composition type; of a run.
 
@@ -171,7 +172,7 @@ class Sums(Generic[A]):
     def largest(
         self, k: int = 10, by: Measure | None = None, *, max_expansions: int | None = None,
         max_seconds: float | None = None, max_memory: int = 2**30, moments: bool | None = None,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: OnProgress = None,
     ) -> Largest:  # fmt: skip
         """The ``k`` largest terms, and a proof that no other is larger; nothing else is listed. Of a run.
 
@@ -195,7 +196,7 @@ class Sums(Generic[A]):
     def sample(
         self, k: int = 1000, by: Measure | None = None, *, seed: int = 0, weights: str = "bound",
         max_seconds: float | None = None, max_memory: int = 2**30,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: OnProgress = None,
     ) -> Sample:  # fmt: skip
         """Draw ``k`` terms at random, and estimate the sum of the sizes of all, with its standard error. Of a run.
 

@@ -7,7 +7,7 @@ number 1 adds up one for each term.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice, product
 from typing import Any
 
@@ -26,10 +26,10 @@ from symcircuits.verification.names import misnamed
 from symcircuits.verification.prime_field import degrees, instance, sizes_for, walked, walks
 from symcircuits.verification.result import Check
 from symcircuits.verification.rows import TRIALS, draw_seed, frozen_value
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["check_every_head"]
 
-OnProgress = Callable[[str], None] | None
 NAME = "every head"
 FIRST = 4  # terms of a head, from the first on, that are looked at; and the last
 WORK = 1_000_000  # heads of earlier layers that may be looked at to list terms; beyond it those of some heads
@@ -38,7 +38,11 @@ EACH = 500  # heads between two words of progress
 
 
 def check_every_head(
-    architecture: Architecture, heads: Sequence[Head], standing: Sequence[Head], seed: int = 0, told: OnProgress = None
+    architecture: Architecture,
+    heads: Sequence[Head],
+    standing: Sequence[Head],
+    seed: int = 0,
+    progress: OnProgress = None,
 ) -> Check:
     """Whether each of these heads has the terms that it says; ``standing``: those that all other rows look at.
 
@@ -51,12 +55,12 @@ def check_every_head(
         targets = [readout(architecture, f"scores:{h}") for h in heads]
         faults = list(_miscounted(architecture, targets))
         trials = TRIALS if len(heads) < MANY else 1
-        faults += _differing(architecture, targets, seed, trials, told)
+        faults += _differing(architecture, targets, seed, trials, progress)
         chosen = targets[:: _stride(targets)]
         for i, target in enumerate(chosen):
             faults += _misspelled(target)
-            if told and not i % EACH:
-                told(f"{NAME}: terms of {target.target}")
+            if progress and not i % EACH:
+                progress(f"{NAME}: terms of {target.target}", i, len(chosen))
         ring, top, sizes = PrimeField(), max(degrees(targets)), sizes_for(targets)
     words = "its" if len(chosen) == len(targets) else f"of {amount(len(chosen), 'head')} among them the"
     stand = ", ".join(map(str, standing[:3])) + (f", ... ({len(standing)} heads)" if len(standing) > 3 else "")
@@ -90,7 +94,7 @@ def _miscounted(architecture: Architecture, targets: Sequence[Readout]) -> Itera
 
 
 def _differing(
-    architecture: Architecture, targets: Sequence[Readout], seed: int, trials: int, told: OnProgress
+    architecture: Architecture, targets: Sequence[Readout], seed: int, trials: int, progress: OnProgress
 ) -> Iterator[str]:
     """Where the walk of a head is not its forward pass, over the prime field."""
     ring, sizes = PrimeField(), sizes_for(targets)
@@ -100,8 +104,8 @@ def _differing(
         for i, (target, size) in enumerate(zip(targets, sizes, strict=True)):
             if size == k and not np.array_equal(frozen_value(target, forward), walked(target, at, shared)):
                 yield f"{target.target}: the walk differs from the forward pass"
-            if told and not i % EACH:
-                told(f"{NAME}: forward pass and walk of {target.target}, trial {trial + 1}")
+            if progress and not i % EACH:
+                progress(f"{NAME}: forward pass and walk of {target.target}, trial {trial + 1}", i, len(targets))
 
 
 def _stride(targets: Sequence[Readout]) -> int:

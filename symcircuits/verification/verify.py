@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ from symcircuits.verification.rows import (
     check_types,
     named,
 )
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
 
@@ -71,7 +73,7 @@ def verify(
     targets: Sequence[str] | None = None,
     seed: int = 0,
     max_terms: int = MAX_TERMS,
-    progress: Callable[[str], None] | None = None,
+    progress: OnProgress = None,
 ) -> Report:
     """Verify the expansions of an architecture, or of a model on tokens, three ways.
 
@@ -79,7 +81,8 @@ def verify(
     unembedding) and the scores of every head; where that is too much most rows look at one head a layer, and the row
     *every head* names them and looks at each. For an architecture the
     third question is asked of a random model (vocabulary 11, d_model 16, d_head 4, 7 tokens). Raises ValueError on
-    bad targets or tokens, TypeError on what is neither architecture nor model. Source: own derivation; the
+    bad targets or tokens, TypeError on what is neither architecture nor model. ``progress(row, done, total)`` is called
+    after each row. Source: own derivation; the
     Schwartz-Zippel lemma.
 
     >>> import symcircuits as sc
@@ -99,7 +102,6 @@ def verify(
                 "that list none still run"
             )
     run = _run(subject, tokens, seed)
-    told = progress or _silent
     questions: dict[str, Callable[[list[Expansion]], Check | None]] = {
         "types": lambda g: check_types(g, max_terms),
         "same names": lambda g: check_names(g, seed, max_terms),
@@ -113,24 +115,21 @@ def verify(
         "nothing frozen": lambda g: check_nothing_frozen(g, run, seed, max_terms) if expands(g) else None,
     }
     rows: list[Check] = []
-    for group in _groups(expansions):
-        for row, question in questions.items():
-            if found := _asked(row, named(group), partial(question, group)):
-                rows.append(found)
-                told(f"{found.name}: {found.target}")
+    groups = _groups(expansions)
+    for done, (group, row) in enumerate(product(groups, questions), 1):
+        if found := _asked(row, named(group), partial(questions[row], group)):
+            rows.append(found)
+            if progress:
+                progress(f"{found.name}: {found.target}", done, len(groups) * len(questions))
     if standing:
         heads = architecture.all_heads
-        every = partial(check_every_head, architecture, heads, standing, seed, told)
+        every = partial(check_every_head, architecture, heads, standing, seed, progress)
         rows += filter(None, [_asked("every head", f"scores of {heads[0]} ... {heads[-1]}", every)])
     rows.sort(key=lambda r: ROWS.index(r.name))
     if isinstance(subject, Model) and architecture.n_layers:
         rows += filter(None, [_asked("sum of parts", "stream", partial(check_layers, run))])
     name = str(subject) if isinstance(subject, Architecture) else subject.name
     return Report(name, tuple(rows), time.perf_counter() - start)
-
-
-def _silent(what: str) -> None:
-    """Nobody is told."""
 
 
 def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check | None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Self
 
-__all__ = ["Progress"]
+__all__ = ["OnProgress", "Progress"]
+
+# What is called now and then with what is being done, how much of it is done, and how much there is (0: not known).
+OnProgress = Callable[[str, int, int], None] | None
 
 _LONGEST = 80
 
