@@ -216,6 +216,8 @@ def test_verify_takes_them_too(files: Path, capsys: pytest.CaptureFixture[str]) 
         (["--readout", "=probe.npy"], "must not be empty"),
         (["--readout", "probe.npy", "--normed"], "the model has no norms"),
         (["--normed"], "have no effect without --readout FILE"),
+        (["--final-norm"], "have no effect without --readout FILE"),
+        (["--readout", "probe.npy@1", "--final-norm"], "normed='final', but the model has no norms"),
         (["--source", "part.npy@1"], "write NAME=FILE@LAYER"),
         (["--source", "part=part.npy"], "write NAME=FILE@LAYER"),
         (["--source", "part=part.npy@1:head"], 'of must be "stream", "mlp" or "added"'),

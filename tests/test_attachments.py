@@ -46,10 +46,12 @@ def attached(draw: DrawFn, **limits: Any) -> Architecture:
         mlps = st.sampled_from(sorted(arch.mlps))
         found += [Part(f"neuron {i}", draw(mlps), "mlp") for i in range(draw(st.integers(0, 2)))]
         layer = draw(mlps)
-        found.append(Reading("gate", layer, "mlp", draw(st.sampled_from(["", f"M{layer}"])) if arch.norm else ""))
+        norms = ["", f"M{layer}", f"finalM{layer}"] if arch.norm else [""]
+        found.append(Reading("gate", layer, "mlp", draw(st.sampled_from(norms if arch.unembed else norms[:2]))))
     at = draw(points)
-    norms = ["", "final" if at == arch.n_layers else f"L{at}"] if arch.norm else [""]
-    norm = draw(st.sampled_from([n for n in norms if not n or n in arch.norm_labels]))
+    norms = ["final"] if at == arch.n_layers else [f"L{at}", f"finalL{at}"]
+    there = [n for n in norms if n[:5] != "final" or arch.unembed] if arch.norm else []
+    norm = draw(st.sampled_from(["", *there]))
     return arch.attached(*found, Reading("probe", at, "stream", norm))
 
 
@@ -109,8 +111,8 @@ def through(run: Run, label: str, x: Any) -> Any:
         return x
     x = x - x.mean(axis=-1, keepdims=True) if run.model.architecture.norm == "LN" else x
     x = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + run.model.settings.eps)
-    w = run.model.weights
-    return x * w.get(f"gain_{label}", 1.0) + w.get(f"b_N_{label}", 0.0)
+    w, own = run.model.weights, "final" if label.startswith("final") else label
+    return x * w.get(f"gain_{own}", 1.0) + w.get(f"b_N_{own}", 0.0)
 
 
 @settings(max_examples=40)
@@ -151,7 +153,10 @@ def counted(arch: Architecture, target: str) -> int:
             count += (layer in arch.mlps) + named("mlp", layer) + named("added", layer + 1)
     if target == "logits":
         return count + ("b_U" in arch.biases) + ("b_N[final]" in arch.biases)
-    return count + (reading is not None and f"b_N[{reading.norm}]" in arch.biases)
+    if reading is None:
+        return count
+    own = "final" if reading.norm.startswith("final") else reading.norm
+    return count + (f"b_N[{own}]" in arch.biases)
 
 
 @settings(max_examples=25)
@@ -388,6 +393,7 @@ GOOD = np.ones(6)
         (lambda: sc.readout(GOOD, at="attention"), '"stream" or "mlp"'),
         (lambda: sc.readout(GOOD, at="mlp"), "of which layer"),
         (lambda: sc.readout(GOOD, normed=1), "True or False"),
+        (lambda: sc.readout(GOOD, normed="last"), "normed must be True or False, or \"final\", not 'last'"),
         (lambda: sc.readout(GOOD, "W_U"), "W_U is called so already"),
         (lambda: sc.readout(GOOD, "M"), "mlp is called so already"),
         (lambda: sc.readout(GOOD, "embed"), "embed is called so already"),
@@ -396,6 +402,7 @@ GOOD = np.ones(6)
         (lambda: sc.readout(GOOD, "L0H1"), "the label of a head"),
         (lambda: sc.readout(GOOD, "probe_L0H1"), "ends like a label"),
         (lambda: sc.readout(GOOD, "probe_final"), "ends like a label"),
+        (lambda: sc.readout(GOOD, "probe_finalL1"), "ends like a label"),
         (lambda: sc.readout(GOOD, ""), "must not be empty"),
         (lambda: sc.readout(GOOD, "x" * 41), "at most 40"),
         (lambda: sc.readout(GOOD, "a\nb"), "no control characters"),
@@ -432,6 +439,7 @@ def test_bad_readouts_and_sources_are_refused(make: Any, message: str) -> None:
         ([sc.source("a b", GOOD, 1), sc.source("a-b", GOOD, 1)], "'a b' and 'a-b' are too much alike"),
         ([sc.source("one", GOOD, 0), sc.source("two", GOOD, 1)], "split at points 0, 1"),
         ([sc.readout(GOOD, normed=True)], "no norms"),
+        ([sc.readout(GOOD, layer=1, normed="final")], "normed='final', but the model has no norms; leave it out"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_model_is_refused(given: Any, message: str) -> None:

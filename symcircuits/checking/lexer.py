@@ -224,7 +224,8 @@ class Names:
 
     def _norm(self, glyph: str, label: str, at: int) -> str:
         read = {r.norm for r in self.architecture.readings}
-        known = [name for name in self.architecture.norm_labels if name[0] != "M" or name in read]
+        labels = self.architecture.scale_labels if glyph == "D" else self.architecture.norm_labels
+        known = [name for name in labels if name[0] != "M" or name in read]
         if self.architecture.qk_norm and glyph != "b_N":
             known += _qk_norms(self.architecture, glyph)
         found = next((name for name in known if name.lower() == label.lower()), None)
@@ -248,7 +249,7 @@ def _qk_norms(architecture: Architecture, glyph: str) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------ text and LaTeX
-_OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final|[QK](?:\d+|L\d+[HG]\d+)"
+_OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+)"
 _NESTED = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 _WORDS: Final = r"[^{}]*" + r"(?:\{[^{}]*" * 4 + r"\}[^{}]*)*" * 4  # braces in braces, as names in words have them
 _SKIP: Final = re.compile(

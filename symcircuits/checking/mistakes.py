@@ -324,13 +324,31 @@ def type_fault(architecture: Architecture, letters: Letters, scales: tuple[str, 
     labels = {f.label for f in letters if f.glyph in READERS}
     heads = frozenset(str(h) for h in architecture.all_heads if {str(h), architecture.key_value(h)} & labels)
     symbols = _symbols(architecture, heads)
-    typed: list[Factor] = []
+    chains: list[tuple[Factor, ...]] = [()]
     for f in Spelling(architecture).unfuse(letters):
         ways = [Factor(s, f.transposed) for s in symbols.get(f.name, ())]
         ways += [w.T for w in ways if f.glyph in SYMMETRIC]
         if not ways:
             return ""
-        typed.append(next((w for w in ways if typed and not algebra.contraction_fault(typed[-1].col, w.row)), ways[0]))
+        chains = _led_on(chains, ways)
+    return min((_fault_of(chain, scales, circuit) for chain in chains), key=bool)
+
+
+def _led_on(chains: list[tuple[Factor, ...]], ways: list[Factor]) -> list[tuple[Factor, ...]]:
+    """The typed products with one more letter, one for each of its ways that a product leads to.
+
+    C and a gain have several: those of each norm that they stand in. Where none fits, the first product goes on with
+    one that is read by what it offers, or reads it, if there is such a way.
+    """
+    fits = [(c, w) for w in ways for c in chains if not c or not algebra.contraction_fault(c[-1].col, w.row)]
+    if fits:
+        return [(*c, w) for w, c in {w: c for c, w in reversed(fits)}.items()][::-1]
+    first = chains[0]
+    return [(*first, min(ways, key=lambda w: w.row.reader == first[-1].col.reader))]
+
+
+def _fault_of(typed: tuple[Factor, ...], scales: tuple[str, ...], circuit: bool) -> str:
+    """Why the types refuse a typed product; empty where they do not."""
     try:
         word = Word(algebra.fuse(typed), scales)
         if not circuit:

@@ -20,14 +20,19 @@ _SOURCE: Final = "write NAME=FILE@LAYER[:mlp|:added], e.g. --source 'feature 12=
 
 
 def add_attachments(parser: Any) -> None:
-    """``--readout``, ``--normed``, ``--no-normed`` and ``--source``."""
+    """``--readout``, ``--normed``, ``--no-normed``, ``--final-norm`` and ``--source``."""
     parser.add_argument(
         "--readout", metavar="FILE", help="directions (.npy, [d_model] or [k, d_model]) that read the stream in place "
         "of the unembedding: [NAME=]FILE[@LAYER[:mlp]]; without a layer at the end",
     )  # fmt: skip
-    parser.add_argument(
+    norms = parser.add_mutually_exclusive_group()
+    norms.add_argument(
         "--normed", action=argparse.BooleanOptionalAction,
         help="the readout reads what comes out of the norm there, or not; needed where the model has norms",
+    )  # fmt: skip
+    norms.add_argument(
+        "--final-norm", dest="normed", action="store_const", const="final",
+        help="the readout reads what the final norm makes of the stream there, as a logit lens does",
     )  # fmt: skip
     parser.add_argument(
         "--source", action="append", default=[], metavar="NAME=FILE@LAYER",
@@ -57,7 +62,7 @@ def attachments_of(options: argparse.Namespace) -> tuple[Attachment | None, list
         array, at = _array_of("--readout", options.readout, match[1]), match[3] or "stream"
         found = readout(array, name if sign else "probe", layer, normed=options.normed, at=at)
     elif options.normed is not None:
-        raise ValueError("--normed and --no-normed have no effect without --readout FILE")
+        raise ValueError("--normed, --no-normed and --final-norm have no effect without --readout FILE")
     return found, sources
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from symcircuits.core.attachments import Part, Reading, check_attachments
+from symcircuits.core.attachments import FINAL, Part, Reading, check_attachments
 from symcircuits.core.text import amount, as_whole, brief, many, shown, whole
 from symcircuits.core.words import scalar_order
 
 __all__ = [
-    "Architecture", "Head", "as_head", "attention_only", "possible_biases", "possible_multipliers",
+    "FINAL", "Architecture", "Head", "as_head", "attention_only", "possible_biases", "possible_multipliers",
     "scalar_names", "transformer",
 ]  # fmt: skip
 
@@ -28,7 +28,6 @@ SOURCE_BIASES = ("b_N", "b_V", "b_O", "b_Q", "b_K", "b_U")
 BIAS_KINDS = (*SOURCE_BIASES, "b_in", "b_gate", "b_out")
 # The order of sources within one chain of heads, stable across versions.
 SOURCE_ORDER = ("embed", "pos", "mlp", *SOURCE_BIASES)
-FINAL = "final"  # the label of the norm before the unembedding
 
 
 class Head(NamedTuple):
@@ -167,6 +166,15 @@ class Architecture:
             return ()
         layers = [f"L{layer}" for layer in range(self.n_layers)] + [f"M{layer}" for layer in sorted(self.mlps)]
         return tuple(layers + ([FINAL] if self.unembed else []))
+
+    @property
+    def scale_labels(self) -> tuple[str, ...]:
+        """The labels of all ``1 / sigma`` of rows of the stream: of norms, and of the final norm where a readout is.
+
+        >>> transformer((1,), norm="LN").attached(Reading("lens", 0, norm="finalL0")).scale_labels
+        ('L0', 'final', 'finalL0')
+        """
+        return tuple(dict.fromkeys((*self.norm_labels, *(r.norm for r in self.readings if r.norm))))
 
     def some_heads(self, heads: str | tuple[int, int] | Iterable[str | tuple[int, int]]) -> tuple[Head, ...]:
         """One head, or several, by name: sorted, each once; ValueError where one does not exist, or none is given."""

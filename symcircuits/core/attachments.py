@@ -16,20 +16,58 @@ from symcircuits.core.notation import printed_like, symbol_called
 from symcircuits.core.text import as_whole, shown
 from symcircuits.core.words import argument_of
 
-__all__ = ["OF", "Part", "Reading", "check_attachments", "check_name"]
+__all__ = ["FINAL", "OF", "Part", "Reading", "check_attachments", "check_name", "label_at", "norm_of", "place_of"]
 
+FINAL: Final = "final"  # the label of the norm before the unembedding
+# The final norm at another place: its centring, gain and bias, with the ``1 / sigma`` of the rows there.
+_ELSEWHERE: Final = re.compile(rf"{FINAL}([LM]\d+)")
 AT: Final = ("stream", "mlp")  # what a readout reads
 OF: Final = ("stream", "mlp", "added")  # what a source is a part of
 # Names of sources that are there without being attached, and what a name of text notation would be read as.
 _SOURCES: Final = ("embed", "pos", "mlp", "rest")
-_LABELLED: Final = re.compile(r".*_(?:[LM]\d+(?:[HG]\d+)?|final|[QK]\d+(?:[HG]\d+)?)")
+_LABELLED: Final = re.compile(r".*_(?:[LM]\d+(?:[HG]\d+)?|final(?:[LM]\d+)?|[QK]\d+(?:[HG]\d+)?)")
+
+
+def label_at(layer: int, at: str, n_layers: int, final: bool = False) -> str:
+    """The label of the norm at a place: at point ``layer`` of the stream, or before the MLP of that layer.
+
+    ``final``: of the final norm taken there, whose own place is the last point.
+
+    >>> label_at(1, "stream", 2), label_at(1, "mlp", 2), label_at(1, "stream", 2, final=True)
+    ('L1', 'M1', 'finalL1')
+    >>> label_at(2, "stream", 2), label_at(2, "stream", 2, final=True)
+    ('final', 'final')
+    """
+    if at == "stream" and layer == n_layers:
+        return FINAL
+    return f"{FINAL if final else ''}{'M' if at == 'mlp' else 'L'}{layer}"
+
+
+def norm_of(label: str) -> str:
+    """The norm whose gain and bias what is called so has.
+
+    >>> norm_of("L1"), norm_of("finalL1")
+    ('L1', 'final')
+    """
+    return FINAL if _ELSEWHERE.fullmatch(label) else label
+
+
+def place_of(label: str) -> str:
+    """The place whose rows it scales: the label of the norm that is there.
+
+    >>> place_of("M1"), place_of("finalM1")
+    ('M1', 'M1')
+    """
+    found = _ELSEWHERE.fullmatch(label)
+    return found[1] if found else label
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A readout: at ``"stream"`` of point ``layer``, or at what the MLP of that layer reads; through which norm.
 
-    ``norm`` is the label of the norm whose output is read (``L1``, ``M1``, ``final``); empty: the stream as it stands.
+    ``norm`` is the label of the norm whose output is read: that of the place (``L1``, ``M1``, ``final``), or the final
+    norm taken there (``finalL1``, ``finalM1``; see :func:`label_at`). Empty: the stream as it stands.
 
     >>> str(Reading("probe", 2))
     'readout probe at point 2'
@@ -47,7 +85,9 @@ class Reading:
 
     def __str__(self) -> str:
         place = f"point {self.layer}" if self.at == "stream" else f"the MLP of layer {self.layer}"
-        return f"readout {visible(self.name)} at {place}" + (f", after its norm ({self.norm})" if self.norm else "")
+        elsewhere = norm_of(self.norm) != self.norm
+        norm = f"the final norm taken there ({self.norm})" if elsewhere else f"its norm ({self.norm})"
+        return f"readout {visible(self.name)} at {place}" + (f", after {norm}" if self.norm else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +163,15 @@ def check_attachments(
         if of_mlp and one.layer not in mlps:
             raise ValueError(f"{one.name!r}: layer {one.layer} has no MLP")
     for reading in readings:
-        if reading.norm and reading.norm not in norms:
-            raise ValueError(f"{reading.name!r}: there is no norm {reading.norm} to read through; normed=False reads "
-                             "the stream as it stands")  # fmt: skip
+        if not reading.norm:
+            continue
+        if norm_of(reading.norm) not in norms:
+            raise ValueError(f"{reading.name!r}: there is no norm {norm_of(reading.norm)} to read through; "
+                             "normed=False reads the stream as it stands")  # fmt: skip
+        there = [label_at(reading.layer, reading.at, n_layers, final) for final in (False, True)]
+        if reading.norm not in there:
+            known = " or ".join(dict.fromkeys(there))
+            raise ValueError(f"{reading.name!r}: the norm read there is {known}, not {reading.norm}")
     points = sorted({p.layer for p in parts if p.of == "stream"})
     if len(points) > 1:
         raise ValueError(

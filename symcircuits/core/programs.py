@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
-from symcircuits.core.attachments import Reading
+from symcircuits.core.attachments import Reading, norm_of, place_of
 from symcircuits.core.text import brief
 from symcircuits.core.words import Factor, Index, Space, Symbol
 
@@ -177,11 +177,13 @@ def norm(arch: Architecture, label: str, point: int) -> Norm:
     >>> found = norm(attention_only((1,), norm="LN"), "L0", 0)
     >>> [f.text for f in found.left + found.right]
     ['D[L0]', 'C', 'gain[L0]']
+
+    A label of the final norm taken elsewhere (``finalL0``) is that of its ``D``; its gain and bias are ``final``'s.
     """
     if not arch.norm:
         return Norm("")
-    context, mlp = Space("normed_context", label), _within(arch, label)
-    names = (["C"] if arch.norm == "LN" else []) + (["gain"] if label in arch.gains else [])
+    own, context, mlp = norm_of(label), Space("normed_context", label), _within(arch, place_of(label))
+    names = (["C"] if arch.norm == "LN" else []) + (["gain"] if own in arch.gains else [])
     normed = Space("normed_model" if names else "scaled_model", label)
     right: list[Factor] = []
     read = _MODEL
@@ -189,11 +191,11 @@ def norm(arch: Architecture, label: str, point: int) -> Norm:
         last = glyph == names[-1]
         leads = normed if last else Space("centred_model", label)
         sides = Index(leads, False, point), Index(read, True, point, mlp)
-        right.append(Symbol(glyph, label if glyph == "gain" else "", *sides, branch=label if last else "").T)
+        right.append(Symbol(glyph, own if glyph == "gain" else "", *sides, branch=label if last else "").T)
         read = leads
     rows = Index(context, False, point), Index(_CONTEXT, True, point, mlp)
     left = Factor(Symbol("D", label, *rows, branch=label if right else ""))
-    bias = _bias("b_N", label, Index(normed), context) if f"b_N[{label}]" in arch.biases else ()
+    bias = _bias("b_N", own, Index(normed), context) if f"b_N[{own}]" in arch.biases else ()
     return Norm(label, (left,), tuple(right), context, normed, bias)
 
 
@@ -400,7 +402,7 @@ def _reading(read: Norm, w: Symbol, more: tuple[Source, ...], scales: tuple[str,
     """The last layer of a program: the stream is read through a norm by ``W^T``, and what is added on the way."""
     sources: tuple[Source, ...] = ()
     if read.bias:
-        sources = (Source(f"b_N[{read.label}]", read.bias, (), (w.T,), scales=scales),)
+        sources = (Source(read.bias[-1].symbol.text, read.bias, (), (w.T,), scales=scales),)
     return Layer((Branch(None, read.left, (*read.right, w.T), scales),), (*sources, *more), skip=False)
 
 
@@ -424,7 +426,10 @@ def _side_program(arch: Architecture, head: Head, side: str) -> Program:
 
 
 def _read_by(arch: Architecture, reading: Reading) -> Readout:
-    """An attached readout: ``X probe^T``, or ``D X C diag(gain) probe^T + 1 b_N^T probe^T`` through a norm."""
+    """An attached readout: ``X probe^T``, or ``D X C diag(gain) probe^T + 1 b_N^T probe^T`` through a norm.
+
+    Through the final norm at another place the same, with a ``D`` of its own, of that place.
+    """
     point, program = reading.layer, stream_program(arch, reading.layer)
     if reading.at == "mlp":
         program, point = _before_mlp(arch, reading.layer)

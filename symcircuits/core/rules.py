@@ -23,10 +23,14 @@ _JOINTS = ("qk", "scaled_qk", "query", "key")  # where a query meets a key
 _ENDS = ("model", "vocab_out", "readout")
 
 
-def _names(factors: Iterable[Factor], outward: int) -> list[tuple[str, str]]:
-    """The branches named by factors, each with the factor as it is written, from the right (-1) or the left (1)."""
-    named = [(p.symbol.branch, f.text) for f in factors for p in unfuse((f,)) if p.symbol.branch]
-    return named[::outward]
+def _names(factors: Iterable[Factor], outward: int) -> list[tuple[str, str, str]]:
+    """The branches named by factors, each with its factor as it is written and as it is said, from the right or left.
+
+    ``outward``: -1 or 1. Where the label of the factor is not that of the branch, what is said has both.
+    """
+    named = [(p.symbol, f.text) for f in factors for p in unfuse((f,)) if p.symbol.branch]
+    said = [(s.branch, text, text if s.branch == s.label else f"{text} (of {s.branch})") for s, text in named]
+    return said[::outward]
 
 
 def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
@@ -46,12 +50,12 @@ def _check_sides(factors: tuple[Factor, ...], side: str = "") -> None:
         )  # fmt: skip
     left, right = _names(factors[:core], -1), _names(factors[core:], 1)
     for i in range(max(len(left), len(right))):
-        a, b = left[i] if i < len(left) else ("", ""), right[i] if i < len(right) else ("", "")
+        a, b = left[i] if i < len(left) else ("",) * 3, right[i] if i < len(right) else ("",) * 3
         if a[0] == b[0]:
             continue
         seen = (
-            f"{a[1]} on the left meets {b[1]} on the right" if a[0] and b[0]
-            else f"{(a[1] or b[1])} on the {'left' if a[0] else 'right'} has no partner on the other side"
+            f"{a[2]} on the left meets {b[2]} on the right" if a[0] and b[0]
+            else f"{(a[2] or b[2])} on the {'left' if a[0] else 'right'} has no partner on the other side"
         )  # fmt: skip
         raise IllTyped(
             f"the two sides of {factors[core].text} do not belong together{where}: {seen} "

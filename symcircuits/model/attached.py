@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import FINAL, Architecture
-from symcircuits.core.attachments import AT, OF, Part, Reading, check_name
+from symcircuits.core.attachments import AT, OF, Part, Reading, check_name, label_at
 from symcircuits.core.text import as_whole, shown
 
 __all__ = ["Attachment", "arrays_of", "attach", "check_attached", "readout", "source"]
@@ -25,7 +25,8 @@ class Attachment:
     """A readout or a source that :meth:`Model.with_` attaches; made by :func:`readout` and :func:`source`.
 
     ``kind`` is ``"readout"`` or ``"source"``; ``layer`` None: after the last layer; ``of`` what is read, or of what it
-    is a part; ``normed`` whether a readout reads what comes out of the norm (None: there must be none).
+    is a part; ``normed`` whether a readout reads what comes out of the norm there, or (``"final"``) of the final norm
+    taken there (None: there must be none).
     """
 
     kind: str
@@ -33,7 +34,7 @@ class Attachment:
     layer: int | None
     of: str
     array: Array
-    normed: bool | None = None
+    normed: bool | str | None = None
 
     def __repr__(self) -> str:
         where = "after the last layer" if self.layer is None else f"layer {self.layer}"
@@ -45,33 +46,43 @@ class Attachment:
         layer: Any = at if as_whole(at) is None else as_whole(at)  # what is not a number is refused with the rest
         if self.kind == "source":
             return Part(self.name, layer, self.of)
-        if self.of == "mlp":
-            label = f"M{layer}"
-        else:
-            label = FINAL if layer == architecture.n_layers else f"L{layer}"
+        label = label_at(layer, self.of, architecture.n_layers, final=self.normed == FINAL)
         if not architecture.norm and self.normed:
-            raise ValueError(f"{self.name!r}: normed=True, but the model has no norms; leave it out")
+            raise ValueError(f"{self.name!r}: normed={self.normed!r}, but the model has no norms; leave it out")
         if architecture.norm and self.normed is None:
             raise ValueError(
                 f"{self.name!r}: the model has norms, so say what is read: normed=True (what comes out of the norm "
-                f"{label}) or normed=False (the stream as it stands)"
+                f'{label}) or normed=False (the stream as it stands), or normed="final" (what the final norm makes '
+                "of it, as a logit lens does)"
             )
         return Reading(self.name, layer, self.of, label if self.normed else "")
 
 
 def readout(
-    vectors: Any, name: str = "probe", layer: int | None = None, *, normed: bool | None = None, at: str = "stream"
+    vectors: Any,
+    name: str = "probe",
+    layer: int | None = None,
+    *,
+    normed: bool | Literal["final"] | None = None,
+    at: str = "stream",
 ) -> Attachment:
     """A direction, or several, that read the stream in the place of the unembedding: a probe, a feature, a neuron.
 
     ``Y probe^T`` with ``Y`` the stream at point ``layer``, before the blocks of that layer (None: after the last):
-    as it stands (``normed=False``), or what comes out of the norm there (``normed=True``: of the layer's attention, at
-    the end the final norm). A model with norms needs one of the two. ``at="mlp"``: Y is what the MLP of that layer
-    reads, so that a row of ``W_in`` (of an encoder) gives a neuron's (a feature's) pre-activation without its bias.
-    ``vectors``: ``[d_model]`` or
-    ``[k, d_model]``, need not be of length 1. The target is called ``readout:probe``. Raises ValueError on a bad name,
-    array or layer; whether it fits a model is said by :meth:`Model.with_`. Source: own derivation (a readout is linear,
-    as the unembedding is).
+    as it stands (``normed=False``), what comes out of the norm there (``normed=True``: of the layer's attention, at
+    the end the final norm), or what the final norm makes of it (``normed="final"``). A model with norms needs one of
+    the three. ``at="mlp"``: Y is what the MLP of that layer reads, so that a row of ``W_in`` (of an encoder) gives a
+    neuron's (a feature's) pre-activation without its bias. ``vectors``: ``[d_model]`` or ``[k, d_model]``, need not be
+    of length 1. The target is called ``readout:probe``.
+
+    ``normed="final"`` with the rows of ``W_U`` is the logit lens:
+    ``D X_l C diag(gain) W_U^T + 1 b_N^T W_U^T``, ``[n, d_vocab_out]``, with centring C (LN only), gain and b_N those of
+    the norm ``final``, and ``D[finalL1] = diag(1 / sigma)``, ``[n, n]``, held fixed, of the rows of ``X_1`` itself
+    (sigma with the eps of the final norm). After the last layer it is ``normed=True``. Directions are read as they are
+    given: b_U, ``m_U`` and a soft cap of the logits are not a part of a readout.
+
+    Raises ValueError on a bad name, array or layer; whether it fits a model is said by :meth:`Model.with_`. Source: own
+    derivation (a readout is linear, as the unembedding is); nostalgebraist 2020, "interpreting GPT: the logit lens".
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.values.evaluate import evaluate
@@ -83,12 +94,16 @@ def readout(
     A[L0H0] @ X0 @ W_OV[L0H0].T @ probe.T (3, 1)
     >>> bool(np.allclose(evaluate(terms, run).total(), run.streams[2] @ [[1], [0], [0], [-1]]))
     True
+    >>> model = random_model(attention_only((1, 1), norm="RMS"), d_model=4)
+    >>> lens = readout(model.weights["W_U"], "lens", layer=1, normed="final")
+    >>> print(expand(model.with_(lens).architecture, "readout:lens")[1].text)
+    D[finalL1] @ A[L0H0] @ D[L0] @ X0 @ gain[L0] @ W_OV[L0H0].T @ gain[final] @ lens.T
     """
     check_name(name)
     if at not in AT:
         raise ValueError(f'{name!r}: a readout reads at "stream" or "mlp", not {shown(at)}')
-    if normed is not None and not isinstance(normed, bool):
-        raise ValueError(f"{name!r}: normed must be True or False, not {shown(normed)}")
+    if normed is not None and not isinstance(normed, bool) and not (isinstance(normed, str) and normed == FINAL):
+        raise ValueError(f'{name!r}: normed must be True or False, or "final", not {shown(normed)}')
     if at == "mlp" and layer is None:
         raise ValueError(f"{name!r}: say of which layer the MLP is: layer=0, ...")
     array = _numbers(name, vectors)

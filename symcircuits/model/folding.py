@@ -39,7 +39,10 @@ def fold(model: Model) -> Model:
     readers = {label: _readers(model, label) for label in arch.norm_labels if label[0] in "LM" or label == FINAL}
     through = sorted(r.name for r in arch.readings if r.norm)
     if through:
-        raise ValueError(f"the readout {through[0]!r} reads through a norm: fold the model first, then attach it")
+        raise ValueError(
+            f"the readout {through[0]!r} reads through a norm: fold the model first, then attach it, with directions "
+            "that hold the gain of that norm, as the weights of the folded model do"
+        )
     gains = {label for label in readers if f"gain_{label}" in model.weights}
     biases = {label for label in readers if f"b_N_{label}" in model.weights}
     if not gains and not biases:

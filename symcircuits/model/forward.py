@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from symcircuits.arrays.rings import Array, transpose
 from symcircuits.core.architecture import FINAL, Architecture, Head
+from symcircuits.core.attachments import norm_of
 from symcircuits.core.text import shown
 from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
@@ -251,9 +252,10 @@ class _Pass:
         inverse = 1 / np.sqrt((x * x).mean(axis=-1) + x.dtype.type(self.settings.eps))
         self.record.norms[label] = _finite(inverse, f"the values of 1 / sigma of the norm {label}")
         x = x * inverse[..., None]
-        if f"gain_{label}" in self.w:
-            x = x * self.w[f"gain_{label}"]
-        return x + self.w[f"b_N_{label}"] if f"b_N_{label}" in self.w else x
+        own = norm_of(label)
+        if f"gain_{own}" in self.w:
+            x = x * self.w[f"gain_{own}"]
+        return x + self.w[f"b_N_{own}"] if f"b_N_{own}" in self.w else x
 
     def attention(self, layer: int, stream: Array) -> Array:
         """The stream after the heads of a layer and its ``b_O``."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array, Ring, transpose
 from symcircuits.core.architecture import FINAL, Architecture, Head
+from symcircuits.core.attachments import norm_of
 from symcircuits.core.words import scalar_argument
 from symcircuits.model.transformer import Run
 from symcircuits.model.weights import matrix_names
@@ -148,9 +149,10 @@ class _Pass:
             return x
         x = self.ring.matmul(self.at(f"D_{label}"), x)
         x = self.through(x, "C") if arch.norm == "LN" else x
-        x = self.through(x, f"gain_{label}") if label in arch.gains else x
-        if f"b_N[{label}]" in arch.biases:
-            x = self.ring.add(x, self.through(self.at("ones"), f"b_N_{label}"))
+        own = norm_of(label)
+        x = self.through(x, f"gain_{own}") if own in arch.gains else x
+        if f"b_N[{own}]" in arch.biases:
+            x = self.ring.add(x, self.through(self.at("ones"), f"b_N_{own}"))
         self.seen[label] = x
         return x
 

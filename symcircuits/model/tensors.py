@@ -133,7 +133,7 @@ class Tensors:
         known = {*weight_axes(arch), *matrix_names(arch), *matrix_names(arch, True), "t", "X0", "P", "ones", *scalars}
         known |= {f"{glyph}_{h}" for h in arch.all_heads for glyph in ("W_OV", "W_QK")}
         known |= {f"{glyph}{layer}" for layer in range(arch.n_layers) for glyph in ("mask_L", "mlp_L")}
-        known |= {f"D_{label}" for label in arch.norm_labels}
+        known |= {f"D_{label}" for label in arch.scale_labels}
         odd = [name for name in self.arrays if name not in known]
         if odd:
             more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""

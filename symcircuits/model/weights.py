@@ -55,7 +55,7 @@ def matrix_names(architecture: Architecture, computed: bool = False) -> tuple[st
     given = [f"A_{label}" for label in labels]
     if computed and not architecture.softmax:
         given = [f"mask_L{layer}" for layer in range(architecture.n_layers)]
-    given += [f"D_{label}" for label in architecture.norm_labels if opened or label[0] != "M" or f"D_{label}" in read]
+    given += [f"D_{label}" for label in architecture.scale_labels if opened or label[0] != "M" or f"D_{label}" in read]
     if architecture.qk_norm:
         given += [f"D_Q{label}" for label in labels]
         given += [f"D_K{label}" for layer in range(architecture.n_layers) for label in architecture.key_values(layer)]

@@ -45,7 +45,7 @@ _OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov", "mlp")  # sp
 _KNOWN: Final = re.compile(
     r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|mask_L\d+|(A|R|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
     r"|m_[EU]|r_[LM]\d+"
-    r"|(D|gain|b_N)_([LM]\d+|final|[QK](\d+|L\d+[HG]\d+))|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
+    r"|(D|gain|b_N)_([LM]\d+|final|[QK](\d+|L\d+[HG]\d+))|D_final[LM]\d+|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
     r"|rest_[LM]\d+|(read|part)_\w+"  # what somebody set apart, and what reads it
 )
 _MEANING: Final = MEANINGS | {"read": "readout, a direction in each row", "part": "source"}

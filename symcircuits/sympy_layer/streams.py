@@ -201,7 +201,7 @@ def _read_letter(factor: Any, product: Any) -> tuple[str, ...]:
 @cache
 def _text(argument: str) -> str:
     """The argument name ``W_OV_L0H1`` in text notation: ``W_OV[L0H1]``."""
-    return re.sub(r"_([LM]\d+(?:[HG]\d+)?|final|[QK](?:\d+|L\d+[HG]\d+))$", r"[\1]", argument)
+    return re.sub(r"_([LM]\d+(?:[HG]\d+)?|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+))$", r"[\1]", argument)
 
 
 def _transposed(letter: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.architecture import FINAL
+from symcircuits.core.attachments import norm_of
 from symcircuits.model import Run
 
 __all__ = ["rounding_scale"]
@@ -101,8 +102,9 @@ def _apart(run: Run, point: int) -> Any:
 
 def _through(run: Run, label: str, size: Array) -> Array:
     """The size of rows after a norm: times its ``1 / sigma`` and largest gain, and the size of its bias."""
-    gain = float(np.abs(_wide(run.arrays.get(f"gain_{label}", np.ones(1)))).max())
-    return np.asarray(size * _wide(run.norms[label]) * gain + _norm(run.arrays.get(f"b_N_{label}", np.zeros(1))))
+    own = norm_of(label)
+    gain = float(np.abs(_wide(run.arrays.get(f"gain_{own}", np.ones(1)))).max())
+    return np.asarray(size * _wide(run.norms[label]) * gain + _norm(run.arrays.get(f"b_N_{own}", np.zeros(1))))
 
 
 def _wide(array: Array) -> Array:
