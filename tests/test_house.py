@@ -375,3 +375,17 @@ def test_no_test_asserts_on_the_clock_of_the_wall() -> None:
     clock = re.compile(r"^\s*assert\b.*\btime\.(?:monotonic|time|perf_counter)\(", re.MULTILINE)
     found = [path.name for path in sorted(Path(__file__).parent.glob("*.py")) if clock.search(path.read_text("utf-8"))]
     assert not found
+
+
+def positional(tree: ast.Module) -> list[tuple[int, str]]:
+    """Classes that are filled with more than five values by their places alone, with their lines."""
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and len(n.args) > 5]
+    named = [(n.lineno, n.func.attr if isinstance(n.func, ast.Attribute) else ast.unparse(n.func)) for n in calls]
+    return [(line, name) for line, name in named if name.lstrip("_")[:1].isupper()]
+
+
+def test_classes_are_filled_by_name() -> None:
+    """Two values that change places would be a silent fault: from the sixth on they have names."""
+    found = {path.name: positional(ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert positional(ast.parse("x = _Row(1, 2, 3, 4, 5, 6)\ny = row(1, 2, 3, 4, 5, 6)")) == [(1, "_Row")]

@@ -380,9 +380,23 @@ def transformer(
     if capped and not softmax:
         raise ValueError("a soft cap on scores stands before a softmax, and there is none")
     plain = Architecture(
-        counts, positions, frozenset(), scale, causal, unembed, norm, frozenset(), layers, gated or bilinear,
-        parallel, _groups(groups, counts), qk_norm, softmax, bilinear, capped=capped,
-    )  # fmt: skip
+        counts,
+        positions,
+        biases=frozenset(),
+        scale=scale,
+        causal=causal,
+        unembed=unembed,
+        norm=norm,
+        gains=frozenset(),
+        mlps=layers,
+        gated=gated or bilinear,
+        parallel=parallel,
+        groups=_groups(groups, counts),
+        qk_norm=qk_norm,
+        softmax=softmax,
+        bilinear=bilinear,
+        capped=capped,
+    )
     plain = replace(plain, multipliers=_multipliers(multipliers, possible_multipliers(plain)))
     named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))
     return replace(plain, biases=named, gains=_gains(gains, plain))

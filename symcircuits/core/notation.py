@@ -302,11 +302,32 @@ class _Signs(NamedTuple):
     entrywise: tuple[str, str, str, str]  # what opens, stands between, closes and transposes it
 
 
-_TEXT = _Signs(factor_text, scale_text, " @ ", " * ", " (x) ", "(", ")", " ", ", ", "Id", ("(", " * ", ")", ".T"))
+_TEXT = _Signs(
+    factor_text,
+    scale_text,
+    joint=" @ ",
+    times=" * ",
+    tensor=" (x) ",
+    opening="(",
+    closing=")",
+    acts=" ",
+    comma=", ",
+    identity="Id",
+    entrywise=("(", " * ", ")", ".T"),
+)
 _LATEX = _Signs(
-    factor_latex, scale_latex, r"\,", r"\,", r" \otimes ", r"\bigl(", r"\bigr)", r"\,", r",\; ", r"\mathrm{Id}",
-    (r"\left(", r"\odot ", r"\right)", r"^{\mathsf{T}}"),
-)  # fmt: skip
+    factor_latex,
+    scale_latex,
+    joint=r"\,",
+    times=r"\,",
+    tensor=r" \otimes ",
+    opening=r"\bigl(",
+    closing=r"\bigr)",
+    acts=r"\,",
+    comma=r",\; ",
+    identity=r"\mathrm{Id}",
+    entrywise=(r"\left(", r"\odot ", r"\right)", r"^{\mathsf{T}}"),
+)
 
 SIGNS: Final = {"text": _TEXT, "latex": _LATEX}
 

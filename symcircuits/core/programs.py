@@ -196,7 +196,7 @@ def norm(arch: Architecture, label: str, point: int) -> Norm:
     rows = Index(context, False, point), Index(_CONTEXT, True, point, mlp)
     left = Factor(Symbol("D", label, *rows, branch=label if right else ""))
     bias = _bias("b_N", own, Index(normed), context) if f"b_N[{own}]" in arch.biases else ()
-    return Norm(label, (left,), tuple(right), context, normed, bias)
+    return Norm(label, (left,), tuple(right), context, normed, bias=bias)
 
 
 def _within(arch: Architecture, label: str) -> bool:
@@ -378,10 +378,10 @@ def _block(arch: Architecture, layer: int, whole: bool = True) -> Layer:
         w_v, w_o = weight(arch, "W_V", head).T, weight(arch, "W_O", head).T
         branches.append(Branch(head, (a, *read.left), (*read.right, w_v, w_o), r))
         if read.bias:
-            sources.append(Source(f"b_N[L{layer}]", read.bias, (a,), (w_v, w_o), head, r))
+            sources.append(Source(f"b_N[L{layer}]", read.bias, (a,), (w_v, w_o), head, scales=r))
         if f"b_V[{shared}]" in arch.biases:
             core = _bias("b_V", shared, Index(Space("ov", shared)), read.context)
-            sources.append(Source(f"b_V[{shared}]", core, (a,), (w_o,), head, r))
+            sources.append(Source(f"b_V[{shared}]", core, (a,), (w_o,), head, scales=r))
     if f"b_O[L{layer}]" in arch.biases:
         sources.append(Source(f"b_O[L{layer}]", _bias("b_O", f"L{layer}", _model(layer + 1)), scales=r))
     if arch.parts_of("mlp", layer) and f"r[M{layer}]" in arch.multipliers:

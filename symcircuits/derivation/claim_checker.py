@@ -76,16 +76,35 @@ class ClaimChecker:
             return Check("count", claims, head_counts=counts, also=("sympy",), groups=groups)
         if draft.how == "indices":
             size = rule_size(side for claim in draft.claims for side in claim.sides)
-            return Check("indices", claims, size // 2 + 1, self.trials, self.instances[0].ring.p, self.seed, size,
-                         given=given)  # fmt: skip
+            return Check(
+                "indices",
+                claims,
+                size // 2 + 1,
+                self.trials,
+                self.instances[0].ring.p,
+                seed=self.seed,
+                degree=size,
+                given=given,
+            )
         one = self.instances[0]
         also: tuple[str, ...] = ("terms",) if draft.complete else ()
         also += ("softmax",) if draft.softmax else ()
         if any(_families(side) for claim in draft.claims for side in claim.sides):
             also += ("families",)
         degree = self.frame.letters + self.frame.scalars + self.frame.turned
-        return Check("values", claims, one.k, self.trials, one.ring.p, self.seed, degree, counts, also, given,
-                     groups=groups)  # fmt: skip
+        return Check(
+            "values",
+            claims,
+            k=one.k,
+            trials=self.trials,
+            prime=one.ring.p,
+            seed=self.seed,
+            degree=degree,
+            head_counts=counts,
+            also=also,
+            given=given,
+            groups=groups,
+        )
 
     def _groups(self) -> tuple[tuple[int, ...], ...]:
         """The numbers of key/value groups at the head counts of a generic claim, where heads share them."""

@@ -139,8 +139,19 @@ class ResultChecker(ClaimChecker):
         inverses = sum(_inverses(side) for side in sides)
         degree = max(map(self.size, sides)) + (2 * k * inverses + 1 if inverses else 0)
         given = self.given if not inverses else (*self.given, "invertible")
-        return Check("values", claims, k, found.trials, found.prime, self.seed, degree, found.head_counts,
-                     found.also, given=given, relations=tuple(claim.relation for claim in draft.claims))  # fmt: skip
+        return Check(
+            "values",
+            claims,
+            k=k,
+            trials=found.trials,
+            prime=found.prime,
+            seed=self.seed,
+            degree=degree,
+            head_counts=found.head_counts,
+            also=found.also,
+            given=given,
+            relations=tuple(claim.relation for claim in draft.claims),
+        )
 
 
 def _holds(a: Array, b: Array, relation: str) -> bool:

@@ -147,7 +147,16 @@ def remove_scores(
     end = _expanded_end(run, readout)
     frozen = np.array(evaluate(end.through(label), _with_pattern(run, label, change)).total())
     recomputed = _end(rerun(run, patterns={label: pattern}), readout) - _end(run, readout)
-    return ScoreRemoval(label, name, _end_name(run, readout), part, pattern, change, frozen, np.asarray(recomputed))
+    return ScoreRemoval(
+        label,
+        name,
+        of=_end_name(run, readout),
+        scores=part,
+        pattern=pattern,
+        pattern_change=change,
+        frozen=frozen,
+        recomputed=np.asarray(recomputed),
+    )
 
 
 def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[str, Array]:

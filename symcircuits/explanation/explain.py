@@ -182,10 +182,21 @@ def explain(
         shown = largest(evaluate(looked, run), target, top, sort, progress)
         scores = all_head_scores(run, sent, chosen, crew, progress)
     return Explanation(
-        model, run, expansion, target, assumptions(model, run), closure(expansion, run), scores,
-        totals(values, target), shown, sort, looked.count, remainder(values, shown, target), layer_closures(run),
-        named,
-    )  # fmt: skip
+        model,
+        run,
+        expansion=expansion,
+        target=target,
+        assumptions=assumptions(model, run),
+        closure=closure(expansion, run),
+        scores=scores,
+        totals=totals(values, target),
+        terms=shown,
+        sort=sort,
+        looked_at=looked.count,
+        remainder=remainder(values, shown, target),
+        layers=layer_closures(run),
+        labels=named,
+    )
 
 
 # --------------------------------------------------------------------------------------------- what is asked

@@ -327,10 +327,26 @@ class _Tally:
         length = self.sums.get(("length",))
         choice = self.choice
         return Averages(
-            self.model, source, self.expansion, choice.position, self.chosen, choice.token, choice.against,
-            self.assumed, self.prompts, length["length"].spread if length else Spread(), parts.get(("all",), empty),
-            by, scores, self.worst, tuple(self.unclosed), tuple(self.skipped), self.n_unclosed, self.n_skipped, labels,
-        )  # fmt: skip
+            self.model,
+            source,
+            expansion=self.expansion,
+            position=choice.position,
+            chosen=self.chosen,
+            target=choice.token,
+            against=choice.against,
+            assumptions=self.assumed,
+            prompts=self.prompts,
+            lengths=length["length"].spread if length else Spread(),
+            whole=parts.get(("all",), empty),
+            totals=by,
+            scores=scores,
+            worst=self.worst,
+            unclosed=tuple(self.unclosed),
+            skipped=tuple(self.skipped),
+            n_unclosed=self.n_unclosed,
+            n_skipped=self.n_skipped,
+            labels=labels,
+        )
 
 
 def _badness(worst: Worst) -> tuple[bool, float]:

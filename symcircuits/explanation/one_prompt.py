@@ -86,10 +86,10 @@ class Look:
             closures["layers"] = layers
         assumed = assumptions(self.model, run)
         if not all(c.passed for c in closures.values()):
-            return Seen(number, length, "", who, assumed, closures)
+            return Seen(number, length, "", who, assumed, closures=closures)
         rows += self._logits(run, target)
         rows.append((("length",), 0, {"length": float(length)}))
-        return Seen(number, length, "", who, assumed, closures, tuple(rows))
+        return Seen(number, length, "", who, assumed, closures=closures, rows=tuple(rows))
 
     def _logits(self, run: Run, target: Target) -> Iterable[Row]:
         """Sums of logit terms; their sizes without the vocabulary, where it is larger than the stream."""

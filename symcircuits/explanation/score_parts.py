@@ -82,11 +82,17 @@ def score_parts(run: Run, head: str | tuple[int, int]) -> ScoreParts:
     unseen = expansion.softmax_invisible()
     invisible, unseen_count = np.array(evaluate(unseen, run).total()), unseen.count
     return ScoreParts(
-        label, np.isfinite(run.scores[label]), {c: by_composition[c] for c in expansion.counts_by_composition()},
-        by_source, counts,
-        centred_shares(run, expansion, by_composition), centred_shares(run, expansion, by_source),
-        invisible, unseen_count, float(np.ptp(invisible, axis=-1).max(initial=0.0)),
-    )  # fmt: skip
+        label,
+        np.isfinite(run.scores[label]),
+        by_composition={c: by_composition[c] for c in expansion.counts_by_composition()},
+        by_source=by_source,
+        counts_by_source=counts,
+        shares=centred_shares(run, expansion, by_composition),
+        shares_by_source=centred_shares(run, expansion, by_source),
+        invisible=invisible,
+        invisible_count=unseen_count,
+        spread=float(np.ptp(invisible, axis=-1).max(initial=0.0)),
+    )
 
 
 def _side(values: Values, side: int) -> Mapping[tuple[int, str], tuple[int, Array]]:

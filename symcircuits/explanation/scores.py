@@ -57,12 +57,12 @@ def head_scores(
     return HeadScores(
         closure(expansion, run, listed),
         margin_shares(run, expansion, sums, queries),
-        {c: frobenius(np.where(allowed, sums[c], 0)) if c in sums else 0.0 for c in COMPOSITIONS},
-        {c: expansion.counts_by_composition().get(c, 0) for c in COMPOSITIONS},
-        expansion.softmax_invisible().count,
-        margin(reference(expansion.target, run), run.patterns[label], allowed, queries),
-        {c: seen.get(c, None if None in seen.values() else 0.0) for c in COMPOSITIONS},
-        {c: frobenius(centred(sums[c], allowed)) if c in sums else 0.0 for c in COMPOSITIONS},
+        norms={c: frobenius(np.where(allowed, sums[c], 0)) if c in sums else 0.0 for c in COMPOSITIONS},
+        counts={c: expansion.counts_by_composition().get(c, 0) for c in COMPOSITIONS},
+        softmax_invisible=expansion.softmax_invisible().count,
+        margin=margin(reference(expansion.target, run), run.patterns[label], allowed, queries),
+        centred_shares={c: seen.get(c, None if None in seen.values() else 0.0) for c in COMPOSITIONS},
+        centred_norms={c: frobenius(centred(sums[c], allowed)) if c in sums else 0.0 for c in COMPOSITIONS},
     )
 
 

@@ -42,8 +42,15 @@ def features_of(config: Config, weights: Mapping[str, Array]) -> Features:
     if config.flag("parallel_attn_mlp", False) and not mlps:
         raise ValueError("parallel_attn_mlp is true, but there are no MLPs")
     return Features(
-        counts, _groups(config, weights, counts), norm, gain, mlps, gated, config.positions, _qk_norm(config, weights)
-    )  # fmt: skip
+        counts,
+        _groups(config, weights, counts),
+        norm=norm,
+        gain=gain,
+        mlps=mlps,
+        gated=gated,
+        positions=config.positions,
+        qk_norm=_qk_norm(config, weights),
+    )
 
 
 def _qk_norm(config: Config, weights: Mapping[str, Array]) -> bool:

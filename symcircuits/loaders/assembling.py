@@ -45,7 +45,16 @@ def assemble(
     architecture = replace(described, biases=frozenset(there) - set(zero), multipliers=frozenset(numbers))
     weights = {n: w for n, w in paper.items() if n not in dropped}
     said = (*notes, *_zero_notes(zero, possible), *_absent_notes(there, possible, described.gated))
-    return Model(architecture, weights, scales, name, said, ", ".join(dtypes), settings, numbers)
+    return Model(
+        architecture,
+        weights,
+        score_scale=scales,
+        name=name,
+        notes=said,
+        dtype=", ".join(dtypes),
+        settings=settings,
+        multipliers=numbers,
+    )
 
 
 def mask_note(buffers: Mapping[str, Array], windows: Sequence[int | None] = ()) -> list[str]:

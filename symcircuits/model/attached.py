@@ -109,7 +109,7 @@ def readout(
     array = _numbers(name, vectors)
     if array.ndim not in (1, 2):
         raise ValueError(f"{name!r}: directions have shape [d_model] or [k, d_model], not {list(array.shape)}")
-    return Attachment("readout", name, layer, at, np.atleast_2d(array), normed)
+    return Attachment("readout", name, layer, at, np.atleast_2d(array), normed=normed)
 
 
 def source(name: str, array: Any, layer: int, *, of: str = "stream", activations: Any = None) -> Attachment:

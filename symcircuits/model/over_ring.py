@@ -110,7 +110,7 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
     logits = None
     if architecture.unembed:
         logits = pass_.times("m_U", pass_.affine(pass_.normed(stream, FINAL), "W_U", "b_U", "b_U"))
-    return Frozen(tuple(streams), logits, scores, results, pass_.seen, pass_.readouts)
+    return Frozen(tuple(streams), logits, scores, results, pass_.seen, readouts=pass_.readouts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,9 +225,16 @@ def origin_map(found: Explanation, terms: Sequence[SizedTerm], difference: bool 
         shown[:, at + 1 :] = False
     title = f"{_read_name(found, difference)} at position {at}"
     return HeatMap(
-        title, value, shown, tuple(s.term.label for s in terms), names, "term", "starts at",
-        float(np.abs(value).max(initial=0.0)), reader is not None,
-    )  # fmt: skip
+        title,
+        value,
+        shown=shown,
+        rows=tuple(s.term.label for s in terms),
+        columns=names,
+        row_name="term",
+        column_name="starts at",
+        largest=float(np.abs(value).max(initial=0.0)),
+        signed=reader is not None,
+    )
 
 
 def contribution_bars(

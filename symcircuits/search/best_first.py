@@ -13,16 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.core.paths import Path, Paths
+from symcircuits.core.paths import Path
 from symcircuits.core.programs import Source
 from symcircuits.core.text import mebibytes
 from symcircuits.core.walk import Mark
-from symcircuits.model import Run
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.suffixes import Functional, Network
 from symcircuits.work.progress import OnProgress
@@ -84,27 +83,29 @@ def _found(size: float, value: Array, off: float, path: Path) -> Found:
     return Found(size, value, off, path)
 
 
+class Read(NamedTuple):
+    """What is read: ``rows [batch or 1, r, n]``, and columns and their weights (see :meth:`Network.read`)."""
+
+    rows: Array
+    chosen: list[int] | None = None
+    cols: Array | None = None
+
+
 class Tree:
     """The partial paths of a program that are wanted, for one thing that is read of a run.
 
-    ``rows [batch or 1, r, n]`` and ``chosen``, ``cols``: what is read (see
-    :meth:`~symcircuits.search.suffixes.Network.read`). ``tokens``: the positions that can reach it. ``possible``:
-    whether what begins with a mark can be wanted.
+    ``possible``: whether what begins with a mark can be wanted.
     """
 
     def __init__(
-        self, paths: Paths, run: Run, row: int | None, rows: Array, chosen: list[int] | None, cols: Array | None,
-        wanted: Wanted, possible: Wanted, cap: int, max_memory: int = 2**30, moments: bool | None = None,
-        until: float | None = None,
+        self, net: Network, read: Read, wanted: Wanted, possible: Wanted, *, max_memory: int = 2**30,
+        moments: bool | None = None, until: float | None = None,
     ) -> None:  # fmt: skip
-        small = cols is None
-        tokens = _reaching(paths, run, row, rows)
-        self.net = Network(paths, run, row, tokens, cap)
-        self.wanted, self.key = wanted, 0
+        self.net, self.wanted, self.key = net, wanted, 0
         self.has_moments = moments is not False and _moments_fit(self.net, max_memory)
         self._possible, self._until = possible, until
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
-            self.root, self.met = self.net.read(rows[..., tokens], chosen, cols, small)
+            self.root, self.met = net.read(read.rows[..., net.tokens], read.chosen, read.cols, read.cols is None)
         self.values = np.array([value for _, _, value, _ in self.net.sources])
         self.most = np.linalg.norm(self.values, axis=-1).max((1, 2), initial=0.0) * (1 + 1e-12)
         self._check_range()
@@ -211,22 +212,6 @@ class Tree:
         marks = self.bounds.met(self.wanted, root.mark, self.key)[0]
         masses = [self.bounds.mass(root, f, self.net.writes[f] @ root.cols, marks)[0] for f in range(root.limit)]
         return float(sum(e.size * e.size for e in ended) + sum(masses))
-
-
-def _reaching(paths: Paths, run: Run, row: int | None, rows: Array) -> Array:
-    """The positions from which something can reach what is read: those that no chain of patterns joins are left out."""
-    alive = np.any(rows != 0, axis=tuple(range(rows.ndim - 1)))
-    heads = [b.head for layer in paths.program for b in layer.branches if b.head is not None]
-    chosen = slice(None) if row is None or np.ndim(run.tokens) == 1 else row
-    linked = np.zeros((len(alive),) * 2, bool)
-    for head in heads:
-        pattern = run.patterns[str(head)][chosen] if np.ndim(run.tokens) == 2 else run.patterns[str(head)]
-        linked |= np.any(pattern.reshape(-1, *pattern.shape[-2:]) != 0, axis=0)
-    while True:
-        more = alive | np.any(linked[alive], axis=0)
-        if np.array_equal(more, alive):
-            return np.flatnonzero(alive)
-        alive = more
 
 
 def _moments_fit(net: Network, max_memory: int) -> bool:

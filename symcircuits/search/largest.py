@@ -196,7 +196,7 @@ def _one_side(
 def _two_sides(
     found: tuple[Tree, ...], measure: Measure, run: Run, expansion: Expansion, budget: Budget, k: int
 ) -> _Searched:
-    pairs = Pairs(found, measure.kind, run, expansion, budget, k)
+    pairs = Pairs(found, measure.kind, run, expansion, budget, keep=k)
     pairs.run()
     terms = tuple(
         LargeTerm(expansion._term(q.path, key.path), size, value if measure.signed else None)

@@ -110,7 +110,7 @@ def sample(
     with np.errstate(over="ignore", invalid="ignore"):
         found = trees(measure, expansion, run, moments=False, until=until)
         try:
-            drawn = _Drawn(measure, expansion, run, found, weights == "bound", np.random.default_rng(seed))
+            drawn = _Drawn(measure, expansion, run, found, weights == "bound", rng=np.random.default_rng(seed))
             bound = drawn.bound
             for i in range(len(sizes)):
                 if until is not None and time.monotonic() >= until:

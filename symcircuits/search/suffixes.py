@@ -112,12 +112,13 @@ class Functional:
 class Network:
     """A program on a run as arrays: heads in order, what they read and write, sources, and where each stands.
 
-    ``tokens``: the positions that can reach what is asked for; all arrays are of these alone. ``cap``: orders from
+    ``rows``: what is read; all arrays are of the positions alone that can reach it (``tokens``). ``cap``: orders from
     there on count as this one.
     """
 
-    def __init__(self, paths: Paths, run: Run, row: int | None, tokens: Array, cap: int) -> None:
-        self.paths, self.tokens, self.cap, self.joints = paths, tokens, cap, paths.joints
+    def __init__(self, paths: Paths, run: Run, row: int | None, rows: Array, cap: int) -> None:
+        self.paths, self.cap, self.joints = paths, cap, paths.joints
+        self.tokens = _reaching(paths, run, row, rows)
         wide = _Wide(run, row)
         self.batch = (run.tokens.shape[0] if row is None else 1) if np.ndim(run.tokens) == 2 else 1
         self.matrices = Matrices(wide, Floats(np.float64), {"embed": wide["X0"]})
@@ -293,7 +294,7 @@ class Network:
                 off_cols += more
         cols = np.eye(self.d_model) if cols is None else cols
         rows = np.broadcast_to(rows, (self.batch, *rows.shape[-2:]))
-        found = Functional(rows, cols, off_rows, off_cols, Mark(0, 0), len(self.heads), len(self.layers))
+        found = Functional(rows, cols, off_rows, off_cols, Mark(0, 0), limit=len(self.heads), layer=len(self.layers))
         return found, met
 
     def _off_product(self, matrix: Any, cols: Array, off: float) -> float:
@@ -314,14 +315,25 @@ class Network:
         if self.small:
             cols, more = fewer_columns(cols)
             off_cols += more
-        inner = Functional(rows, cols, off_rows, off_cols, mark, limit, layer, heads)
+        inner = Functional(
+            rows, cols, off_rows=off_rows, off_cols=off_cols, mark=mark, limit=limit, layer=layer, heads=heads
+        )
         most = float(np.abs(self.scales[f]).max(initial=0.0))
         outer_rows = rows * self.scales[f][:, None, :]
         outer_off = most * (off_rows + UNIT * inner.row_sum)
         read, size = self.reads[f], inner.size
         off = (float(self.reads_size[f]) + self.off_reads[f]) * off_cols
         off += (gamma(self.d_head) * float(self.reads_norm[f]) + self.off_reads[f]) * size
-        return inner, Functional(outer_rows, read @ cols, outer_off, float(off), mark, limit, layer, heads)
+        return inner, Functional(
+            outer_rows,
+            read @ cols,
+            off_rows=outer_off,
+            off_cols=float(off),
+            mark=mark,
+            limit=limit,
+            layer=layer,
+            heads=heads,
+        )
 
     def _off_written(self, f: Any, found: Functional) -> Any:
         """The error of ``O_f R``, for one head or for several."""
@@ -338,3 +350,19 @@ class Network:
         return found.count * (
             (k * row_sum * size + found.off_rows * size + row_sum * found.off_cols) * most + row_sum * size * off
         )
+
+
+def _reaching(paths: Paths, run: Run, row: int | None, rows: Array) -> Array:
+    """The positions from which something can reach what is read: those that no chain of patterns joins are left out."""
+    alive = np.any(rows != 0, axis=tuple(range(rows.ndim - 1)))
+    heads = [b.head for layer in paths.program for b in layer.branches if b.head is not None]
+    chosen = slice(None) if row is None or np.ndim(run.tokens) == 1 else row
+    linked = np.zeros((len(alive),) * 2, bool)
+    for head in heads:
+        pattern = run.patterns[str(head)][chosen] if np.ndim(run.tokens) == 2 else run.patterns[str(head)]
+        linked |= np.any(pattern.reshape(-1, *pattern.shape[-2:]) != 0, axis=0)
+    while True:
+        more = alive | np.any(linked[alive], axis=0)
+        if np.array_equal(more, alive):
+            return np.flatnonzero(alive)
+        alive = more

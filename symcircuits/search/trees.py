@@ -10,7 +10,8 @@ import numpy.typing as npt
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
-from symcircuits.search.best_first import Tree
+from symcircuits.search.best_first import Read, Tree
+from symcircuits.search.suffixes import Network
 from symcircuits.values.measure import KINDS, Measure
 
 __all__ = ["trees"]
@@ -40,9 +41,11 @@ def trees(
     found = []
     folded = [{Mark(min(m.order, cap), m.bits) for m in side.counts} for side in expansion.sides]
     for side, paths in enumerate(expansion.sides):
+        read = _read(measure, expansion, run, side)
+        net = Network(paths, run, measure.row, read.rows, cap)
         found.append(Tree(
-            paths, run, measure.row, *_read(measure, expansion, run, side), _wanted(expansion, side, folded), possible,
-            cap, max_memory // len(expansion.sides), moments, until,
+            net, read, _wanted(expansion, side, folded), possible, max_memory=max_memory // len(expansion.sides),
+            moments=moments, until=until,
         ))  # fmt: skip
     return tuple(found)
 
@@ -64,21 +67,21 @@ def _caps(expansion: Expansion) -> tuple[int, int | None]:
     return cap, min(orders, default=None)
 
 
-def _read(measure: Measure, expansion: Expansion, run: Run, side: int) -> tuple[Array, list[int] | None, Array | None]:
-    """Rows, chosen columns and their weights."""
+def _read(measure: Measure, expansion: Expansion, run: Run, side: int) -> Read:
+    """What of a run a measure reads on a side."""
     n, head = run.tokens.shape[-1], expansion.readout.head
     if measure.kind == "norm" and head is None:
-        return np.eye(n), None, None
+        return Read(np.eye(n))
     if head is None:
         rows, chosen = np.zeros((1, n)), measure.chosen
         rows[0, measure.position] = 1
-        return rows, chosen, np.array([[1.0], [-1.0]])[: len(chosen)]
+        return Read(rows, chosen, np.array([[1.0], [-1.0]])[: len(chosen)])
     scale = float(run.arrays[f"scale_{head}"]) if expansion.readout.scale and side == 0 else 1.0
     width = run.arrays[f"W_Q_{head}"].shape[0]
     if "norm" in measure.kind:
-        return np.eye(n), None, scale * np.eye(width)
+        return Read(np.eye(n), cols=scale * np.eye(width))
     at = measure.position if side == 0 else measure.key
     rows = np.zeros((1, n))
     rows[0, at] = 1
     turned = np.asarray(run.arrays[f"R_{head}"][at], np.float64) if f"R_{head}" in run.arrays else np.eye(width)
-    return rows, None, scale * turned
+    return Read(rows, cols=scale * turned)

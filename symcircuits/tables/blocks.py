@@ -258,7 +258,9 @@ class _Canvas(NamedTuple):
             composition = 2 * q + 3 * k - q * k
         for array in (*self.heads, *self.sources, *self.orders, composition):
             array.flags.writeable = False
-        return TermBlock(expansion, start, tuple(h.T for h in self.heads), self.sources, self.orders, composition)
+        return TermBlock(
+            expansion, start, tuple(h.T for h in self.heads), self.sources, self.orders, composition=composition
+        )
 
 
 class _One(NamedTuple):

@@ -44,7 +44,7 @@ def _split(program: Program, source: Source) -> Split:
                 scales += b.scales
                 if any(c.head is not None for later in after[i:] for c in later.branches):
                     raise ValueError("a readout before a layer of heads cannot be printed in blocks")
-    return Split(source, left, source.core, right, outer_left, outer_right, scales)
+    return Split(source, left, source.core, right, outer_left, outer_right=outer_right, scales=scales)
 
 
 class Side:

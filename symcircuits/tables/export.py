@@ -127,7 +127,7 @@ def export_terms(
             room = int(width * planned)
             part.needs(room if rows.is_the_file else 2 * room + state.size)
             size = _block_size(max_memory, width)
-            job = _Job(expansion, rows, part, _Budget(started, max_seconds, planned), progress or _silent, total)
+            job = _Job(expansion, rows, part, _Budget(started, max_seconds, planned), progress or _silent, total=total)
             with WorkerPool(workers) as crew:
                 made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
                 stopped = job.write(made) or job.finish()

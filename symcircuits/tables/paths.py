@@ -249,7 +249,7 @@ class PathTables:
         if skip.over(rows):
             return
         if rows <= MAX_ROWS or not state.left:
-            yield Chunk(state.order, prefix, self._low[state.layer], self._table(state), names, skip.rest())
+            yield Chunk(state.order, prefix, self._low[state.layer], self._table(state), names, start=skip.rest())
             return
         for layer, numbers, behind in self._groups(state):
             yield from self._go_on(layer, numbers, behind, prefix, names, skip)
@@ -269,7 +269,7 @@ class PathTables:
             return
         if rows <= MAX_ROWS:
             low, table = self._alike(layer, numbers, behind)
-            yield Chunk(behind.order, prefix, low, table, names, skip.rest())
+            yield Chunk(behind.order, prefix, low, table, names, start=skip.rest())
             return
         own = self.paths.layer_heads[layer][0].layer
         for number in numbers:

@@ -58,7 +58,7 @@ def _closure(run: Run, layer: int) -> Closure:
     known = np.isfinite(error) & np.isfinite(bound)
     worst = np.unravel_index(int(np.argmax(np.where(known, ratio, np.inf))), after.shape)
     passed = bool(np.all(known & (error <= bound)))
-    return Closure(f"layer:{layer}", float(error[worst]), float(bound[worst]), passed, total.count, True)
+    return Closure(f"layer:{layer}", float(error[worst]), float(bound[worst]), passed, total.count, listed=True)
 
 
 def parts_named(run: Run) -> str:

@@ -243,13 +243,13 @@ def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fuse
         bound = np.where(bound > 0, np.maximum(bound, np.finfo(run.dtype).tiny), bound)
         error, bound = np.abs(summed - model)[allowed], bound[allowed]
     if not error.size:
-        return Closure(target, 0.0, 0.0, False, total.count, listed, of)
+        return Closure(target, 0.0, 0.0, False, total.count, listed=listed, of=of)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(error == 0, 0.0, error / bound)
     known = np.isfinite(error) & np.isfinite(bound)
     worst = int(np.argmax(np.where(known, ratio, np.inf)))
     passed = bool(total.count and np.all(known & (error <= bound)))
-    return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed, of)
+    return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed=listed, of=of)
 
 
 def _allowed(target: str, run: Run) -> Array:

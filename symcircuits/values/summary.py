@@ -154,7 +154,7 @@ def summary(
     done = sum(s.count for s in found.sums.values())
     late = "" if done == planned else f"max_seconds ({max_seconds:g})"
     reached = "" if done == len(chosen) else late or f"max_terms ({planned:,})"
-    return Summary(expansion, found_by, start, start + done, found.top, found.sums, reached)
+    return Summary(expansion, found_by, start, start + done, found.top, sums=found.sums, reached=reached)
 
 
 def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | None) -> int:

@@ -79,7 +79,9 @@ def read_target(run: Run, row: int, position: int, token: int | None, against: i
     against = place("the token against", against, len(logits), negative=False)
     if against == token:
         raise ValueError(f"the difference of the logit of token {token} with itself is 0; choose two tokens")
-    return Target(row, position, token, float(logits[token]), against, float(logits[token] - logits[against]))
+    return Target(
+        row, position, token, float(logits[token]), against, difference=float(logits[token] - logits[against])
+    )
 
 
 def _read_readout(run: Run, name: str, row: int, position: int, direction: int | None, against: int | None) -> Target:
@@ -94,7 +96,9 @@ def _read_readout(run: Run, name: str, row: int, position: int, direction: int |
     other = place("the direction against", against, len(found), negative=False)
     if other == chosen:
         raise ValueError(f"the difference of direction {chosen} with itself is 0; choose two directions")
-    return Target(row, position, chosen, float(found[chosen]), other, float(found[chosen] - found[other]), name)
+    return Target(
+        row, position, chosen, float(found[chosen]), other, difference=float(found[chosen] - found[other]), readout=name
+    )
 
 
 def sized(value: Array, target: Target) -> dict[str, Any]:

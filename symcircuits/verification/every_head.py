@@ -74,7 +74,7 @@ def check_every_head(
         "false_pass": (top / ring.p) ** trials, "seed": seed, "sampled": [str(h) for h in standing],
     }  # fmt: skip
     named = f"scores of {heads[0]} ... {heads[-1]} ({amount(len(heads), 'head')})"
-    return Check(NAME, named, not faults, len(faults), 0, faults[0] if faults else what, details)
+    return Check(NAME, named, not faults, len(faults), 0, what=faults[0] if faults else what, details=details)
 
 
 def _miscounted(architecture: Architecture, targets: Sequence[Readout]) -> Iterator[str]:

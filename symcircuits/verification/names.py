@@ -70,7 +70,13 @@ def check_names(
     what += [f"{sampled:,} drawn at random"] if sampled else []
     message = " and ".join(what) + ": paths, labels, orders, counts and numbers are those of the words"
     return Check(
-        "same names", named(group), not faults, len(faults), 0, faults[0] if faults else message, {"seed": seed}
+        "same names",
+        named(group),
+        not faults,
+        len(faults),
+        0,
+        what=faults[0] if faults else message,
+        details={"seed": seed},
     )
 
 

@@ -59,9 +59,9 @@ def check_unfrozen_types(group: Sequence[Expansion], limit: int, terms: Terms = 
                 faults.append(f"{term.label} is not found under its number")
     name = "nothing frozen: types"
     if not seen:
-        return Check(name, _named(group), None, None, None, f"not run: more terms than {min(limit, LISTED):,}")
+        return Check(name, _named(group), None, None, None, what=f"not run: more terms than {min(limit, LISTED):,}")
     what = f"{amount(seen, 'word')} with patterns and MLPs multiplied out, accepted by the rules of types"
-    return Check(name, _named(group), not faults, len(faults), 0, faults[0] if faults else what)
+    return Check(name, _named(group), not faults, len(faults), 0, what=faults[0] if faults else what)
 
 
 def check_nothing_frozen(group: Sequence[Expansion], run: Run, seed: int, limit: int, terms: Terms = iter) -> Check:
@@ -97,7 +97,7 @@ def check_nothing_frozen(group: Sequence[Expansion], run: Run, seed: int, limit:
     )
     details = {"p": ring.p, "k": SIZE, "degree": degree, "listed": listed, "seed": seed}
     message = faults[0] if faults else what
-    return Check("nothing frozen", _named(group), not faults, differing, 0, message, details)
+    return Check("nothing frozen", _named(group), not faults, differing, 0, what=message, details=details)
 
 
 def _apart(each: Unfrozen, run: Run) -> float:

@@ -125,7 +125,7 @@ def compare_with_reference(
             f"the reference holds no array that is known (logits, blocks.0.attn.hook_pattern, ...); it holds {names}"
         )
     ordered = tuple(row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].name)))
-    return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run), notes_of(run_in))
+    return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run), notes=notes_of(run_in))
 
 
 def _recorded_as(name: str, recorded: Array, arrays: Mapping[str, Array]) -> str:
@@ -316,7 +316,7 @@ def _length(matrix: Array) -> float:
 # ------------------------------------------------------------------------------------------------ comparing
 def _compared(name: str, recorded: Array, dtype: str, unit: float, ours: _Ours) -> Compared:
     def wrong(what: str) -> Compared:
-        return Compared(name, ours.place, None, None, False, what)
+        return Compared(name, ours.place, None, None, False, what=what)
 
     shape = ours.values[0].shape
     if recorded.dtype.kind not in "fiu":

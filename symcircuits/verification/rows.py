@@ -77,7 +77,7 @@ def check_types(group: Sequence[Expansion], limit: int = MAX_TERMS, terms: Itera
             faults.append(str(fault))
     faults += [] if seen else [f"{named(group)}: {NOTHING}"]
     what = f"{amount(seen, 'word')} accepted by the rules of types" + _left(left)
-    return Check("types", named(group), not faults, len(faults), 0, faults[0] if faults else what)
+    return Check("types", named(group), not faults, len(faults), 0, what=faults[0] if faults else what)
 
 
 def _within(group: Sequence[Expansion], limit: int) -> tuple[list[Expansion], list[Expansion]]:
@@ -93,7 +93,9 @@ def _left(left: Sequence[Expansion]) -> str:
 
 def _not_run(name: str, group: Sequence[Expansion], limit: int) -> Check:
     smallest = min(e.count for e in group)
-    return Check(name, named(group), None, None, None, f"not run: {smallest:,} terms or more, the limit is {limit:,}")
+    return Check(
+        name, named(group), None, None, None, what=f"not run: {smallest:,} terms or more, the limit is {limit:,}"
+    )
 
 
 # ------------------------------------------------------------------------------------------ same algebra
@@ -122,7 +124,9 @@ def check_algebra(
             letters, composition, _ = next(iter(found))
             example = f"{e.target}: {kind}: {' @ '.join(letters)} ({composition})"
     what = f"SymPy multiplied the recursion out: {seen:,} terms, the same with the same types" + _left(left)
-    return Check("same algebra", named(group), differing == 0, differing, 0, example or what, {"terms": seen})
+    return Check(
+        "same algebra", named(group), differing == 0, differing, 0, what=example or what, details={"terms": seen}
+    )
 
 
 def check_monomials(
@@ -138,7 +142,7 @@ def check_monomials(
     chosen = [e for e in sized if e.count * _heads_in(e) <= LETTERS_WORK]
     if sized and not chosen:
         what = f"not run: {amount(sized[0].count, 'term')} in the letters of {_heads_in(sized[0]):,} heads are too many"
-        return Check("same letters", named(sized), None, None, None, what)
+        return Check("same letters", named(sized), None, None, None, what=what)
     if not chosen:
         return None
     differing, seen = 0, 0
@@ -150,7 +154,7 @@ def check_monomials(
     what = f"SymPy's commuting polynomials: {seen:,} terms, the same letters and types (their order is not seen here)"
     if differing:
         what = f"SymPy's commuting polynomials have {seen:,} terms, and {differing:,} differ from the enumeration"
-    return Check("same letters", named(chosen), differing == 0, differing, 0, what, {"terms": seen})
+    return Check("same letters", named(chosen), differing == 0, differing, 0, what=what, details={"terms": seen})
 
 
 def _heads_in(e: Expansion) -> int:
@@ -217,7 +221,9 @@ def check_polynomial(
         "p": ring.p, "k": [min(sizes), max(sizes)], "degree": top, "trials": trials,
         "false_pass": (top / ring.p) ** trials, "seed": seed, "listed": listed,
     }  # fmt: skip
-    return Check("same polynomial", named(group), not faults, differing, 0, faults[0] if faults else what, details)
+    return Check(
+        "same polynomial", named(group), not faults, differing, 0, what=faults[0] if faults else what, details=details
+    )
 
 
 def _differ(a: npt.NDArray[Any], b: npt.NDArray[Any], message: str, faults: list[str]) -> int:
@@ -269,7 +275,7 @@ def check_basis(
     kept = "changed with the stream alone" if group[0].target == "stream" else "unchanged"
     unchanged = " and ".join(what) + f" {kept}, exactly, by random bases of the stream and all head spaces"
     message = changed[0] if changed else unchanged
-    return Check("basis freedom", named(group), not changed, len(changed), 0, message, {"seed": seed})
+    return Check("basis freedom", named(group), not changed, len(changed), 0, what=message, details={"seed": seed})
 
 
 def _in_basis(e: Expansion, values: npt.NDArray[Any], moved: Instance) -> npt.NDArray[Any]:
@@ -335,7 +341,7 @@ def _closures(
     message = f"{kind} = {what}" if passed else f"{worst.target}: the model differs from {what}"
     if not np.isfinite([worst.error, worst.bound]).all():
         message += f" ({too_large(worst.target, run)})"
-    return Check(name, named(group), passed, worst.error, worst.bound, message, details)
+    return Check(name, named(group), passed, worst.error, worst.bound, what=message, details=details)
 
 
 def check_layers(run: Run) -> Check:
@@ -343,9 +349,9 @@ def check_layers(run: Run) -> Check:
     layers = layer_closures(run)
     worst = worst_closure(layers)
     if worst is None:
-        return Check("sum of parts", "stream", None, None, None, "not run: there are no layers")
+        return Check("sum of parts", "stream", None, None, None, what="not run: there are no layers")
     message = f"after each of {amount(len(layers), 'layer')}: the stream before + {parts_named(run)}"
     if not worst.passed:
         message = f"{worst.target.replace(':', ' ')}: the stream after it is not the one before + {parts_named(run)}"
     details = {"tokens": list(np.shape(run.tokens)), "dtype": str(run.dtype), "worst": worst.target}
-    return Check("sum of parts", "stream", worst.passed, worst.error, worst.bound, message, details)
+    return Check("sum of parts", "stream", worst.passed, worst.error, worst.bound, what=message, details=details)

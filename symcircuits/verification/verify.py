@@ -139,7 +139,7 @@ def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check
     except Exception as fault:
         said = str(fault).partition("\n")[0]
         kind = "a term is not a word" if isinstance(fault, (IllTyped, NotImplementedError)) else type(fault).__name__
-        return Check(row, target, False, 1, 0, f"{kind}: {said}" if said else kind)
+        return Check(row, target, False, 1, 0, what=f"{kind}: {said}" if said else kind)
 
 
 def default_targets(architecture: Architecture) -> list[str]:
