@@ -305,7 +305,7 @@ def test_verify_some_targets_and_what_is_not_run(cli: Cli) -> None:
     not_run = [c for c in found["checks"] if c["passed"] is None]
     assert not_run
     for check in not_run:
-        assert check["what"].startswith("not run: 9 terms or more, the limit is 3")
+        assert check["what"].startswith("9 terms or more, the limit is 3")
         assert check["error"] is check["bound"] is None
 
 

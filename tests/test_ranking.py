@@ -16,7 +16,7 @@ from test_attachments import attached, ran, targets
 import symcircuits as sc
 from symcircuits.cli.main import main
 from symcircuits.core.expansion import Expansion
-from symcircuits.model import Run
+from symcircuits.model import Run, random_model
 from symcircuits.search.best_first import Tree
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.largest import Largest
@@ -340,7 +340,7 @@ def test_an_empty_selection_has_nothing_to_list() -> None:
     e = sc.logits(run.model.architecture).order(1).order(2)
     found = sc.evaluate(e, run).largest(4)
     assert (found.terms, found.exact, found.share, found.excluded) == ((), True, None, 0)
-    assert "all 0 terms" in found.text()
+    assert "there are no terms" in found.text()
 
 
 # ------------------------------------------------------------------------------------------- bad input
@@ -515,3 +515,41 @@ def test_the_command_refuses(capsys: pytest.CaptureFixture[str], words: list[str
     code, out, err = command(capsys, str(path()), *words)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_search_that_was_ended_proves_nothing_by_rounding_alone() -> None:
+    """Where rounding is larger than terms, a budget that is up has left larger ones unseen: that is no proof."""
+    arch = sc.transformer((2, 1, 2, 1), mlps=True, gated=True, softmax=False)
+    proved = 0
+    for seed in range(60):
+        model = random_model(arch, d_model=1, d_head=1, d_vocab=5, seed=seed, weight_scale=2.0)
+        try:
+            values = sc.evaluate(sc.logits(arch), model.run([0, 1, 2]))
+            found = [values.largest(3, sc.logit(0, position=2), max_expansions=n) for n in (1, 2, 3, 5, 1000)]
+        except ValueError as fault:
+            assert "the range of float64" in str(fault)  # noqa: PT017
+            continue
+        sizes = sorted((abs(float(value[2, 0])) for value in values), reverse=True)[:3]
+        for each in found:
+            if each.exact:
+                proved += 1
+                assert [t.size for t in each.terms] == pytest.approx(sizes, rel=1e-6)
+    assert proved
+
+
+@pytest.mark.parametrize("norm", [None, "LN", "RMS"])
+def test_signs_add_what_the_readout_adds(norm: Any) -> None:
+    """More outputs than d_model, and a bias of the unembedding or the final norm: signed sums have all columns."""
+    arch = sc.transformer((2, 2), norm=norm, biases=True, mlps=norm is not None)
+    for sizes in ({"d_model": 4, "d_head": 2}, {"d_model": 1, "d_head": 1}):
+        model = random_model(arch, d_vocab=5, d_vocab_out=9, seed=1, **sizes)
+        if norm:
+            model = model.with_(sc.readout(np.random.default_rng(0).normal(size=(7, sizes["d_model"])), normed=True))
+        run = model.run([0, 1, 2])
+        for target in ("logits", *(f"readout:{r.name}" for r in model.architecture.readings)):
+            values = sc.evaluate(sc.expand(model.architecture, target), run)
+            exact, drawn = values.sum_of_squares(), values.sum_of_squares(max_memory=0, samples=3000)
+            assert exact.exact
+            assert not drawn.exact
+            assert abs(drawn.value - exact.value) < 6 * drawn.error + 1e-12 * exact.value
+            assert values.largest(1, moments=False).exact

@@ -146,3 +146,28 @@ def test_functions_of_terms_come_through_a_pickle_and_to_workers() -> None:
 def total(arrays: sc.Tensors) -> Any:
     """What a worker computes of arrays that it was sent."""
     return sc.evaluate(sc.logits(arrays.architecture), arrays).total()
+
+
+@pytest.mark.parametrize("name", sorted(sc.theorems()))
+def test_a_theorem_comes_through_a_pickle(name: str) -> None:
+    derivation = sc.theorem(name)
+    assert pickle.loads(pickle.dumps(derivation)).text() == derivation.text()
+
+
+def test_draws_are_compared_as_objects(own: Model) -> None:
+    values = sc.evaluate(sc.logits(own.architecture), own.run(TOKENS[0]))
+    first, second = values.sample(3), values.sample(3)
+    assert first == first
+    assert first != second
+    assert len({first, second}) == 2
+
+
+def test_a_value_is_of_a_term(own: Model) -> None:
+    wrong: Any = 3
+    with pytest.raises(TypeError, match=r"value takes a term \(see expansion\[i\]\), not 3"):
+        sc.evaluate(sc.logits(own.architecture), own.run(TOKENS[0])).value(wrong)
+
+
+def test_no_queries_are_refused(own: Model) -> None:
+    with pytest.raises(ValueError, match="queries is empty"):
+        sc.explain(own, TOKENS[0], queries=[])

@@ -129,14 +129,14 @@ def check(passed: bool | None, what: str = "seen") -> Check:
 
 
 def test_a_report_says_what_fails_and_what_was_not_run() -> None:
-    text = report_text(Report("a model", (check(True), check(False, "the fault"), check(None, "not run: why")), 0.25))
+    text = report_text(Report("a model", (check(True), check(False, "the fault"), check(None, "why")), 0.25))
     lines = text.splitlines()
     assert lines[0] == "verify a model"
     assert [line.split()[0] for line in lines[3:6]] == ["pass", "FAIL", "not"]
     assert "logits: the fault" in lines[4]
-    assert "logits: not run: why" in lines[5]
+    assert "logits: why" in lines[5]
     assert lines[5].split()[3:5] == ["-", "-"]
-    assert lines[-1] == "1 row failed (0.2 s)"
+    assert lines[-1] == "1 row failed, 1 row not run (0.2 s)"
     assert report_text(Report("a model", (check(None),), 0)).splitlines()[-1] == "nothing was run (0.0 s)"
     assert report_text(Report("a model", (), 0)).splitlines()[-1] == "nothing was run (0.0 s)"
 

@@ -23,6 +23,7 @@ _WANTED: Final = {
     "Run": "a run (see model.run)",
     "Tensors": "Tensors",
     "Expansion": "an expansion (see logits, scores, stream)",
+    "Term": "a term (see expansion[i])",
     "Unfrozen": "one of unfrozen",
     "str": "the path of one",
 }

@@ -27,11 +27,14 @@ _TOKENS = (3, 1, 4, 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class RealModel:
-    """Which model, in words and as options of ``transformer``, and what the letters of a result are in its run."""
+    """Which model, in words and as options of ``transformer``, and what the letters of a result are in its run.
+
+    ``letters``: the name of one of its matrices, or a function of the run.
+    """
 
     words: str
     options: dict[str, Any]
-    letters: Mapping[str, Callable[[Run], Array]] = field(default_factory=dict)
+    letters: Mapping[str, str | Callable[[Run], Array]] = field(default_factory=dict)
 
     def run(self, heads: tuple[int, ...], seed: int) -> RealModelRun:
         """A run of such a model with these heads."""
@@ -40,7 +43,11 @@ class RealModel:
         model = random_model(arch, d_vocab=k, d_model=k, d_head=k, d_mlp=k, n_context=k, seed=seed)
         run = model.run(list(_TOKENS))
         found = RealModelRun(arch, "logits", k, seed, trials=1)
-        found.take(run, {name: value(run) for name, value in self.letters.items()})
+        known = {**run.model.weights, **matrices_of(run)}
+        letters = {
+            name: np.asarray(known[what] if isinstance(what, str) else what(run)) for name, what in self.letters.items()
+        }
+        found.take(run, letters)
         return found
 
 

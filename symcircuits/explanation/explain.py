@@ -225,7 +225,10 @@ def _check_sort(sort: str, logits: bool, two: bool) -> None:
 
 def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
     n = np.shape(run.tokens)[-1]
-    return list(range(n)) if queries is None else sorted({place("query", q, n) for q in queries})
+    chosen = range(n) if queries is None else sorted({place("query", q, n) for q in queries})
+    if not chosen and n:
+        raise ValueError("queries is empty: give positions, or None for all of them")
+    return list(chosen)
 
 
 def assumptions(model: Model, run: Run) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def certificate(found: Largest) -> list[str]:
     if found.exact and count and not shown:
         said = ["nothing is proved: no term was asked for", work]
     elif found.exact and shown == count:
-        said = [f"proved: these are all {amount(count, 'term')}", work]
+        said = [f"proved: these are all {amount(count, 'term')}" if count else "there are no terms", work]
     elif found.exact:
         said = [
             f"proved: {_these(shown)}; no other of the {count:,} terms is larger than "
@@ -36,12 +36,21 @@ def certificate(found: Largest) -> list[str]:
         ]
     else:
         said = [
-            f"not proved for all: the search ended after {found.reached}. The first {found.certain:,} of the {shown:,} "
-            f"are the largest; no term that is not listed is larger than {number(found.bound)} (rounding can change "
+            f"not proved for all: the search ended after {found.reached}. {_certain(found.certain, shown)}; "
+            f"no term that is not listed is larger than {number(found.bound)} (rounding can change "
             f"{number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds, {found.open:,} left open",
         ]
     return [*said, _sums(found), *_share(found)]
+
+
+def _certain(certain: int, shown: int) -> str:
+    """How many of those listed are the largest of all."""
+    if not certain:
+        return "It is not known that a listed term is among the largest"
+    if certain < shown:
+        return "The first is the largest" if certain == 1 else f"The first {certain:,} of the {shown:,} are the largest"
+    return "The one listed is the largest" if shown == 1 else "Those listed are the largest"
 
 
 def _these(shown: int) -> str:

@@ -25,7 +25,9 @@ def report_text(report: Report, width: int = 100) -> str:
     head = paragraph(f"verify {visible(report.subject)}", width)
     body = table(rows, ["", "check", "error", "bound", "what was checked"], width, right=[2, 3])
     failed = [c for c in report.checks if c.passed is False]
+    left = sum(c.passed is None for c in report.checks)
     end = "all checks passed" if report.ok else f"{amount(len(failed), 'row')} failed" if failed else "nothing was run"
+    end += f", {amount(left, 'row')} not run" if left and (report.ok or failed) else ""
     return f"{head}\n\n{body}\n\n{end} ({report.seconds:.1f} s)"
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from symcircuits.core.paths import Path
 from symcircuits.core.programs import Source
-from symcircuits.core.text import mebibytes
+from symcircuits.core.text import amount, mebibytes
 from symcircuits.core.walk import Mark
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.suffixes import Functional, Network
@@ -54,7 +54,7 @@ class Budget:
         if self.progress is not None and not self.expansions % 50:
             self.progress("partial paths", self.expansions, self.max_expansions or 0)
         if self.max_expansions is not None and self.expansions >= self.max_expansions:
-            self.reached = f"{self.max_expansions:,} expansions"
+            self.reached = amount(self.max_expansions, "expansion")
         elif self.max_seconds is not None and time.monotonic() - self.start >= self.max_seconds:
             self.reached = f"{self.max_seconds:g} seconds"
         elif self.bytes >= self.max_memory:
@@ -104,11 +104,20 @@ class Tree:
         self.net, self.wanted, self.key = net, wanted, 0
         self.has_moments = moments is not False and _moments_fit(self.net, max_memory)
         self._possible, self._until = possible, until
+        self._read, net.small = read, read.cols is None
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
-            self.root, self.met = net.read(read.rows[..., net.tokens], read.chosen, read.cols, read.cols is None)
+            self.root, self.met = self._what_is_read(net.small)
         self.values = np.array([value for _, _, value, _ in self.net.sources])
         self.most = np.linalg.norm(self.values, axis=-1).max((1, 2), initial=0.0) * (1 + 1e-12)
         self._check_range()
+
+    def _what_is_read(self, small: bool) -> tuple[Functional, list[tuple[Source, Array, float]]]:
+        return self.net.read(self._read.rows[..., self.net.tokens], self._read.chosen, self._read.cols, small)
+
+    @cached_property
+    def summed(self) -> tuple[Functional, list[tuple[Source, Array, float]]]:
+        """Root and sources met as values that add up: where both are there, with all columns and not fewer."""
+        return self._what_is_read(False) if self.met and self.net.small else (self.root, self.met)
 
     @cached_property
     def bounds(self) -> Bounds:

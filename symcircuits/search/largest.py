@@ -148,7 +148,8 @@ def _largest(
         raise ValueError("there are terms so large that their norms leave the range of float64; scale the weights")
     least = terms[-1].size if len(terms) == min(k, expansion.count) and terms else -1.0
     least = float("inf") if not min(k, expansion.count) else least
-    exact = unseen <= least + 2 * off or looked == expansion.count
+    # A search that was ended early has not looked at what rounding alone keeps apart.
+    exact = unseen <= (least if budget.reached else least + 2 * off) or looked == expansion.count
     certain = len(terms) if exact else sum(t.size >= unseen for t in terms)
     open_ = 0 if exact else still
     sums, none = _sums(found, measure, run, expansion, terms), Squares(float("nan"), float("nan"), False, str(measure))

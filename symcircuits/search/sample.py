@@ -31,7 +31,7 @@ _DRAW_BYTES = 1000  # of a term that was drawn: its path, size and chance
 _KEPT = 2000  # suffixes whose choices are kept: samples share the last heads of a path
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Sample:
     """Terms drawn at random, and what they say of the sum of the sizes of all: ``estimate`` and its standard error.
 

@@ -175,8 +175,9 @@ def _signed_squares(
 def _signed_sums(tree: Tree, rng: np.random.Generator, count: int) -> dict[Mark, Array]:
     """By mark the signed sum of what is read, ``[count, batch, r, m]``."""
     net, algebra = tree.net, _Signed(tree.net.matrices, rng, count)
-    sums = {m: net.apply(tree.root, v[..., net.tokens, :]) for m, v in net.sums(algebra).items()}
-    for source, value, _ in tree.met:
+    root, met = tree.summed
+    sums = {m: net.apply(root, v[..., net.tokens, :]) for m, v in net.sums(algebra).items()}
+    for source, value, _ in met:
         mark = Mark(0, net.paths.source_bits(source))
         sums[mark] = sums.get(mark, 0) + algebra.readout(source, value)
     return sums

@@ -263,7 +263,6 @@ class Network:
         None: the identity. ``small``: only Frobenius norms are asked for, so that columns may be made fewer
         (orthogonal maps keep lengths).
         """
-        self.small = small
         off_rows = off_cols = 0.0
         met = []
         for layer in reversed(self.readouts):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from symcircuits.core.expansion import Expansion, Term, composition_of
 from symcircuits.core.paths import Paths, path_branches
 from symcircuits.core.seam import higher
+from symcircuits.core.text import need
 from symcircuits.core.walk import Mark, Matrices
 from symcircuits.work.progress import OnProgress
 
@@ -241,6 +242,7 @@ class Sums(Generic[A]):
     # ----------------------------------------------------------------------------------------------- sums
     def value(self, term: Term) -> A:
         """The value of one term, computed by itself; ValueError when it is of another readout, or not finite."""
+        need("value", term, Term)
         if term.readout != self.expansion.readout:
             raise ValueError(f"{term!r} is not a term of {self.expansion.target} of [{self.expansion.architecture}]")
         sides = []

@@ -59,7 +59,7 @@ def check_unfrozen_types(group: Sequence[Expansion], limit: int, terms: Terms = 
                 faults.append(f"{term.label} is not found under its number")
     name = "nothing frozen: types"
     if not seen:
-        return Check(name, _named(group), None, None, None, what=f"not run: more terms than {min(limit, LISTED):,}")
+        return Check(name, _named(group), None, None, None, what=f"more terms than {min(limit, LISTED):,}")
     what = f"{amount(seen, 'word')} with patterns and MLPs multiplied out, accepted by the rules of types"
     return Check(name, _named(group), not faults, len(faults), 0, what=faults[0] if faults else what)
 

@@ -93,9 +93,7 @@ def _left(left: Sequence[Expansion]) -> str:
 
 def _not_run(name: str, group: Sequence[Expansion], limit: int) -> Check:
     smallest = min(e.count for e in group)
-    return Check(
-        name, named(group), None, None, None, what=f"not run: {smallest:,} terms or more, the limit is {limit:,}"
-    )
+    return Check(name, named(group), None, None, None, what=f"{smallest:,} terms or more, the limit is {limit:,}")
 
 
 # ------------------------------------------------------------------------------------------ same algebra
@@ -141,7 +139,7 @@ def check_monomials(
     sized = [e for e in group if limits[0] < e.count <= limits[1]]
     chosen = [e for e in sized if e.count * _heads_in(e) <= LETTERS_WORK]
     if sized and not chosen:
-        what = f"not run: {amount(sized[0].count, 'term')} in the letters of {_heads_in(sized[0]):,} heads are too many"
+        what = f"{amount(sized[0].count, 'term')} in the letters of {_heads_in(sized[0]):,} heads are too many"
         return Check("same letters", named(sized), None, None, None, what=what)
     if not chosen:
         return None
@@ -349,7 +347,7 @@ def check_layers(run: Run) -> Check:
     layers = layer_closures(run)
     worst = worst_closure(layers)
     if worst is None:
-        return Check("sum of parts", "stream", None, None, None, what="not run: there are no layers")
+        return Check("sum of parts", "stream", None, None, None, what="there are no layers")
     message = f"after each of {amount(len(layers), 'layer')}: the stream before + {parts_named(run)}"
     if not worst.passed:
         message = f"{worst.target.replace(':', ' ')}: the stream after it is not the one before + {parts_named(run)}"

@@ -40,9 +40,9 @@ def _activations(run: Run) -> Array:
     return ACTIVATIONS["gelu"](x @ run.model.weights["W_in_L0"].T)
 
 
-_MLP_LETTERS: dict[str, Callable[[Run], Array]] = {
-    "W_I": lambda run: run.model.weights["W_in_L0"],
-    "W_M": lambda run: run.model.weights["W_out_L0"],
+_MLP_LETTERS: dict[str, str | Callable[[Run], Array]] = {
+    "W_I": "W_in_L0",
+    "W_M": "W_out_L0",
     "m": _activations,
 }
 

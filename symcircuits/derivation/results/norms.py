@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import attention_only
 from symcircuits.core.programs import stream_program
 from symcircuits.core.words import Factor, Word
@@ -16,17 +15,11 @@ from symcircuits.derivation.real_models import ModelLogits, RealModel
 from symcircuits.derivation.results.factors import embed, head_factors, read_by
 from symcircuits.derivation.results.registry import expansion, result
 from symcircuits.derivation.specials import Named, NamedMatrix, Parentheses
-from symcircuits.model import Run, matrices_of
 
 __all__: list[str] = []
 
 
 _C = NamedMatrix("C", "centring")
-
-
-def _of_run(name: str) -> Callable[[Run], Array]:
-    """A matrix of a run by its name."""
-    return lambda run: matrices_of(run)[name]
 
 
 def _word(*factors: Factor) -> Word:
@@ -43,7 +36,7 @@ _CENTRE = Literal((("2/3", "-1/3", "-1/3"), ("-1/3", "2/3", "-1/3"), ("-1/3", "-
 
 
 _NORM_LETTERS = {
-    f"{letter}_{number}": _of_run(f"{glyph}_{label}")
+    f"{letter}_{number}": f"{glyph}_{label}"
     for letter, glyph in (("D", "D"), ("G", "gain"))
     for number, label in (("1", "L0"), ("2", "L1"), ("f", "final"))
 }

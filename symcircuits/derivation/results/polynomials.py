@@ -36,9 +36,9 @@ __all__: list[str] = []
         "a model with a bilinear MLP and softmax patterns",
         {"mlps": True, "bilinear": True},
         {
-            "W_I": lambda run: run.model.weights["W_in_L0"],
-            "W_G": lambda run: run.model.weights["W_gate_L0"],
-            "W_M": lambda run: run.model.weights["W_out_L0"],
+            "W_I": "W_in_L0",
+            "W_G": "W_gate_L0",
+            "W_M": "W_out_L0",
         },
     ),
 )

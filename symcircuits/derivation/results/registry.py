@@ -103,6 +103,7 @@ def result(
     """
 
     def entry(steps: Steps) -> Entry:
+        steps.__qualname__ = f"{steps.__qualname__}.result.steps"  # where pickle finds it: its name is the entry's
         own = {key: more[key] for key in _OF_RESULT if key in more}
         model = {key: value for key, value in more.items() if key not in own}
         shown = Result(name=name, title=title, statement=statement, section=section, steps=steps, **own)
