@@ -873,9 +873,14 @@ def rename(name: str) -> Callable[[Path], Path]:
         (make_directory("config.json"), "config.json: this is not a file"),
         (
             rename("model.pkl"),
-            r"model.pkl: weights are read from a .safetensors or .npz file, .*\(a pickle can run code",
+            r"model.pkl: weights are read from a file that ends in .*, and this one does not \(a pickle can run code",
         ),
-        (rename("model"), "model: weights are read from a .safetensors or .npz file, and this is neither$"),
+        (
+            rename("model"),
+            r"model: weights are read from a file that ends in \.safetensors, \.npz, \.pt, \.pth, \.bin or "
+            r"\.index\.json, and this one does not$",
+        ),
+        (lambda folder: folder / "config.json", r"config\.json: weights are read from a file that ends in .*\.bin"),
     ],
 )
 def test_paths_that_lead_to_no_model(folder: Path, prepare: Callable[[Path], Path], message: str) -> None:

@@ -1,5 +1,6 @@
 """README and docs say what is true: examples are run, and links, names of files and of options are looked up."""
 
+import argparse
 import doctest
 import importlib
 import itertools
@@ -17,6 +18,8 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 import symcircuits
 from symcircuits.cli.main import main
+from symcircuits.cli.parser import COMMANDS, parser_of
+from symcircuits.cli.ranked import _USED
 from symcircuits.zoo import path
 
 ROOT = Path(__file__).parent.parent
@@ -248,6 +251,36 @@ def test_options_that_are_shown_exist(command: str, options: set[str], capsys: p
     assert ended.value.code == 0
     known = set(re.findall(r"(?<![\w-])--?[a-z-]+", capsys.readouterr().out))
     assert options - known == set()
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of all commands, called ``""``, and those of the commands."""
+    parser = parser_of()
+    (commands,) = (a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return {"": parser, **commands}
+
+
+def unnamed(text: str, parser: argparse.ArgumentParser) -> list[str]:
+    """The long options that a text does not name."""
+    options = {o for action in parser._actions for o in action.option_strings if o.startswith("--")}
+    return sorted(options - set(re.findall(r"(?<![\w-])--[a-z-]+", text)))
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_every_option_is_named(command: str) -> None:
+    assert unnamed((ROOT / "docs" / "command-line.md").read_text("utf-8"), parsers()[command]) == []
+
+
+def test_an_option_that_is_not_named_is_found() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--max")
+    assert unnamed("`--help`, `--max-terms N`, `x--max`", parser) == ["--max"]
+
+
+def test_every_measure_is_named() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    (row,) = re.findall(r"^\| `--by MEASURE` \|(.*)$", text, re.MULTILINE)
+    assert set(re.findall(r"`([^`]+)`", row)) == set(_USED)
 
 
 # ----------------------------------------------------------------------------------------------- JSON

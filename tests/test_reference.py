@@ -319,6 +319,24 @@ def test_a_reference_in_which_nothing_is_known(model: Any, tmp_path: Path) -> No
         sc.compare_with_reference(model, [1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"none\.npz: there is no such file or folder"):
         sc.compare_with_reference(model, tmp_path / "none.npz")
+    (tmp_path / "a.txt").write_text("logits")
+    with pytest.raises(ValueError, match=r"a\.txt: a reference is read from a file that ends in \.safetensors, \.npz,"):
+        sc.compare_with_reference(model, tmp_path / "a.txt")
+    np.savez(tmp_path / "empty.npz")
+    with pytest.raises(ValueError, match=r"empty\.npz: there are no recorded arrays at all$"):
+        sc.compare_with_reference(model, tmp_path / "empty.npz")
+
+
+@pytest.mark.parametrize("method", ["open", "is_symlink"])  # of the file itself, and of what its folder holds
+def test_a_reference_that_may_not_be_read(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    model = sc.random_model(sc.attention_only((1,)))
+    (tmp_path / "recorded").write_text("logits")
+    monkeypatch.setattr(Path, method, refuse)
+    with pytest.raises(ValueError, match=r"recorded: cannot be read \(Permission denied\)$"):
+        sc.compare_with_reference(model, tmp_path / "recorded")
 
 
 # ------------------------------------------------------------------------------------ every layer is its parts

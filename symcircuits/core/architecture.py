@@ -112,7 +112,7 @@ class Architecture:
 
     @property
     def polynomial(self) -> bool:
-        """Whether patterns or MLPs can be multiplied out too (see :func:`symcircuits.unfrozen`)."""
+        """Whether patterns or MLPs can be multiplied out too (see ``expansion.unfrozen()``)."""
         return not self.softmax or self.bilinear
 
     @property
@@ -349,7 +349,7 @@ def transformer(
     ``groups``: the number of key/value heads of each layer, which divides its number of heads. ``qk_norm``: every head
     takes an RMS norm, with the gain of its layer, of its queries and of its keys. ``softmax=False``: the pattern is the
     masked scores themselves; ``bilinear``: MLPs are gated without activation, ``((X W_in^T) * (X W_gate^T)) W_out^T``:
-    both expand with nothing held fixed but norms (:func:`symcircuits.unfrozen`). ``capped``: a soft cap acts on the
+    both expand with nothing held fixed but norms (``expansion.unfrozen()``). ``capped``: a soft cap acts on the
     scores before softmax, which then sees every term (a model's settings say so). ``multipliers``: True for all, or the
     names (or kinds: ``"r"``) of the numbers that multiply the token embedding (``m_E``; never the position), what the
     heads of a layer and its b_O add (``r[L0]``), what its MLP adds (``r[M0]``) and the logits (``m_U``). The rest as in

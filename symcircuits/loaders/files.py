@@ -89,7 +89,7 @@ def _on_the_hub(name: str) -> str:
     return f"; a model of that name on the Hugging Face hub is saved here by: {lines}"
 
 
-_ENDINGS = (".safetensors", ".npz", ".pt", ".pth", ".bin", _INDEX)
+_ENDINGS = (".safetensors", ".npz", *TORCH_FILES, _INDEX)
 
 
 def files_of(place: Path) -> list[Path]:
@@ -166,21 +166,30 @@ def check_file(file: Path) -> None:
         raise ValueError(f"{file}: this is not a file")
 
 
-def read_weights(path: Path) -> Stored:
+def read_weights(path: Path, subject: str = "weights are", held: str = "weights") -> Stored:
     """The weights in a ``.safetensors`` or ``.npz`` file, of shards by their index, or (with torch) in a ``.pt`` file.
 
-    ValueError on another kind of file, and on one without weights.
+    ValueError on another kind of file, and on one without weights; ``subject`` and ``held`` say what was looked for.
     """
     if path.name.endswith(_INDEX):
         return _read_shards(path)
     readers = {".safetensors": read_safetensors, ".npz": read_npz} | dict.fromkeys(TORCH_FILES, read_torch)
     if path.suffix not in readers:
+        _check_readable(path)
         why = " (a pickle can run code, so none is read)" if path.suffix == ".pkl" else ""
-        raise ValueError(f"{path}: weights are read from a .safetensors or .npz file, and this is neither{why}")
+        endings = f"{', '.join(_ENDINGS[:-1])} or {_INDEX}"
+        raise ValueError(f"{path}: {subject} read from a file that ends in {endings}, and this one does not{why}")
     stored = readers[path.suffix](path)
     if not stored.dtypes:
-        raise ValueError(f"{path}: there are no weights at all")
+        raise ValueError(f"{path}: there are no {held} at all")
     return stored
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def _read_shards(index: Path) -> Stored:

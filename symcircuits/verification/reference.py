@@ -144,8 +144,11 @@ def _recorded(reference: Any) -> tuple[dict[str, Array], dict[str, str]]:
     if not isinstance(reference, (str, os.PathLike)):
         raise TypeError(f"a reference is the path of a file, or a mapping of arrays, not a {type(reference).__name__}")
     place = user_path(reference)
-    check_file(place)
-    stored = read_weights(place)
+    try:
+        check_file(place)
+    except OSError as error:  # as in a folder that may not be looked into
+        raise ValueError(f"{place}: cannot be read ({error.strerror or error})") from error
+    stored = read_weights(place, "a reference is", "recorded arrays")
     return dict(stored.weights), dict(stored.dtypes)
 
 
