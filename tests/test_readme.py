@@ -253,7 +253,7 @@ def test_options_that_are_shown_exist(command: str, options: set[str], capsys: p
     assert options - known == set()
 
 
-def parsers() -> dict[str, argparse.ArgumentParser]:
+def parsers_of_commands() -> dict[str, argparse.ArgumentParser]:
     """The parser of all commands, called ``""``, and those of the commands."""
     parser = parser_of()
     (commands,) = (a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
@@ -268,7 +268,7 @@ def unnamed(text: str, parser: argparse.ArgumentParser) -> list[str]:
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_every_option_is_named(command: str) -> None:
-    assert unnamed((ROOT / "docs" / "command-line.md").read_text("utf-8"), parsers()[command]) == []
+    assert unnamed((ROOT / "docs" / "command-line.md").read_text("utf-8"), parsers_of_commands()[command]) == []
 
 
 def test_an_option_that_is_not_named_is_found() -> None:
