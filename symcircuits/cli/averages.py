@@ -41,6 +41,8 @@ def refuse_with_prompts(options: argparse.Namespace) -> None:
         if options.skip_bad:
             raise ValueError("--skip-bad has no effect without --prompts FILE")
         return
+    if options.prompts == "-" and sys.stdin is None:
+        raise ValueError("standard input is closed: give a FILE of prompts in place of -")
     for option, name in _ONE.items():
         if getattr(options, name):
             raise ValueError(f"{option} is about one prompt, and does not go with --prompts")

@@ -37,21 +37,28 @@ def add_options(parser: Any) -> None:
     parser.add_argument(
         "--form", choices=["enumerated", "generic"], help="every term (enumerated, the default), or sums over heads"
     )
-    parser.add_argument("--format", choices=list(FORMATS), default="latex")
-    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+    endings = ", ".join(f"{chosen.suffix} is {name}" for name, chosen in FORMATS.items())
+    parser.add_argument(
+        "--format", choices=list(FORMATS), help=f"default: by the ending of FILE ({endings}), else latex"
+    )
+    parser.add_argument("--json", action="store_true", help="the same as --format json")
     parser.add_argument("--standalone", action="store_true", help="a LaTeX document that compiles")
     add_notation(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file (- or nothing: standard output)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE",
+        help="write to a file (- or nothing: standard output); --format wins over its ending",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
     """Derive, and print or write the derivation."""
     from symcircuits.derivation.printing.formats import FORMATS
 
-    chosen = FORMATS[options.format]
-    if options.standalone and not chosen.standalone:
-        raise ValueError("--standalone makes a LaTeX document; it does not go with --format " + options.format)
     output = None if options.output == "-" else options.output
+    name, said = _format(options, output)
+    chosen = FORMATS[name]
+    if options.standalone and not chosen.standalone:
+        raise ValueError(f"--standalone makes a LaTeX document; it does not go with {said}")
     if output is not None:
         from symcircuits.work.files import check_writable
 
@@ -63,6 +70,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         write(output, text if text.endswith("\n") else text + "\n")
     return 0
+
+
+def _format(options: argparse.Namespace, output: str | None) -> tuple[str, str]:
+    """The name of the format, and by what it is chosen: by an option, else by the ending of the file, else LaTeX."""
+    from symcircuits.derivation.printing.formats import FORMATS
+    from symcircuits.work.files import user_path
+
+    if options.json and options.format not in (None, "json"):
+        raise ValueError(f"--json is the same as --format json; it does not go with --format {options.format}")
+    if options.json or options.format is not None:
+        name = options.format or "json"
+        return name, f"--format {name}"
+    suffix = "" if output is None else user_path(output).suffix
+    return next((n for n, chosen in FORMATS.items() if chosen.suffix == suffix), "latex"), f"-o {output}"
 
 
 def _derived(options: argparse.Namespace) -> Derivation:

@@ -38,14 +38,14 @@ def add_options(parser: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--skip-bad", action="store_true", help="leave out (and name) lines of --prompts that are bad")
     add_workers(parser)
-    parser.add_argument("--position", type=int, default=-1, help="position of the chosen logit (default: the last)")
+    parser.add_argument("--position", type=whole(), default=-1, help="position of the chosen logit (default: the last)")
     parser.add_argument(
-        "--token", type=int, help="output token of the chosen logit (default: the model's first choice)"
+        "--token", type=whole(), help="output token of the chosen logit (default: the model's first choice)"
     )
     parser.add_argument(
         "--logit-difference", metavar="A,B", help="two output tokens: contributions to logit[A] - logit[B] too"
     )
-    parser.add_argument("--row", type=int, default=0, help="batch row of the chosen logit")
+    parser.add_argument("--row", type=whole(), default=0, help="batch row of the chosen logit")
     parser.add_argument("--top", type=whole(0), default=20, metavar="N", help="number of terms shown (default 20)")
     parser.add_argument("--sort", choices=["norm", "contribution", "difference"], default="norm")
     add_attachments(parser)
@@ -76,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
         check_writable(options.html)
     elif options.head is not None:
         raise ValueError("--head chooses the head that the page opens; it goes with --html FILE")
+    if options.sort == "difference" and options.logit_difference is None:
+        raise ValueError("--sort difference needs --logit-difference A,B: contributions to it are what it sorts by")
     token, against = _chosen_tokens(options)
     readout, sources = attachments_of(options)
     model = load_model(options.model)

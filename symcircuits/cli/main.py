@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from symcircuits.cli.output import check_outputs
+from symcircuits.cli.output import check_paths
 from symcircuits.cli.parser import parser_of
 
 __all__ = ["main"]
@@ -71,7 +71,7 @@ def _main(argv: Sequence[str] | None) -> int:
             words = _joined(sys.argv[1:] if argv is None else argv)
             options = parser_of(words[0] if words else "").parse_args(words)
             command = f"symcircuits {options.command}".strip()
-            check_outputs(options)
+            check_paths(options)
             code: int = options.run(options)
         finally:
             sys.stdout.flush()  # here, so that a closed pipe is met here

@@ -12,16 +12,17 @@ __all__ = ["memory", "numbers", "seconds", "tokens", "whole"]
 _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """The type of an option that takes a whole number, ``least`` or more.
+def whole(least: int | None = None) -> Callable[[str], int]:
+    """The type of an option that takes a whole number, ``least`` or more where that is given.
 
     >>> whole(0)("12")
     12
     """
 
     def read(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, not {text!r}")
+        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()) or (least is not None and int(text) < least):
+            said = "" if least is None else f", {least} or more"
+            raise argparse.ArgumentTypeError(f"must be a whole number{said}, not {text!r}")
         return int(text)
 
     return read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from symcircuits.core.names import visible
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "STOPPED",
     "add_json",
-    "check_outputs",
+    "check_paths",
     "fitted",
     "print_found",
     "print_json",
@@ -76,14 +76,30 @@ def write(path: str, text: str) -> None:
     print(f"wrote {visible(str(path))}", file=sys.stderr)
 
 
-def check_outputs(options: Namespace) -> None:
-    """OSError, before any work, where a file to write is one that the same command reads."""
-    outputs = [o for o in (getattr(options, "output", None), getattr(options, "html", None)) if o not in (None, "-")]
+# Where a command keeps the paths that it is given: files to write, and what it reads.
+_WRITTEN: Final = {"output": "-o", "html": "--html"}
+_READ: Final = {
+    "model": "MODEL", "reference": "--reference", "labels": "--labels", "tokenizer": "--tokenizer",
+    "prompts": "--prompts",
+}  # fmt: skip
+
+
+def check_paths(options: Namespace) -> None:
+    """ValueError or OSError, before any work: a path is empty, or a file to write is one that the command reads."""
+    given = {d: p for d in (*_WRITTEN, *_READ) if (p := getattr(options, d, None)) is not None}
+    for dest, path in given.items():
+        if not path:
+            raise ValueError(f"{_WRITTEN.get(dest) or _READ[dest]} is empty: give the name of a file or folder")
+    if options.command == "derive" and given.get("output") == "-":
+        del given["output"]  # alone it prints what it can write
+    outputs = [(option, given[dest]) for dest, option in _WRITTEN.items() if dest in given]
+    for option, path in outputs:
+        if path == "-":
+            raise ValueError(f"{option} - is not standard output here: give a name (./- where - is meant)")
     if outputs:
         from symcircuits.cli.attachments import attached_files
         from symcircuits.work.files import check_apart
 
-        names = ("model", "reference", "labels", "tokenizer", "prompts")
-        inputs = [i for i in (getattr(options, name, None) for name in names) if i is not None]
-        for output in outputs:
-            check_apart(output, [*inputs, *attached_files(options)])
+        inputs = [given[dest] for dest in _READ if dest in given]
+        for _, path in outputs:
+            check_apart(path, [*inputs, *attached_files(options)])

@@ -138,25 +138,41 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        import difflib
-
         from symcircuits.core.names import visible
 
-        commands = {
-            c: p for a in self._actions if isinstance(a, argparse._SubParsersAction) for c, p in a.choices.items()
-        }
-        chosen = [p for c, p in commands.items() if c in self.words[:1]]
-        known = [o for parser in (self, *chosen) for action in parser._actions for o in action.option_strings]
-        known += [] if chosen else commands
-        options = [w.partition("=")[0] for w in self.words if w.startswith("--")]
-        wrong = [*options, *(w.strip("'\",:") for w in message.split("(")[0].split())]
-        close = [
-            f" ({w}: did you mean {m}?)" for w in wrong if len(w) > 2 and not any(k.startswith(w) for k in known)
-            for m in difflib.get_close_matches(w, known, 1, 0.7)
-        ]  # fmt: skip
-        said = visible(message + (close[0] if close else ""))
+        chosen = [p for c, p in _commands(self).items() if c in self.words[:1]]
         name = chosen[0].prog if chosen else self.prog  # what is unknown is met by the parser of all commands
+        said = visible(message + self._hint(message, chosen))
         self.exit(2, f"{name}: error: {said}\nSee {name} --help\n")
+
+    def _hint(self, message: str, chosen: Sequence[argparse.ArgumentParser]) -> str:
+        """What was meant by the first command or option that nobody knows and that is near to one known here."""
+        import difflib
+
+        if message.startswith("argument COMMAND: "):
+            wrong, known = [w for w in self.words if repr(w) in message], list(_commands(self))
+        else:
+            known = [option for parser in (self, *chosen) for option in _options(parser)]
+            given = [w.partition("=")[0] for w in self.words if w.startswith("--") and len(w) > 4]
+            wrong = [w for w in given if not any(k.startswith(w) for k in known)]
+        if wrong:  # an option of another command is not misspelt
+            elsewhere = {o for parser in _commands(parser_of()).values() for o in _options(parser)}
+            near = {k.lstrip("-"): k for k in known}
+            for word in wrong:
+                found = difflib.get_close_matches(word.lstrip("-"), near, 1, 0.7)
+                if found and word not in elsewhere:
+                    return f" ({word}: did you mean {near[found[0]]}?)"
+        return ""
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The commands of the parser of all commands, and their parsers; of another parser none."""
+    return {c: p for a in parser._actions if isinstance(a, argparse._SubParsersAction) for c, p in a.choices.items()}
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    """How the options of a parser are written."""
+    return [option for action in parser._actions for option in action.option_strings]
 
 
 def parser_of(chosen: str = "") -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.attachments import add_attachments, attachments_of
+from symcircuits.cli.numbers import whole
 from symcircuits.cli.prompt import add_dtype, add_tokens, compared_tokens
 from symcircuits.cli.selection import add_selection, selected
 from symcircuits.cli.subject import add_model, default_target, load_model
@@ -29,11 +30,11 @@ def add_ranked(parser: Any) -> None:
         help="what makes a term large: norm (default), logit, 'logit difference', of scores 'score entry' or "
         "'masked norm', of a readout direction or 'direction difference'",
     )  # fmt: skip
-    parser.add_argument("--position", type=int, help="position of the logit, or query (default: the last)")
-    parser.add_argument("--key", type=int, help="key of the score (default: the one attended to most)")
-    parser.add_argument("--token", type=int, help="output token, or direction of a readout (default: the largest)")
-    parser.add_argument("--against", type=int, help="the other token of a difference (default: the largest other)")
-    parser.add_argument("--row", type=int, help="batch row")
+    parser.add_argument("--position", type=whole(), help="position of the logit, or query (default: the last)")
+    parser.add_argument("--key", type=whole(), help="key of the score (default: the one attended to most)")
+    parser.add_argument("--token", type=whole(), help="output token, or direction of a readout (default: the largest)")
+    parser.add_argument("--against", type=whole(), help="the other token of a difference (default: the largest other)")
+    parser.add_argument("--row", type=whole(), help="batch row")
     add_selection(parser)
     add_attachments(parser)
     add_dtype(parser)
@@ -63,6 +64,7 @@ def ranked(options: argparse.Namespace) -> Ranked:
         model = model.with_(*sources, *([] if readout is None else [readout]))
     target = options.target or (f"readout:{readout.name}" if readout is not None else None)
     expansion = selected(expand(model.architecture, default_target(model.architecture, target)), options)
+    _check_kind(options.by, expansion.target)
     return Ranked(evaluate(expansion, model.run(tokens, options.dtype)), measure, compared)
 
 
@@ -84,6 +86,16 @@ def _measure(options: argparse.Namespace) -> Measure:
     if "difference" not in kind:
         return logit(options.token, position=at, row=options.row)
     return logit(options.token, "second" if options.against is None else options.against, position=at, row=options.row)
+
+
+def _check_kind(by: str, target: str) -> None:
+    """ValueError where the terms of the target have no such measure; logit is a direction's name too, of a readout."""
+    from symcircuits.values.measure import kinds_of
+
+    kind, known = by.replace("-", " "), kinds_of(target)
+    if kind not in known and not (target.startswith("readout:") and kind.replace("logit", "direction") in known):
+        choices = ", ".join(f"'{k}'" if " " in k else k for k in known)
+        raise ValueError(f"terms of {target} are not measured by --by {by!r}: choose {choices}")
 
 
 _LOGIT = ("row", "position", "token")

@@ -9,7 +9,7 @@ from symcircuits.cli.attachments import add_attachments, attachments_of
 from symcircuits.cli.numbers import whole
 from symcircuits.cli.output import add_json, print_found, print_json, print_refused, width
 from symcircuits.cli.prompt import add_tokens, compared_tokens
-from symcircuits.cli.subject import add_subject, subject_of
+from symcircuits.cli.subject import add_subject, described, subject_of
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -32,7 +32,7 @@ def add_options(parser: Any) -> None:
         "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
     )
     add_attachments(parser)
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of what is drawn at random (default 0)")
+    parser.add_argument("--seed", type=whole(0), metavar="N", help="of what is drawn at random (default 0)")
     parser.add_argument(
         "--max-terms", type=whole(0), metavar="N", help="terms of one target to be listed (default 5000)"
     )
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         subject = subject.with_(*sources, *([] if readout is None else [readout]))
     with Progress() as progress:
         report = verify(
-            subject, tokens, targets=options.target, seed=options.seed, progress=progress.step,
+            subject, tokens, targets=options.target, seed=options.seed or 0, progress=progress.step,
             max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
         )  # fmt: skip
     print_found(report, compared, options.json)
@@ -71,6 +71,11 @@ def _general(options: argparse.Namespace) -> int:
 
     if options.model is not None or options.heads is not None:
         raise ValueError("--general is about every architecture: give no MODEL and no --heads with it")
+    given = ("tokens", "reference", "target", "readout", "normed", "source", "seed", "max_terms")
+    unused = [f"--{o.replace('_', '-')}" for o in given if getattr(options, o) not in (None, [])] + described(options)
+    if unused:
+        said = "--normed, --no-normed or --final-norm" if unused[0] == "--normed" else unused[0]
+        raise ValueError(f"{said} has no effect with --general")
     report = check_general()
     print_json(report.json()) if options.json else print(report.text(width()))
     return (0 if report.ok else 1) if report.available else 2
