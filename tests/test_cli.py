@@ -277,6 +277,30 @@ def test_a_derivation_that_fails_leaves_the_file(cli: Cli, tmp_path: Path, monke
     assert (tmp_path / "out").read_text() == "whole"
 
 
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (["-o", "a.json"], "{"),
+        (["-o", "a.txt"], "The logits"),
+        (["-o", "a.tex"], "\\"),
+        (["-o", "a"], "\\"),
+        (["-o", "a.md"], "\\"),
+        (["--format", "text", "-o", "a.json"], "The logits"),
+        (["-o", "a.txt", "--json"], "{"),
+        (["-o", "a.txt", "--format", "latex", "--standalone"], "\\documentclass"),
+    ],
+)
+def test_the_ending_chooses_the_format_where_none_is_given(
+    cli: Cli, words: list[str], begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli("derive", "--heads", "1", *words).code == 0
+    (written,) = tmp_path.iterdir()
+    text = written.read_text("utf-8")
+    assert [text.startswith(b) for b in ("{", "The logits")] == [begins == b for b in ("{", "The logits")]
+    assert begins in text
+
+
 # ------------------------------------------------------------------------------------------------- verify
 def test_verify(cli: Cli) -> None:
     found = cli("verify", "--heads", "2,1", "--json").json
@@ -513,7 +537,7 @@ def models(folder: Path) -> dict[str, tuple[str, str]]:
     (folder / "experts" / "model.safetensors").write_bytes((Path(BIAS) / "model.safetensors").read_bytes())
     return {
         "missing": (str(folder / "missing"), "there is no such file or folder"),
-        "nothing": ("", "model"),
+        "nothing": ("", "MODEL is empty"),
         "empty": (str(folder / "empty"), "there is no model.safetensors or model.npz in this folder"),
         "text": (str(folder / "text.txt"), "config.json"),
         "cut": (str(folder / "cut"), "cut off"),
@@ -548,10 +572,15 @@ OTHER = [
     (["verify", "--heads", "2", "--tokens", "11"], "token 11 at position 0 is out of range"),
     (["derive", "--heads", "2", "--standalone", "--json"], "it does not go with --format json"),
     (["derive", "--heads", "2", "--standalone", "--format", "text"], "it does not go with --format text"),
+    (["derive", "--heads", "2", "--standalone", "-o", "a.json"], "it does not go with -o a.json"),
+    (["derive", "--heads", "2", "--json", "--format", "text"], "--json is the same as --format json"),
+    (["derive", "--heads", "2", "--format", "latex", "--json"], "it does not go with --format latex"),
     (["derive", "--heads", "2", "--form", "short"], "choose from"),
     (["count", "--heads", "2", "--positions", "learned"], "choose from"),
     (["explain", BIAS, "--tokens", "1,2", "--position", "2"], "position 2 does not exist: there are 2"),
-    (["explain", BIAS, "--tokens", "1,2", "--position", "1.5"], "--position: invalid int value: '1.5'"),
+    (["explain", BIAS, "--tokens", "1,2", "--position", "1.5"], "--position: must be a whole number, not '1.5'"),
+    (["explain", BIAS, "--tokens", "1,2", "--token", "nan"], "--token: must be a whole number, not 'nan'"),
+    (["largest", BIAS, "--tokens", "1,2", "--key", "1.0"], "--key: must be a whole number, not '1.0'"),
     (["explain", BIAS, "--tokens", "1,2", "--token", "11"], "token 11 does not exist: there are 11"),
     (["explain", BIAS, "--tokens", "1,2", "--token", "-1"], "token -1 does not exist"),
     (["explain", BIAS, "--tokens", "1,2", "--row", "1"], "row 1 does not exist: there are 1"),
@@ -564,7 +593,7 @@ OTHER = [
     (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,3"], "with itself is 0"),
     (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,99"], "the token against 99 does not exist"),
     (["explain", BIAS, "--tokens", "1,2", "--logit-difference", "3,4", "--token", "4"], "is not the first of"),
-    (["explain", BIAS, "--tokens", "1,2", "--sort", "difference"], "sort is"),
+    (["explain", BIAS, "--tokens", "1,2", "--sort", "difference"], "needs --logit-difference A,B"),
     (["explain", BIAS, "--tokens", "1,2", "--queries", "0,7"], "query 7 does not exist"),
     (["explain", BIAS, "--tokens", "1,2", "--dtype", "int8"], "choose from"),
     (["explain", str(DATA / "tracr_prev_1L"), "--tokens", "1,2", "--token", "0"], "no unembedding"),
@@ -575,6 +604,64 @@ OTHER = [
 @pytest.mark.parametrize(("words", "message"), OTHER)
 def test_other_bad_input(cli: Cli, words: list[str], message: str) -> None:
     refused(cli(*words), message)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["demo", "-o", ""], "-o"),
+        (["book", "--output="], "-o"),
+        (["derive", "--heads", "2", "-o", ""], "-o"),
+        (["terms", "--heads", "2", "-o", ""], "-o"),
+        (["explain", "", "--tokens", "1"], "MODEL"),
+        (["count", ""], "MODEL"),
+        (["check", "X0", ""], "MODEL"),
+        (["largest", BIAS, "--reference", ""], "--reference"),
+        *((["explain", BIAS, "--tokens", "1", o, ""], o) for o in ("--html", "--labels", "--tokenizer", "--prompts")),
+    ],
+)
+def test_an_empty_path_is_refused(
+    cli: Cli, words: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(cli(*words), f"{named} is empty: give the name of a file or folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_path_of_a_command_is_looked_at() -> None:
+    """Options whose value is a file or folder are those that are checked, and those that attach arrays."""
+    from symcircuits.cli.output import _READ, _WRITTEN
+
+    parsers = next(iter(parser_of()._subparsers._group_actions)).choices.values()  # type: ignore[union-attr,attr-defined]
+    paths = {a.dest for p in parsers for a in p._actions if str(a.metavar).endswith(("FILE", "DIR", "MODEL"))}
+    assert paths == {*_READ, *_WRITTEN, "readout"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["explain", BIAS, "--tokens", "1", "--html", "-"], ["book", "-o", "-"], ["demo", "-o", "-"],
+     ["terms", "--heads", "2", "-o", "-"]],
+)  # fmt: skip
+def test_a_file_cannot_be_standard_output(
+    cli: Cli, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(cli(*words), f"{words[-2]} - is not standard output here: give a name")
+    assert not list(tmp_path.iterdir())
+    assert cli("derive", "--heads", "1", "-o", "-").out == cli("derive", "--heads", "1").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--by direction", "--by direction-difference", "--by masked-norm", "--by score-entry",
+     "--by logit --target scores:L1H0", "--by direction --target scores:L1H0", "--by logit --target stream"],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["largest", "summary", "sample"])
+def test_what_terms_are_not_measured_by_is_said_in_the_words_of_by(cli: Cli, command: str, words: str) -> None:
+    by, target = words.split()[1], words.partition(" --target ")[2] or "logits"
+    ran = cli(command, BIAS, "--tokens", "1,2", *words.split())
+    refused(ran, f"terms of {target} are not measured by --by {by!r}: choose norm")
+    assert "sc." not in ran.err
 
 
 MISSPELT = [
@@ -596,6 +683,28 @@ def test_what_was_meant(cli: Cli, words: list[str], hint: str) -> None:
 def test_no_hint_where_nothing_is_near(cli: Cli) -> None:
     for words in (["zzz"], ["count", "--heads", "3", "--zzz"], ["count"]):
         assert "did you mean" not in cli(*words).err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["largest", BIAS, "--tokens", "1", "--max-seconds", "-1"],
+        ["terms", "--heads", "3,3"],
+        ["explain", "--tokens", "1", "--heads", "3,3"],
+        ["explain", BIAS, "--tokens", "1", "--heads", "3,3"],
+        ["verify", "--heads", "2", "--order", "1"],
+        ["derive", "--heads", "2", "--form", "formt"],
+    ],
+)
+def test_no_hint_where_no_option_is_misspelt(cli: Cli, words: list[str]) -> None:
+    """Hints are not for words of messages, for options that are known, or for those of another command."""
+    ran = cli(*words)
+    refused(ran)
+    assert "did you mean" not in ran.err
+
+
+def test_a_misspelt_option_that_is_required_is_hinted_at(cli: Cli) -> None:
+    refused(cli("terms", "--heads", "3", "--outptu=x"), "required: -o/--output (--outptu: did you mean --output?)")
 
 
 def test_a_mistake_of_ours_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -722,6 +831,13 @@ def test_a_closed_standard_output_is_said(words: list[str]) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("words", [["explain", BIAS, "--prompts", "-"], ["check", "-", "--heads", "2"]])
+def test_a_closed_standard_input_is_said(words: list[str]) -> None:
+    ran = _without("0", *words)
+    assert ran.returncode == 2
+    assert f"symcircuits {words[0]}: error: standard input is closed: give " in ran.stderr.decode()
+
+
 def test_notes_stay_out_of_the_output_where_standard_error_is_closed(tmp_path: Path) -> None:
     words = ["terms", "--heads", "2,2", "--order", "7", "-o", str(tmp_path / "none.csv"), "--json"]
     assert "note: " in subprocess.run(command_line(*words), capture_output=True, timeout=60, check=True).stderr.decode()
@@ -842,6 +958,19 @@ def test_the_general_theorem_has_the_exit_code_of_its_report(
 def test_the_general_theorem_is_about_no_architecture(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--general", "--heads", "3,3"]) == 2
     assert "give no MODEL and no --heads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--tokens 1", "--reference a.npz", "--target logits", "--max-terms 3", "--max-terms 0", "--seed 0",
+     "--readout a.npy", "--source a=a.npy@1", "--normed", "--no-normed", "--final-norm", "--biases", "--norm LN"],
+)  # fmt: skip
+def test_options_without_effect_on_the_general_theorem_are_refused(
+    cli: Cli, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("symcircuits.verification.coq.check_general", lambda: pytest.fail("it was compiled"))
+    ran = cli("verify", "--general", *words.split())
+    refused(ran, words.split()[0], " has no effect with --general")
 
 
 # -------------------------------------------------------------------------------------------------- check
