@@ -220,7 +220,7 @@ def test_a_failing_closure_cannot_be_missed() -> None:
     page = read(found.html())
     assert "A CLOSURE FAILS" in page.text
     assert rows(page, "Largest |sum")[0][0] == "FAIL"
-    assert "All closures hold" not in page.text
+    assert "All closures pass" not in page.text
     assert "FAIL" not in page_of_zoo()
 
 
@@ -612,7 +612,7 @@ def test_it_prints(opened: Page, tmp_path: Path) -> None:
     (tmp_path / "page.pdf").write_bytes(opened.pdf())
     pdftotext = find_tool("pdftotext")
     text = subprocess.run([pdftotext, "-layout", tmp_path / "page.pdf", "-"], capture_output=True, text=True).stdout
-    for part in ("explain induction", "All closures hold", "remainder: the exact sum", "How to read this page"):
+    for part in ("explain induction", "All closures pass", "remainder: the exact sum", "How to read this page"):
         assert part in text
     assert "the patterns without it" in text
     assert "without composition K" in text  # what was folded away is on the paper
