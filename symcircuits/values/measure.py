@@ -228,7 +228,8 @@ def logit(
     """What a term adds to the logit of ``token`` at ``position``, less what it adds to that of ``against``.
 
     ``token`` None: the model's first choice there; ``against="second"``: the largest other. ``row``: of a batch. Of a
-    :func:`~symcircuits.readout`, ``token`` and ``against`` are the numbers of its directions.
+    :func:`~symcircuits.readout`, ``token`` and ``against`` are the numbers of its directions; ``token`` None is the one
+    that reads most, whatever the sign.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
