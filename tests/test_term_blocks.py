@@ -326,3 +326,10 @@ def test_a_census_by_workers_is_the_same(who: int | str, monkeypatch: pytest.Mon
     assert e.census(start=9, stop=9, workers=workers).count == 0
     with pytest.raises(ValueError, match="stop must be a whole number"):
         e.census(start=0, stop=-1, workers=workers)
+
+
+def test_blocks_at_more_layers_than_python_has_frames() -> None:
+    expansion = sc.logits(sc.attention_only((1,) * 700)).order(600)
+    number = expansion.count // 2
+    block = next(expansion.blocks(1, start=number))
+    assert block[0].text == expansion[number].text

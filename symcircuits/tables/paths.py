@@ -215,10 +215,10 @@ class PathTables:
             if order == 0:
                 bits = tuple(self.paths.source_bits(s) for s in self.paths.direct)
                 state = State(0, len(self.paths.program), 0, 0, bits)
-                yield from self._emit(state, (), self._numbers(self.paths.direct), skip)
+                yield from _unrolled(self._emit(state, (), self._numbers(self.paths.direct), skip))
                 continue
             for layer, numbers, behind, sources in self._beginnings(order):
-                yield from self._go_on(layer, numbers, behind, (), self._numbers(sources), skip)
+                yield from _unrolled(self._go_on(layer, numbers, behind, (), self._numbers(sources), skip))
 
     def _numbers(self, sources: tuple[Source, ...]) -> Any:
         import numpy as np
@@ -243,7 +243,7 @@ class PathTables:
     def _begins(self, head: Head) -> tuple[int, tuple[Source, ...]]:
         return self.paths.joints.grown(0, self.paths.head_bits.get(head, 0)), self.paths.sources_of((head,))
 
-    def _emit(self, state: State, prefix: tuple[tuple[int, int], ...], names: Any, skip: _Skip) -> Iterator[Chunk]:
+    def _emit(self, state: State, prefix: tuple[tuple[int, int], ...], names: Any, skip: _Skip) -> _Chunks:
         """All endings of a state behind a beginning: at once where they are few, else head by head."""
         rows = self._rows(state)
         if skip.over(rows):
@@ -252,7 +252,7 @@ class PathTables:
             yield Chunk(state.order, prefix, self._low[state.layer], self._table(state), names, start=skip.rest())
             return
         for layer, numbers, behind in self._groups(state):
-            yield from self._go_on(layer, numbers, behind, prefix, names, skip)
+            yield self._go_on(layer, numbers, behind, prefix, names, skip)
 
     def _go_on(
         self,
@@ -262,7 +262,7 @@ class PathTables:
         prefix: tuple[tuple[int, int], ...],
         names: Any,
         skip: _Skip,
-    ) -> Iterator[Chunk]:
+    ) -> _Chunks:
         """Heads that go on alike: at once where they are few, else one by one."""
         rows = len(numbers) * self._rows(behind)
         if skip.over(rows):
@@ -273,7 +273,23 @@ class PathTables:
             return
         own = self.paths.layer_heads[layer][0].layer
         for number in numbers:
-            yield from self._emit(behind, (*prefix, (own, number)), names, skip)
+            yield self._emit(behind, (*prefix, (own, number)), names, skip)
+
+
+_Chunks = Iterator["Chunk | _Chunks"]  # of chunks, and of iterators of chunks in their places
+
+
+def _unrolled(chunks: _Chunks) -> Iterator[Chunk]:
+    """The chunks alone, in order, at any depth: a program may have more layers than Python has frames."""
+    stack = [chunks]
+    while stack:
+        found = next(stack[-1], None)
+        if isinstance(found, Chunk):
+            yield found
+        elif found is None:
+            stack.pop()
+        else:
+            stack.append(found)
 
 
 class _Skip:
