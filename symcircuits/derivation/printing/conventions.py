@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from symcircuits.core.notation import Notation
-from symcircuits.derivation.derive import Derivation
-from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.printing.features import features
-from symcircuits.derivation.results.registry import Result
+
+if TYPE_CHECKING:  # explain has a caption too, and needs no derivation
+    from symcircuits.derivation.derive import Derivation
+    from symcircuits.derivation.frames import Frame
+    from symcircuits.derivation.results.registry import Result
 
 __all__ = ["caption", "conventions", "own_symbols"]
 
