@@ -7,8 +7,7 @@ import sys
 from typing import Any
 
 from symcircuits.cli.output import add_json, print_json, width
-from symcircuits.cli.subject import add_notation, add_subject, subject_of, symbols_of
-from symcircuits.core.architecture import Architecture
+from symcircuits.cli.subject import add_notation, add_subject, subject_architecture, symbols_of
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -40,8 +39,7 @@ def run(options: argparse.Namespace) -> int:
     """Check, and print the verdict: 0 where the formula is right."""
     from symcircuits.checking.check import check
 
-    subject = subject_of(options)
-    architecture = subject if isinstance(subject, Architecture) else subject.architecture
+    architecture = subject_architecture(options)
     verdict = check(
         _formula(options.formula), architecture, options.target, options.convention, part=options.part,
         notation=options.notation, symbols=symbols_of(options.symbol),

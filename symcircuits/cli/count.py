@@ -7,8 +7,7 @@ from typing import Any
 
 from symcircuits.cli.output import add_json, fitted, print_json
 from symcircuits.cli.selection import add_selection, selected
-from symcircuits.cli.subject import add_subject, add_target, default_target, subject_of
-from symcircuits.core.architecture import Architecture
+from symcircuits.cli.subject import add_subject, add_target, default_target, subject_architecture
 from symcircuits.core.text import amount, many
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
@@ -34,8 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from symcircuits.core.expansion import expand
     from symcircuits.core.unfrozen.unfrozen import still_held
 
-    subject = subject_of(options)
-    architecture = subject if isinstance(subject, Architecture) else subject.architecture
+    architecture = subject_architecture(options)
     expansion = selected(expand(architecture, default_target(architecture, options.target)), options)
     by_order, by_composition = expansion.counts_by_order(), expansion.counts_by_composition()
     whole = expansion.unfrozen().count if architecture.polynomial and not architecture.attachments else None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.numbers import whole
-from symcircuits.cli.output import STOPPED, add_json, print_found, print_refused
-from symcircuits.cli.ranked import add_ranked, ranked
+from symcircuits.cli.output import add_json
+from symcircuits.cli.ranked import Ranked, add_ranked, answer
 from symcircuits.cli.selection import add_budgets
+
+if TYPE_CHECKING:
+    from symcircuits.work.progress import OnProgress
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -32,16 +35,12 @@ def add_options(parser: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Search, and print what is proved: 0 where all is, 3 where a budget ended the search before."""
-    from symcircuits.work.progress import Progress
-
-    request = ranked(options)
-    if request.compared is not None and not request.compared.ok:
-        return print_refused(request.compared, options.json)
     memory = {} if options.max_memory is None else {"max_memory": options.max_memory}
-    with Progress() as progress:
-        found = request.values.largest(
+
+    def search(request: Ranked, progress: OnProgress) -> Any:
+        return request.values.largest(
             options.top, request.measure, max_expansions=options.max_expansions, max_seconds=options.max_seconds,
-            progress=progress.step, **memory,
+            progress=progress, **memory,
         )  # fmt: skip
-    print_found(found, request.compared, options.json)
-    return 0 if found.exact else STOPPED
+
+    return answer(options, search, lambda found: not found.exact)

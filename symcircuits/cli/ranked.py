@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.attachments import add_attachments, attachments_of
 from symcircuits.cli.numbers import whole
+from symcircuits.cli.output import STOPPED, print_found, print_refused
 from symcircuits.cli.prompt import add_dtype, add_tokens, compared_tokens
 from symcircuits.cli.selection import add_selection, selected
 from symcircuits.cli.subject import add_model, default_target, load_model
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
     from symcircuits.values.evaluate import Values
     from symcircuits.values.measure import Measure
     from symcircuits.verification.reference import Comparison
+    from symcircuits.work.progress import OnProgress
 
-__all__ = ["Ranked", "add_ranked", "ranked"]
+__all__ = ["Ranked", "add_ranked", "answer"]
 
 
 def add_ranked(parser: Any) -> None:
@@ -49,7 +52,20 @@ class Ranked:
     compared: Comparison | None
 
 
-def ranked(options: argparse.Namespace) -> Ranked:
+def answer(options: argparse.Namespace, ask: Callable[[Ranked, OnProgress], Any], ended: Callable[[Any], bool]) -> int:
+    """Ask, and print what is found: exit code 1 where a recorded run is of another model, 3 where a budget ended it."""
+    from symcircuits.work.progress import Progress
+
+    request = _ranked(options)
+    if request.compared is not None and not request.compared.ok:
+        return print_refused(request.compared, options.json)
+    with Progress() as progress:
+        found = ask(request, progress.step)
+    print_found(found, request.compared, options.json)
+    return STOPPED if ended(found) else 0
+
+
+def _ranked(options: argparse.Namespace) -> Ranked:
     """What the options say; ValueError on what does not go together."""
     from symcircuits.core.expansion import expand
     from symcircuits.values.evaluate import evaluate

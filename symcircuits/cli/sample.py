@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.numbers import whole
-from symcircuits.cli.output import STOPPED, add_json, print_found, print_refused
-from symcircuits.cli.ranked import add_ranked, ranked
+from symcircuits.cli.output import add_json
+from symcircuits.cli.ranked import Ranked, add_ranked, answer
 from symcircuits.cli.selection import add_budgets
+
+if TYPE_CHECKING:
+    from symcircuits.work.progress import OnProgress
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -34,16 +37,12 @@ def add_options(parser: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Draw terms, and print the estimate: 3 where a budget ended it."""
-    from symcircuits.work.progress import Progress
-
-    request = ranked(options)
-    if request.compared is not None and not request.compared.ok:
-        return print_refused(request.compared, options.json)
     memory = {} if options.max_memory is None else {"max_memory": options.max_memory}
-    with Progress() as progress:
-        found = request.values.sample(
+
+    def draw(request: Ranked, progress: OnProgress) -> Any:
+        return request.values.sample(
             options.draws, request.measure, seed=options.seed, weights=options.weights, max_seconds=options.max_seconds,
-            progress=progress.step, **memory,
+            progress=progress, **memory,
         )  # fmt: skip
-    print_found(found, request.compared, options.json)
-    return STOPPED if found.reached else 0
+
+    return answer(options, draw, lambda found: bool(found.reached))

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_architecture", "add_model", "add_notation", "add_subject", "add_target", "architecture_of", "default_target",
-    "described", "load_model", "notation_of", "subject_of", "symbols_of",
+    "described", "load_model", "notation_of", "subject_architecture", "subject_of",
+    "symbols_of",
 ]  # fmt: skip
 
 
@@ -82,6 +83,12 @@ def subject_of(options: argparse.Namespace) -> Architecture | Model:
     if options.model is not None and beside:
         raise ValueError(f"{beside[0]} goes with --heads: what a MODEL has is read from its files")
     return architecture_of(options) if options.model is None else load_model(options.model)
+
+
+def subject_architecture(options: argparse.Namespace) -> Architecture:
+    """The architecture that is given, or that of the model; errors as of :func:`subject_of`."""
+    subject = subject_of(options)
+    return subject if isinstance(subject, Architecture) else subject.architecture
 
 
 def architecture_of(options: argparse.Namespace) -> Architecture:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.numbers import whole
-from symcircuits.cli.output import STOPPED, add_json, print_found, print_refused
+from symcircuits.cli.output import add_json
 from symcircuits.cli.prompt import add_workers, workers_of
-from symcircuits.cli.ranked import add_ranked, ranked
+from symcircuits.cli.ranked import Ranked, add_ranked, answer
 from symcircuits.cli.selection import add_budgets, add_range
+
+if TYPE_CHECKING:
+    from symcircuits.work.progress import OnProgress
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -33,15 +36,12 @@ def add_options(parser: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look at every term, and print the summary: 3 where a budget ended it."""
-    from symcircuits.work.progress import Progress
 
-    request = ranked(options)
-    if request.compared is not None and not request.compared.ok:
-        return print_refused(request.compared, options.json)
-    with workers_of(options) as workers, Progress() as progress:
-        found = request.values.summary(
-            request.measure, top=options.top, start=options.start, stop=options.stop, max_terms=options.max_terms,
-            max_seconds=options.max_seconds, workers=workers, progress=progress.step,
-        )  # fmt: skip
-    print_found(found, request.compared, options.json)
-    return STOPPED if found.reached else 0
+    def look(request: Ranked, progress: OnProgress) -> Any:
+        with workers_of(options) as workers:
+            return request.values.summary(
+                request.measure, top=options.top, start=options.start, stop=options.stop, max_terms=options.max_terms,
+                max_seconds=options.max_seconds, workers=workers, progress=progress,
+            )  # fmt: skip
+
+    return answer(options, look, lambda found: bool(found.reached))

@@ -9,8 +9,14 @@ from typing import Any
 from symcircuits.cli.output import STOPPED, add_json, fitted, print_json
 from symcircuits.cli.prompt import add_workers, workers_of
 from symcircuits.cli.selection import add_budgets, add_range, add_selection, selected
-from symcircuits.cli.subject import add_notation, add_subject, add_target, default_target, notation_of, subject_of
-from symcircuits.core.architecture import Architecture
+from symcircuits.cli.subject import (
+    add_notation,
+    add_subject,
+    add_target,
+    default_target,
+    notation_of,
+    subject_architecture,
+)
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -49,8 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from symcircuits.core.expansion import expand
     from symcircuits.work.progress import Progress
 
-    subject = subject_of(options)
-    architecture = subject if isinstance(subject, Architecture) else subject.architecture
+    architecture = subject_architecture(options)
     expansion = expand(architecture, default_target(architecture, options.target)).written(notation_of(options))
     expansion = selected(expansion, options)
     columns = None if options.columns is None else [c.strip() for c in options.columns.split(",")]

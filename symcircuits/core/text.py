@@ -103,16 +103,17 @@ def as_whole(value: Any) -> int | None:
         return None
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """The value as a whole number; ValueError where it is none, or less than the least.
+def whole(name: str, value: Any, least: int | None = None) -> int:
+    """The value as a whole number; ValueError where it is none, or less than the least (None: any will do).
 
     >>> whole("top", -1, 0)
     Traceback (most recent call last):
     ValueError: top must be a whole number, 0 or more, not -1
     """
     number = as_whole(value)
-    if number is None or number < least:
-        raise ValueError(f"{name} must be a whole number, {least} or more, not {shown(value)}")
+    if number is None or (least is not None and number < least):
+        wanted = "" if least is None else f", {least} or more"
+        raise ValueError(f"{name} must be a whole number{wanted}, not {shown(value)}")
     return number
 
 
@@ -127,9 +128,7 @@ def place(name: str, value: Any, size: int, negative: bool = True) -> int:
     Traceback (most recent call last):
     ValueError: token -1 does not exist: there are 10, counted from 0
     """
-    number = as_whole(value)
-    if number is None:
-        raise ValueError(f"{name} must be a whole number, not {shown(value)}")
+    number = whole(name, value)
     if not (-size if negative else 0) <= number < size:
         raise ValueError(f"{name} {shown(value)} does not exist: there are {size}, counted from 0")
     return number % size

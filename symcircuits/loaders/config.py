@@ -167,7 +167,7 @@ class Config:
     def settings(self) -> Settings:
         """``eps`` of the norms, the activation ``act_fn`` of the MLPs, rotary positions and soft caps, checked."""
         eps = self.values.get("eps")
-        if eps is not None and (isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 <= eps < math.inf):
+        if eps is not None and not (is_number(eps) and eps >= 0):
             raise ValueError(f"eps in the config must be a number from 0 on, not {self.shown('eps')}")
         activation = self.values.get("act_fn")
         known = isinstance(activation, str) and activation in ACTIVATIONS
@@ -181,9 +181,7 @@ class Config:
     def rotary(self) -> Rotary:
         """How rotary positions turn: ``rotary_dim`` (a whole head if not given), base, which entries pair off."""
         base = self.values.get("rotary_base")
-        if base is not None and (
-            isinstance(base, bool) or not isinstance(base, (int, float)) or not 0 < base < math.inf
-        ):
+        if base is not None and not (is_number(base) and base > 0):
             raise ValueError(f"rotary_base in the config must be a positive number, not {self.shown('rotary_base')}")
         dim = self.size("rotary_dim", 0)
         if dim is not None and dim % 2:
@@ -227,7 +225,7 @@ class Config:
         value = self.values.get("attn_scale")
         if value is None or value == -1:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if not (is_number(value) and value > 0):
             seen = self.shown("attn_scale")
             raise ValueError(f"attn_scale, which scores are divided by, must be a positive number, not {seen}")
         return float(value)
@@ -238,6 +236,16 @@ class Config:
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise ValueError(f"{key} in the config must be a number, not {self.shown(key)}")
         return float(value) if value is not None and value > 0 else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a config is a number that a float holds; a truth value is none.
+
+    >>> is_number(2), is_number(0.5), is_number(True), is_number(float("inf")), is_number(10**400)
+    (True, True, False, False, False)
+    """
+    largest = sys.float_info.max
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -largest <= value <= largest
 
 
 def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:

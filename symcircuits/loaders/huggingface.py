@@ -15,7 +15,7 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.text import shown
-from symcircuits.loaders.config import Config
+from symcircuits.loaders.config import Config, is_number
 from symcircuits.loaders.keys import TURNS, TURNS_OF, refuse
 from symcircuits.model import ACTIVATIONS, Rotary
 from symcircuits.model.checks import Axes, check_names, check_shapes, check_values
@@ -58,7 +58,7 @@ def activation(config: Config, key: str) -> str:
 def epsilon(config: Config, key: str) -> float:
     """The eps of the norms."""
     value = config.values[key]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+    if not (is_number(value) and value >= 0):
         raise ValueError(f"{key} in the config must be a number from 0 on, not {config.shown(key)}")
     return float(value)
 
@@ -156,7 +156,7 @@ def _turns(config: Config, place: Mapping[str, Any], key: str, others: tuple[str
     given = {other: config.values[other] for other in others if config.values[other] is not None}
     value = place[key] if key in place else given.get(others[0], default)
     for said in (value, *given.values()):
-        if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 < said < math.inf:
+        if not (is_number(said) and said > 0):
             raise ValueError(f"rotary positions need a base and a share that are positive, not {shown(said)}")
     for other, said in given.items():
         if said != value:

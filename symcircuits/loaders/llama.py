@@ -22,7 +22,7 @@ from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import FINAL, transformer
 from symcircuits.loaders import huggingface as hf
 from symcircuits.loaders.assembling import assemble, dropped_note, half_precision_note
-from symcircuits.loaders.config import Config
+from symcircuits.loaders.config import Config, is_number
 from symcircuits.loaders.files import Stored
 from symcircuits.loaders.keys import read_keys, refuse
 from symcircuits.loaders.layout import Layout
@@ -95,7 +95,7 @@ def activation_of(config: Config, gemma: bool) -> str:
 def number_of(config: Config, key: str) -> float:
     """A multiplier."""
     value = config.values[key]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_number(value):
         raise ValueError(f"{key} in the config must be a number, not {config.shown(key)}")
     if key == "logits_scaling" and not value:
         raise ValueError("logits_scaling, which logits are divided by, must not be 0")

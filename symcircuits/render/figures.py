@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.core.expansion import Expansion, Term, expand
+from symcircuits.core.expansion import Expansion, Term
 from symcircuits.explanation.ablation import ScoreRemoval
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.largest_terms import SizedTerm
@@ -254,8 +254,3 @@ def contribution_bars(
     labels = (*(s.term.label for s in chosen), f"remainder ({left['count']:,})", "all")
     values = (*(getattr(s, kind) for s in chosen), left[kind], whole)
     return Bars(_read_name(found, difference), found.target.position, labels, values, chosen)
-
-
-def head_expansion(found: Explanation, head: str) -> Expansion:
-    """The expansion of a head's scores."""
-    return expand(found.model.architecture, f"scores:{head}")

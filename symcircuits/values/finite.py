@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from symcircuits.model import Run
 
-__all__ = ["check_finite", "finite", "quiet", "remedy", "too_large"]
+__all__ = ["finite", "quiet", "remedy", "too_large"]
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -48,15 +48,6 @@ def quiet(pieces: Iterator[T], overflow: bool = True) -> Iterator[T]:
         if piece is None:
             return
         yield piece
-
-
-def check_finite(term: Any, size: float, run: Run) -> None:
-    """ValueError, which names the term, where its size is not a finite number."""
-    if not size < float("inf"):
-        raise ValueError(
-            f"term {term.label} has the size {size}: numbers leave the range of {run.dtype} on the way; "
-            f"{remedy(run.dtype)}"
-        )
 
 
 def finite(values: Any, what: str, value: Array) -> Array:

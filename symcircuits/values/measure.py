@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.text import as_whole, brief, place, shown
+from symcircuits.core.text import brief, place, shown, whole
 from symcircuits.model import Run, Tensors
 from symcircuits.values.evaluate import reference
 from symcircuits.values.targets import read_target
@@ -240,9 +240,9 @@ def logit(
     """
     second = isinstance(against, str) and against == SECOND
     return Measure(
-        kind="logit" if against is None else "logit difference", row=_whole("row", row, none=True),
-        position=_whole("position", position), token=_whole("token", token, none=True),
-        against=SECOND if second else _whole("against", against, none=True),
+        kind="logit" if against is None else "logit difference", row=None if row is None else whole("row", row),
+        position=whole("position", position), token=None if token is None else whole("token", token),
+        against=SECOND if second else None if against is None else whole("against", against),
     )  # fmt: skip
 
 
@@ -259,14 +259,6 @@ def score_entry(query: int = -1, key: int | None = None, *, row: int | None = No
     True
     """
     return Measure(
-        kind="score entry", row=_whole("row", row, none=True), position=_whole("query", query),
-        key=_whole("key", key, none=True),
+        kind="score entry", row=None if row is None else whole("row", row), position=whole("query", query),
+        key=None if key is None else whole("key", key),
     )  # fmt: skip
-
-
-def _whole(name: str, value: Any, none: bool = False) -> int | None:
-    """The value as a whole number, or None where that may be; where it must lie is seen by :meth:`Measure.on`."""
-    number = as_whole(value)
-    if number is None and not (none and value is None):
-        raise ValueError(f"{name} must be a whole number, not {shown(value)}")
-    return number
