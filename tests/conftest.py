@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background job, and all that tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("default", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("thorough", deadline=None, max_examples=400)
 # For mutation testing (tests/mutation): the same examples for every mutant, and none made smaller once it has failed.

@@ -55,8 +55,9 @@ THINGS = [
     None, 3, True, float("nan"), "gpt2", [1], {}, Live(), object(), ARCH, MODEL, RUN, TERMS, sc.Model, np.ones(3),
     b"x", lambda: 0,
 ]  # fmt: skip
-# Where a model, or the path of one, is taken as well.
-TAKEN = {("check", 1), ("verify", 0), ("explain", 0), ("explain_many", 0)}
+# Where what has an architecture, a model, or the path of one, is taken as well.
+DESCRIBED = ("expand", "logits", "scores", "stream", "derive", "verify", "explain", "explain_many")
+TAKEN = {("check", 1), *((name, 0) for name in DESCRIBED)}
 
 
 def test_every_public_function_is_tried() -> None:
@@ -98,12 +99,12 @@ def test_what_a_call_does_not_take_is_refused_in_one_short_sentence(name: str) -
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sc.logits(Live()), r"a live model is read by symcircuits\.load\(model\)\.architecture$"),
+        (lambda: sc.logits(Live()), r"a live model is read by symcircuits\.load\(model\)$"),
         (lambda: sc.verify(Live()), r"not a Live; a live model is read by symcircuits\.load\(model\)$"),
         (lambda: sc.verify("gpt2"), r"not 'gpt2'; a model is read from its folder by symcircuits\.load\(path\)$"),
         (lambda: sc.fold(ARCH), r"not an Architecture; random_model\(architecture\) makes one of random weights$"),
-        (lambda: sc.derive(MODEL), r"derive takes an architecture .* not a Model; give its \.architecture$"),
-        (lambda: sc.scores(RUN, "L0H0"), r"not a Run; give its \.model\.architecture$"),
+        (lambda: sc.derive("m"), r"derive takes an architecture .* or a model .* not 'm'; a model is read"),
+        (lambda: sc.scores(RUN, "L0H0"), r"not a Run; give its \.model$"),
         (lambda: sc.evaluate(TERMS, MODEL), r"not a Model; give model\.run\(tokens\)$"),
         (lambda: sc.evaluate(RUN, TERMS), r"takes an expansion .* not a Run$"),
         (lambda: sc.evaluate(ARCH, RUN).measure(), r"not an Architecture; give logits\(architecture\)$"),

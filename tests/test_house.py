@@ -384,6 +384,22 @@ def positional(tree: ast.Module) -> list[tuple[int, str]]:
     return [(line, name) for line, name in named if name.lstrip("_")[:1].isupper()]
 
 
+MANY_ARGUMENTS = {"explain", "explain_many"}
+
+
+def test_no_function_takes_more_than_nine_arguments() -> None:
+    """Beyond nine nobody remembers them: what belongs together is one object, or one table of keywords with a type."""
+    found = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                named = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                tables = sum(a is not None for a in (node.args.vararg, node.args.kwarg))
+                if len([a for a in named if a not in ("self", "cls")]) + tables > 9:
+                    found.add(node.name)
+    assert found == MANY_ARGUMENTS
+
+
 def test_classes_are_filled_by_name() -> None:
     """Two values that change places would be a silent fault: from the sixth on they have names."""
     found = {path.name: positional(ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))}

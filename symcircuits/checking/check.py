@@ -16,12 +16,12 @@ from symcircuits.checking.matching import Letters, Match, Matcher, Spelling, mul
 from symcircuits.checking.mistakes import Edit, Nearest, mistake_of, nearest, type_fault
 from symcircuits.checking.parser import Formula, ReadError, read
 from symcircuits.checking.verdict import Found, Texts, Verdict
-from symcircuits.core.architecture import Architecture
+from symcircuits.core.architecture import Architecture, Described, architecture_of
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.notation import ROW, Notation, as_notation, letter_text, scale_text, word_text
 from symcircuits.core.symbols import READERS
 from symcircuits.core.terms import readout_notation
-from symcircuits.core.text import amount, need
+from symcircuits.core.text import amount
 from symcircuits.core.words import Word, is_multiplier, scalar_order
 
 __all__ = ["Found", "Texts", "Verdict", "check"]
@@ -34,7 +34,7 @@ _LONG: Final = 300
 
 def check(
     formula: Any,
-    arch: Any,
+    subject: Architecture | Described,
     target: str | None = None,
     convention: str = "paper",
     *,
@@ -44,7 +44,7 @@ def check(
 ) -> Verdict:
     """Whether a formula is right: one term or a whole sum, as text, as LaTeX printed here, or a SymPy expression.
 
-    ``arch`` is an architecture (or a model); ``target`` ``"logits"``, ``"stream"`` or ``"scores:L1H0"``, by default
+    ``subject`` is an architecture or a model; ``target`` ``"logits"``, ``"stream"`` or ``"scores:L1H0"``, by default
     what the formula itself speaks of. One product is right when it is a term; a sum when it is all terms, each once
     (with ``part=True`` when it is some of them). Weights alone, such as ``W_E.T @ W_QK[L1H0] @ W_E``, are right when
     they are the circuit of a term; a sum of them when they are circuits of terms, each once, all written the same way
@@ -71,9 +71,7 @@ def check(
     >>> check(slip, arch, convention="transformerlens").nearest
     'W_E @ QK[L1H0] @ OV[L0H1].T @ W_E.T'
     """
-    architecture = getattr(arch, "architecture", arch)
-    if not isinstance(architecture, Architecture):
-        need("check(formula, arch)", arch, Architecture)
+    architecture = architecture_of("check(formula, subject)", subject)
     found = read(formula, architecture, convention, symbols)
     asked = _Asked(architecture, target, convention, part, as_notation(notation or CONVENTIONS[convention], symbols))
     verdict = _Case(found, asked).verdict()

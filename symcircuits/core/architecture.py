@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
 
 from symcircuits.core.attachments import FINAL, Part, Reading, check_attachments
-from symcircuits.core.text import amount, as_whole, brief, many, shown, whole
+from symcircuits.core.text import amount, as_whole, brief, keywords, many, not_taken, shown, whole
 from symcircuits.core.words import scalar_order
 
 __all__ = [
-    "FINAL", "Architecture", "Head", "as_head", "attention_only", "possible_biases", "possible_multipliers",
-    "scalar_names", "transformer",
+    "FINAL", "Architecture", "AttentionFeatures", "Described", "Features", "Head", "architecture_of", "as_head",
+    "attention_only", "possible_biases", "possible_multipliers", "scalar_names", "transformer",
 ]  # fmt: skip
 
 POSITIONS = (None, "standard", "shortformer", "rotary", "alibi")
@@ -254,6 +254,27 @@ class Architecture:
         return kind + ("parallel " if self.parallel else "") + f"MLPs{where}"
 
 
+class Described(Protocol):
+    """What has an architecture: a model, or arrays of other libraries."""
+
+    @property
+    def architecture(self) -> Architecture:
+        """What it is like."""
+        ...
+
+
+def architecture_of(call: str, subject: Architecture | Described) -> Architecture:
+    """The architecture that a call was given, or that of the model that it was given; TypeError on anything else.
+
+    >>> architecture_of("logits", attention_only((2, 2)))
+    <Architecture: attention-only, heads 2,2>
+    """
+    found = getattr(subject, "architecture", subject)
+    if not isinstance(found, Architecture):
+        raise not_taken(call, subject, ["Architecture", "Model"])
+    return found
+
+
 def possible_biases(architecture: Architecture) -> tuple[str, ...]:
     """The names of all biases that a model like this can have, in the order of sources.
 
@@ -296,27 +317,84 @@ def scalar_names(architecture: Architecture) -> tuple[str, ...]:
     return (*scales, *sorted(architecture.multipliers, key=scalar_order))
 
 
+class AttentionFeatures(TypedDict, total=False):
+    """What :func:`attention_only` can be told beside heads, positions and biases; each has a default.
+
+    - ``scale`` (True): scores carry a scale, one scalar a head. ``causal`` (True): a query sees itself and what is
+      before; else attention looks both ways. ``unembed`` (True): without it the stream is expanded.
+    - ``norm`` (None): ``"LN"`` (centre, divide by the standard deviation) or ``"RMS"`` (divide by the root mean
+      square), before every attention, every MLP and the unembedding. ``gains`` (True): the norms that have a gain, by
+      label (``L0``, ``M0``, ``final``), True for all, False for none (folded).
+    - ``groups`` (None: every head its own): the number of key/value heads of each layer, which divides its number of
+      heads. ``qk_norm`` (False): every head takes an RMS norm, with the gain of its layer, of its queries and keys.
+    - ``softmax`` (True): without it the pattern is the masked scores themselves, and expands with nothing held fixed
+      but norms (``expansion.unfrozen()``). ``capped`` (False): a soft cap acts on the scores before softmax, which then
+      sees every term (a model's settings say so).
+    - ``multipliers`` (False): True for all, or the names (or kinds: ``"r"``) of the numbers that multiply the token
+      embedding (``m_E``; never the position), what the heads of a layer and its b_O add (``r[L0]``), what its MLP adds
+      (``r[M0]``) and the logits (``m_U``).
+    """
+
+    scale: bool
+    causal: bool
+    unembed: bool
+    norm: str | None
+    gains: bool | Iterable[str]
+    groups: Iterable[int] | None
+    qk_norm: bool
+    softmax: bool
+    multipliers: bool | Iterable[str]
+    capped: bool
+
+
+class Features(AttentionFeatures, total=False):
+    """What :func:`transformer` can be told beside heads, positions and biases; those of attention and those of MLPs.
+
+    ``mlps`` (False): the layers that have an MLP, True for all; what an MLP writes is a source of its own. ``gated``
+    (False): MLPs have a gate; ``parallel`` (False): they read the stream that attention reads; ``bilinear`` (False):
+    they are gated without activation, ``((X W_in^T) * (X W_gate^T)) W_out^T``, and expand like scores without softmax.
+    """
+
+    mlps: bool | Iterable[int]
+    gated: bool
+    parallel: bool
+    bilinear: bool
+
+
+_DEFAULTS: Final[Features] = {
+    "scale": True, "causal": True, "unembed": True, "norm": None, "gains": True, "groups": None, "qk_norm": False,
+    "softmax": True, "multipliers": False, "capped": False, "mlps": False, "gated": False, "parallel": False,
+    "bilinear": False,
+}  # fmt: skip
+_FLAGS: Final = ("scale", "causal", "unembed", "gated", "parallel", "qk_norm", "softmax", "bilinear", "capped")
+
+
 def attention_only(
     heads: Iterable[int],
     positions: str | None = None,
     biases: bool | Iterable[str] = False,
-    **features: Any,
+    **features: Unpack[AttentionFeatures],
 ) -> Architecture:
-    """Describe an attention-only transformer: heads per layer, position embedding, biases.
+    """Describe an attention-only transformer: heads per layer, position embedding, biases, features of attention.
 
     ``positions``: None, ``"standard"`` (a second source in the stream), ``"shortformer"`` (added to the input of
     queries and keys only), ``"rotary"`` (queries and keys are turned: ``W_Q^T R_(j-i) W_K``) or ``"alibi"`` (scores get
     an addend that is not a path term). ``biases``: True for all, or the names (or kinds) of those that are there.
-    ``scale=False``: scores carry no scale (otherwise one scalar a head). ``unembed=False``: a model without
-    unembedding, whose stream is expanded. ``causal=False``: attention looks both ways. Norms and key/value groups
-    as in :func:`transformer`. Raises ValueError on anything else. Source: paper, "Model Simplifications".
+    ``features``: ``scale, causal, unembed, norm, gains, groups, qk_norm, softmax, multipliers, capped``, with the
+    meanings and defaults of :class:`AttentionFeatures`. Raises ValueError on anything else, TypeError on a feature
+    that does not exist. Source: paper, "Model Simplifications".
 
-    >>> arch = attention_only(heads=(3, 3))
+    >>> arch = attention_only(heads=(3, 3), scale=False)
     >>> arch.n_layers, [str(h) for h in arch.layer_heads(1)]
     (2, ['L1H0', 'L1H1', 'L1H2'])
     """
-    if "mlps" in features:
-        raise ValueError("an attention-only transformer has no MLPs; describe it with transformer(heads, mlps=True)")
+    for name in ("mlps", "gated", "parallel", "bilinear"):
+        if name in features:
+            raise ValueError(
+                f"an attention-only transformer has no MLPs, so {name} has no meaning: describe it with "
+                "transformer(heads, mlps=True)"
+            )
+    keywords("attention_only", features, AttentionFeatures.__annotations__)
     return transformer(heads, positions, biases, **features)
 
 
@@ -324,82 +402,61 @@ def transformer(
     heads: Iterable[int],
     positions: str | None = None,
     biases: bool | Iterable[str] = False,
-    *,
-    scale: bool = True,
-    causal: bool = True,
-    unembed: bool = True,
-    norm: str | None = None,
-    gains: bool | Iterable[str] = True,
-    mlps: bool | Iterable[int] = False,
-    gated: bool = False,
-    parallel: bool = False,
-    groups: Iterable[int] | None = None,
-    qk_norm: bool = False,
-    softmax: bool = True,
-    bilinear: bool = False,
-    multipliers: bool | Iterable[str] = False,
-    capped: bool = False,
+    **features: Unpack[Features],
 ) -> Architecture:
     """Describe a transformer: heads per layer, positions, biases, norms, MLPs, key/value groups.
 
-    ``norm``: ``"LN"`` (centre, divide by the standard deviation) or ``"RMS"`` (divide by the root mean square), before
-    every attention, every MLP and the unembedding; ``gains``: the norms that have a gain, by label (``L0``, ``M0``,
-    ``final``), True for all, False for none (folded). ``mlps``: the layers that have an MLP, True for all; what an MLP
-    writes is a source of its own. ``gated``: MLPs have a gate; ``parallel``: they read the stream that attention reads.
-    ``groups``: the number of key/value heads of each layer, which divides its number of heads. ``qk_norm``: every head
-    takes an RMS norm, with the gain of its layer, of its queries and of its keys. ``softmax=False``: the pattern is the
-    masked scores themselves; ``bilinear``: MLPs are gated without activation, ``((X W_in^T) * (X W_gate^T)) W_out^T``:
-    both expand with nothing held fixed but norms (``expansion.unfrozen()``). ``capped``: a soft cap acts on the
-    scores before softmax, which then sees every term (a model's settings say so). ``multipliers``: True for all, or the
-    names (or kinds: ``"r"``) of the numbers that multiply the token embedding (``m_E``; never the position), what the
-    heads of a layer and its b_O add (``r[L0]``), what its MLP adds (``r[M0]``) and the logits (``m_U``). The rest as in
-    :func:`attention_only`. Raises ValueError on anything else. Source: Ba et al. 2016 and Zhang and Sennrich 2019 for
-    the norms, Ainslie et al. 2023 for groups, Pearce et al. 2024 for bilinear MLPs; the paper, "Handling Layer
-    Normalization" and "MLP Layers".
+    ``positions`` and ``biases`` as in :func:`attention_only`. ``features``: ``mlps, gated, parallel, bilinear`` and
+    those of attention, with the meanings and defaults of :class:`Features` and :class:`AttentionFeatures`. Raises
+    ValueError on anything else, TypeError on a feature that does not exist. Source: Ba et al. 2016 and Zhang and
+    Sennrich 2019 for the norms, Ainslie et al. 2023 for groups, Pearce et al. 2024 for bilinear MLPs; the paper,
+    "Handling Layer Normalization" and "MLP Layers".
 
     >>> str(transformer((2, 2), norm="LN", mlps=True))
     'transformer, heads 2,2, LN norm, MLPs'
+    >>> transformer((2, 2), nrom="LN")
+    Traceback (most recent call last):
+    TypeError: transformer does not take 'nrom': did you mean 'norm'?
     """
     counts = _head_counts(heads)
+    keywords("transformer", features, _DEFAULTS)
+    told: Features = {**_DEFAULTS, **features}
+    _check_features(positions, told)
+    layers = _mlp_layers(told["mlps"], len(counts))
+    _check_together(positions, told, layers)
+    plain = Architecture(
+        counts, positions, scale=told["scale"], causal=told["causal"], unembed=told["unembed"], norm=told["norm"],
+        mlps=layers, gated=told["gated"] or told["bilinear"], parallel=told["parallel"],
+        groups=_groups(told["groups"], counts), qk_norm=told["qk_norm"], softmax=told["softmax"],
+        bilinear=told["bilinear"], capped=told["capped"],
+    )  # fmt: skip
+    plain = replace(plain, multipliers=_multipliers(told["multipliers"], possible_multipliers(plain)))
+    named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))
+    return replace(plain, biases=named, gains=_gains(told["gains"], plain))
+
+
+def _check_features(positions: Any, features: Features) -> None:
+    """ValueError where a choice or a flag is none."""
     if positions not in POSITIONS:
         known = 'None, "standard", "shortformer", "rotary" or "alibi"'
         raise ValueError(f"positions must be {known}, not {shown(positions)}")
-    if norm not in NORMS:
-        raise ValueError(f'norm must be None, "LN" or "RMS", not {shown(norm)}')
-    flags = {"scale": scale, "causal": causal, "unembed": unembed, "gated": gated, "parallel": parallel}
-    flags |= {"qk_norm": qk_norm, "softmax": softmax, "bilinear": bilinear, "capped": capped}
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise ValueError(f"{name} must be True or False, not {shown(flag)}")
-    layers = _mlp_layers(mlps, len(counts))
-    if not layers and (gated or parallel or bilinear):
-        word = "bilinear" if bilinear else "gated" if gated else "parallel"
+    if features["norm"] not in NORMS:
+        raise ValueError(f'norm must be None, "LN" or "RMS", not {shown(features["norm"])}')
+    values: dict[str, Any] = {**features}
+    for name in _FLAGS:
+        if not isinstance(values[name], bool):
+            raise ValueError(f"{name} must be True or False, not {shown(values[name])}")
+
+
+def _check_together(positions: str | None, features: Features, layers: frozenset[int]) -> None:
+    """ValueError where features do not go together."""
+    if not layers and (features["gated"] or features["parallel"] or features["bilinear"]):
+        word = "bilinear" if features["bilinear"] else "gated" if features["gated"] else "parallel"
         raise ValueError(f"{word} says what MLPs are like, but there are none (see mlps)")
-    if positions == "alibi" and not softmax:
+    if positions == "alibi" and not features["softmax"]:
         raise ValueError("ALiBi adds to what softmax takes, which is not a path term; it needs softmax")
-    if capped and not softmax:
+    if features["capped"] and not features["softmax"]:
         raise ValueError("a soft cap on scores stands before a softmax, and there is none")
-    plain = Architecture(
-        counts,
-        positions,
-        biases=frozenset(),
-        scale=scale,
-        causal=causal,
-        unembed=unembed,
-        norm=norm,
-        gains=frozenset(),
-        mlps=layers,
-        gated=gated or bilinear,
-        parallel=parallel,
-        groups=_groups(groups, counts),
-        qk_norm=qk_norm,
-        softmax=softmax,
-        bilinear=bilinear,
-        capped=capped,
-    )
-    plain = replace(plain, multipliers=_multipliers(multipliers, possible_multipliers(plain)))
-    named = frozenset[str]() if biases is False else _biases(biases, possible_biases(plain))
-    return replace(plain, biases=named, gains=_gains(gains, plain))
 
 
 def _gains(gains: bool | Iterable[str], plain: Architecture) -> frozenset[str]:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, final
 
-from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.architecture import Architecture, Described, Head, architecture_of
 from symcircuits.core.notation import ROW, Notation
 from symcircuits.core.paths import Path, Paths
 from symcircuits.core.programs import Readout, Source, readout
 from symcircuits.core.seam import higher
 from symcircuits.core.sequence import TermSequence
 from symcircuits.core.terms import Term, composition_of, readout_notation
-from symcircuits.core.text import amount, need, shown, whole
+from symcircuits.core.text import amount, shown, whole
 from symcircuits.core.walk import Joints, Mark
 
 if TYPE_CHECKING:
@@ -24,9 +24,20 @@ if TYPE_CHECKING:
     from symcircuits.tables.blocks import Census, TermBlock
     from symcircuits.tables.export import Exported
 
-__all__ = ["Expansion", "Term", "composition_of", "expand", "logits", "scores", "stream"]
+__all__ = ["Expansion", "Limits", "Term", "composition_of", "expand", "logits", "scores", "stream"]
 
 SIDES = ("query", "key")
+
+
+class Limits(TypedDict, total=False):
+    """What ends an export before its end: rows in this call, seconds, and the bytes of memory that it may take.
+
+    Memory is counted beyond the interpreter and what it imports. None: no limit (of memory 160 MiB).
+    """
+
+    max_terms: int | None
+    max_seconds: float | None
+    max_memory: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,14 +343,14 @@ class Expansion(TermSequence[Term]):
 
     def export(
         self, path: str | PathLike[str], columns: str | Sequence[str] | None = None, *, start: int = 0,
-        stop: int | None = None, resume: bool = False, max_terms: int | None = None, max_memory: int | None = None,
-        max_seconds: float | None = None, workers: Any = None, progress: Callable[[str, int, int], None] | None = None,
+        stop: int | None = None, resume: bool = False, workers: Any = None,
+        progress: Callable[[str, int, int], None] | None = None, **limits: Unpack[Limits],
     ) -> Exported:  # fmt: skip
         """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 
         ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
-        ``resume`` takes up an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory
-        beyond the interpreter and imports, seconds; where one is reached, what is whole is kept and the result says so.
+        ``resume`` takes up an export that was interrupted (or begins it). ``limits`` (:class:`Limits`): ``max_terms``,
+        ``max_memory``, ``max_seconds``; where one is reached, what is whole is kept and the result says so.
         Raises OSError where the disk has not enough room, ValueError on anything else that cannot be. How, and what
         workers do: :mod:`symcircuits.tables.export`.
 
@@ -356,9 +367,8 @@ class Expansion(TermSequence[Term]):
         """
         chosen = {} if columns is None else {"columns": columns}
         found: Exported = higher(None, "Expansion.export")(
-            self, path, **chosen, start=start, stop=stop, resume=resume, max_terms=max_terms, max_memory=max_memory,
-            max_seconds=max_seconds, workers=workers, progress=progress,
-        )  # fmt: skip
+            self, path, **chosen, start=start, stop=stop, resume=resume, workers=workers, progress=progress, **limits
+        )
         return found
 
     def unfrozen(self) -> Unfrozen:
@@ -390,45 +400,42 @@ def _names(wanted: Any, what: str) -> list[str]:
     return names
 
 
-def expand(architecture: Architecture, target: str) -> Expansion:
+def expand(subject: Architecture | Described, target: str) -> Expansion:
     """The expansion of a target by name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> expand(attention_only((3, 5)), "scores:L1H4").count
     16
     """
-    need("expand", architecture, Architecture)
-    return Expansion(readout(architecture, target))
+    return Expansion(readout(architecture_of("expand", subject), target))
 
 
-def logits(architecture: Architecture) -> Expansion:
+def logits(subject: Architecture | Described) -> Expansion:
     """The logits ``X_L W_U^T (+ 1 b_U^T)`` as a sum over paths; ``prod_l (1 + H_l)`` terms for one source.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> logits(attention_only((3, 3))).count
     16
     """
-    need("logits", architecture, Architecture)
-    return expand(architecture, "logits")
+    return expand(architecture_of("logits", subject), "logits")
 
 
-def scores(architecture: Architecture, head: str | tuple[int, int]) -> Expansion:
+def scores(subject: Architecture | Described, head: str | tuple[int, int]) -> Expansion:
     """The scores of a head, ``s (X W_Q^T + 1 b_Q^T)(X W_K^T + 1 b_K^T)^T``, as a sum over pairs of paths.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> scores(attention_only((3, 3)), "L1H0").counts_by_composition()
     {'none': 1, 'Q': 3, 'K': 3, 'QK': 9}
     """
-    need("scores", architecture, Architecture)
+    architecture = architecture_of("scores", subject)
     return expand(architecture, f"scores:{architecture.head(head)}")
 
 
-def stream(architecture: Architecture) -> Expansion:
+def stream(subject: Architecture | Described) -> Expansion:
     """The residual stream ``X_L`` after the last layer as a sum over paths.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> stream(attention_only((3, 3), unembed=False)).counts_by_order()
     {0: 1, 1: 6, 2: 9}
     """
-    need("stream", architecture, Architecture)
-    return expand(architecture, "stream")
+    return expand(architecture_of("stream", subject), "stream")

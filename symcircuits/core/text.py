@@ -9,10 +9,24 @@ from __future__ import annotations
 import math
 import operator
 import os
+from collections.abc import Collection, Iterable
 from numbers import Real
 from typing import Any, Final
 
-__all__ = ["amount", "as_whole", "brief", "many", "mebibytes", "need", "place", "seconds", "shown", "whole"]
+__all__ = [
+    "amount",
+    "as_whole",
+    "brief",
+    "keywords",
+    "many",
+    "mebibytes",
+    "need",
+    "not_taken",
+    "place",
+    "seconds",
+    "shown",
+    "whole",
+]
 
 _MOST: Final = 60
 _PLAIN: Final = (str, int, float, complex, bytes, tuple, list, dict, set, frozenset, type(None))
@@ -51,12 +65,19 @@ def need(call: str, given: Any, *kinds: type) -> None:
     Traceback (most recent call last):
     TypeError: fold takes an architecture (see attention_only), not {}
     """
-    if isinstance(given, kinds):
-        return
-    names = [kind.__name__ for kind in kinds if kind.__name__ != "PathLike"]
+    if not isinstance(given, kinds):
+        raise not_taken(call, given, [kind.__name__ for kind in kinds if kind.__name__ != "PathLike"])
+
+
+def not_taken(call: str, given: Any, names: list[str]) -> TypeError:
+    """The error, in one short sentence, that a call takes something else, by the names of the kinds it takes.
+
+    >>> str(not_taken("logits", 3, ["Architecture", "Model"]))
+    'logits takes an architecture (see attention_only) or a model (see load and from_arrays), not 3'
+    """
     wanted = " or ".join(_WANTED.get(name, f"a {name}") for name in names)
     hint = _hint(given, names)
-    raise TypeError(f"{call} takes {wanted}, not {brief(given)}{'; ' if hint else ''}{hint}")
+    return TypeError(f"{call} takes {wanted}, not {brief(given)}{'; ' if hint else ''}{hint}")
 
 
 def _hint(given: Any, wanted: list[str]) -> str:
@@ -81,6 +102,22 @@ def _hint(given: Any, wanted: list[str]) -> str:
         return f"a model is read from its folder by symcircuits.load(path){goal}"
     live = hasattr(type(given), "state_dict")
     return f"a live model is read by symcircuits.load(model){goal}" if live else ""
+
+
+def keywords(call: str, given: Iterable[str], known: Collection[str]) -> None:
+    """TypeError, with the nearest name, where a call was given a keyword that it does not take.
+
+    >>> keywords("transformer", ["nrom"], ["norm", "mlps"])
+    Traceback (most recent call last):
+    TypeError: transformer does not take 'nrom': did you mean 'norm'?
+    """
+    for name in given:
+        if name not in known:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+            raise TypeError(f"{call} does not take {name!r}: {hint}")
 
 
 def _named(value: Any) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from symcircuits.core.architecture import Architecture
+from symcircuits.core.architecture import Architecture, Described, architecture_of
 from symcircuits.core.notation import ROW, Notation, as_notation
 from symcircuits.core.seam import higher
-from symcircuits.core.text import need, whole
+from symcircuits.core.text import whole
 from symcircuits.derivation.claim_checker import ClaimChecker
 from symcircuits.derivation.claims import Check, Claim, DerivationError, Draft, Step
 from symcircuits.derivation.frames import Frame, make_frame
@@ -124,7 +124,7 @@ class Derivation:
 
 
 def derive(
-    architecture: Architecture,
+    subject: Architecture | Described,
     target: str = "logits",
     form: str = "enumerated",
     *,
@@ -147,7 +147,7 @@ def derive(
     >>> derivation.ok, [step.kind for step in derivation.steps][3:6]
     (True, ['substitution', 'distributing', 'collecting by composition type'])
     """
-    need("derive", architecture, Architecture)
+    architecture = architecture_of("derive", subject)
     chosen = as_notation(notation, symbols)  # a bad name is refused before the work
     if architecture.attachments:
         one = architecture.attachments[0]

@@ -116,7 +116,7 @@ def from_cache(live: Any, cache: Any, tokens: Any) -> Tensors:
     >>> model = SimpleNamespace(cfg={"n_layers": 0, "d_model": 2}, state_dict=lambda: weights)
     >>> cache = {"hook_embed": np.ones((1, 1, 2))}                 # logits, cache = model.run_with_cache(tokens)
     >>> arrays = from_cache(model, cache, [4])
-    >>> sc.evaluate(sc.logits(arrays.architecture), arrays).total().tolist()
+    >>> sc.evaluate(sc.logits(arrays), arrays).total().tolist()
     [[2.0, 2.0, 2.0, 2.0, 2.0]]
     """
     if not callable(getattr(live, "state_dict", None)):

@@ -89,7 +89,7 @@ def readout(
     >>> from symcircuits.core.expansion import expand
     >>> from symcircuits.model import random_model
     >>> model = random_model(attention_only((1, 1)), d_model=4, seed=1).with_(readout([1.0, 0, 0, -1]))
-    >>> run, terms = model.run([1, 2, 3]), expand(model.architecture, "readout:probe")
+    >>> run, terms = model.run([1, 2, 3]), expand(model, "readout:probe")
     >>> print(terms[1].text, run.readouts["probe"].shape)
     A[L0H0] @ X0 @ W_OV[L0H0].T @ probe.T (3, 1)
     >>> bool(np.allclose(evaluate(terms, run).total(), run.streams[2] @ [[1], [0], [0], [-1]]))
@@ -136,7 +136,7 @@ def source(name: str, array: Any, layer: int, *, of: str = "stream", activations
     >>> from symcircuits.model import random_model
     >>> row = source("feature 12", [1.0, 0, 2, 0], 1, activations=[0.0, 3.0, 0.5])
     >>> model = random_model(attention_only((1, 2)), d_model=4).with_(row)
-    >>> for term in logits(model.architecture).head(3):
+    >>> for term in logits(model).head(3):
     ...     print(term.label, "|", term.text)
     feature 12 | "feature 12" @ W_U.T
     rest[L1] | rest[L1] @ W_U.T

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Architecture, Head
-from symcircuits.core.text import need, whole
+from symcircuits.core.text import keywords, need, whole
 from symcircuits.model.forward import Settings
 from symcircuits.model.transformer import Model
 from symcircuits.model.weights import weight_axes
@@ -18,52 +18,75 @@ from symcircuits.model.weights import weight_axes
 __all__ = ["change_basis", "random_model"]
 
 
+class Sizes(TypedDict, total=False):
+    """Sizes of a random model: of the vocabulary (and of that of the logits, the same when None), of the stream, of a
+    head, of the context, and of the hidden layer of MLPs (2 d_model when None)."""
+
+    d_vocab: int
+    d_model: int
+    d_head: int
+    d_vocab_out: int | None
+    n_context: int
+    d_mlp: int | None
+
+
+_SIZES: Final[Sizes] = {
+    "d_vocab": 11, "d_model": 16, "d_head": 4, "d_vocab_out": None, "n_context": 32, "d_mlp": None,
+}  # fmt: skip
+
+
 def random_model(
     architecture: Architecture,
     *,
-    d_vocab: int = 11,
-    d_model: int = 16,
-    d_head: int = 4,
-    d_vocab_out: int | None = None,
-    n_context: int = 32,
-    d_mlp: int | None = None,
     seed: int = 0,
     weight_scale: float = 1.0,
     score_scale: float | None = None,
     settings: Settings | None = None,
+    **sizes: Unpack[Sizes],
 ) -> Model:
     """A float64 model with independent normal weights, such that streams, scores and logits are of order 1.
 
     Embeddings, positions and biases have variance 1, other weights 1 / (number of inputs), and W_O (W_out) also
     1 / (number of heads, or MLPs, of the model); gains are near 1; standard deviations are multiplied by
-    ``weight_scale``. Attached readouts get two directions, sources one row for all tokens. ``d_mlp`` is 2 d_model
-    when None; ``settings``: eps and activation. ``score_scale`` is one number for all heads, 1 / sqrt(d_head) when
-    None. The same arguments give the same model, another ``seed`` another one.
-    Raises ValueError on a size below 1.
+    ``weight_scale``. Attached readouts get two directions, sources one row for all tokens. ``settings``: eps and
+    activation. ``score_scale`` is one number for all heads, 1 / sqrt(d_head) when None. ``sizes``: ``d_vocab`` (11),
+    ``d_model`` (16), ``d_head`` (4), ``d_vocab_out`` (d_vocab), ``n_context`` (32), ``d_mlp`` (2 d_model). The same
+    arguments give the same model, another ``seed`` another one.
+    Raises ValueError on a size below 1, TypeError on one that does not exist.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> random_model(attention_only((2, 0), biases=True), d_model=3, d_head=5)
     <Model random, seed 0: attention-only, heads 2,0, biases, d_model 3, d_vocab 11, float64>
     """
     need("random_model", architecture, Architecture)
-    out = d_vocab if d_vocab_out is None else d_vocab_out
-    sizes = {"d_vocab": d_vocab, "d_model": d_model, "d_head": d_head, "d_vocab_out": out, "n_ctx": n_context}
-    sizes = {name: whole(name, size, 1) for name, size in sizes.items()}
-    sizes["d_mlp"] = 2 * sizes["d_model"] if d_mlp is None else whole("d_mlp", d_mlp, 1)
+    keywords("random_model", sizes, _SIZES)
+    found = _sizes({**_SIZES, **sizes})
     rng = np.random.default_rng(whole("seed", seed, 0))
     weights = {}
     for name, axes in weight_axes(architecture).items():
-        shape = tuple(sizes[axis.partition(" ")[0]] for axis in axes)
-        weights[name] = weight_scale * _deviation(architecture, name, sizes) * rng.standard_normal(shape)
-    scale = 1 / math.sqrt(d_head) if score_scale is None else score_scale
+        shape = tuple(found[axis.partition(" ")[0]] for axis in axes)
+        weights[name] = weight_scale * _deviation(architecture, name, found) * rng.standard_normal(shape)
+    scale = 1 / math.sqrt(found["d_head"]) if score_scale is None else score_scale
     scales = {str(head): scale for head in architecture.all_heads} if architecture.scale else {}
     weights |= {name: 1 + w / 4 for name, w in weights.items() if name.startswith("gain_")}
     multipliers = {name: 0.5 + i / 8 for i, name in enumerate(sorted(architecture.multipliers)) if i != 4}
     multipliers |= dict.fromkeys(architecture.multipliers - multipliers.keys(), 1.75)  # none of them is 1
+    d_model = found["d_model"]
     attached = {r.name: rng.standard_normal((2, d_model)) / math.sqrt(d_model) for r in architecture.readings}
     attached |= {p.name: rng.standard_normal((1, d_model)) for p in architecture.parts}
     more: dict[str, Any] = {"settings": settings or Settings(), "multipliers": multipliers, "attached": attached}
     return Model(architecture, weights, scales, f"random, seed {seed}", **more)
+
+
+def _sizes(given: Sizes) -> dict[str, int]:
+    """The sizes by the names of axes; ValueError on one below 1."""
+    out = given["d_vocab"] if given["d_vocab_out"] is None else given["d_vocab_out"]
+    hidden = 2 * whole("d_model", given["d_model"], 1) if given["d_mlp"] is None else given["d_mlp"]
+    named = {
+        "d_vocab": given["d_vocab"], "d_model": given["d_model"], "d_head": given["d_head"], "d_vocab_out": out,
+        "n_ctx": given["n_context"], "d_mlp": hidden,
+    }  # fmt: skip
+    return {name: whole("n_context" if name == "n_ctx" else name, size, 1) for name, size in named.items()}
 
 
 def _deviation(architecture: Architecture, name: str, sizes: Mapping[str, int]) -> float:

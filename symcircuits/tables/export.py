@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
-from symcircuits.core.expansion import Expansion
+from symcircuits.core.expansion import Expansion, Limits
 from symcircuits.core.notation import Notation
-from symcircuits.core.text import amount, many, need, seconds, whole
+from symcircuits.core.text import amount, keywords, many, need, seconds, whole
 from symcircuits.tables.blocks import BLOCK, range_of
 from symcircuits.tables.formats import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.tables.resumable import Part, readable_size
@@ -74,18 +74,16 @@ def export_terms(
     start: int = 0,
     stop: int | None = None,
     resume: bool = False,
-    max_terms: int | None = None,
-    max_memory: int | None = None,
-    max_seconds: float | None = None,
     progress: OnProgress = None,
     workers: Any = None,
+    **limits: Unpack[Limits],
 ) -> Exported:
     """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 
     ``columns`` are some of number, order, orders, composition, sources, heads, label, text, latex (one: as it is).
-    ``resume`` takes up
-    an export that was interrupted (or begins it). Budgets: rows in this call, bytes of memory beyond the interpreter
-    and imports, seconds; where one is reached, what is whole is kept and the result says so. ``workers`` (see
+    ``resume`` takes up an export that was interrupted (or begins it). ``limits``
+    (:class:`~symcircuits.core.expansion.Limits`): rows in this call, memory, seconds; where one is reached, what is
+    whole is kept and the result says so. ``workers`` (see
     :class:`~symcircuits.work.workers.WorkerPool`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes
     them in order: the file is the same, and is taken up by any number of workers. Each then has the memory that is
     given, and a few blocks for each wait to be written. Raises OverflowError from 10^13 rows on, OSError where the disk
@@ -107,6 +105,8 @@ def export_terms(
     need("export", expansion, Expansion)
     start, end = (chosen := range_of(expansion, start, stop)).start, chosen.stop
     total = end - start
+    keywords("export", limits, Limits.__annotations__)
+    max_terms, max_seconds = limits.get("max_terms"), limits.get("max_seconds")
     limit = total if max_terms is None else whole("max_terms", max_terms, 0)
     seconds("max_seconds", max_seconds)
     form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
@@ -126,7 +126,7 @@ def export_terms(
             width = _width(expansion, rows, start, start + total)
             room = int(width * planned)
             part.needs(room if rows.is_the_file else 2 * room + state.size)
-            size = _block_size(max_memory, width)
+            size = _block_size(limits.get("max_memory"), width)
             job = _Job(expansion, rows, part, _Budget(started, max_seconds, planned), progress or _silent, total=total)
             with WorkerPool(workers) as crew:
                 made = job.made(crew, start, start + state.rows + planned, size, (form, columns))

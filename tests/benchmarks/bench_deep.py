@@ -63,7 +63,7 @@ def sums(size: Size, rounds: int, limit: float | None) -> Iterator[Row]:
     """All order sums against forward passes; the sum of squares of all terms."""
     model, tokens = size.model(), size.tokens()
     run, bare = model.run(tokens), bare_forward(model, tokens)
-    expansion = sc.logits(model.architecture)
+    expansion = sc.logits(model)
     work = lambda: sc.evaluate(expansion, run).by_order()  # noqa: E731
     seconds, given = medians(rounds, {"run": lambda: model.run(tokens), "bare": bare, "orders": work})
     largest = np.abs(run.logits).max()
@@ -141,7 +141,7 @@ def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
     model = sc.load(folder)
     with np.load(folder / "reference.npz") as recorded:
         run = model.run(recorded["tokens"][0])
-    expansion = sc.logits(model.architecture)
+    expansion = sc.logits(model)
     forward = medians(rounds, {"run": lambda: model.run(run.tokens)})[0]["run"]
     ask = {"by": sc.logit(against="second", position=-2)}
     for k, limit in ((10, None), (100, 300), (1000, 2500), (10_000, None)):
@@ -153,7 +153,7 @@ def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
         yield Row(f"largest {k:,} of {many(expansion.count)} terms", name, "a forward pass, model.run",
                   forward, seconds["ours"], found.expansions, "expansions", limit, True,
                   peak(work) if k <= 100 else None, note)  # fmt: skip
-    pairs = sc.scores(model.architecture, f"L{model.architecture.n_layers - 1}H5")
+    pairs = sc.scores(model, f"L{model.architecture.n_layers - 1}H5")
     ways = {
         "pairs": lambda: sc.evaluate(pairs, run).largest(20, sc.score_entry(-2)),
         "squares": lambda: sc.evaluate(expansion, run).sum_of_squares(**ask),

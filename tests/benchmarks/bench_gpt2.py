@@ -94,7 +94,7 @@ def measure(folder: Path, dtype: str, context: int) -> dict[str, Any]:
     start = time.perf_counter()
     model = sc.load(folder)
     loaded = time.perf_counter()
-    logits = sc.logits(model.architecture)
+    logits = sc.logits(model)
     few = logits.order(0, 1, 2).count
     tokens = np.random.default_rng(2).integers(0, model.d_vocab, context)
     found = sc.explain(model, tokens, dtype=dtype, max_terms=few)

@@ -144,7 +144,7 @@ def from_model_to_numbers(size: Size, rounds: int) -> Iterator[Row]:
 
     def work() -> None:
         run = model.run(tokens)
-        done(all_values(sc.logits(model.architecture), run))
+        done(all_values(sc.logits(model), run))
 
     before = "sympy" in sys.modules
     for _ in range(1 if size.name == "tiny" else WARM):  # so short that a process that has just begun would be seen
