@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits.core.expansion import Expansion, expand
+from symcircuits.core.walk import Matrices
 from symcircuits.model import Model, Run, random_model
 from symcircuits.model.attending import rotate
 from symcircuits.sympy_layer.lambdify import lambdify_words
@@ -173,6 +174,23 @@ def test_sums_by_the_walk_are_sums_of_terms(drawn: tuple[Expansion, Run], data: 
         assert found.keys() == wanted.keys()
         for key, value in found.items():
             assert_close(value, sum(wanted[key], zero), size, run.dtype)
+
+
+@pytest.mark.parametrize("chosen", ["all", "through", "sequence", "source", "composition"])
+def test_a_total_reads_the_unembedding_once(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not wanted is dropped before it; only where orders are looked at does each have a product of its own."""
+    run = random_model(sc.attention_only((2, 2, 2), biases=True), seed=1).run([1, 2, 3])
+    whole = sc.logits(run.model)
+    expansion, products = {
+        "all": (whole, 1), "through": (whole.through("L1H0"), 1), "source": (whole.from_source("b_V[L0H0]"), 1),
+        "sequence": (whole.through_sequence("L0H1", "L2H0"), 3), "composition": (whole.where("V"), 4),
+    }[chosen]  # fmt: skip
+    listed, read = sum(evaluate(expansion, run)), list[str]()
+    factor = Matrices.factor
+    monkeypatch.setattr(Matrices, "factor", lambda self, f: read.append(f.symbol.argument) or factor(self, f))
+    total = evaluate(expansion, run).total()
+    assert np.abs(total - listed).max() < 1e-13
+    assert read.count("W_U") == products
 
 
 @settings(max_examples=30)

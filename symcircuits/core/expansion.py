@@ -109,13 +109,23 @@ class Expansion(TermSequence[Term]):
         orders, bits = tuple(m.order for m in marks), 0
         for m in marks:
             bits |= m.bits
-        if bits != (1 << len(self._features)) - 1:
+        if bits != self.features:
             return False
         return all(
             (c.kind != "order" or sum(orders) in c.values)
             and (c.kind != "composition" or composition_of(orders) in c.values)
             for c in self.clauses
         )
+
+    @property
+    def features(self) -> int:
+        """The bits that the paths of a term must have together."""
+        return (1 << len(self._features)) - 1
+
+    @property
+    def looks_at_order(self) -> bool:
+        """Whether the selection looks at how many heads there are, so that sums have to be split by it."""
+        return any(c.kind in ("order", "composition") for c in self.clauses)
 
     def marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
         """The marks of the selection's terms, each with its number of terms."""

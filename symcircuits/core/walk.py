@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, final
 
 from symcircuits.core.architecture import Head
-from symcircuits.core.programs import Branch, Program, Source
+from symcircuits.core.programs import Branch, Layer, Program, Source
 from symcircuits.core.words import Factor, scalar_argument
 
 __all__ = ["SIDE_BY_SIDE", "Algebra", "Counts", "Joints", "Mark", "Marked", "Matrices", "Walks", "walk"]
@@ -159,10 +161,10 @@ class Marked:
     """Values split by :class:`Mark`: a formal sum ``sum_mark value_mark``, over any other algebra.
 
     ``heads`` and ``source_bits`` say which bits a path gets from the heads it goes through and from its source,
-    ``joints`` how bits are joined.
+    ``joints`` how bits are joined. Without ``orders`` every mark has order 0: what differs in order alone is one sum.
     """
 
-    __slots__ = ("base", "heads", "joints", "source_bits")
+    __slots__ = ("base", "heads", "joints", "orders", "source_bits")
 
     def __init__(
         self,
@@ -170,19 +172,20 @@ class Marked:
         heads: Mapping[Head, int],
         source_bits: Callable[[Source], int],
         joints: Joints = SIDE_BY_SIDE,
+        orders: bool = True,
     ) -> None:
-        self.base, self.heads, self.source_bits, self.joints = base, heads, source_bits, joints
+        self.base, self.heads, self.source_bits, self.joints, self.orders = base, heads, source_bits, joints, orders
 
     def source(self, source: Source) -> dict[Mark, Any]:
         """The source's value under its mark."""
         bits, order = self.source_bits(source), 0
         if source.head is not None:
-            bits, order = self.joints.grown(bits, self.heads.get(source.head, 0)), 1
+            bits, order = self.joints.grown(bits, self.heads.get(source.head, 0)), int(self.orders)
         return {Mark(order, bits): self.base.source(source)}
 
     def branch(self, branch: Branch, value: dict[Mark, Any]) -> dict[Mark, Any]:
         """Every part goes through the branch and is marked by its head."""
-        step, bits = (0, 0) if branch.head is None else (1, self.heads.get(branch.head, 0))
+        step, bits = (0, 0) if branch.head is None else (int(self.orders), self.heads.get(branch.head, 0))
         parts: dict[Mark, list[Any]] = {}
         for mark, part in value.items():
             key = mark if branch.head is None else Mark(mark.order + step, self.joints.grown(mark.bits, bits))
@@ -197,6 +200,10 @@ class Marked:
             for mark, part in value.items():
                 parts.setdefault(mark, []).append(part)
         return {mark: self._sum(same) for mark, same in parts.items()}
+
+    def bits(self, layer: Layer) -> int:
+        """All bits that the heads of a layer give."""
+        return reduce(or_, (self.heads.get(b.head, 0) for b in layer.branches if b.head is not None), 0)
 
     def whole(self, value: dict[Mark, Any]) -> dict[Mark, Any]:
         """The parts by what whole paths have: how they end no longer matters."""
@@ -286,7 +293,20 @@ class Matrices:
 _EMPTY: Final[dict[Mark, Any]] = {}
 
 
-def walk_marked(program: Program, algebra: Marked, value: dict[Mark, Any] | None = None) -> dict[Mark, Any]:
-    """:func:`walk` in a marked algebra, by the marks of whole paths; the empty sum is the empty dict."""
-    found = walk(program, algebra, value)
-    return _EMPTY if found is None else algebra.whole(found)
+def walk_marked(
+    program: Program, algebra: Marked, value: dict[Mark, Any] | None = None, needed: int = 0
+) -> dict[Mark, Any]:
+    """:func:`walk` in a marked algebra, by the marks of whole paths; the empty sum is the empty dict.
+
+    ``needed``: bits without which no path is wanted. A part that lacks one that no head to come gives is dropped at
+    once, so that what stands last (the unembedding) acts on what is wanted alone.
+    """
+    if not needed or algebra.joints.width:
+        found = walk(program, algebra, value)
+        return _EMPTY if found is None else algebra.whole(found)
+    later = [algebra.bits(layer) for layer in program]
+    for i, layer in enumerate(program):
+        value = walk((layer,), algebra, value)
+        to_come = reduce(or_, later[i + 1 :], 0)
+        value = {m: v for m, v in (value or _EMPTY).items() if not needed & ~(m.bits | to_come)}
+    return value or _EMPTY

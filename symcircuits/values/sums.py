@@ -69,8 +69,11 @@ class Sums(Generic[A]):
     expansion: Expansion
     matrices: Matrices
 
-    def side(self, paths: Paths) -> dict[Mark, Any]:
-        """The sums of the paths of a side's program, by mark."""
+    def side(self, paths: Paths, orders: bool = True, needed: int = 0) -> dict[Mark, Any]:
+        """The sums of the paths of a side's program, by mark; without ``orders`` by its bits alone.
+
+        ``needed``: bits without which no path is wanted.
+        """
         raise NotImplementedError
 
     def met(self, query: Any, key: Any) -> A:
@@ -269,9 +272,21 @@ class Sums(Generic[A]):
         """The sum of all terms, by the walk (at any depth; nothing is listed)."""
         total = PairwiseSum()
         with self.calm():
-            for _, value in self.classes():
+            for value in self._parts():
                 total.add(value)
         return self.seen(total.value, "all terms") if total.count else self._zero()
+
+    def _parts(self) -> Iterator[A]:
+        """What the sum of all terms is the sum of: split by order only where the selection looks at it."""
+        if self.expansion.looks_at_order:
+            yield from (value for _, value in self.classes())
+            return
+        needed = self.expansion.features if len(self.expansion.sides) == 1 else 0
+        sides = [self.side(p, orders=False, needed=needed) for p in self.expansion.sides]
+        for marks in product(*sides):
+            if self.expansion.accepts(marks):
+                parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
+                yield self.spread(parts[0] if len(parts) == 1 else self.met(*parts))
 
     def by_order(self) -> dict[int, A]:
         """The sum of the terms of each order."""
