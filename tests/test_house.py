@@ -41,6 +41,7 @@ DESCRIPTION = {
 WITNESSES = {
     "model": {*DESCRIPTION, "arrays", "work.memory"},
     "sympy_layer.streams": {*DESCRIPTION, "sympy_layer.letters", "core.programs", "core.walk"},
+    "verification.packed_words": {*DESCRIPTION, "core.programs", "core.walk"},
 }
 LOOK_UP = {"", "core.seam", "zoo.train"}  # what imports modules by their names: public names, the seam, PyTorch
 STANDARD_LIBRARY_ALONE = "core"
@@ -179,6 +180,10 @@ def test_a_wrong_import_is_found(tmp_path: Path, file: str, source: str, fault: 
             ["the witness sympy_layer.streams sees sympy_layer.lambdify"],
         ),
         (
+            {"verification/packed_words.py": "from symcircuits.tables.blocks import TermBlock"},
+            ["the witness verification.packed_words sees tables.blocks"],
+        ),
+        (
             {"model/run.py": "from symcircuits.core.programs import readout"},
             ["the witness model sees core.programs"],
         ),
@@ -230,7 +235,7 @@ def small_package(folder: Path, sources: dict[str, str]) -> Path:
     empty = (
         "core/walk core/programs core/architecture core/seam arrays/rings work/memory model/run model/weights "
         "tables/blocks sympy_layer/streams sympy_layer/lambdify values/evaluate search/best render/latex render/json "
-        "cli/main cli/demo"
+        "cli/main cli/demo verification/packed_words"
     )
     for name in empty.split():
         (package / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Words as integers: what is multiplied out letter by letter is what is enumerated, and a wrong word is seen."""
+"""Words as integers: what is multiplied out letter by letter is what is printed, and a wrong word is seen."""
 
 import numpy as np
 import pytest
@@ -10,29 +10,45 @@ from strategies import cases
 import symcircuits as sc
 from symcircuits.core.programs import readout
 from symcircuits.core.terms import Term
-from symcircuits.core.words import Factor, fuse, unfuse
-from symcircuits.verification.packed_words import Alphabet, Words, multiply_out, words_of
+from symcircuits.core.words import Factor, fuse, is_multiplier, unfuse
+from symcircuits.verification.packed_words import Alphabet, Words, multiply_out
+from symcircuits.verification.printed_words import Printed, WordReader, printed
 
 
 def spelled(words: Words) -> list[tuple[str, ...]]:
-    """The words as the texts of their letters, read back from the integers."""
+    """The words as the texts of their multipliers and letters, read back from the integers."""
     alphabet = words.alphabet
     names = {code: text for text, code in alphabet.letters.items()}
     found = []
     for length, group in words.groups.items():
         for row in range(group[0].size):
+            limbs = [int(limb[row]) for limb in group]
             places = [divmod(place, alphabet.per_limb) for place in range(length)]
-            codes = [int(group[i][row]) >> at * alphabet.bits & (1 << alphabet.bits) - 1 for i, at in places]
-            found.append(tuple(names[c] for c in reversed(codes)))
+            codes = [limbs[i] >> at * alphabet.bits & (1 << alphabet.bits) - 1 for i, at in places]
+            places = [divmod(place, 64 // alphabet.digit) for place in range(len(alphabet.multipliers))]
+            digits = [limbs[alphabet.limbs(length) :][i] >> at * alphabet.digit for i, at in places]
+            times = [digit & (1 << alphabet.digit) - 1 for digit in digits]
+            front = [name for name, n in zip(alphabet.multipliers, times, strict=True) for _ in range(n)]
+            found.append((*sorted(front), *(names[c] for c in reversed(codes))))
     return sorted(found)
 
 
 def letters_of(term: Term) -> tuple[str, ...]:
-    """The letters of a term's own word: W_Q and W_K, which meet only in scores, stand apart."""
+    """Multipliers and letters of a term's own word: W_Q and W_K, which meet only in scores, stand apart."""
     fused: list[Factor] = []
     for f in fuse(term.word.factors):
         fused += unfuse((f,)) if f.symbol.glyph == "W_QK" else (f,)
-    return tuple(f.text for f in fused)
+    multipliers = sorted(s for s in term.word.scales if is_multiplier(s))
+    scale = [f"scale[{s}]" for s in term.word.scales if not is_multiplier(s)]
+    return (*multipliers, *scale, *(f.text for f in fused))
+
+
+def read(expansion: sc.Expansion, alphabet: Alphabet, size: int = 1 << 14) -> Words:
+    """The words of an expansion as they are printed."""
+    reader = WordReader(alphabet)
+    words = reader.words(printed(expansion.blocks(size)))
+    assert (reader.unread, reader.mistyped, reader.faults) == (0, 0, [])
+    return words
 
 
 @given(st.data())
@@ -46,13 +62,25 @@ def test_multiplied_out_is_every_term(data: DataObject) -> None:
 
 
 @given(st.data())
-def test_enumerated_words_are_those_multiplied_out(data: DataObject) -> None:
+def test_printed_words_are_those_multiplied_out(data: DataObject) -> None:
     arch, target = data.draw(cases(max_terms=5000))
     expansion = sc.expand(arch, target)
     words = multiply_out(expansion.readout)
-    found = words_of(expansion.blocks(data.draw(st.integers(1, 5000))), words.alphabet)
+    found = read(expansion, words.alphabet, data.draw(st.integers(1, 5000)))
     assert words.same(found)
     assert found.same(words)
+    assert (words.less(found).count, found.less(words).count) == (0, 0)
+
+
+@given(st.data())
+def test_words_are_written_as_they_are_printed(data: DataObject) -> None:
+    arch, target = data.draw(cases(max_terms=300))
+    expansion = sc.expand(arch, target)
+    words = multiply_out(expansion.readout)
+    reader = WordReader(words.alphabet)
+    lines = "".join(text + "\n" for text in words.texts()).encode()
+    orders = tuple(np.zeros(words.count, int) for _ in expansion.sides)
+    assert reader.words([Printed(lines, orders, orders[0])]).same(words)
 
 
 @given(st.integers(0, 168), st.sampled_from(["lost", "doubled", "another", "moved"]))
@@ -71,6 +99,8 @@ def test_a_wrong_word_is_seen(row: int, fault: str) -> None:
         changed = tuple(np.roll(limb, 1) for limb in group)
     other = Words(words.alphabet, {**words.groups, length: changed})
     assert words.same(other) is (fault == "moved")
+    assert words.less(other).count == (fault in ("lost", "another"))
+    assert other.less(words).count == (fault in ("doubled", "another"))
     assert other.like_terms == (fault == "doubled")
 
 
@@ -106,4 +136,4 @@ def test_large_expansions(heads: tuple[int, ...], target: str, count: int) -> No
     expansion = sc.expand(sc.attention_only(heads), target)
     words = multiply_out(expansion.readout)
     assert words.count == count
-    assert words.same(words_of(expansion.blocks(), words.alphabet))
+    assert words.same(read(expansion, words.alphabet))

@@ -24,6 +24,7 @@ from symcircuits.core.paths import Path, Paths
 from symcircuits.core.programs import Branch, Layer, Program, Readout, Source
 from symcircuits.core.words import Factor, IllTyped, Word
 from symcircuits.model import random_model
+from symcircuits.tables.blocks import COMPOSITIONS
 from symcircuits.values.evaluate import evaluate
 from symcircuits.verification import every_head
 from symcircuits.verification import prime_field as exact
@@ -31,6 +32,7 @@ from symcircuits.verification import rows as witnessed
 from symcircuits.verification import verify as verification
 from symcircuits.verification.every_head import check_every_head
 from symcircuits.verification.names import SAMPLE, check_names, read_paths
+from symcircuits.verification.printed_words import Printed
 from symcircuits.verification.rows import (
     check_algebra,
     check_basis,
@@ -40,12 +42,13 @@ from symcircuits.verification.rows import (
     check_transformer,
     check_types,
 )
+from symcircuits.verification.same_words import check_words
 from symcircuits.verification.verify import ROWS, Check, Report, default_targets, verify
 from tests.strategies import cases
 
 RECORD = sc.attention_only((3, 3))
 DEEP = sc.attention_only((2, 2, 1))
-EXACT = {"types", "same names", "same algebra", "same letters", "same polynomial", "basis freedom"}
+EXACT = {"types", "same names", "same algebra", "same letters", "same words", "same polynomial", "basis freedom"}
 
 
 def scaled(model: sc.Model) -> sc.Model:
@@ -68,7 +71,9 @@ def runs() -> Callable[[Architecture], Any]:
 
 # ------------------------------------------------------------------------------------------- what is right
 # The rows of a model with softmax that has not too many terms.
-USUAL = [r for r in ROWS if r not in ("same letters", "every head") and not r.startswith("nothing frozen")]
+USUAL = [
+    r for r in ROWS if r not in ("same letters", "same words", "every head") and not r.startswith("nothing frozen")
+]
 KINDS: dict[str, dict[str, Any]] = {
     "the record": {"heads": (3, 3)},
     "12 + 12 heads": {"heads": (12, 12)},
@@ -534,6 +539,13 @@ def names_refuse(group: list[Expansion], wrong: list[Loose]) -> bool:
         return True
 
 
+def lines_of(terms: list[Loose]) -> Printed:
+    """Terms as they would be printed."""
+    orders = np.array([t.orders for t in terms]).T
+    types = np.array([COMPOSITIONS.index(t.composition) for t in terms])
+    return Printed("".join(t.word.text + "\n" for t in terms).encode(), tuple(orders), types)
+
+
 @pytest.mark.parametrize(("target", "edit", "sees"), CASES)
 def test_what_each_check_sees(target: str, edit: Edit, sees: str, runs: Any) -> None:
     """The table: which check refuses which mistake, and which cannot see it; each is refused by some check."""
@@ -552,6 +564,7 @@ def test_what_each_check_sees(target: str, edit: Edit, sees: str, runs: Any) -> 
         outcome(lambda: check_polynomial(group, terms=terms)),
         outcome(lambda: check_basis(group, terms=terms)),
     ]
+    assert outcome(lambda: check_words(group, lines=lambda e: [lines_of(wrong)]))  # sees each of them
     if sees[6] != "-":  # where NumPy itself refuses the shapes
         found.append(outcome(lambda: check_lambdified(group, runs(DEEP), terms=terms)))
     seen = "".join(letter if refused else " " for letter, refused in zip(ALL, found, strict=False))
@@ -572,6 +585,7 @@ def test_terms_left_alone_hold(target: str, runs: Any) -> None:
     for check in (check_names, check_algebra, check_polynomial, check_basis):
         assert check(group, terms=terms).passed
     assert check_monomials(group, (0, 1000), terms=terms).passed
+    assert check_words(group, lines=lambda e: [lines_of(loose(e))]).passed
     assert check_lambdified(group, runs(DEEP), terms=terms).passed
 
 

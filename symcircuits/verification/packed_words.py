@@ -1,55 +1,59 @@
-"""Words as integers: a readout multiplied out letter by letter, and enumerated terms as the same integers.
+"""Words as integers: a readout multiplied out letter by letter, in the order of its letters.
 
 A letter is a matrix symbol, transposed or not, and has a number from 1 on; a word is the number that its letters make
 in base 2^bits, in as many 64-bit limbs as it takes. So the product of two sums is a shift and a bitwise or for each
-pair of words, and like terms are equal integers. Nothing here knows what the result should be: the recursion is walked
-as it is, left and right letters are put on, and everything is added up. Scalars (score scales, multipliers) are nott
-letters: they follow from the letters of a word. Source: own derivation.
+pair of words, and like terms are equal integers. Multipliers commute, and one may stand in a word twice: how often each
+does are the digits of integers of their own, which add up. The score scale, which every word has, is its first letter.
+
+Nothing here knows what the result should be: the recursion is walked as it is, left and right letters are put on, and
+everything is added up. The enumeration is not used, so that each can check the other. Source: own derivation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from symcircuits.core.architecture import Head
-from symcircuits.core.programs import Branch, Readout, Source, rotation
+from symcircuits.core.programs import Branch, Layer, Readout, Source, rotation
 from symcircuits.core.walk import walk
 from symcircuits.core.words import Factor, fuse, transpose
-from symcircuits.tables.blocks import TermBlock
-from symcircuits.tables.codes import Side, Split
 
-__all__ = ["Alphabet", "PackedSums", "Words", "multiply_out", "words_of"]
+__all__ = ["Alphabet", "Group", "PackedSums", "Words", "gathered", "multiply_out"]
 
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd numbers
 
 
 class Alphabet:
-    """The letters of a readout, and how many of them a 64-bit limb holds.
+    """The letters of a readout, and how many of them a 64-bit limb holds; its multipliers likewise.
+
+    ``letters``: numbers by text, from 1 on. ``most``: how many multipliers a word can have.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> from symcircuits.core.programs import readout
     >>> alphabet = Alphabet(readout(attention_only((12, 12)), "scores:L1H0"))
     >>> len(alphabet.letters), alphabet.bits, alphabet.per_limb
-    (52, 6, 10)
+    (53, 6, 10)
     """
 
     def __init__(self, readout: Readout) -> None:
         self.readout = readout
-        turned = self.turned
-        found: dict[str, int] = {}
-        for number, program in enumerate(readout.sides):
-            for layer in program:
-                parts = [s.factors for s in layer.sources] + [p for b in layer.branches for p in (b.left, b.right)]
-                for part in parts:
-                    for f in fuse(part) if number == 0 else fuse(transpose(part)):
-                        found.setdefault(f.text, len(found) + 1)
-        for f in turned:
-            found.setdefault(f.text, len(found) + 1)
-        self.letters = found
-        self.bits = max(len(found).bit_length(), 1)
+        self.factors: dict[str, Factor] = {}
+        layers = [layer for side in readout.sides for layer in side]
+        for number, side in enumerate(readout.sides):
+            for part in (part for layer in side for part in _parts(layer)):
+                self.factors |= {f.text: f for f in fuse(transpose(part) if number else part)}
+        self.factors |= {f.text: f for f in self.turned}
+        self.scale = f"scale[{readout.scale}]" if readout.scale else ""
+        names = [*self.factors, self.scale] if self.scale else [*self.factors]
+        self.letters = {name: code for code, name in enumerate(names, 1)}
+        self.bits = max(len(names).bit_length(), 1)
         self.per_limb = 64 // self.bits
+        brought = [[x.scales for x in layer.branches] + [x.scales for x in layer.sources] for layer in layers]
+        self.multipliers = [*dict.fromkeys(name for layer in brought for scales in layer for name in scales)]
+        self.most: int = sum(max(map(len, layer), default=0) for layer in brought)
+        self.digit = max(self.most.bit_length(), 1)
+        self.scalar_limbs = -(-len(self.multipliers) // (64 // self.digit))
 
     @property
     def turned(self) -> tuple[Factor, ...]:
@@ -57,26 +61,38 @@ class Alphabet:
         head = self.readout.head
         return rotation(self.readout.architecture, head) if head is not None else ()
 
-    def codes(self, factors: Iterable[Factor]) -> list[int]:
-        """The numbers of letters, of a product abbreviated as far as it can be."""
-        return [self.letters[f.text] for f in fuse(factors)]
+    def word(self, factors: Iterable[Factor], multipliers: Iterable[str] = ()) -> Words:
+        """A product, abbreviated as far as it can be, as a sum of one word; the empty product is the empty word."""
+        return self.spelled([self.letters[f.text] for f in fuse(factors)], multipliers)
 
-    def word(self, factors: Iterable[Factor]) -> Words:
-        """A product as a sum of one word; the empty product is the empty word."""
+    def spelled(self, codes: Sequence[int], multipliers: Iterable[str] = ()) -> Words:
+        """The word of letters with these numbers."""
         import numpy as np
 
-        codes = self.codes(factors)
         limbs = [0] * self.limbs(len(codes))
         for place, code in enumerate(reversed(codes)):
             limbs[place // self.per_limb] |= code << place % self.per_limb * self.bits
+        limbs += map(sum, zip([0] * self.scalar_limbs, *map(self.counted, multipliers), strict=True))
         return Words(self, {len(codes): tuple(np.array([n], np.uint64) for n in limbs)})
 
+    def counted(self, multiplier: str) -> list[int]:
+        """A multiplier that stands there once, as integers that add up."""
+        limb, place = divmod(self.multipliers.index(multiplier), 64 // self.digit)
+        return [1 << place * self.digit if i == limb else 0 for i in range(self.scalar_limbs)]
+
     def limbs(self, length: int) -> int:
-        """Limbs of a word of so many letters."""
+        """Limbs of the letters of a word of so many letters."""
         return max(-(-length // self.per_limb), 1)
 
 
-Group = tuple[Any, ...]  # words of one length: their limbs, the last letters first, each an array
+def _parts(layer: Layer) -> Iterator[tuple[Factor, ...]]:
+    for source in layer.sources:
+        yield from (source.left, source.core, source.right)
+    for branch in layer.branches:
+        yield from (branch.left, branch.right)
+
+
+Group = tuple[Any, ...]  # words of one length: limbs of their letters, the last first, then of multipliers; arrays
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +113,7 @@ class Words:
         for m, a in self.groups.items():
             for n, b in other.groups.items():
                 groups.setdefault(m + n, []).append(_product(self.alphabet, m, a, n, b))
-        return _gathered(self.alphabet, groups)
+        return gathered(self.alphabet, groups)
 
     @property
     def like_terms(self) -> int:
@@ -118,22 +134,42 @@ class Words:
                     return False
         return True
 
+    def less(self, other: Words) -> Words:
+        """What stands here more often than in the other, and by how much."""
+        found = {n: _less(g, other.groups[n]) if n in other.groups else g for n, g in self.groups.items()}
+        return Words(self.alphabet, {n: g for n, g in found.items() if g[0].size})
+
+    def texts(self) -> Iterator[str]:
+        """Each word in text notation, nothing abbreviated that meets only in a score."""
+        names = ["", *self.alphabet.letters]
+        mask, digit = (1 << self.alphabet.bits) - 1, (1 << self.alphabet.digit) - 1
+        per = 64 // self.alphabet.digit
+        for length, group in self.groups.items():
+            for limbs in zip(*(limb.tolist() for limb in group), strict=True):
+                places = (divmod(place, self.alphabet.per_limb) for place in reversed(range(length)))
+                letters = [names[limbs[i] >> at * self.alphabet.bits & mask] for i, at in places]
+                scalars = limbs[self.alphabet.limbs(length) :]
+                front = letters[:1] if letters[:1] == [self.alphabet.scale] else []
+                for i, name in enumerate(self.alphabet.multipliers):
+                    front += [name] * (scalars[i // per] >> i % per * self.alphabet.digit & digit)
+                yield "".join(f"{s} * " for s in front) + " @ ".join(letters[letters[:1] == [self.alphabet.scale] :])
+
 
 def _product(alphabet: Alphabet, m: int, a: Group, n: int, b: Group) -> Group:
     import numpy as np
 
-    shifted, rows, columns = _shifted(alphabet, a, m, n), a[0].size, b[0].size
-    if not n:  # the empty word
-        return tuple(np.repeat(x, columns) for x in a)
+    ends = len(a) - alphabet.scalar_limbs, len(b) - alphabet.scalar_limbs
+    letters, rows, columns = a[: ends[0]], a[0].size, b[0].size
+    shifted = _shifted(alphabet, letters, m, n)
     out = []
     for i in range(alphabet.limbs(m + n)):
         limb = np.empty((rows, columns), np.uint64)
-        if i < len(b):
+        if i < ends[1]:
             np.bitwise_or(shifted[i][:, None], b[i][None, :], out=limb)
         else:
             limb[:] = shifted[i][:, None]
         out.append(limb.reshape(-1))
-    return tuple(out)
+    return (*out, *((x[:, None] + y).reshape(-1) for x, y in zip(a[ends[0] :], b[ends[1] :], strict=True)))
 
 
 def _shifted(alphabet: Alphabet, group: Group, length: int, by: int) -> Group:
@@ -151,7 +187,8 @@ def _shifted(alphabet: Alphabet, group: Group, length: int, by: int) -> Group:
     return tuple(out)
 
 
-def _gathered(alphabet: Alphabet, groups: dict[int, list[Group]]) -> Words:
+def gathered(alphabet: Alphabet, groups: dict[int, list[Group]]) -> Words:
+    """The sum of groups of words, by their lengths."""
     import numpy as np
 
     return Words(
@@ -161,6 +198,18 @@ def _gathered(alphabet: Alphabet, groups: dict[int, list[Group]]) -> Words:
             for n, g in sorted(groups.items())
         },
     )
+
+
+def _less(one: Group, two: Group) -> Group:
+    import numpy as np
+
+    both = [np.concatenate(pair) for pair in zip(one, two, strict=True)]
+    order = np.lexsort(both)
+    both, sign = [limb[order] for limb in both], np.where(order < one[0].size, 1, -1)
+    new = np.logical_or.reduce([np.diff(limb, prepend=~limb[:1]) != 0 for limb in both])
+    firsts = np.flatnonzero(new)
+    more = np.maximum(np.add.reduceat(sign, firsts), 0)
+    return tuple(limb[firsts].repeat(more) for limb in both)
 
 
 def _equal(group: Group) -> int:
@@ -191,13 +240,12 @@ class PackedSums:
         """The source's word."""
         parts = (fuse(source.left), fuse(source.core), fuse(source.right))
         factors = tuple(f for part in parts for f in part)
-        return self.alphabet.word(transpose(factors) if self.turned else factors)
+        return self.alphabet.word(transpose(factors) if self.turned else factors, source.scales)
 
     def branch(self, branch: Branch, value: Words) -> Words:
         """What stands left and right, put on every word."""
-        sides = (transpose(branch.right), transpose(branch.left)) if self.turned else (branch.left, branch.right)
-        left, right = map(self.alphabet.word, sides)
-        return left.times(value).times(right)
+        left, right = (transpose(branch.right), transpose(branch.left)) if self.turned else (branch.left, branch.right)
+        return self.alphabet.word(left, branch.scales).times(value).times(self.alphabet.word(right))
 
     def add(self, values: Sequence[Words]) -> Words:
         """Their sum."""
@@ -205,7 +253,7 @@ class PackedSums:
         for value in values:
             for n, group in value.groups.items():
                 groups.setdefault(n, []).append(group)
-        return _gathered(self.alphabet, groups)
+        return gathered(self.alphabet, groups)
 
 
 def multiply_out(readout: Readout) -> Words:
@@ -223,92 +271,5 @@ def multiply_out(readout: Readout) -> Words:
     if not readout.bilinear:
         return first
     second = walk(readout.sides[1], PackedSums(alphabet, True)) or nothing
-    return first.times(alphabet.word(alphabet.turned)).times(second)
-
-
-# ------------------------------------------------------------------------------- terms as the same integers
-def words_of(blocks: Iterable[TermBlock], alphabet: Alphabet) -> Words:
-    """The words of enumerated terms, in the letters of :func:`multiply_out`: of the same readout, the same sum.
-
-    >>> import symcircuits as sc
-    >>> e = sc.scores(sc.attention_only((12, 12)), "L1H0")
-    >>> words_of(e.blocks(), Alphabet(e.readout)).same(multiply_out(e.readout))
-    True
-    """
-    import numpy as np
-
-    groups: dict[int, list[Group]] = {}
-    spellers: list[_Speller] = []
-    for block in blocks:
-        if not spellers:
-            names = tuple(s.name for s in block.expansion.sources)
-            programs = enumerate(block.expansion.readout.sides)
-            spellers = [_Speller(alphabet, Side(program, names), i == 1) for i, program in programs]
-        sides = [s.letters(block.heads[i], block.sources[i]) for i, s in enumerate(spellers)]
-        between = [np.full(len(block), code) for code in alphabet.codes(alphabet.turned)]
-        columns = [*sides[0], *between, *(sides[1] if len(sides) == 2 else [])]
-        for n, group in _packed(alphabet, columns).items():
-            groups.setdefault(n, []).append(group)
-    return _gathered(alphabet, groups)
-
-
-def _packed(alphabet: Alphabet, columns: list[Any]) -> dict[int, Group]:
-    """Letters by place (0: none) as words, by length."""
-    import numpy as np
-
-    lengths = sum((c > 0).astype(np.int64) for c in columns)
-    limbs = [np.zeros(len(lengths), np.uint64) for _ in range(alphabet.limbs(int(lengths.max())))]
-    bits, top = np.uint64(alphabet.bits), np.uint64((alphabet.per_limb - 1) * alphabet.bits)
-    mask = np.uint64((1 << alphabet.per_limb * alphabet.bits) - 1)
-    for column in columns:
-        there = column > 0
-        for i in reversed(range(len(limbs))):
-            carried = limbs[i - 1] >> top if i else column.astype(np.uint64)
-            limbs[i] = np.where(there, (limbs[i] << bits) & mask | carried, limbs[i])
-    found = {}
-    for n in np.unique(lengths).tolist():
-        rows = lengths == n
-        found[n] = tuple(limb[rows] for limb in limbs[: alphabet.limbs(n)])
-    return found
-
-
-class _Speller:
-    """The letters of paths of a side, by place; of the key side, of the transposed words."""
-
-    def __init__(self, alphabet: Alphabet, side: Side, turned: bool) -> None:
-        self.alphabet, self.side, self.turned = alphabet, side, turned
-
-    def letters(self, heads: Any, sources: Any) -> list[Any]:
-        start, columns = self.side.columns(heads, sources, False)
-        layers = range(len(columns))
-        left = [c for layer in reversed(layers) for c in self._of_layer(layer, columns[layer], "left")]
-        right = [c for layer in layers for c in self._of_layer(layer, columns[layer], "right")]
-        parts = [[self._product(f) for f in self._of(s)] for s in self.side.splits]
-        outer_left, core, outer_right = (self._of_source([p[i] for p in parts], start) for i in range(3))
-        if not self.turned:
-            return [*outer_left, *left, *core, *right, *outer_right]
-        turned_left = [c for layer in reversed(layers) for c in self._of_layer(layer, columns[layer], "right")]
-        turned_right = [c for layer in layers for c in self._of_layer(layer, columns[layer], "left")]
-        return [*outer_right, *turned_left, *core, *turned_right, *outer_left]
-
-    def _of(self, split: Split) -> tuple[tuple[Factor, ...], ...]:
-        return split.outer_left, (*split.left, *fuse(split.core), *fuse(split.right)), split.outer_right
-
-    def _product(self, factors: tuple[Factor, ...]) -> list[int]:
-        return self.alphabet.codes(transpose(factors) if self.turned else factors)
-
-    def _of_source(self, codes: list[list[int]], start: Any) -> list[Any]:
-        import numpy as np
-
-        width = max(map(len, codes), default=0)
-        table = np.array([c + [0] * (width - len(c)) for c in codes], np.int64).reshape(len(codes), width)
-        return [table[start, i] for i in range(width)]
-
-    def _of_layer(self, layer: int, column: Any, which: str) -> list[Any]:
-        import numpy as np
-
-        heads = [Head(layer, n) for n in self.side.numbers[layer]]
-        codes = [[], *(self._product(getattr(self.side.branches[h], which)) for h in heads)]
-        width = max(map(len, codes))
-        table = np.array([c + [0] * (width - len(c)) for c in codes], np.int64)
-        return [table[column + 1, i] for i in range(width)]
+    front = alphabet.spelled([alphabet.letters[alphabet.scale]] if alphabet.scale else [])
+    return front.times(first).times(alphabet.word(alphabet.turned)).times(second)

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_algebra", "check_basis", "check_lambdified", "check_layers", "check_monomials", "check_polynomial",
-    "check_transformer", "check_types", "draw_seed", "frozen_value", "named", "spell",
+    "check_transformer", "check_types", "draw_seed", "frozen_value", "left_out", "named",
+    "spell",
 ]  # fmt: skip
 
 MAX_TERMS = 5_000  # terms of one target that are listed, and multiplied out by SymPy, unless more are asked for
@@ -76,7 +77,7 @@ def check_types(group: Sequence[Expansion], limit: int = MAX_TERMS, terms: Itera
         except IllTyped as fault:
             faults.append(str(fault))
     faults += [] if seen else [f"{named(group)}: {NOTHING}"]
-    what = f"{amount(seen, 'word')} accepted by the rules of types" + _left(left)
+    what = f"{amount(seen, 'word')} accepted by the rules of types" + left_out(left)
     return Check("types", named(group), not faults, len(faults), 0, what=faults[0] if faults else what)
 
 
@@ -84,7 +85,7 @@ def _within(group: Sequence[Expansion], limit: int) -> tuple[list[Expansion], li
     return [e for e in group if e.count <= limit], [e for e in group if e.count > limit]
 
 
-def _left(left: Sequence[Expansion]) -> str:
+def left_out(left: Sequence[Expansion]) -> str:
     if not left:
         return ""
     more = f"{left[0].target}" + (f" and {len(left) - 1} more" if len(left) > 1 else "")
@@ -121,7 +122,7 @@ def check_algebra(
             kind, found = ("missing here", missing) if missing else ("not in SymPy's result", extra)
             letters, composition, _ = next(iter(found))
             example = f"{e.target}: {kind}: {' @ '.join(letters)} ({composition})"
-    what = f"SymPy multiplied the recursion out: {seen:,} terms, the same with the same types" + _left(left)
+    what = f"SymPy multiplied the recursion out: {seen:,} terms, the same with the same types" + left_out(left)
     return Check(
         "same algebra", named(group), differing == 0, differing, 0, what=example or what, details={"terms": seen}
     )
@@ -211,7 +212,7 @@ def check_polynomial(
             message = f"{e.target}: the sum of the terms differs from the forward pass"
             differing += _differ(model, total, message, faults)
     top = max(degrees([e.readout for e in group]))
-    not_listed = _left([e for e in group if e.count > limit])
+    not_listed = left_out([e for e in group if e.count > limit])
     what = f"forward pass = walk = sum of {listed:,} listed terms, exactly" + not_listed
     if not listed:
         what = "forward pass = walk, exactly; too many terms to list"
@@ -299,7 +300,7 @@ def check_lambdified(
     def values(e: Expansion) -> Iterator[Any]:
         yield from lambdify_words([t.word for t in terms(e)])(run.arrays)
 
-    what = "the sum of the SymPy-lambdified terms" + _left(left)
+    what = "the sum of the SymPy-lambdified terms" + left_out(left)
     return _closures("same transformer, lambdified", group, chosen, run, values, what, seed, fused=True)
 
 

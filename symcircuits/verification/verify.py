@@ -1,6 +1,7 @@
 """verify: the enumeration against two witnesses that cannot see it, three questions, each with its own row.
 
-1. *same algebra*: SymPy multiplies the recursion out; its multiset of terms is the enumeration's;
+1. *same algebra*: SymPy multiplies the recursion out; its multiset of terms is the enumeration's. Of more terms than
+   SymPy is given, *same letters* asks its commuting polynomials, and *same words* multiplies out in packed integers;
 2. *same polynomial*: with random matrices over a prime field the frozen forward pass of the model, written from
    its definition, equals the walk and the sum of the listed terms; exact;
 3. *same transformer*: on a real softmax model, logits and scores equal the sum of the SymPy-lambdified terms and
@@ -53,6 +54,7 @@ from symcircuits.verification.rows import (
     check_types,
     named,
 )
+from symcircuits.verification.same_words import MAX_WORDS, check_words
 from symcircuits.work.progress import OnProgress
 
 __all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
@@ -61,7 +63,7 @@ MOST = 10**13  # terms of one target that are listed
 TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
 HEADS_LIMIT = 2_000  # and above so many heads
 ROWS = (
-    "types", "same names", "same algebra", "same letters", "same polynomial", "basis freedom",
+    "types", "same names", "same algebra", "same letters", "same words", "same polynomial", "basis freedom",
     "same transformer, lambdified", "same transformer", "nothing frozen: types", "nothing frozen", "every head",
 )  # fmt: skip
 
@@ -107,6 +109,7 @@ def verify(
         "same names": lambda g: check_names(g, seed, max_terms),
         "same algebra": lambda g: check_algebra(g, max_terms),
         "same letters": lambda g: check_monomials(g, (max_terms, LETTERS_LIMIT)),
+        "same words": lambda g: check_words(g, (max_terms, MAX_WORDS)),
         "same polynomial": lambda g: check_polynomial(g, seed, max_terms),
         "basis freedom": lambda g: check_basis(g, seed, max_terms),
         "same transformer, lambdified": lambda g: check_lambdified(g, run, seed, max_terms),

@@ -28,7 +28,8 @@ import numpy as np
 from results import Row, beside
 
 import symcircuits as sc
-from symcircuits.verification.packed_words import Words, multiply_out, words_of
+from symcircuits.verification.packed_words import Group, Words, multiply_out
+from symcircuits.verification.printed_words import WordReader, printed
 
 FORM = measuring.form()
 
@@ -152,11 +153,9 @@ def form_words(text: bytes, alphabet: Any) -> Words:
 
 def _assembled(alphabet: Any, term: Any, letter: Any, second: Any) -> Words:
     """Letters in order, each with the number of its term, as words."""
-    from symcircuits.verification.packed_words import _packed
-
     counts = np.bincount(term)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    columns = []
+    columns = [np.full(len(counts), alphabet.letters[alphabet.scale])]  # which FORM is not given
     for i in range(int(counts.max())):
         there = counts > i
         at = np.minimum(first + i, len(letter) - 1)
@@ -164,17 +163,35 @@ def _assembled(alphabet: Any, term: Any, letter: Any, second: Any) -> Words:
     return Words(alphabet, _packed(alphabet, columns))
 
 
+def _packed(alphabet: Any, columns: list[Any]) -> dict[int, Group]:
+    """Letters by place (0: none) as words, by length."""
+    lengths = sum((c > 0).astype(np.int64) for c in columns)
+    limbs = [np.zeros(len(lengths), np.uint64) for _ in range(alphabet.limbs(int(lengths.max())))]
+    bits, top = np.uint64(alphabet.bits), np.uint64((alphabet.per_limb - 1) * alphabet.bits)
+    mask = np.uint64((1 << alphabet.per_limb * alphabet.bits) - 1)
+    for column in columns:
+        there = column > 0
+        for i in reversed(range(len(limbs))):
+            carried = limbs[i - 1] >> top if i else column.astype(np.uint64)
+            limbs[i] = np.where(there, (limbs[i] << bits) & mask | carried, limbs[i])
+    found = {}
+    for n in np.unique(lengths).tolist():
+        rows = lengths == n
+        found[n] = tuple(limb[rows] for limb in limbs[: alphabet.limbs(n)])
+    return found
+
+
 def compare_sets(expansion: sc.Expansion, heads: tuple[int, ...], folder: Path) -> str:
     """What was multiplied out, by us and by FORM, against what is enumerated: the same set of words?"""
     words = multiply_out(expansion.readout)
-    found = words_of(expansion.blocks(), words.alphabet)
-    assert words.same(found), "what is multiplied out is not what is enumerated"
+    found = WordReader(words.alphabet).words(printed(expansion.blocks()))
+    assert words.same(found), "what is multiplied out is not what is printed"
     if FORM is None:
-        return "multiplied out = enumerated; FORM is not installed"
+        return "multiplied out = printed; FORM is not installed"
     by_form(heads, False, True, expansion.count)(folder)
     theirs = form_words((folder / "form.txt").read_bytes(), words.alphabet)
     assert theirs.same(found), "what FORM multiplies out is not what is enumerated"
-    return "multiplied out = FORM's = enumerated, as sets of words"
+    return "multiplied out = FORM's = printed, as sets of words"
 
 
 # ------------------------------------------------------------------------------------------ other peers
