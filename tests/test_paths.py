@@ -118,6 +118,20 @@ def test_numbers_of_deep_programs(arch: Architecture, rng: random.Random) -> Non
         assert paths.rank(path, weights) + inside == number
 
 
+def test_of_deep_programs_no_more_is_counted_than_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endings with many heads, of which nobody asks, are not made: at 2,000 layers all of them took 800 MB."""
+    made: list[int] = []
+    right = Paths._one_more
+    monkeypatch.setattr(Paths, "_one_more", lambda self, fewer: made.append(1) or right(self, fewer))
+    paths, ones = unmarked(readout(attention_only((1,) * 300), "logits").sides[0]), Ones()
+    two = Path(next(s for s in paths.direct if s.name == "embed"), (Head(7, 0), Head(290, 0)))
+    assert paths.unrank(paths.rank(two, ones), ones) == (two, 0)
+    assert len(made) == 1  # with one head more behind the first
+    assert paths.tails(299, 2) == {0: 1}  # the last two layers
+    assert paths.tails(300, 2) == {}
+    assert len(made) == 2
+
+
 def _written_out(arch: Architecture, head: str) -> str:
     layer, number = head[1:].split("H")
     return f"W_V[{group(arch, int(layer), int(number))}].T @ W_O[{head}].T"

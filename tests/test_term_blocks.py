@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ import symcircuits as sc
 from symcircuits.core.architecture import transformer
 from symcircuits.core.expansion import Expansion
 from symcircuits.tables.blocks import COMPOSITIONS, TermBlock
-from symcircuits.tables.paths import smallest_type
+from symcircuits.tables.paths import PathTables, smallest_type
 
 ROOT = Path(__file__).parent.parent
 blocks_module = importlib.import_module("symcircuits.tables.blocks")
@@ -333,3 +334,25 @@ def test_blocks_at_more_layers_than_python_has_frames() -> None:
     number = expansion.count // 2
     block = next(expansion.blocks(1, start=number))
     assert block[0].text == expansion[number].text
+
+
+def test_tables_of_many_layers_are_joined_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps in Python do not grow with the layers of a table: at 2,000 layers they were most of the time."""
+    calls: list[int] = []
+    right = PathTables._put
+
+    def put(self: PathTables, *how: Any) -> int:
+        events: list[str] = []
+        sys.setprofile(lambda frame, event, what: events.append(event))
+        try:
+            return right(self, *how)
+        finally:
+            sys.setprofile(None)
+            calls.append(len(events))
+
+    expansion = sc.logits(sc.attention_only((1,) * 400)).order(1, 2)
+    monkeypatch.setattr(PathTables, "_put", put)
+    block = next(expansion.blocks(1000, start=500))
+    assert [block[i].label for i in (0, 999)] == [expansion[i].label for i in (500, 1499)]
+    assert calls
+    assert max(calls) < 50

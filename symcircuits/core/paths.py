@@ -122,31 +122,47 @@ class Paths:
 
     # ----------------------------------------------------------------------------------- counting suffixes
     @cached_property
-    def _tails(self) -> list[dict[int, BitCounts]]:
-        """``tails[i][r]``: how many ways (by bits) there are to choose r heads in the layers from i on."""
-        tails: list[dict[int, BitCounts]] = [{0: {0: 1}}]
-        for heads, passable in zip(reversed(self.layer_heads), reversed(self.passable), strict=True):
-            after, here = tails[-1], dict[int, BitCounts]()
-            if passable:
-                here = {r: dict(bits) for r, bits in after.items()}
-            for bits, n in _tally(self.head_bits.get(h, 0) for h in heads).items():
-                for r, counts in after.items():
-                    target = here.setdefault(r + 1, {})
-                    for b, c in counts.items():
-                        joined = self.joints.led(bits, b)
-                        target[joined] = target.get(joined, 0) + n * c
-            tails.append(here)
-        return tails[::-1]
+    def _tails(self) -> dict[int, list[BitCounts]]:
+        """``_tails[r][i]``: how many ways (by bits) there are to choose r heads in the layers from i on.
+
+        Made for each r when it is asked for, by :meth:`tails`: deep models have more of them than are looked at.
+        """
+        found: list[BitCounts] = [{0: 1}]
+        for passable in reversed(self.passable):
+            found.append(found[-1] if passable else {})
+        return {0: found[::-1]}
+
+    @cached_property
+    def _tallies(self) -> list[BitCounts]:
+        return [_tally(self.head_bits.get(h, 0) for h in heads) for heads in self.layer_heads]
 
     def tails(self, layer: int, left: int) -> BitCounts:
         """How many ways (by bits) there are to choose ``left`` heads in the layers from ``layer`` on."""
-        return self._tails[layer].get(left, {})
+        known = self._tails
+        if left not in known:
+            for r in range(left):
+                if r + 1 not in known:  # threads may make one twice, and it is the same
+                    known[r + 1] = self._one_more(known[r])
+        return known[left][layer]
+
+    def _one_more(self, fewer: list[BitCounts]) -> list[BitCounts]:
+        """``_tails[r + 1]``, of ``_tails[r]``."""
+        found: list[BitCounts] = [{}]
+        for i in reversed(range(len(self.program))):
+            skipped = found[-1] if self.passable[i] else {}
+            here = dict(skipped) if self._tallies[i] else skipped
+            for bits, n in self._tallies[i].items():
+                for b, c in fewer[i + 1].items():
+                    joined = self.joints.led(bits, b)
+                    here[joined] = here.get(joined, 0) + n * c
+            found.append(here)
+        return found[::-1]
 
     def _mass(self, order: int, bits: int, starts: BitCounts, layer: int, left: int, weights: Weights) -> int:
         """Weight of all paths that go on from here: ``left`` more heads in the layers from ``layer`` on."""
         return sum(
             n * m * weights.get(Mark(order, self.joints.met(bits, b) | c), 0)
-            for b, n in self._tails[layer].get(left, {}).items()
+            for b, n in self.tails(layer, left).items()
             for c, m in starts.items()
         )
 
@@ -158,7 +174,7 @@ class Paths:
         layer = self._layer_of[heads[-1]] + 1 if heads else 0
         left = order - len(heads) - 1
         for i in range(layer, len(self.program)):
-            if self._tails[i + 1].get(left):
+            if self.tails(i + 1, left):
                 for head in self.layer_heads[i]:
                     starts = self._start_bits[heads[0] if heads else head]
                     grown = self.joints.grown(bits, self.head_bits.get(head, 0))

@@ -65,8 +65,7 @@ class Chunk(NamedTuple):
         for layer, number in self.prefix:
             heads[layer] = number
         first, last = first + self.start, last + self.start
-        for row, column in zip(heads[self.low :], self.table.heads, strict=True):
-            row[:] = column[first:last]
+        heads[self.low :] = self.table.heads[:, first:last]
         self.names.take(self.table.sources[first:last], out=sources, mode="clip")
 
 
@@ -192,8 +191,9 @@ class PathTables:
         own = self.paths.layer_heads[layer][0].layer
         after = table.heads.shape[0] - behind.heads.shape[0]
         table.heads[own - low, at:end].reshape(shape)[:] = np.array(numbers, self.head_type)[:, None]
-        for row, column in zip(table.heads[after:], behind.heads, strict=True):
-            row[at:end].reshape(shape)[:] = column
+        # All layers in one go: an axis is split, which is a view. Layer by layer costs more than the copying where
+        # there are thousands of layers.
+        table.heads[after:, at:end].reshape(-1, *shape)[:] = behind.heads[:, None]
         table.sources[at:end].reshape(shape)[:] = behind.sources
         if table.bits is not None:
             table.bits[at:end].reshape(shape)[:] = behind.bits
