@@ -13,6 +13,7 @@ import pytest
 import symcircuits as sc
 from symcircuits.cli.attachments import read_array
 from symcircuits.cli.main import main
+from symcircuits.explanation.explain import Explanation
 from symcircuits.render import plot
 from symcircuits.values.evaluate import evaluate
 
@@ -31,20 +32,24 @@ def row(d: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(d)
 
 
+def explain(model: sc.Model, tokens: Any, *attached: Any, of: str = "readout:probe", **more: Any) -> Explanation:
+    """What a readout (``of``) reads, taken apart, with all of these attached."""
+    run = model.with_(*attached).run(tokens)
+    return sc.explain(sc.evaluate(sc.expand(run.model.architecture, of), run), **more)
+
+
 # ----------------------------------------------------------------------------------------------- explain
 def test_a_real_model_is_explained_from_feature_to_probe(model: sc.Model) -> None:
     d, acts = model.d_model, [0.0, 2.0, 0.5, 0.0]
     probe, feature = row(d), row(d, 1)
-    found = sc.explain(
-        model, TOKENS, readout=sc.readout(probe), sources=[sc.source(MARKUP, feature, 1, activations=acts)]
-    )
+    found = explain(model, TOKENS, sc.readout(probe), sc.source(MARKUP, feature, 1, activations=acts))
     assert found.ok
     assert found.expansion.target == "readout:probe"
     assert found.closure.target == "readout:probe"
     run = model.run(TOKENS)
-    assert found.target.value == pytest.approx(run.streams[-1][-1] @ probe)
+    assert found.value == pytest.approx(run.streams[-1][-1] @ probe)
     assert found.remainder["count"] == 0
-    assert sum(s.contribution or 0 for s in found.terms) == pytest.approx(found.target.value)
+    assert sum(s.contribution or 0 for s in found.terms) == pytest.approx(found.value)
     direct = next(s for s in found.terms if s.term.label == MARKUP)
     assert direct.contribution == pytest.approx(acts[-1] * feature @ probe)
     total = evaluate(found.expansion.from_source(MARKUP), found.run).total()[-1, 0]
@@ -57,11 +62,11 @@ def test_a_real_model_is_explained_from_feature_to_probe(model: sc.Model) -> Non
 def test_several_directions_are_chosen_as_tokens_are(model: sc.Model) -> None:
     vectors = np.random.default_rng(0).standard_normal((3, model.d_model))
     owned = model.with_(sc.readout(vectors, "three"))
-    found = sc.explain(owned, TOKENS, readout="three", token=1, against=2, sort="difference")
+    found = explain(owned, TOKENS, of="readout:three", by=sc.logit(1, against=2), sort="difference")
     values = model.run(TOKENS).streams[-1][-1] @ vectors.T
-    assert found.target.value == pytest.approx(values[1])
-    assert found.target.difference == pytest.approx(values[1] - values[2])
-    assert sc.explain(owned, TOKENS, readout="three").target.token == np.argmax(np.abs(values))
+    assert found.value == pytest.approx(values[1])
+    assert found.difference == pytest.approx(values[1] - values[2])
+    assert explain(owned, TOKENS, of="readout:three").measure.token == np.argmax(np.abs(values))
     assert "readout three, direction 1, at position 3" in found.text()
     assert "difference to direction 2" in found.text()
     data = found.json()
@@ -75,7 +80,7 @@ def test_several_directions_are_chosen_as_tokens_are(model: sc.Model) -> None:
 
 def test_models_that_are_polynomials_are_explained_too() -> None:
     model = sc.random_model(sc.transformer((1, 1), softmax=False, mlps=[0], bilinear=True), d_model=6)
-    found = sc.explain(model, TOKENS, readout=sc.readout(row(6)), sources=[sc.source("part", row(6, 1), 1)])
+    found = explain(model, TOKENS, sc.readout(row(6)), sc.source("part", row(6, 1), 1))
     assert found.ok
     assert "degree" not in found.totals  # patterns and MLPs stay fixed
 
@@ -83,50 +88,46 @@ def test_models_that_are_polynomials_are_explained_too() -> None:
 def test_a_row_of_a_batch_is_chosen(model: sc.Model) -> None:
     probe, tokens = row(model.d_model), [[1, 2, 3], [4, 5, 6]]
     steer = sc.source("steer", probe, 2, of="added")
-    found = sc.explain(model, tokens, readout=sc.readout(probe, layer=1), row=1, position=0, sources=[steer])
+    found = explain(model, tokens, sc.readout(probe, layer=1), steer, by=sc.logit(position=0, row=1))
     assert "stream + heads + b_O + MLP + what is added" in found.text()
-    assert found.target.value == pytest.approx(model.run(tokens).streams[1][1, 0] @ probe)
+    assert found.value == pytest.approx(model.run(tokens).streams[1][1, 0] @ probe)
     assert "at position 0 of row 1" in found.text()
     assert "readout" in found.html()
 
 
 def test_a_model_without_unembedding_has_readouts() -> None:
     model = sc.random_model(sc.attention_only((1, 2), unembed=False), d_model=6)
-    found = sc.explain(model, TOKENS, readout=sc.readout(row(6)), sort="contribution")
+    found = explain(model, TOKENS, sc.readout(row(6)), sort="contribution")
     assert found.ok
-    assert found.target.token == 0
+    assert found.measure.token == 0
     assert "contribution to the readout probe at position 3" in found.text()
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("attached", "by", "message"),
     [
-        ({"readout": "probe"}, "there is no readout 'probe'"),
-        ({"readout": sc.readout(np.ones(3))}, "must have shape"),
-        ({"readout": sc.readout(np.ones(16)), "token": 1}, "direction 1 does not exist: there are 1"),
-        ({"readout": sc.readout(np.ones((2, 16))), "token": 1, "against": 1}, "choose two directions"),
-        ({"sources": [sc.source("part", np.ones((3, 16)), 1)]}, r"\[3\], but the tokens are \[4\]"),
+        ([], None, "there is no readout 'probe'"),
+        ([sc.readout(np.ones(3))], None, "must have shape"),
+        ([sc.readout(np.ones(16))], sc.logit(1), "direction 1 does not exist: there are 1"),
+        ([sc.readout(np.ones((2, 16)))], sc.logit(1, against=1), "choose two directions"),
+        ([sc.source("part", np.ones((3, 16)), 1)], None, r"\[3\], but the tokens are \[4\]"),
     ],
 )
-def test_bad_choices_are_refused(given: Any, message: str) -> None:
+def test_bad_choices_are_refused(attached: Any, by: Any, message: str) -> None:
     model = sc.random_model(sc.attention_only((1, 1)))
     with pytest.raises(ValueError, match=message):
-        sc.explain(model, TOKENS, **given)
+        explain(model, TOKENS, *attached, by=by)
 
 
-@pytest.mark.parametrize(
-    "given", [{"readout": np.ones(16)}, {"sources": [sc.readout(np.ones(16))]}, {"readout": sc.source("a", [1.0], 0)}]
-)
-def test_other_things_are_no_readouts_or_sources(given: Any) -> None:
-    with pytest.raises(TypeError, match="is needed there"):
-        sc.explain(sc.random_model(sc.attention_only((1, 1))), TOKENS, **given)
+def test_other_things_are_no_readouts_or_sources() -> None:
+    with pytest.raises(TypeError, match="with_ takes readouts and sources"):
+        explain(sc.random_model(sc.attention_only((1, 1))), TOKENS, np.ones(16))
 
 
 def test_the_page_shows_names_as_they_are(model: sc.Model) -> None:
     own = sc.readout(np.random.default_rng(0).standard_normal((2, model.d_model)), "my <i>probe</i>")
-    found = sc.explain(
-        model, TOKENS, readout=own, sources=[sc.source(MARKUP, row(model.d_model), 1)], token=0, against=1
-    )
+    part = sc.source(MARKUP, row(model.d_model), 1)
+    found = explain(model, TOKENS, own, part, of=f"readout:{own.name}", by=sc.logit(0, against=1))
     page = found.html()
     assert "<b>12" not in page
     assert "<i>probe" not in page
@@ -142,15 +143,15 @@ def test_removals_are_of_the_readout(model: sc.Model) -> None:
     probe = row(model.d_model)
     run = model.with_(sc.readout(probe)).run(TOKENS)
     head = f"L{model.architecture.n_layers - 1}H0"
-    found = sc.remove_heads(run, head, readout="probe")
+    found = sc.remove_heads(run, head, "readout:probe")
     assert found.of == "readout:probe"
     assert np.allclose(found.change[:, 0], -run.results[head] @ probe)
     assert np.allclose(found.pattern_part, 0, atol=1e-12)
-    gone = sc.remove_scores(run, head, "none", readout="probe")
+    gone = sc.remove_scores(run, head, "none", "readout:probe")
     assert np.allclose(gone.frozen, gone.recomputed)
     assert gone.frozen.shape == (4, 1)
     with pytest.raises(ValueError, match="there is no readout 'other'"):
-        sc.remove_heads(run, head, readout="other")
+        sc.remove_heads(run, head, "readout:other")
 
 
 # --------------------------------------------------------------------------------------------- command line
@@ -183,8 +184,8 @@ def test_readouts_and_sources_are_options(files: Path, capsys: pytest.CaptureFix
         sc.readout(row(model.d_model), "my probe", 1), sc.source("feature 12", np.load("part.npy"), 0),
         sc.source("steer", row(model.d_model), 1, of="added"),
     ]  # fmt: skip
-    again = sc.explain(model, TOKENS, readout=own[0], sources=own[1:])
-    assert found["target"]["value"] == again.target.value
+    again = explain(model, TOKENS, *own, of="readout:my probe")
+    assert found["target"]["value"] == again.value
     assert [t["label"] for t in found["terms"]] == [s.term.label for s in again.terms]
     assert "feature 12" in (files / "p.html").read_text("utf-8")
 
@@ -267,10 +268,10 @@ def test_prompts_of_a_file_go_without_them(files: Path, capsys: pytest.CaptureFi
 def test_what_leaves_the_range_is_refused_and_not_printed(model: sc.Model, dtype: Any) -> None:
     size = {np.float64: 1e300, np.float32: 1e37}[dtype]
     with pytest.raises(ValueError, match=r"terms of \w+( \w+)?, or the bound of their sum, leave the range of float"):
-        sc.explain(model, TOKENS, sources=[sc.source("part", size * row(model.d_model), 1)], dtype=dtype)
+        sc.explain(model.with_(sc.source("part", size * row(model.d_model), 1)).run(TOKENS, dtype))
     if dtype is np.float64:
         with pytest.raises(ValueError, match=r"terms of readout probe, .* are too large$"):
-            sc.explain(model, TOKENS, readout=sc.readout(size * row(model.d_model)))
+            explain(model, TOKENS, sc.readout(size * row(model.d_model)))
 
 
 def test_verify_says_that_numbers_leave_the_range(model: sc.Model) -> None:
@@ -282,10 +283,10 @@ def test_verify_says_that_numbers_leave_the_range(model: sc.Model) -> None:
 
 
 def test_numbers_below_the_normal_ones_are_held_to_the_smallest_of_these(model: sc.Model) -> None:
-    found = sc.explain(model, TOKENS, readout=sc.readout(1e-310 * row(model.d_model)))
+    found = explain(model, TOKENS, sc.readout(1e-310 * row(model.d_model)))
     assert found.ok
     assert found.closure.bound == np.finfo(np.float64).tiny
-    assert sc.explain(model, TOKENS, readout=sc.readout(np.zeros(model.d_model))).closure.bound == 0
+    assert explain(model, TOKENS, sc.readout(np.zeros(model.d_model))).closure.bound == 0
 
 
 def test_a_file_that_is_not_there_is_named_with_its_option(
@@ -326,7 +327,7 @@ def test_no_array_is_made_for_more_than_there_is(tmp_path: Path) -> None:
 
 def test_long_titles_and_names_stay_in_the_figure(model: sc.Model) -> None:
     agg = pytest.importorskip("matplotlib.backends.backend_agg")
-    found = sc.explain(model, TOKENS, labels=["a long name of a token " + str(i) for i in range(model.d_vocab or 0)])
+    found = sc.explain(model, TOKENS).labelled(["a long name of a token " + str(i) for i in range(model.d_vocab or 0)])
     for figure in (plot.origins(found), plot.pattern(found, "L1H0")):
         agg.FigureCanvasAgg(figure).draw()
         size = figure.bbox

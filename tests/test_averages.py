@@ -44,10 +44,8 @@ def cases(draw: st.DrawFn) -> tuple[Model, list[dict[str, Any]]]:
 
 
 def alone(model: Model, prompt: dict[str, Any]) -> Explanation:
-    return sc.explain(
-        model, prompt["tokens"], position=prompt.get("position", -1), token=prompt.get("target"),
-        against=prompt.get("against"), top=0, max_terms=0,
-    )  # fmt: skip
+    by = sc.logit(prompt.get("target"), prompt.get("against"), position=prompt.get("position", -1))
+    return sc.explain(model, prompt["tokens"], by=by, top=0, max_terms=0)
 
 
 def check(part: Part, name: str, numbers: list[float | None]) -> None:
@@ -81,15 +79,15 @@ def test_averages_are_those_of_single_explanations(case: tuple[Model, list[dict[
             assert part.count == single[0].totals[by][key]["count"]
             for name in ("norm", "contribution", "difference"):
                 check(part, name, [s.totals[by][key].get(name) for s in single])
-    check(found.whole, "contribution", [s.target.value for s in single])
-    check(found.whole, "difference", [s.target.difference for s in single])
+    check(found.whole, "contribution", [s.value for s in single])
+    check(found.whole, "difference", [s.difference for s in single])
     for head in model.architecture.all_heads:
         expansion = single[0].expansion.through(head)
         sums = [sc.evaluate(expansion, s.run).total() for s in single]
         part = found.totals["head"][str(head)]
         assert part.count == expansion.count
         check(part, "norm", [float(np.linalg.norm(v)) for v in sums])
-        check(part, "contribution", [s.target.at(v)[0] for s, v in zip(single, sums, strict=True)])
+        check(part, "contribution", [s.measure.at(v)[0] for s, v in zip(single, sums, strict=True)])
         scores = [s.scores[str(head)] for s in single]
         assert list(found.scores[str(head)]) == [c for c, n in scores[0].counts.items() if n]
         for c, split in found.scores[str(head)].items():
@@ -123,8 +121,8 @@ def test_the_order_of_prompts_does_not_matter(case: tuple[Model, list[dict[str, 
 
 def test_sums_by_degree_where_a_model_is_a_polynomial() -> None:
     model = sc.random_model(sc.transformer((1,), softmax=False, mlps=[0], bilinear=True), d_vocab=9, seed=1)
-    found = sc.explain_many(model, [[1, 2, 3], [4, 5]], token=2)
-    degrees = [sc.explain(model, t, token=2).totals["degree"] for t in ([1, 2, 3], [4, 5])]
+    found = sc.explain_many(model, [[1, 2, 3], [4, 5]], by=sc.logit(2))
+    degrees = [sc.explain(model, t, by=sc.logit(2)).totals["degree"] for t in ([1, 2, 3], [4, 5])]
     assert list(found.totals["degree"]) == list(degrees[0])
     for degree, part in found.totals["degree"].items():
         check(part, "contribution", [d[degree]["contribution"] for d in degrees])
@@ -171,7 +169,7 @@ def test_one_choice_for_all_and_the_prompts_own() -> None:
         {"tokens": [4, 5], "target": 2, "against": 3},
         {"tokens": [6, 7, 8], "position": 0},
     ]
-    found = sc.explain_many(SMALL, prompts, token=7, against=8, position=1)
+    found = sc.explain_many(SMALL, prompts, by=sc.logit(7, against=8, position=1))
     assert found.chosen == {"the same for all": 2, "its own": 1}
     runs = [SMALL.run(t).logits for t in ([1, 2, 3], [4, 5], [6, 7, 8])]
     check(found.whole, "contribution", [runs[0][1, 7], runs[1][1, 2], runs[2][0, 7]])
@@ -183,18 +181,43 @@ def test_one_choice_for_all_and_the_prompts_own() -> None:
 @pytest.mark.parametrize(
     ("choice", "what"),
     [
-        ({"token": 9}, "token 9 does not exist: there are 9"),
-        ({"token": 1, "against": 9}, "the token against 9 does not exist"),
-        ({"against": 1}, "against is the second token of a difference"),
-        ({"token": 1, "against": 1}, "the difference of the logit of token 1 with itself is 0"),
-        ({"position": 2}, "prompt 2: position 2 does not exist: there are 2"),
+        ({"by": sc.logit(9)}, "token 9 does not exist: there are 9"),
+        ({"by": sc.logit(1, against=9)}, "the token against 9 does not exist"),
+        ({"by": sc.logit(against=1)}, "against is the second token of a difference"),
+        ({"by": sc.logit(1, against=1)}, "the difference of the logit of token 1 with itself is 0"),
+        ({"by": sc.logit(position=2)}, "prompt 2: position 2 does not exist: there are 2"),
+        ({"by": sc.logit(row=0)}, "^each prompt is one row of tokens: leave row out of by$"),
+        ({"by": sc.norm()}, r"^explain_many shows norms and contributions to one logit: give .*, not sc\.norm\(\)$"),
+        ({"by": sc.score_entry()}, r"not sc\.score_entry\(query, key\)$"),
         ({"dtype": "int8"}, "^the forward pass is computed in float64 or float32, not int8"),
-        ({"labels": ["a", "b"]}, "there are 2 labels"),
     ],
 )
 def test_choices_that_do_not_exist(choice: dict[str, Any], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         sc.explain_many(SMALL, [[1, 2, 3], [4, 5]], **choice)
+
+
+def test_labels_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="there are 2 labels"):
+        sc.explain_many(SMALL, [[1, 2, 3]]).labelled(["a", "b"])
+
+
+def test_each_prompts_first_choice_against_its_second() -> None:
+    prompts = [[1, 2, 3], [4, 5], {"tokens": [6, 7, 8], "target": 2}]
+    found = sc.explain_many(SMALL, prompts, by=sc.logit(against="second"))
+    ends = [np.sort(SMALL.run(tokens).logits[-1]) for tokens in ([1, 2, 3], [4, 5])]
+    check(found.whole, "difference", [end[-1] - end[-2] for end in ends])
+    assert found.json()["target"] == {
+        "position": -1, "token": None, "against": "second", "chosen": {"first choice": 2, "its own": 1},
+    }  # fmt: skip
+    assert "the model's first choice less that of its second" in " ".join(found.text().split())
+    of_one = sc.explain_many(SMALL, [[1, 2, 3]], by=sc.logit(2, against="second"))
+    logits = np.delete(SMALL.run([1, 2, 3]).logits[-1], 2)
+    check(of_one.whole, "difference", [SMALL.run([1, 2, 3]).logits[-1, 2] - logits.max()])
+    assert "token 2 less that of the largest other" in " ".join(of_one.text().split())
+    single = sc.random_model(sc.attention_only((1,)), d_vocab=3, d_vocab_out=1)
+    with pytest.raises(ValueError, match="a difference needs two: the model has one output token"):
+        sc.explain_many(single, [[1]], by=sc.logit(against="second"))
 
 
 def test_a_model_without_unembedding() -> None:
@@ -204,7 +227,7 @@ def test_a_model_without_unembedding() -> None:
     assert found.json()["by_head_of_stream"]["L0H1"]["norm"]["count"] == 2
     assert "Norms of the stream" in found.text()
     with pytest.raises(ValueError, match="this model has no unembedding"):
-        sc.explain_many(model, [[1, 2]], token=1)
+        sc.explain_many(model, [[1, 2]], by=sc.logit(1))
 
 
 def test_what_is_no_model() -> None:
@@ -338,7 +361,7 @@ def test_memory_does_not_grow_with_the_number_of_prompts() -> None:
 
 # ---------------------------------------------------------------------------------------------- what it shows
 def test_json_and_columns_say_the_same() -> None:
-    found = sc.explain_many(SMALL, [[1, 2, 3], [4, 5]], token=2, against=3)
+    found = sc.explain_many(SMALL, [[1, 2, 3], [4, 5]], by=sc.logit(2, against=3))
     data = json.loads(json.dumps(found.json(), allow_nan=False))
     assert data["schema"] == "symcircuits.explain-many/1"
     assert (data["prompts"], data["length"]["mean"], data["source"]) == (2, 2.5, None)
@@ -362,7 +385,7 @@ def test_json_and_columns_say_the_same() -> None:
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_the_text_fits_and_holds_the_numbers(width: int) -> None:
-    found = sc.explain_many(SMALL, [[1, 2, 3], [4, 5]], token=2, against=3, labels=[f"t{i}" for i in range(9)])
+    found = sc.explain_many(SMALL, [[1, 2, 3], [4, 5]], by=sc.logit(2, against=3)).labelled([f"t{i}" for i in range(9)])
     text = found.text(width)
     assert max(map(len, text.splitlines())) <= width
     flat = " ".join(text.split())

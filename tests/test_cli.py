@@ -388,10 +388,9 @@ def test_explain_takes_its_choices(cli: Cli) -> None:
     words = ["--tokens", "1,2,3;4,5,6", "--position", "-2", "--token", "7", "--row", "1", "--sort", "contribution"]
     more = ["--top", "3", "--queries", "1,2", "--max-terms", "30", "--dtype", "float32", "--json"]
     found = cli("explain", BIAS, *words, *more).json
-    mine = sc.explain(
-        sc.load(BIAS), [[1, 2, 3], [4, 5, 6]], position=-2, token=7, row=1, sort="contribution", top=3, queries=[1, 2],
-        max_terms=30, dtype="float32",
-    )  # fmt: skip
+    run = sc.load(BIAS).run([[1, 2, 3], [4, 5, 6]], "float32")
+    by = sc.logit(7, position=-2, row=1)
+    mine = sc.explain(run, by=by, sort="contribution", top=3, queries=[1, 2], max_terms=30)
     assert found == json.loads(json.dumps(mine.json()))
     assert found["target"]["position"] == 1
     assert (found["sort"], found["looked_at"], len(found["terms"])) == ("contribution", 26, 3)
@@ -415,7 +414,7 @@ def test_explain_writes_a_page(cli: Cli, tmp_path: Path) -> None:
     words = ("--tokens", "1,2,3,4,5", "--logit-difference", "6,2", "--labels", str(tmp_path / "labels.txt"))
     ran = cli("explain", BIAS, *words, "--html", file, "--head", "L1H2")
     labels = [f"<b>{i}" for i in range(11)]
-    mine = sc.explain(sc.load(BIAS), [1, 2, 3, 4, 5], token=6, against=2, labels=labels)
+    mine = sc.explain(sc.load(BIAS), [1, 2, 3, 4, 5], by=sc.logit(6, against=2)).labelled(labels)
     assert (ran.code, ran.out, ran.err) == (0, mine.text() + "\n", f"wrote {file}\n")
     assert Path(file).read_text("utf-8") == mine.html("L1H2")
     assert cli("explain", BIAS, *words, "--json").json["target"]["against"] == 2

@@ -162,7 +162,8 @@ CELLS = re.compile(r'<tr ([^>]*data-composition="\w+"[^>]*)>(.*?)</tr>', re.DOTA
 @pytest.mark.parametrize("name", ["plain", "biased", "normed", "turned"])
 def test_an_explanation_says_beside_each_term_what_it_is(name: str, notation: str) -> None:
     arch = architecture(name)
-    found = sc.explain(random_model(arch, seed=1), [1, 2, 3], top=6, notation=notation)
+    run = random_model(arch, seed=1).run([1, 2, 3])
+    found = sc.explain(sc.evaluate(sc.logits(run.model.architecture).written(notation), run), top=6)
     every = [row for target in targets(arch) for row in oracle(arch, target)]
     labels: dict[str, list[Row]] = {}
     for row in every:

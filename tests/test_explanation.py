@@ -16,7 +16,8 @@ from safetensors.numpy import load_file
 from strategies import Row, oracle
 
 import symcircuits as sc
-from symcircuits.explanation.explain import Explanation, explain, margin
+from symcircuits.explanation.explain import Explanation, explain
+from symcircuits.explanation.scores import margin
 from symcircuits.values.evaluate import closure
 
 RANDOM = ["tl_plain_s0", "tl_bias_s1", "tl_3layer_s11", "tl_shortformer_s7"]
@@ -216,7 +217,7 @@ def made_of(x: Any, lengths: list[Any], w: Any, head: str) -> Any:
 @pytest.mark.parametrize("name", ALL)
 def test_every_term_has_its_size_and_contribution(name: str) -> None:
     found, mine = explained(name), plain(name)
-    target, at = found.target, {r.label: i for i, r in enumerate(mine.rows)}
+    target, at = found.measure, {r.label: i for i, r in enumerate(mine.rows)}
     assert len(found.terms) == len(at) == found.expansion.count == found.looked_at
     size = np.abs(mine.values).max()
     for sized in found.terms:
@@ -235,19 +236,19 @@ def test_every_term_has_its_size_and_contribution(name: str) -> None:
 
 
 def has_logits(found: Explanation) -> bool:
-    return found.target.token is not None
+    return found.measure.token is not None
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_chosen_logit_is_the_first_choice_at_the_last_position(name: str) -> None:
     found, total = explained(name), plain(name).values.sum(axis=0)
     n = total.shape[1]
-    assert (found.target.row, found.target.position) == (0, n - 1)
+    assert (found.measure.row, found.measure.position) == (0, n - 1)
     if found.model.architecture.unembed:
-        assert found.target.token == total[0, -1].argmax()
-        assert close(found.target.value, total[0, -1].max(), np.abs(total).max())
+        assert found.measure.token == total[0, -1].argmax()
+        assert close(found.value, total[0, -1].max(), np.abs(total).max())
     else:
-        assert (found.target.token, found.target.value) == (None, None)
+        assert (found.measure.token, found.value) == (None, None)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -264,7 +265,7 @@ def test_totals_by_order_and_composition(name: str) -> None:
             value = chosen.sum(axis=0)
             assert total["count"] == len(chosen)
             assert close(total["norm"], math.sqrt((value**2).sum()), size)
-            t = found.target
+            t = found.measure
             if t.token is not None:
                 assert close(total["contribution"], value[t.row, t.position, t.token], size)
             else:
@@ -282,7 +283,7 @@ def test_the_remainder_is_the_sum_of_what_is_not_shown(name: str, top: int) -> N
     top = min(top, len(mine.rows))
     assert found.remainder["count"] == len(mine.rows) - top
     assert close(found.remainder["norm"], math.sqrt((rest**2).sum()), np.abs(mine.values).sum())
-    t = found.target
+    t = found.measure
     if t.token is not None:
         right = rest[t.row, t.position, t.token]
         assert close(found.remainder["contribution"], right, np.abs(mine.values).sum())
@@ -398,23 +399,29 @@ def model() -> Any:
 TOKENS = [[1, 2, 3, 4, 5], [10, 0, 3, 3, 7]]
 
 
+def asked(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice with what chooses the logit as one measure."""
+    of_logit = {name: choice[name] for name in ("token", "against", "position", "row") if name in choice}
+    return {k: v for k, v in choice.items() if k not in of_logit} | ({"by": sc.logit(**of_logit)} if of_logit else {})
+
+
 def test_position_token_and_row_choose_the_logit(model: Any) -> None:
     run = model.run(TOKENS)
     for row, position, token in ((0, 0, 0), (1, 2, 10), (-1, -5, 4), (0, 4, 7)):
-        found = explain(model, TOKENS, row=row, position=position, token=token, top=ALL_TERMS)
-        t = found.target
+        found = explain(model, TOKENS, by=sc.logit(token, position=position, row=row), top=ALL_TERMS)
+        t = found.measure
         assert (t.row, t.position, t.token) == (row % 2, position % 5, token)
-        assert t.value == run.logits[row, position, token]
+        assert found.value == run.logits[row, position, token]
         total = sum(s.contribution or 0 for s in found.terms)
-        assert total == pytest.approx(t.value, abs=1e-12)
-    first = explain(model, TOKENS, row=1, position=1)
-    assert first.target.token == int(run.logits[1, 1].argmax())
+        assert total == pytest.approx(found.value, abs=1e-12)
+    first = explain(model, TOKENS, by=sc.logit(position=1, row=1))
+    assert first.measure.token == int(run.logits[1, 1].argmax())
 
 
 def test_numpy_integers_are_whole_numbers(model: Any) -> None:
     i = np.int64(1)
-    found = explain(model, np.array(TOKENS), row=i, position=i, token=i, top=i, queries=np.array([1]))
-    assert (found.target.row, found.target.position, found.target.token, len(found.terms)) == (1, 1, 1, 1)
+    found = explain(model, np.array(TOKENS), by=sc.logit(i, position=i, row=i), top=i, queries=np.array([1]))
+    assert (found.measure.row, found.measure.position, found.measure.token, len(found.terms)) == (1, 1, 1, 1)
     json.dumps(found.json(), allow_nan=False)
 
 
@@ -425,7 +432,7 @@ def test_sort_by_contribution(model: Any) -> None:
     assert [abs(s.contribution or 0) for s in found.terms] == sizes[:6]
     assert found.sort == "contribution"
     assert "by contribution" in found.text()
-    rest = everything.target.value - sum(s.contribution for s in found.terms)  # type: ignore[operator,misc]
+    rest = everything.value - sum(s.contribution for s in found.terms)  # type: ignore[operator,misc]
     assert found.remainder["contribution"] == pytest.approx(rest, abs=1e-12)
 
 
@@ -478,7 +485,7 @@ def test_only_the_largest_are_kept_of_many() -> None:
         ({"token": -1}, "token -1 does not exist"),
         ({"token": "a"}, "token must be a whole number, not 'a'"),
         ({"row": 2}, "row 2 does not exist: there are 2"),
-        ({"row": None}, "row must be a whole number, not None"),
+        ({"row": 1.0}, r"row must be a whole number, not 1\.0"),
         ({"queries": [5]}, "query 5 does not exist: there are 5"),
         ({"queries": [0.5]}, r"query must be a whole number, not 0\.5"),
         ({"top": -1}, "top must be a whole number, 0 or more, not -1"),
@@ -486,19 +493,18 @@ def test_only_the_largest_are_kept_of_many() -> None:
         ({"top": True}, "top must be a whole number, 0 or more, not True"),
         ({"max_terms": -1}, "max_terms must be a whole number, 0 or more, not -1"),
         ({"sort": "size"}, 'sort is "norm" or, for a model with logits, "contribution", not \'size\''),
-        ({"dtype": "int8"}, "int8"),
     ],
 )
 def test_choices_that_do_not_exist(model: Any, choice: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        explain(model, TOKENS, **choice)
+        explain(model, TOKENS, **asked(choice))
 
 
 @pytest.mark.parametrize(("choice", "message"), [({"token": 1}, "no unembedding"), ({"sort": "contribution"}, "sort")])
 def test_choices_that_need_logits(choice: dict[str, Any], message: str) -> None:
     stream_only = sc.random_model(sc.attention_only((2,), unembed=False), seed=1)
     with pytest.raises(ValueError, match=message):
-        explain(stream_only, [1, 2], **choice)
+        explain(stream_only, [1, 2], **asked(choice))
 
 
 @pytest.mark.parametrize("tokens", [[], [11], [-1], [1.5], [[1], [2, 3]], "12"])
@@ -535,12 +541,12 @@ def test_a_batch_is_its_rows_added_up(model: Any) -> None:
     for order, total in both.totals["order"].items():
         norms = [r.totals["order"][order]["norm"] for r in rows]
         assert total["norm"] == pytest.approx(math.hypot(*norms), rel=1e-12)
-    assert both.target.value == pytest.approx(rows[0].target.value)
+    assert both.value == pytest.approx(rows[0].value)
 
 
 # ---------------------------------------------------------------------------------------------- small and odd
 def test_float32(model: Any) -> None:
-    found, exact = explain(model, TOKENS, dtype="float32"), explain(model, TOKENS)
+    found, exact = explain(model.run(TOKENS, "float32")), explain(model, TOKENS)
     assert found.ok
     assert found.run.logits.dtype == np.float32
     assert "computed in float32; the file holds float64" in found.assumptions
@@ -554,7 +560,7 @@ def test_float32(model: Any) -> None:
 def test_norms_do_not_overflow_on_the_way() -> None:
     big = np.float32(1e15) * np.ones((2, 2), np.float32)
     model = sc.Model(sc.attention_only(()), {"W_E": big, "W_U": np.eye(2, dtype=np.float32) * np.float32(1e15)})
-    found = explain(model, [0, 1], dtype="float32", token=0)
+    found = explain(model.run([0, 1], "float32"), by=sc.logit(0))
     assert found.terms[0].norm == pytest.approx(2e30, rel=1e-6)
     assert found.terms[0].contribution == pytest.approx(1e30, rel=1e-6)
 
@@ -583,7 +589,7 @@ def test_a_margin_that_is_rounding_only_has_no_shares() -> None:
 
 def test_a_model_without_layers_and_with_one_token_in_its_vocabulary() -> None:
     found = explain(sc.random_model(sc.attention_only(()), d_vocab=1, seed=1), [0, 0])
-    assert (found.ok, found.scores, found.expansion.count, found.target.token) == (True, {}, 1, 0)
+    assert (found.ok, found.scores, found.expansion.count, found.measure.token) == (True, {}, 1, 0)
     assert found.json()["by_composition"] == {}
 
 
@@ -697,21 +703,22 @@ def test_the_json_holds_what_was_found(name: str) -> None:
     assert [t["norm"] for t in data["terms"]] == [s.norm for s in found.terms]
     assert {t["composition"] for t in data["terms"]} <= {"none", "V"}
     assert data["remainder"] == found.remainder
-    chosen = dataclasses.asdict(found.target)
-    assert (chosen.pop("against"), chosen.pop("difference"), chosen.pop("readout")) == (None, None, "")
-    assert data["target"] == chosen
+    chosen = dataclasses.asdict(found.measure)
+    assert (chosen.pop("against"), found.difference, chosen.pop("key"), found.readout) == (None, None, None, "")
+    assert chosen.pop("kind") == "logit"
+    assert data["target"] == chosen | {"value": found.value}
 
 
 # ------------------------------------------------------------------------------------------ a logit difference
 @pytest.mark.parametrize("name", [n for n in ALL if not n.startswith("tracr")])
 def test_contributions_to_a_difference_of_logits(name: str) -> None:
     mine = plain(name)
-    found = explain(sc.load(DATA / name), reference(name)["tokens"], position=2, token=4, against=1, top=5)
+    found = explain(sc.load(DATA / name), reference(name)["tokens"], by=sc.logit(4, against=1, position=2), top=5)
     size, at = np.abs(mine.values).sum(), (slice(None), 0, 2)
     parts = mine.values[at][:, 4] - mine.values[at][:, 1]
     by_label = {r.label: v for r, v in zip(mine.rows, parts, strict=True)}
-    assert (found.target.token, found.target.against) == (4, 1)
-    assert close(found.target.difference, parts.sum(), size)
+    assert (found.measure.token, found.measure.against) == (4, 1)
+    assert close(found.difference, parts.sum(), size)
     for sized in found.terms:
         assert close(sized.difference, by_label.pop(sized.term.label), size)
     assert close(found.remainder["difference"], sum(by_label.values()), size)
@@ -724,12 +731,12 @@ def test_contributions_to_a_difference_of_logits(name: str) -> None:
 
 
 def test_a_difference_is_shown_where_it_was_chosen(model: Any) -> None:
-    found = explain(model, [1, 2, 3], token=5, against=7, sort="difference", top=4)
+    found = explain(model, [1, 2, 3], by=sc.logit(5, against=7), sort="difference", top=4)
     sizes = [abs(s.difference or 0.0) for s in found.terms]
     assert sizes == sorted(sizes, reverse=True)
     data = json.loads(json.dumps(found.json()))
     assert data["target"]["against"] == 7
-    assert data["target"]["difference"] == found.target.difference
+    assert data["target"]["difference"] == found.difference
     assert [t["difference"] for t in data["terms"]] == [s.difference for s in found.terms]
     text = found.text(200)
     assert "difference to the logit of token 7 (" in " ".join(text.split())
@@ -745,20 +752,19 @@ def test_a_difference_is_shown_where_it_was_chosen(model: Any) -> None:
         ({"token": 3, "against": 3}, "the difference of the logit of token 3 with itself is 0"),
         ({"against": 11}, "the token against 11 does not exist: there are 11"),
         ({"against": -1}, "the token against -1 does not exist"),
-        ({"against": 1.5}, "the token against must be a whole number, not 1.5"),
+        ({"against": 1.5}, "against must be a whole number, not 1.5"),
         ({"sort": "difference"}, 'sort is "norm" or, for a model with logits, "contribution", not'),
         ({"sort": "size", "against": 1}, 'or, as two tokens are given, "difference", not'),
-        ({"labels": ["a"]}, "there are 1 labels"),
     ],
 )
 def test_differences_that_do_not_exist(model: Any, choice: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        explain(model, [1, 2, 3], **choice)
+        explain(model, [1, 2, 3], **asked(choice))
 
 
 def test_a_difference_needs_logits() -> None:
     with pytest.raises(ValueError, match="no unembedding"):
-        explain(sc.load(DATA / "tracr_prev_1L"), [1, 2], against=1)
+        explain(sc.load(DATA / "tracr_prev_1L"), [1, 2], by=sc.logit(against=1))
 
 
 def test_terms_as_columns(model: Any) -> None:

@@ -26,7 +26,8 @@ ROWS = [[3, 1, 4, 1], [5, 9, 2, 6]]
 
 def explained(**more: Any) -> Explanation:
     model = sc.random_model(BIASED, seed=4)
-    return sc.explain(model, ROWS, row=1, against=2, token=7, top=9, labels=[f"t{i}" for i in range(11)], **more)
+    found = sc.explain(model, ROWS, by=sc.logit(7, against=2, row=1), top=9, **more)
+    return found.labelled([f"t{i}" for i in range(11)])
 
 
 # ------------------------------------------------------------------------------------ where a term comes from
@@ -86,7 +87,7 @@ def test_maps_of_a_head_are_of_the_chosen_row_and_add_up() -> None:
 @given(featured_models(max_terms=60))
 def test_an_explanation_of_any_model_adds_up(model: sc.Model) -> None:
     arch = model.architecture
-    found = sc.explain(model, ROWS, row=1, top=4, **({"against": 2, "token": 7} if arch.unembed else {}))
+    found = sc.explain(model, ROWS, by=sc.logit(7, against=2, row=1) if arch.unembed else sc.logit(row=1), top=4)
     assert found.ok, found.text()
     plain = forward(model, ROWS[1])
     for difference in (False, True) if arch.unembed else ():
@@ -105,12 +106,12 @@ def test_an_explanation_of_any_model_adds_up(model: sc.Model) -> None:
 
 def test_soft_caps_are_named_where_they_act() -> None:
     model = sc.random_model(BIASED, seed=4, settings=Settings(score_cap=1.0, logit_cap=2.0), weight_scale=2.0)
-    found = sc.explain(model, ROWS[0], token=7)
+    found = sc.explain(model, ROWS[0], by=sc.logit(7))
     parts = score_parts(found.run, "L1H0")
     assert figures.score_maps(found, parts)[0].title == "scores of L1H0 (pre-cap)"
     assert "logit of token 7 at position 3 (pre-cap)" in " ".join(found.text().split())
-    assert found.target.value == pytest.approx(forward(model, ROWS[0]).sums[-1, 7])
-    assert abs(found.target.value or 0) != pytest.approx(abs(found.run.logits[-1, 7]))
+    assert found.value == pytest.approx(forward(model, ROWS[0]).sums[-1, 7])
+    assert abs(found.value or 0) != pytest.approx(abs(found.run.logits[-1, 7]))
     # what is constant along the keys is seen where a cap acts on the sum
     assert (parts.invisible_count, parts.spread, np.abs(parts.invisible).max()) == (0, 0, 0)
     assert not any(found.score_columns("L1H0")["softmax_invisible"])
@@ -150,9 +151,9 @@ def test_without_logits_maps_are_products_of_patterns() -> None:
 
 def test_a_map_that_looks_before_the_chosen_position_hides_what_comes_after() -> None:
     model = sc.random_model(BIASED, seed=4)
-    found = sc.explain(model, ROWS[0], position=1)
+    found = sc.explain(model, ROWS[0], by=sc.logit(position=1))
     assert figures.origin_map(found, found.terms[:2]).shown.tolist() == [[True, True, False, False]] * 2
-    both = sc.explain(sc.random_model(sc.attention_only((2,), causal=False), seed=4), ROWS[0], position=1)
+    both = sc.explain(sc.random_model(sc.attention_only((2,), causal=False), seed=4), ROWS[0], by=sc.logit(position=1))
     assert figures.origin_map(both, both.terms).shown.all()
 
 
@@ -176,7 +177,7 @@ def test_a_pooled_map_keeps_the_largest_of_every_block(rows: int, columns: int, 
 # ------------------------------------------------------------------------------------------------------ bars
 def test_bars_add_up_to_the_logit_and_to_the_difference() -> None:
     found = explained()
-    for difference, whole in ((False, found.target.value), (True, found.target.difference)):
+    for difference, whole in ((False, found.value), (True, found.difference)):
         bars = figures.contribution_bars(found, difference)
         assert bars.labels[-2:] == (f"remainder ({found.expansion.count - 9})", "all")
         assert len(bars.values) == len(bars.labels) == 11
@@ -204,7 +205,7 @@ def test_the_same_figures_are_drawn_by_matplotlib(tmp_path: Path) -> None:
     assert image.mask.tolist() == (~np.tril(np.ones((4, 4), bool))).tolist()
     assert [t.get_text() for t in drawn[2].axes[0].get_xticklabels()] == ["t5", "t9", "t2", "t6"]
     widths = [p.get_width() for p in drawn[0].axes[0].patches]
-    assert widths == [*(s.contribution for s in found.terms), found.remainder["contribution"], found.target.value]
+    assert widths == [*(s.contribution for s in found.terms), found.remainder["contribution"], found.value]
     for i, one in enumerate(drawn):
         one.savefig(tmp_path / f"{i}.png", dpi=40)
         assert (tmp_path / f"{i}.png").stat().st_size > 1000
@@ -215,7 +216,7 @@ def test_a_figure_is_drawn_where_it_is_told(tmp_path: Path) -> None:
     own = matplotlib.Figure()
     left, right = own.subplots(1, 2)
     model = sc.random_model(sc.attention_only((1,)), d_vocab=2, seed=1)
-    found = sc.explain(model, [0, 1], labels=["$a_$", r"\frac{"])
+    found = sc.explain(model, [0, 1]).labelled(["$a_$", r"\frac{"])
     assert plot.contributions(found, axes=left) is own
     assert plot.pattern(found, "L0H0", axes=right) is own
     own.savefig(tmp_path / "own.png")  # what looks like mathematics is shown as it is

@@ -63,7 +63,7 @@ BY_TERM: dict[str, Callable[[Run], Any]] = {
     "by orders": lambda run: sc.evaluate(scores(run), run).by_orders(),
     "by composition": lambda run: sc.evaluate(scores(run), run).by_composition(),
     "by source": lambda run: sc.evaluate(scores(run), run).by_source(),
-    "explain": lambda run: sc.explain(run.model, TOKENS, dtype=run.dtype),
+    "explain": lambda run: sc.explain(run),
     "explain many": lambda run: sc.explain_many(run.model, [TOKENS], dtype=run.dtype),
     "largest score terms": lambda run: largest_score_terms(run, "L2H0"),
 }

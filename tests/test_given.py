@@ -108,7 +108,7 @@ def test_what_a_call_does_not_take_is_refused_in_one_short_sentence(name: str) -
         (lambda: sc.evaluate(TERMS, MODEL), r"not a Model; give model\.run\(tokens\)$"),
         (lambda: sc.evaluate(RUN, TERMS), r"takes an expansion .* not a Run$"),
         (lambda: sc.evaluate(ARCH, RUN).measure(), r"not an Architecture; give logits\(architecture\)$"),
-        (lambda: sc.explain(RUN, [1]), r"explain takes a model \(see load and from_arrays\) or the path of one, not a"),
+        (lambda: sc.explain(TERMS), r"explain takes a model .*, the path of one, .*; give evaluate\(expansion, run\)$"),
         (lambda: sc.fold(sc.Model), r"fold takes a model \(see load and from_arrays\), not the class Model$"),
     ],
 )

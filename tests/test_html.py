@@ -41,7 +41,7 @@ HOSTILE = [
 @functools.cache
 def zoo() -> Explanation:
     labels = [f"w{i}" for i in range(32)]
-    return sc.explain(sc.load(path()), TOKENS, top=12, against=3, labels=labels)
+    return sc.explain(sc.load(path()), TOKENS, by=sc.logit(against=3), top=12).labelled(labels)
 
 
 @functools.cache
@@ -132,7 +132,7 @@ def test_terms_totals_and_closure_are_those_of_the_explanation() -> None:
     assert closures[-1][:4] == ["pass", "every layer", number(layer.error), number(layer.bound)]
     bars = rows(page, "One bar a term")
     assert [b[2] for b in bars[:-2]] == [number(s.contribution) for s in found.terms]
-    assert [b[4] for b in bars[-2:]] == [number(rest["difference"]), number(found.target.difference)]
+    assert [b[4] for b in bars[-2:]] == [number(rest["difference"]), number(found.difference)]
     assert all(a in page.text for a in found.assumptions)
 
 
@@ -156,12 +156,12 @@ def test_scores_and_removals_of_a_head() -> None:
     assert len(rows(page, "Scores of L1H0 by source")) == 4
     gone = remove_scores(found.run, "L1H0", "K")
     cells = next(r for r in rows(page, "What changes when a part of the scores of L1H0") if r[0] == "composition K")
-    logits, differences = zip(*(found.target.at(x) for x in (gone.frozen, gone.recomputed)), strict=True)
+    logits, differences = zip(*(found.measure.at(x) for x in (gone.frozen, gone.recomputed)), strict=True)
     distance = [gone.distance[1:].mean(), gone.distance.max()]
     assert cells[1:] == [*map(number, distance), *map(number, (logits[0], differences[0], logits[1], differences[1]))]
     head = remove_heads(found.run, "L0H2")
     cells = next(r for r in rows(page, "Change of the chosen logit") if r[0] == "L0H2")
-    parts = [found.target.at(x) for x in (head.value_part, head.pattern_part, head.change)]
+    parts = [found.measure.at(x) for x in (head.value_part, head.pattern_part, head.change)]
     assert cells[1:] == [number(p[i]) for i in (0, 1) for p in parts]
     maps = {f.all("figcaption")[0].text for f in page.all("section", data_head="L1H0")[0].all("figure")}
     assert {"pattern of L1H0", "composition K", "embed | embed", "pattern of L1H0 without composition K"} <= maps
@@ -241,7 +241,7 @@ def test_a_model_without_logits_and_one_without_heads() -> None:
 
 def test_batches_show_the_chosen_row() -> None:
     model = sc.random_model(sc.attention_only((1, 1)), seed=1)
-    page = read(sc.explain(model, [[1, 2, 3], [4, 5, 6]], row=1).html())
+    page = read(sc.explain(model, [[1, 2, 3], [4, 5, 6]], by=sc.logit(row=1)).html())
     assert [li.text for li in page.all("ol")[0].all("li")] == ["04", "15", "26"]
     assert "at position 2 of row 1" in page.all("header")[0].text
 
@@ -250,8 +250,8 @@ def test_batches_show_the_chosen_row() -> None:
 @given(architectures(max_layers=3, max_heads=3, max_terms=60), st.integers(1, 4), st.booleans(), st.booleans())
 def test_every_architecture_has_a_page(arch: sc.Architecture, n: int, batch: bool, two: bool) -> None:
     tokens = [[i, 3, 1, 4][:n] for i in (2, 7)] if batch else [5, 3, 1, 4][:n]
-    against = {"token": 4, "against": 6} if two and arch.unembed else {}
-    found = sc.explain(sc.random_model(arch, seed=1), tokens, top=7, dtype="float32", **against)
+    by = sc.logit(4, against=6) if two and arch.unembed else None
+    found = sc.explain(sc.random_model(arch, seed=1).run(tokens, "float32"), by=by, top=7)
     page = read(found.html())
     assert len(rows(page, "Largest terms")) == min(7, found.expansion.count) + 1
     assert len(page.all("section", data_head=str(html.opened(found)))) == bool(arch.all_heads)
@@ -312,7 +312,7 @@ def page_section(page: Element, name: str) -> Element:
 
 def test_many_heads_and_a_long_context_make_no_large_file() -> None:
     model = sc.random_model(sc.attention_only((8, 8), "standard"), n_context=160, d_vocab=50, seed=1)
-    found = sc.explain(model, np.arange(160) % 50, top=10**6, labels=["<long name>" * 9] * 50)
+    found = sc.explain(model, np.arange(160) % 50, top=10**6).labelled(["<long name>" * 9] * 50)
     page = found.html("L0H7")
     assert len(page.encode()) < 8_000_000
     said = page_section(read(page), "left-out").text
@@ -393,7 +393,7 @@ def hostile() -> str:
     """A page in which every text that comes from outside is an attack."""
     model = sc.random_model(sc.attention_only((1, 2), "standard", True), d_vocab=12, seed=1)
     evil = dataclasses.replace(model, name="".join(HOSTILE[:8]), notes=tuple(HOSTILE), dtype=HOSTILE[1])
-    return sc.explain(evil, list(range(12)), labels=HOSTILE, token=1, against=4).html()
+    return sc.explain(evil, list(range(12)), by=sc.logit(1, against=4)).labelled(HOSTILE).html()
 
 
 def test_texts_from_outside_are_escaped_everywhere() -> None:

@@ -170,10 +170,10 @@ def counts() -> Iterator[tuple[str, Index]]:
 
 def explained() -> Iterator[tuple[str, Index]]:
     two = [[1, 2, 3, 4], [4, 3, 2, 1]]
-    yield "explain row", Index(lambda v: sc.explain(model(), two, row=v), 1, 2, negative=True)
-    yield "explain position", Index(lambda v: sc.explain(model(), two, position=v), 3, 4, negative=True)
-    yield "explain token", Index(lambda v: sc.explain(model(), two, token=v), 4, 5, none=True)
-    yield "explain against", Index(lambda v: sc.explain(model(), two, token=0, against=v), 4, 5, none=True)
+    yield "explain row", Index(lambda v: sc.explain(model(), two, by=sc.logit(row=v)), 1, 2, negative=True, none=True)
+    yield "explain position", Index(lambda v: sc.explain(model(), two, by=sc.logit(position=v)), 3, 4, negative=True)
+    yield "explain token", Index(lambda v: sc.explain(model(), two, by=sc.logit(v)), 4, 5, none=True)
+    yield "explain against", Index(lambda v: sc.explain(model(), two, by=sc.logit(0, against=v)), 4, 5, none=True)
     yield "explain top", Index(lambda v: sc.explain(model(), two, top=v), 2)
     yield "explain max_terms", Index(lambda v: sc.explain(model(), two, max_terms=v), 2)
     yield "explain queries", Index(lambda v: sc.explain(model(), two, queries=[v]), 3, 4, negative=True)
@@ -181,10 +181,10 @@ def explained() -> Iterator[tuple[str, Index]]:
     rows = [[1, 2, 3, 4]]
     yield (
         "many position",
-        Index(lambda v: sc.explain_many(model(), rows, position=v, skip_bad=False), 3, 4, negative=True),
+        Index(lambda v: sc.explain_many(model(), rows, by=sc.logit(position=v), skip_bad=False), 3, 4, negative=True),
     )
-    yield "many token", Index(lambda v: sc.explain_many(model(), rows, token=v), 4, 5, none=True)
-    yield "many against", Index(lambda v: sc.explain_many(model(), rows, token=0, against=v), 4, 5, none=True)
+    yield "many token", Index(lambda v: sc.explain_many(model(), rows, by=sc.logit(v)), 4, 5, none=True)
+    yield "many against", Index(lambda v: sc.explain_many(model(), rows, by=sc.logit(0, against=v)), 4, 5, none=True)
     for key, size in (("position", 4), ("target", 5)):
         yield (
             f"prompt {key}",
@@ -245,7 +245,7 @@ def test_numbers_that_come_back_are_plain() -> None:
     e, token = of("logits"), np.int64(1)
     json.dumps(sc.evaluate(e, run()).sample(np.int32(3), sc.logit(token, row=0), seed=np.int64(1)).json())
     json.dumps(sc.evaluate(e, run()).largest(np.int32(3), sc.logit(token, position=np.int8(1), row=0)).json())
-    json.dumps(sc.explain(model(), [1, 2, 3], token=token, top=np.int16(2)).json())
+    json.dumps(sc.explain(model(), [1, 2, 3], by=sc.logit(token), top=np.int16(2)).json())
     probed = model().with_(sc.readout(np.ones(16), layer=np.int64(1)), sc.source("one", np.ones(16), np.int64(1)))
     assert [type(one.layer) for one in probed.architecture.attachments] == [int, int]
 

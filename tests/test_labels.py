@@ -89,10 +89,10 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes, mess
 
 def test_labels_stand_in_what_explain_shows() -> None:
     model = sc.random_model(sc.attention_only((1,)), d_vocab=3, seed=1)
-    found = sc.explain(model, [0, 1, 2, 0], labels=["zero", "o\nne", "two"], token=1)
+    found = sc.explain(model, [0, 1, 2, 0], by=sc.logit(1)).labelled(["zero", "o\nne", "two"])
     assert 'logit of token 1 "o\\nne" at position 3' in " ".join(found.text(200).split())
     data = json.loads(json.dumps(found.json()))
     assert (data["labels"], data["labels_of"]) == (["zero", "o\nne", "two"], "vocabulary")
     assert "labels" not in sc.explain(model, [0, 1]).json()
     with pytest.raises(ValueError, match="there are 2 labels"):
-        sc.explain(model, [0, 1, 2, 0], labels=["a", "b"])
+        sc.explain(model, [0, 1, 2, 0]).labelled(["a", "b"])

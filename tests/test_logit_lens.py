@@ -296,10 +296,11 @@ def test_a_model_without_final_norm_has_no_lens() -> None:
 def test_explain_takes_it_apart(tmp_path: Path) -> None:
     model = model_of(norm="LN", biases=True)
     lens = sc.readout(model.weights["W_U"], "lens", 1, normed="final")
-    found = sc.explain(model, TOKENS, readout=lens, token=2)
+    run = model.with_(lens).run(TOKENS)
+    found = sc.explain(sc.evaluate(sc.expand(run.model.architecture, "readout:lens"), run), by=sc.logit(2))
     assert found.ok
     right = by_hand(model, found.run.streams[1], model.weights["W_U"])
-    assert found.target.value == pytest.approx(right[-1, 2])
+    assert found.value == pytest.approx(right[-1, 2])
     assert "readout lens at point 1, after the final norm taken there (finalL1)" in " ".join(found.assumptions)
     path = tmp_path / "terms.csv"
     sc.expand(with_lens(model).architecture, "readout:lens").export(path)

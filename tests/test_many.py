@@ -34,7 +34,7 @@ def test_prompts_are_averaged(cli: Cli, lines: str) -> None:
 
 def test_the_choices_are_handed_on(cli: Cli, lines: str) -> None:
     words = ["--logit-difference", "26,3", "--position", "1", "--dtype", "float32", "--json"]
-    found = sc.explain_many(sc.load(MODEL), lines, token=26, against=3, position=1, dtype="float32")
+    found = sc.explain_many(sc.load(MODEL), lines, by=sc.logit(26, against=3, position=1), dtype="float32")
     assert cli("explain", MODEL, "--prompts", lines, *words).json == json.loads(json.dumps(found.json()))
 
 

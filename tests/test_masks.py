@@ -209,12 +209,12 @@ def test_arrays_of_a_run_have_its_mask() -> None:
 def test_an_explanation_with_a_mask() -> None:
     model = sc.random_model(sc.transformer((2, 2), "standard", norm="LN", mlps=[0]), seed=3)
     mask = np.where(prefix(N, 3), np.arange(N) / 4, -np.inf)
-    found = sc.explain(model, TOKENS[0], mask=mask, top=3)
+    found = sc.explain(model.run(TOKENS[0], mask=mask), top=3)
     assert found.ok
     assert np.array_equal(found.run.logits, model.run(TOKENS[0], mask=mask).logits)
     assert "attention: by the mask that was given, in place of the model's own" in found.text(200)
     assert "what the mask adds to scores is not a term" in found.text(200)
-    assert found.html() == sc.explain(model, TOKENS[0], mask=mask, top=3, workers=2).html()
+    assert found.html() == sc.explain(model.run(TOKENS[0], mask=mask), top=3, workers=2).html()
     moved = term_map(found, sc.logits(model.architecture).order(1)[0])
     assert moved.shown.all()
     assert "mask" not in sc.explain(model, TOKENS[0]).text(200)
@@ -300,7 +300,7 @@ def test_a_mask_that_goes_with_no_such_model() -> None:
     low = some.run(TOKENS, "float32", mask=np.where(CAUSAL, 0.0, -1e9))  # a number that is added, and no mask
     assert np.array_equal(low.logits, some.run(TOKENS, "float32").logits)
     assert low.masks["L0"].all()
-    assert sc.explain(some, TOKENS, mask=np.where(CAUSAL, 0.0, -1e9)).ok
+    assert sc.explain(some.run(TOKENS, mask=np.where(CAUSAL, 0.0, -1e9))).ok
     near = sc.random_model(sc.attention_only((1, 1)), settings=sc.model.Settings(windows=(None, 2)))
     with pytest.raises(ValueError, match="leaves no key to query 4 in the window of layer 1, 2 keys"):
         near.run(TOKENS, mask=CAUSAL & (np.arange(N) < 3))

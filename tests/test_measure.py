@@ -16,7 +16,7 @@ from strategies import cases, selections
 
 import symcircuits as sc
 from symcircuits.core.expansion import Expansion, expand
-from symcircuits.explanation.largest_terms import largest
+from symcircuits.explanation.sizes import largest
 from symcircuits.model import Run
 from symcircuits.values import measured
 from symcircuits.values import summary as summaries
@@ -25,7 +25,6 @@ from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import KINDS, Kind, Measure, kinds_of
 from symcircuits.values.measured import MEASURES, Reduction
 from symcircuits.values.siblings import Span
-from symcircuits.values.targets import Target, read_target
 from symcircuits.values.term_values import arrays
 from symcircuits.values.top import joined, top
 from symcircuits.work.workers import processes
@@ -247,7 +246,7 @@ def test_what_does_not_exist_is_refused_by_every_method() -> None:
         ("logits", sc.logit(-1), "token -1 does not exist"),
         ("logits", sc.logit(0, against=width), f"the token against {width} does not exist"),
         ("logits", sc.logit(0, against=-1), "the token against -1 does not exist"),
-        ("logits", sc.logit(2, against=2), "the difference of token 2 with itself is 0: choose two"),
+        ("logits", sc.logit(2, against=2), "the difference of the logit of token 2 with itself is 0; choose two"),
         ("logits", sc.logit(0, position=3), "position 3 does not exist: there are 3"),
         ("logits", sc.logit(0, position=-4), "position -4 does not exist"),
         ("logits", sc.logit(0, row=1), "row 1 does not exist: there are 1"),
@@ -332,7 +331,7 @@ def test_what_is_left_open_is_filled_in() -> None:
 
 # --------------------------------------------------------------------------------------- the largest, explained
 @st.composite
-def explained(draw: st.DrawFn) -> tuple[Values, Target, int, str]:
+def explained(draw: st.DrawFn) -> tuple[Values, Measure, int, str]:
     """Values of what is taken apart, what is looked at, how many terms and by what they are sorted."""
     tokens = draw(st.sampled_from([[1, 2, 3], [[1, 2, 3], [4, 0, 2]]]))
     own = draw(st.booleans())
@@ -345,29 +344,29 @@ def explained(draw: st.DrawFn) -> tuple[Values, Target, int, str]:
         )
     name = draw(st.sampled_from(["probe", ""])) if own else ""
     e = expand(run.model.architecture, f"readout:{name}" if name else "logits")
-    row = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else 0
+    row = draw(st.integers(0, 1)) if np.ndim(tokens) == 2 else None
     token, against = draw(st.permutations(range(3)))[:2]
     chosen = draw(st.sampled_from([None, against]))
-    target = read_target(run, row, draw(st.integers(0, 2)), token, chosen, name)
+    by = sc.logit(token, chosen, position=draw(st.integers(0, 2)), row=row).on(e, run)
     sort = draw(st.sampled_from(["norm", "contribution"] + (["difference"] if chosen is not None else [])))
-    return sc.evaluate(e, run), target, draw(st.integers(0, 12)), sort
+    return sc.evaluate(e, run), by, draw(st.integers(0, 12)), sort
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(explained(), st.integers(1, 40))
 def test_the_largest_of_an_explanation_are_those_of_brute_force(case: Any, size: int) -> None:
-    values, target, k, sort = case
+    values, by, k, sort = case
     told: list[tuple[str, int, int]] = []
     with pytest.MonkeyPatch.context() as patch:  # in blocks of any size
         whole = measured.measure
-        patch.setattr(measured, "measure", lambda v, by, **how: whole(v, by, **how | {"size": size}))
-        found = largest(values, target, k, sort, lambda *said: told.append(said))
+        patch.setattr(measured, "measure", lambda v, one, **how: whole(v, one, **how | {"size": size}))
+        found = largest(values, by, k, sort, lambda *said: told.append(said))
     brute = []
     for i, value in enumerate(values):
-        at = value[target.row, target.position] if value.ndim == 3 else value[target.position]
-        one = {"norm": float(np.linalg.norm(value)), "contribution": float(at[target.token])}
-        if target.against is not None:
-            one["difference"] = float(at[target.token] - at[target.against])
+        at = value[by.position] if by.row is None else value[by.row, by.position]
+        one = {"norm": float(np.linalg.norm(value)), "contribution": float(at[by.token])}
+        if by.against is not None:
+            one["difference"] = float(at[by.token] - at[by.against])
         brute.append((i, one))
     near = 1e-10 * (1e-3 + max(abs(v) for _, one in brute for v in one.values()))
     assert len(found) == min(k, len(brute))
@@ -391,7 +390,7 @@ def test_ties_keep_the_order_of_the_terms() -> None:
     run = sc.Model(arch, weights, model.score_scale).run([1, 2, 3])
     values = sc.evaluate(sc.logits(arch), run)
     for sort in ("norm", "contribution", "difference"):
-        found = largest(values, read_target(run, 0, 2, 1, 0), 6, sort)
+        found = largest(values, sc.logit(1, 0, position=2), 6, sort)
         assert [values.expansion.index(one.term) for one in found] == list(range(6))
     for by in (sc.norm(), sc.logit(1), sc.logit(1, against=0)):
         assert [i for i, _ in values.summary(by, top=6).largest] == list(range(6))

@@ -35,9 +35,9 @@ def test_the_home_folder_in_every_path(home: Path) -> None:
     write_text("~/prompts.txt", "1 2\n3 4\n")
     write_text("~/labels.txt", "\n".join(f"t{i}" for i in range(model.d_vocab)))
     assert (home / "prompts.txt").is_file()
-    found = sc.explain_many(f"~/{NAME}", "~/prompts.txt", labels="~/labels.txt")
+    found = sc.explain_many(f"~/{NAME}", "~/prompts.txt").labelled("~/labels.txt")
     assert found.ok, found
-    assert sc.explain(model, [1, 2], labels="~/labels.txt").ok
+    assert sc.explain(model, [1, 2]).labelled("~/labels.txt").ok
     sc.logits(model.architecture).export("~/terms.csv")
     assert (home / "terms.csv").is_file()
     assert ModelFile.at(f"~/{NAME}").path == str((home / NAME).resolve())

@@ -104,7 +104,8 @@ def test_a_notebook_and_an_explanation_say_it_too(data: Path) -> None:
         assert "$P$ stands for A" in shown_terms
         page = sc.derive(sc.attention_only((1,)), notation=names)._repr_latex_()
         assert r"Held fixed: the attention patterns.}" in page
-        found = sc.explain(random_model(sc.attention_only((2, 2))), [1, 2], top=3, notation=names)
+        run = random_model(sc.attention_only((2, 2))).run([1, 2])
+        found = sc.explain(sc.evaluate(sc.logits(run.model.architecture).written(names), run), top=3)
         text = " ".join(found.text(100).split())
         assert "held fixed: the attention pattern of every head" in text
         assert f"terms in {said}; P stands for A" in text

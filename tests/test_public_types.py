@@ -23,6 +23,8 @@ model: sc.Model = sc.random_model(architecture)
 run: sc.Run = model.run([1, 2, 3])
 right: bool = sc.verify(architecture).ok
 of_a_model: int = sc.logits(model).count + sc.expand(model, "stream").count + len(sc.derive(model).steps)
+value: float | None = sc.explain(run, by=sc.logit(1, against="second"), top=3).labelled(["a", "b", "c"]).value
+same: bool = sc.explain(sc.evaluate(expansion, run)).ok and sc.explain(model, [1]).ok and sc.explain("folder", [1]).ok
 described: sc.Architecture = sc.transformer((2, 2), norm="LN", gains=["L0"], mlps=[1], gated=True, groups=(1, 2))
 """
 WRONG = {
@@ -32,6 +34,9 @@ WRONG = {
     "sc.attention_only((2, 2), mlps=True)": 'Unexpected keyword argument "mlps" for "attention_only"',
     "sc.random_model(sc.attention_only((1,)), d_modle=3)": 'Unexpected keyword argument "d_modle"',
     'sc.logits(sc.attention_only((1,))).export("t.csv", max_trems=1)': 'Unexpected keyword argument "max_trems"',
+    "sc.explain(run, token=1)": 'Unexpected keyword argument "token" for "explain"',
+    "sc.explain(expansion)": 'Argument 1 to "explain" has incompatible type "Expansion"',
+    "sc.explain_many(model, [[1]], labels=[])": 'Unexpected keyword argument "labels" for "explain_many"',
     "sc.verify(3)": 'Argument 1 to "verify" has incompatible type "int"',
     "sc.logits(sc.attention_only((2, 2))).cuont": 'has no attribute "cuont"',
     "n: int = sc.evaluate": "Incompatible types in assignment",

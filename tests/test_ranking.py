@@ -358,7 +358,7 @@ def test_an_empty_selection_has_nothing_to_list() -> None:
         ({"by": sc.logit(99)}, "token 99 does not exist"),
         ({"by": sc.logit(-1)}, "token -1 does not exist"),
         ({"by": sc.logit(against=-1)}, "the token against -1 does not exist"),
-        ({"by": sc.logit(3, against=3)}, "is 0: choose two"),
+        ({"by": sc.logit(3, against=3)}, "is 0; choose two"),
         ({"by": sc.logit(position=5)}, "position 5 does not exist"),
         ({"by": sc.logit(row=1)}, "row 1 does not exist"),
     ],

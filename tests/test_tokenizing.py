@@ -120,8 +120,8 @@ def test_labels_in_every_form(file: Path) -> None:
     whole = tokenizer_labels(file, MODEL)
     for labels in (file, str(file), Tokenizer.from_file(str(file)), Fast(), whole):
         assert any_labels(labels, 2, MODEL) == whole
-        assert sc.explain(MODEL, [1, 7], labels=labels).labels == whole
-        assert sc.explain_many(MODEL, [[1, 7]], labels=labels).labels == whole
+        assert sc.explain(MODEL, [1, 7]).labelled(labels).labels == whole
+        assert sc.explain_many(MODEL, [[1, 7]]).labelled(labels).labels == whole
     assert sc.explain_many(MODEL, [[1, 7]], tokenizer=file).labels == whole
     lines = written(file.parent, "\n".join(NAMES), "names.txt")
     for given_ in (lines, str(lines), NAMES):
@@ -159,7 +159,7 @@ def test_hostile_tokens_are_escaped_everywhere(file: Path) -> None:
     content |= {"pre_tokenizer": None, "decoder": None, "added_tokens": []}
     content["model"] |= {"vocab": {name: i for i, name in enumerate(hostile)}, "merges": []}
     model = sc.random_model(sc.attention_only((1,)), d_vocab=9)
-    found = sc.explain(model, [1, 2, 3, 4, 5], token=2, against=1, labels=written(file.parent, content))
+    found = sc.explain(model, [1, 2, 3, 4, 5], by=sc.logit(2, against=1)).labelled(written(file.parent, content))
     page, text = found.html(), found.text(60)
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -168,13 +168,13 @@ def test_hostile_tokens_are_escaped_everywhere(file: Path) -> None:
     assert 'token 2 "\\x1b[2J"' in text
     assert max(map(len, text.splitlines())) <= 60
     assert max(map(len, page.split("a" * 61))) == len(page)  # shortened
-    many = sc.explain_many(model, [[1, 2]], token=2, against=1, labels=file).text(60)
+    many = sc.explain_many(model, [[1, 2]], by=sc.logit(2, against=1)).labelled(file).text(60)
     assert max(map(len, many.splitlines())) <= 60
     json.dumps(found.json(), allow_nan=False)
 
 
 def test_a_blank_at_the_start_of_a_name_is_not_lost_where_lines_break(file: Path) -> None:
-    found, many = (f(MODEL, given_, token=7, against=4, labels=file) for f, given_ in (
+    found, many = (f(MODEL, given_, by=sc.logit(7, against=4)).labelled(file) for f, given_ in (
         (sc.explain, [1, 7]), (sc.explain_many, [[1, 7]]),
     ))  # fmt: skip
     assert 'logit of token 7 " the" at position 1' in unescape(found.html())
@@ -186,7 +186,7 @@ def test_a_blank_at_the_start_of_a_name_is_not_lost_where_lines_break(file: Path
 
 
 def test_json_names_the_tokens_that_occur(file: Path) -> None:
-    data = sc.explain(MODEL, [1, 7], token=8, against=0, labels=file).json()
+    data = sc.explain(MODEL, [1, 7], by=sc.logit(8, against=0)).labelled(file).json()
     assert (data["labels_of"], data["labels"]) == ("tokenizer", {"0": "<|end|>", "1": "t", "7": " the", "8": "\n"})
 
 
@@ -293,9 +293,9 @@ def test_what_is_no_tokenizer(thing: Any) -> None:
 
 def test_labels_that_are_none_of_the_forms() -> None:
     with pytest.raises(ValueError, match=r"labels is a list of strings, .* or a tokenizer; there is no file abc"):
-        sc.explain(MODEL, [1, 2], labels="abc")
+        sc.explain(MODEL, [1, 2]).labelled("abc")
     with pytest.raises(ValueError, match="labels is a list of strings"):
-        sc.explain(MODEL, [1, 2], labels=3)
+        sc.explain(MODEL, [1, 2]).labelled(3)
 
 
 # ------------------------------------------------------------------------------------ without the package

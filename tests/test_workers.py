@@ -359,10 +359,18 @@ def test_workers_elsewhere_are_sent_no_arrays() -> None:
     assert sc.explain(model, [1, 2], workers=processes(1)).json() == sc.explain(MODEL, [1, 2]).json()
     with pytest.raises(ValueError, match=r"load it from the path of its folder \(sc\.load\), or give a number"):
         sc.explain(replace(model), [1, 2], workers=processes(1))
-    probe = sc.readout(np.ones(sc.load(MODEL).d_model), "probe")
-    assert sc.explain(MODEL, [1, 2], readout=probe, workers=2).ok
-    with pytest.raises(ValueError, match=r"load it .*, without readouts and sources of your own"):
-        sc.explain(MODEL, [1, 2], readout=probe, workers=processes(1))
+    run = model.run([1, 2], "float32")
+    assert sc.explain(run, workers=processes(1)).json() == sc.explain(run).json()
+    paper = sc.evaluate(sc.logits(model.architecture).written("paper"), run)
+    assert sc.explain(paper, workers=processes(1)).json() == sc.explain(paper).json()
+    own = model.with_(sc.readout(np.ones(model.d_model), "probe")).run([1, 2])
+    probe = sc.evaluate(sc.expand(own.model.architecture, "readout:probe"), own)
+    assert sc.explain(probe, workers=2).json() == sc.explain(probe).json()
+    for subject in (own, probe):
+        with pytest.raises(ValueError, match=r"load it .*, without readouts and sources of your own"):
+            sc.explain(subject, workers=processes(1))
+    with pytest.raises(ValueError, match="a run with a mask of its own is not sent to workers in other processes"):
+        sc.explain(model.run([1, 2], mask=np.eye(2)), workers=processes(1))
 
 
 def _children(pid: int) -> list[int]:

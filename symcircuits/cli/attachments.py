@@ -42,17 +42,17 @@ def add_attachments(parser: Any) -> None:
 
 
 def attachments_of(options: argparse.Namespace) -> tuple[Attachment | None, list[Attachment]]:
-    """The readout, if one is given, and the sources; ValueError names the option at fault."""
+    """The readout, if one is given, and all that is attached to the model; ValueError names the option at fault."""
     from symcircuits.model import readout, source
 
-    sources, found = [], None
+    given, found = list[Any](), None
     for text in options.source:
         name, sign, rest = text.partition("=")
         match = _PLACE.fullmatch(rest)
         if not sign or match is None or match[2] is None:
             raise ValueError(f"--source {text!r}: {_SOURCE}")
         array = _array_of("--source", text, match[1])
-        sources.append(source(name, array, int(match[2]), of=match[3] or "stream"))
+        given.append(source(name, array, int(match[2]), of=match[3] or "stream"))
     if options.readout is not None:
         name, sign, rest = options.readout.partition("=")
         match = _PLACE.fullmatch(rest if sign else name)
@@ -61,9 +61,10 @@ def attachments_of(options: argparse.Namespace) -> tuple[Attachment | None, list
         layer = None if match[2] is None else int(match[2])
         array, at = _array_of("--readout", options.readout, match[1]), match[3] or "stream"
         found = readout(array, name if sign else "probe", layer, normed=options.normed, at=at)
+        given.append(found)
     elif options.normed is not None:
         raise ValueError("--normed, --no-normed and --final-norm have no effect without --readout FILE")
-    return found, sources
+    return found, given
 
 
 def attached_files(options: argparse.Namespace) -> list[str]:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.prompt import workers_of
 from symcircuits.loaders.files import model_place
 from symcircuits.work.files import user_path
+
+if TYPE_CHECKING:
+    from symcircuits.explanation.many import Averages
+    from symcircuits.model import Model
+    from symcircuits.values.measure import Measure
 
 __all__ = ["averaged", "encoded", "named", "refuse_with_prompts"]
 
@@ -19,20 +24,21 @@ _ONE = {
 }  # fmt: skip
 
 
-def averaged(options: argparse.Namespace, model: Any, token: int | None, against: int | None) -> Any:
+def averaged(options: argparse.Namespace, model: Model, by: Measure) -> Averages:
     """The averages over the prompts of a file (``-``: standard input)."""
     from symcircuits.explanation.many import explain_many
+    from symcircuits.explanation.tokenizers import vocabulary_labels
     from symcircuits.work.progress import Progress
 
     refuse_with_prompts(options)
     labels, tokenizer = named(options, model)
+    labels = vocabulary_labels(labels, model)  # refused before the work rather than after it
     given = "/dev/stdin" if options.prompts == "-" else options.prompts
     with workers_of(options) as workers, Progress() as progress:
         return explain_many(
-            model if workers is None else options.model, given, position=options.position, token=token, against=against,
-            labels=labels, tokenizer=tokenizer, skip_bad=options.skip_bad, dtype=options.dtype,
-            progress=progress.step, workers=workers,
-        )  # fmt: skip
+            model if workers is None else options.model, given, by=by, tokenizer=tokenizer, skip_bad=options.skip_bad,
+            dtype=options.dtype, progress=progress.step, workers=workers,
+        ).labelled(labels)  # fmt: skip
 
 
 def refuse_with_prompts(options: argparse.Namespace) -> None:
@@ -44,7 +50,7 @@ def refuse_with_prompts(options: argparse.Namespace) -> None:
     if options.prompts == "-" and sys.stdin is None:
         raise ValueError("standard input is closed: give a FILE of prompts in place of -")
     for option, name in _ONE.items():
-        if getattr(options, name):
+        if getattr(options, name) not in (None, []):
             raise ValueError(f"{option} is about one prompt, and does not go with --prompts")
     if options.sort != "norm":
         raise ValueError("--sort has no effect with --prompts, which lists no terms")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.attachments import add_attachments, attachments_of
 from symcircuits.cli.averages import averaged, encoded, named, refuse_with_prompts
 from symcircuits.cli.numbers import numbers, whole
 from symcircuits.cli.output import add_json, print_found, print_json, print_refused, width, write
 from symcircuits.cli.prompt import add_dtype, add_tokens, add_workers, compared_tokens, workers_of
-from symcircuits.cli.subject import add_model, add_notation, load_model, notation_of
+from symcircuits.cli.subject import add_model, add_notation, default_target, load_model, notation_of
+
+if TYPE_CHECKING:
+    from symcircuits.core.notation import Notation
+    from symcircuits.model import Run
+    from symcircuits.values.evaluate import Values
+    from symcircuits.values.measure import Measure
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -45,7 +51,7 @@ def add_options(parser: Any) -> None:
     parser.add_argument(
         "--logit-difference", metavar="A,B", help="two output tokens: contributions to logit[A] - logit[B] too"
     )
-    parser.add_argument("--row", type=whole(), default=0, help="batch row of the chosen logit")
+    parser.add_argument("--row", type=whole(), help="batch row of the chosen logit (default: the first)")
     parser.add_argument("--top", type=whole(0), default=20, metavar="N", help="number of terms shown (default 20)")
     parser.add_argument("--sort", choices=["norm", "contribution", "difference"], default="norm")
     add_attachments(parser)
@@ -67,6 +73,7 @@ def add_options(parser: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Explain, and print it: 0 where the terms add up to what the model computes."""
     from symcircuits.explanation.explain import MAX_TERMS, explain
+    from symcircuits.explanation.tokenizers import any_labels
     from symcircuits.work.files import check_writable
     from symcircuits.work.progress import Progress
 
@@ -78,11 +85,11 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--head chooses the head that the page opens; it goes with --html FILE")
     if options.sort == "difference" and options.logit_difference is None:
         raise ValueError("--sort difference needs --logit-difference A,B: contributions to it are what it sorts by")
-    token, against = _chosen_tokens(options)
-    readout, sources = attachments_of(options)
+    by = _chosen(options)
+    readout, attached = attachments_of(options)
     model = load_model(options.model)
     if options.prompts is not None:
-        averages = averaged(options, model, token, against)
+        averages = averaged(options, model, by)
         print_json(averages.json()) if options.json else print(averages.text(width(), options.top))
         return 0 if averages.ok else 1
     if options.tokens is None and options.text is None and options.reference is None:
@@ -94,13 +101,15 @@ def run(options: argparse.Namespace) -> int:
     queries = None if options.queries is None else numbers(options.queries, "--queries")
     if options.head is not None:
         model.architecture.head(options.head)  # refused before the work rather than after it
+    run = model.with_(*attached).run(tokens, options.dtype)
+    labels = any_labels(labels, run.tokens.shape[-1], model)  # the same
+    target = None if readout is None else f"readout:{readout.name}"
     with workers_of(options) as workers, Progress() as progress:
         found = explain(
-            model, tokens, position=options.position, token=token, against=against, row=options.row, top=options.top,
-            sort=options.sort, queries=queries, dtype=options.dtype, labels=labels, progress=progress.step,
-            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, notation=notation,
-            readout=readout, sources=sources, workers=workers,
-        )  # fmt: skip
+            _values(run, target, notation), by=by, top=options.top, sort=options.sort, queries=queries,
+            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, progress=progress.step,
+            workers=workers,
+        ).labelled(labels)  # fmt: skip
         page = None if options.html is None else found.html(options.head, progress.step)
     if page is not None:
         write(options.html, page)
@@ -108,13 +117,24 @@ def run(options: argparse.Namespace) -> int:
     return 0 if found.ok else 1
 
 
-def _chosen_tokens(options: argparse.Namespace) -> tuple[int | None, int | None]:
-    """The token of the chosen logit, and the one it is set against."""
+def _values(run: Run, target: str | None, notation: Notation) -> Values:
+    """What is taken apart, its terms printed in a notation."""
+    from symcircuits.core.expansion import expand
+    from symcircuits.values.evaluate import evaluate
+
+    architecture = run.model.architecture
+    return evaluate(expand(architecture, default_target(architecture, target)).written(notation), run)
+
+
+def _chosen(options: argparse.Namespace) -> Measure:
+    """The chosen logit, or the difference of two."""
+    from symcircuits.values.measure import logit
+
     if options.logit_difference is None:
-        return options.token, None
+        return logit(options.token, position=options.position, row=options.row)
     two = numbers(options.logit_difference, "--logit-difference")
     if len(two) != 2:
         raise ValueError(f"--logit-difference {options.logit_difference!r}: two tokens make a difference, e.g. 26,3")
     if options.token not in (None, two[0]):
         raise ValueError(f"--token {options.token} is not the first of --logit-difference {options.logit_difference}")
-    return two[0], two[1]
+    return logit(*two, position=options.position, row=options.row)

@@ -73,11 +73,10 @@ def _ranked(options: argparse.Namespace) -> Ranked:
     if options.tokens is None and options.reference is None:
         raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
     measure = _measure(options)
-    readout, sources = attachments_of(options)
+    readout, attached = attachments_of(options)
     model = load_model(options.model)
     tokens, compared = compared_tokens(options, model)
-    if readout is not None or sources:
-        model = model.with_(*sources, *([] if readout is None else [readout]))
+    model = model.with_(*attached)
     target = options.target or (f"readout:{readout.name}" if readout is not None else None)
     expansion = selected(expand(model.architecture, default_target(model.architecture, target)), options)
     _check_kind(options.by, expansion.target)

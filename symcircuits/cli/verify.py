@@ -50,13 +50,13 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--readout and --source go with a MODEL, whose stream they read or are a part of")
     if options.model is None and options.reference is not None:
         raise ValueError("--reference goes with a MODEL: an architecture alone computes nothing that was recorded")
-    readout, sources = attachments_of(options)
+    _, attached = attachments_of(options)
     subject: Any = subject_of(options)
     tokens, compared = compared_tokens(options, subject)
     if compared is not None and not compared.ok:
         return print_refused(compared, options.json)
-    if readout is not None or sources:
-        subject = subject.with_(*sources, *([] if readout is None else [readout]))
+    if attached:
+        subject = subject.with_(*attached)
     with Progress() as progress:
         report = verify(
             subject, tokens, targets=options.target, seed=options.seed or 0, progress=progress.step,

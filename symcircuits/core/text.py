@@ -39,6 +39,7 @@ _WANTED: Final = {
     "Expansion": "an expansion (see logits, scores, stream)",
     "Term": "a term (see expansion[i])",
     "Unfrozen": "one of unfrozen",
+    "Values": "values (see evaluate)",
     "str": "the path of one",
 }
 
@@ -75,7 +76,8 @@ def not_taken(call: str, given: Any, names: list[str]) -> TypeError:
     >>> str(not_taken("logits", 3, ["Architecture", "Model"]))
     'logits takes an architecture (see attention_only) or a model (see load and from_arrays), not 3'
     """
-    wanted = " or ".join(_WANTED.get(name, f"a {name}") for name in names)
+    *others, last = [_WANTED.get(name, f"a {name}") for name in names]
+    wanted = f"{', '.join(others)} or {last}" if others else last
     hint = _hint(given, names)
     return TypeError(f"{call} takes {wanted}, not {brief(given)}{'; ' if hint else ''}{hint}")
 
@@ -90,6 +92,8 @@ def _hint(given: Any, wanted: list[str]) -> str:
             return "give its .model.architecture" if said == "Run" else "give its .architecture"
         if said == "Model" and "Run" in wanted:
             return "give model.run(tokens)"
+        if said == "Expansion" and "Values" in wanted:
+            return "give evaluate(expansion, run)"
         alone = "Tensors have arrays alone" if said == "Tensors" and "Run" in wanted else ""
         return "give its .model" if said == "Run" and "Model" in wanted else alone
     if own and said == "Architecture" and "Model" in wanted:

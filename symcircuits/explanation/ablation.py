@@ -3,8 +3,8 @@
 Two kinds of answer, always named. *frozen*: what is held fixed in an expansion (the patterns of all heads, and
 whatever else the architecture holds fixed) stays at its value on these tokens. *recomputed*: everything after
 the change is computed anew by the model's own forward pass. "End" is the logits (before their soft cap, if they have
-one: that is what terms add up to), the last stream of a model without unembedding, or an attached readout; every
-array has the tokens' batch axis in front, if they have one. Source: own derivation.
+one: that is what terms add up to), the last stream (of a model without unembedding unless ``target`` says otherwise),
+or an attached readout; every array has the tokens' batch axis in front, if they have one. Source: own derivation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.text import brief, need
+from symcircuits.explanation.subject import whole_target
 from symcircuits.model import Arrays, Edited, Run, rerun
 from symcircuits.model.forward import pattern_of
 from symcircuits.values.evaluate import evaluate
@@ -47,14 +48,14 @@ class HeadRemoval:
         return np.asarray(self.value_part + self.pattern_part)
 
 
-def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], readout: str = "") -> HeadRemoval:
+def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], target: str | None = None) -> HeadRemoval:
     """Remove the outputs of one head, or of several together, and take the change of the end apart.
 
     With ``Y`` the end of the model, ``Y'`` of the model in which each of the heads H adds 0 to the stream (also not its
     value bias; ``b_O`` stays):
     ``value_part = - sum_{terms through a head of H} term``, ``pattern_part = (Y' - Y) - value_part``.
-    ``readout``: the name of an attached readout that is looked at as the end. Raises ValueError on a head or readout
-    that is not there.
+    ``target``: what is looked at as the end, ``"logits"``, ``"stream"`` or ``"readout:probe"``. Raises ValueError on a
+    head or target that is not there.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -66,11 +67,11 @@ def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], readout
     """
     need("remove_heads", run, Run)
     architecture = run.model.architecture
-    expansion = _expanded_end(run, readout)
+    expansion = _expanded_end(run, target)
     labels = [str(h) for h in architecture.some_heads(heads)]
     value = np.array(-evaluate(expansion.through(labels), run).total())
-    change = _end(rerun(run, removed=labels), readout) - _end(run, readout)
-    return HeadRemoval(tuple(labels), _end_name(run, readout), value, np.asarray(change - value))
+    change = _end(rerun(run, removed=labels), expansion.target) - _end(run, expansion.target)
+    return HeadRemoval(tuple(labels), _end_name(run, expansion.target), value, np.asarray(change - value))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +119,7 @@ def without(run: Run, head: str, part: Array) -> Array:
 
 
 def remove_scores(
-    run: Run, head: str | tuple[int, int], what: str | Term | Expansion, readout: str = ""
+    run: Run, head: str | tuple[int, int], what: str | Term | Expansion, target: str | None = None
 ) -> ScoreRemoval:
     """Take a composition type, a term or a selection of terms from a head's scores; the pattern follows by softmax.
 
@@ -126,7 +127,7 @@ def remove_scores(
     this head's pattern held fixed the end changes by the terms through the head, its pattern replaced by ``A' - A``
     (each term holds it once); ``recomputed`` is the model's forward pass with ``A'`` given. ``what``: ``"none"``,
     ``"Q"``, ``"K"`` or ``"QK"``, a term of the head's scores, or a selection such as
-    ``scores(arch, "L1H0").from_source("pos")``. ``readout``: as in :func:`remove_heads`. Raises ValueError on another
+    ``scores(arch, "L1H0").from_source("pos")``. ``target``: as in :func:`remove_heads`. Raises ValueError on another
     head's terms or an unknown type.
 
     >>> import symcircuits as sc
@@ -144,13 +145,13 @@ def remove_scores(
     name += ", before the soft cap" if run.model.settings.score_cap is not None else ""
     pattern = without(run, label, part)
     change = np.asarray(pattern - run.patterns[label])
-    end = _expanded_end(run, readout)
+    end = _expanded_end(run, target)
     frozen = np.array(evaluate(end.through(label), _with_pattern(run, label, change)).total())
-    recomputed = _end(rerun(run, patterns={label: pattern}), readout) - _end(run, readout)
+    recomputed = _end(rerun(run, patterns={label: pattern}), end.target) - _end(run, end.target)
     return ScoreRemoval(
         label,
         name,
-        of=_end_name(run, readout),
+        of=_end_name(run, end.target),
         scores=part,
         pattern=pattern,
         pattern_change=change,
@@ -180,21 +181,21 @@ def _with_pattern(run: Run, label: str, pattern: Array) -> Run:
     return replace(run, arrays=Arrays({f"A_{label}": pattern}, {}, run.arrays))
 
 
-def _end(run: Run | Edited, readout: str) -> Array:
-    if readout:
-        return run.readouts[readout]
-    return run.streams[-1] if run.logits is None else run.products.get("logits", run.logits)
+def _end(run: Run | Edited, target: str) -> Array:
+    kind, _, name = target.partition(":")
+    if kind == "readout":
+        return run.readouts[name]
+    return run.streams[-1] if run.logits is None or kind == "stream" else run.products.get("logits", run.logits)
 
 
-def _end_name(run: Run, readout: str) -> str:
-    if readout:
-        return f"readout:{readout}"
-    capped = run.model.settings.logit_cap is not None
-    return "stream" if run.logits is None else "logits before the soft cap" if capped else "logits"
+def _end_name(run: Run, target: str) -> str:
+    capped = target == "logits" and run.model.settings.logit_cap is not None
+    return "logits before the soft cap" if capped else target
 
 
-def _expanded_end(run: Run, readout: str) -> Expansion:
-    architecture = run.model.architecture
-    if readout:
-        return expand(architecture, f"readout:{readout}")
-    return expand(architecture, "logits" if architecture.unembed else "stream")
+def _expanded_end(run: Run, target: str | None) -> Expansion:
+    """The expansion of the end; ValueError where the model has no such end."""
+    found = expand(run.model.architecture, whole_target(run.model) if target is None else target)
+    if found.readout.bilinear:
+        raise ValueError(f"target is logits, stream or a readout, whose change is computed, not {found.target}")
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, final
 
@@ -12,16 +12,18 @@ import numpy as np
 
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.seam import higher
-from symcircuits.core.text import need, place
+from symcircuits.core.text import need
 from symcircuits.explanation.labels import Labels
-from symcircuits.explanation.one_prompt import Choice, Far, Key, Look, Seen, Task, look_at
+from symcircuits.explanation.one_prompt import Far, Key, Look, Seen, Task, look_at
 from symcircuits.explanation.prompts import BadPrompt, Prompt, Prompts
 from symcircuits.explanation.statistics import Running, Spread
-from symcircuits.explanation.tokenizers import encoder, vocabulary_labels
+from symcircuits.explanation.subject import as_logit, check_no_token, whole_target
+from symcircuits.explanation.tokenizers import encoder, tokenizer_labels, vocabulary_labels
 from symcircuits.loaders import load
 from symcircuits.loaders.by_path import ModelFile
 from symcircuits.model import Model
 from symcircuits.values.evaluate import Closure
+from symcircuits.values.measure import SECOND, Measure
 from symcircuits.work.progress import OnProgress
 from symcircuits.work.workers import WorkerPool, pinned
 
@@ -70,6 +72,7 @@ class Failed:
 class Averages:
     """What :func:`explain_many` found; ``.text()``, ``.json()`` and ``.columns()`` show it.
 
+    ``measure``: the logit, or difference of two, of every prompt that does not say its own, as it was asked for;
     ``prompts``: how many are averaged; ``whole``: the whole logits (or stream); ``totals``: by ``"order"``,
     ``"composition"`` and ``"head"`` (terms through it), of models that are polynomials by ``"degree"`` too;
     ``scores``: of each head by composition type. ``worst``: of logits (or stream), scores and layers the closure that
@@ -80,10 +83,8 @@ class Averages:
     model: Model
     source: str
     expansion: Expansion
-    position: int
+    measure: Measure
     chosen: Mapping[str, int]
-    target: int | None
-    against: int | None
     assumptions: tuple[str, ...]
     prompts: int
     lengths: Spread
@@ -101,6 +102,14 @@ class Averages:
     def ok(self) -> bool:
         """Whether every closure of every prompt that was run is within its bound."""
         return not self.n_unclosed
+
+    def labelled(self, labels: Any) -> Averages:
+        """The same with names of tokens.
+
+        ``labels``: a list with one for each vocabulary entry, the path of a file of them or of a ``tokenizer.json``, or
+        a tokenizer. ValueError on any other.
+        """
+        return replace(self, labels=vocabulary_labels(labels, self.model))
 
     def json(self) -> dict[str, Any]:
         """The averages as plain data (schema in docs/json.md)."""
@@ -144,10 +153,7 @@ def explain_many(
     model: Model | str | os.PathLike[str],
     prompts: Any,
     *,
-    position: int = -1,
-    token: int | None = None,
-    against: int | None = None,
-    labels: Any = None,
+    by: Measure | None = None,
     tokenizer: Any = None,
     skip_bad: bool = False,
     dtype: Any = None,
@@ -157,12 +163,12 @@ def explain_many(
     """Average what :func:`~symcircuits.explanation.explain.explain` finds over many prompts, one at a time.
 
     ``prompts``: the path of a file, a prompt a line, or an iterable of prompts (see
-    :mod:`symcircuits.explanation.prompts`). ``position``, ``token``, ``against``: the chosen logit (or difference) of
-    every prompt that does not say its own; without a token it is the model's first choice. ``labels``, ``tokenizer``:
-    names of tokens, and what makes tokens of texts. Averaged are norms and contributions of logit terms by order,
-    composition type and head (all terms through it), and norms and shares of each head's scores by composition type;
-    all by the walk, with no term listed. The memory in use does not grow with the number of prompts. Each prompt stands
-    alone, at its own length.
+    :mod:`symcircuits.explanation.prompts`). ``by``: the chosen logit (or difference), :func:`~symcircuits.logit`, of
+    every prompt that does not say its own; without a token it is the model's first choice. ``tokenizer``: what makes
+    tokens of texts; it names tokens too (other names: :meth:`Averages.labelled`). Averaged are norms and contributions
+    of logit terms by order, composition type and head (all terms through it), and norms and shares of each head's
+    scores by composition type; all by the walk, with no term listed. The memory in use does not grow with the number of
+    prompts. Each prompt stands alone, at its own length.
 
     ``workers``: a number of threads, an executor (anything with ``submit``, as of Dask or loky), or a function that
     makes one (see :class:`~symcircuits.work.workers.WorkerPool`); prompts are split among them, and what they find is
@@ -185,16 +191,16 @@ def explain_many(
     with WorkerPool(workers) as crew, pinned():
         known = _known(model, crew)
         given = model if isinstance(model, Model) else load(model)
-        token, against = _read_choice(given, token, against)
+        by = _for_all(given, by)
         if dtype is not None and np.dtype(dtype) not in (np.dtype(np.float64), np.dtype(np.float32)):
             raise ValueError(f"the forward pass is computed in float64 or float32, not {dtype}")
-        choice, kind = Choice(position, token, against), None if dtype is None else np.dtype(dtype).name
-        read = Prompts(given, prompts, position, None if tokenizer is None else encoder(tokenizer, given))
-        tally = _Tally(given, choice, read, skip_bad)
+        kind = None if dtype is None else np.dtype(dtype).name
+        read = Prompts(given, prompts, by.position, None if tokenizer is None else encoder(tokenizer, given))
+        tally = _Tally(given, by, read, skip_bad)
         count = _check_all(read, skip_bad, progress) if read.again else 0
-        by = Look(given, choice, kind) if known is None else Far(known, choice, kind)
+        look = Look(given, by, kind) if known is None else Far(known, by, kind)
         each = 1 if workers is None else EACH
-        for found in crew.results(look_at, _tasks(read, by, skip_bad, each)):
+        for found in crew.results(look_at, _tasks(read, look, skip_bad, each)):
             for one in found:
                 tally.take(one)
                 if progress:
@@ -204,7 +210,8 @@ def explain_many(
     if tally.skipped and not tally.prompts and not tally.unclosed:
         first = tally.skipped[0]
         raise read.bad(first.prompt, f"{first.why}; all {tally.n_skipped} prompts are bad")
-    return tally.found(str(read.path) if read.path else "", vocabulary_labels(labels, given, tokenizer))
+    labels = Labels() if tokenizer is None else tokenizer_labels(tokenizer, given)
+    return tally.found(str(read.path) if read.path else "", labels)
 
 
 def _known(model: Any, crew: WorkerPool) -> ModelFile | None:
@@ -220,11 +227,11 @@ def _known(model: Any, crew: WorkerPool) -> ModelFile | None:
     return ModelFile.at(model)
 
 
-def _tasks(read: Prompts, by: Look | Far, skip_bad: bool, each: int) -> Iterator[tuple[str, Task]]:
+def _tasks(read: Prompts, look: Look | Far, skip_bad: bool, each: int) -> Iterator[tuple[str, Task]]:
     """Prompts, some together, as work; one that is bad keeps its place."""
     entries = read.entries()
     while some := tuple(_read(reader, number, skip_bad) for number, reader in islice(entries, each)):
-        yield f"prompts {some[0].number} to {some[-1].number}", (by, some)
+        yield f"prompts {some[0].number} to {some[-1].number}", (look, some)
 
 
 def _read(reader: Callable[[int], Prompt], number: int, skip_bad: bool) -> Prompt | Seen:
@@ -236,19 +243,19 @@ def _read(reader: Callable[[int], Prompt], number: int, skip_bad: bool) -> Promp
         return Seen(number, 0, fault.what)
 
 
-def _read_choice(model: Model, token: int | None, against: int | None) -> tuple[int | None, int | None]:
-    size = model.d_vocab_out
+def _for_all(model: Model, by: Measure | None) -> Measure:
+    """What is chosen of every prompt that does not say its own; ValueError on what does not exist."""
+    by, size = as_logit("explain_many", by), model.d_vocab_out
+    if by.row is not None:
+        raise ValueError("each prompt is one row of tokens: leave row out of by")
     if size is None:
-        if token is not None or against is not None:
-            raise ValueError("this model has no unembedding, so there is no logit of a token to look at")
-        return None, None
-    token = None if token is None else place("token", token, size, negative=False)
-    against = None if against is None else place("the token against", against, size, negative=False)
-    if against is not None and token is None:
+        check_no_token(by, model)
+        return by
+    if by.against not in (None, SECOND) and by.token is None:
         raise ValueError("against is the second token of a difference; give the first as token")
-    if against is not None and token == against:
-        raise ValueError(f"the difference of the logit of token {token} with itself is 0; choose two tokens")
-    return token, against
+    if by.against == SECOND and size < 2:
+        raise ValueError("a difference needs two: the model has one output token")
+    return by.outputs(size)
 
 
 def _check_all(read: Prompts, skip_bad: bool, progress: OnProgress) -> int:
@@ -268,9 +275,9 @@ def _check_all(read: Prompts, skip_bad: bool, progress: OnProgress) -> int:
 class _Tally:
     """Running sums over prompts; a prompt is taken up whole or not at all."""
 
-    def __init__(self, model: Model, choice: Choice, read: Prompts, skip_bad: bool) -> None:
-        self.model, self.choice, self.read, self.skip_bad = model, choice, read, skip_bad
-        self.expansion = expand(model.architecture, "logits" if model.architecture.unembed else "stream")
+    def __init__(self, model: Model, by: Measure, read: Prompts, skip_bad: bool) -> None:
+        self.model, self.by, self.read, self.skip_bad = model, by, read, skip_bad
+        self.expansion = expand(model.architecture, whole_target(model))
         self.sums: dict[Key, dict[str, Running]] = {}
         self.counts: dict[Key, int] = {}
         self.chosen: dict[str, int] = {}
@@ -325,15 +332,12 @@ class _Tally:
         by = {kind: split for kind, split in by.items() if split or kind != "degree"}
         empty = Part(self.expansion.count, {})
         length = self.sums.get(("length",))
-        choice = self.choice
         return Averages(
             self.model,
             source,
             expansion=self.expansion,
-            position=choice.position,
+            measure=self.by,
             chosen=self.chosen,
-            target=choice.token,
-            against=choice.against,
             assumptions=self.assumed,
             prompts=self.prompts,
             lengths=length["length"].spread if length else Spread(),

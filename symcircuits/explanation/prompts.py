@@ -23,6 +23,7 @@ from symcircuits.core.text import place
 from symcircuits.explanation.labels import printable
 from symcircuits.model import Model
 from symcircuits.model.tokens import read_tokens
+from symcircuits.values.measure import check_two
 from symcircuits.work.files import user_path
 
 __all__ = ["LONGEST_LINE", "BadPrompt", "Prompt", "Prompts"]
@@ -68,7 +69,7 @@ class Prompts:
     symcircuits.explanation.prompts.BadPrompt: prompt 2: token 5 at position 0 is out of range: ...
     """
 
-    def __init__(self, model: Model, given: Any, position: int = -1, encode: Encode = None) -> None:
+    def __init__(self, model: Model, given: Any, position: int | None = -1, encode: Encode = None) -> None:
         self.model, self.given, self.position, self.encode = model, given, position, encode
         self.path = user_path(given) if isinstance(given, (str, os.PathLike)) else None
         if self.path is None and (isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable)):
@@ -123,8 +124,7 @@ class Prompts:
         target, against = self._output("target", entries), self._output("against", entries)
         if against is not None and target is None:
             raise ValueError("against is the second token of a difference; give the first as target")
-        if target is not None and target == against:
-            raise ValueError(f"the difference of the logit of token {target} with itself is 0; choose two tokens")
+        check_two("token", target, against)
         return Prompt(number, tokens, target, against, position)
 
     def _tokens(self, entries: Mapping[str, Any]) -> npt.NDArray[np.int64]:

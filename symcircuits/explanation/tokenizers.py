@@ -196,10 +196,8 @@ def any_labels(labels: Any, n: int, model: Model) -> Labels:
     return read_labels(labels, n, model.d_vocab, model.d_vocab_out)
 
 
-def vocabulary_labels(labels: Any, model: Model, tokenizer: Any = None) -> Labels:
-    """Labels of the vocabulary, for prompts of any length: as :func:`any_labels`, else those of a tokenizer, if any."""
-    if labels is None:
-        return Labels() if tokenizer is None else tokenizer_labels(tokenizer, model)
+def vocabulary_labels(labels: Any, model: Model) -> Labels:
+    """Labels of the vocabulary, for prompts of any length: as :func:`any_labels`."""
     if isinstance(labels, Sequence) and not isinstance(labels, str):
         return read_labels(labels, model.d_vocab, model.d_vocab, model.d_vocab_out)
     return any_labels(labels, model.d_vocab, model)

@@ -9,6 +9,7 @@ from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.explained import closure_name
 from symcircuits.render.tables import UNBROKEN, number, paragraph, table
+from symcircuits.values.measure import SECOND
 
 if TYPE_CHECKING:
     from symcircuits.explanation.many import Averages, Failed, Part, Worst
@@ -20,8 +21,8 @@ __all__ = ["averages_json", "averages_text"]
 # ------------------------------------------------------------------------------------------------ plain data
 def averages_json(found: Averages) -> dict[str, Any]:
     """The averages as plain data; the schema is in docs/json.md."""
-    kind = found.expansion.target
-    by = {name: {str(k): p.json() for k, p in parts.items()} for name, parts in found.totals.items()}
+    kind, by = found.expansion.target, found.measure
+    totals = {name: {str(k): p.json() for k, p in parts.items()} for name, parts in found.totals.items()}
     return {
         "schema": "symcircuits.explain-many/1",
         "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
@@ -35,14 +36,13 @@ def averages_json(found: Averages) -> dict[str, Any]:
         "closure": {name: _worst_json(worst) for name, worst in found.worst.items()},
         "of": kind,
         "target": {
-            "position": found.position, "token": found.target, "against": found.against,
-            "chosen": dict(found.chosen),
+            "position": by.position, "token": by.token, "against": by.against, "chosen": dict(found.chosen),
         },
         "whole": found.whole.json(),
-        "by_order": by["order"],
-        **({"by_degree": by["degree"]} if "degree" in by else {}),
-        "by_composition_of_" + kind: by["composition"],
-        "by_head_of_" + kind: by["head"],
+        "by_order": totals["order"],
+        **({"by_degree": totals["degree"]} if "degree" in totals else {}),
+        "by_composition_of_" + kind: totals["composition"],
+        "by_head_of_" + kind: totals["head"],
         "by_composition": {h: {c: p.json() for c, p in parts.items()} for h, parts in found.scores.items()},
     }  # fmt: skip
 
@@ -138,16 +138,19 @@ def _largest(parts: Mapping[str, Part], quantity: str, top: int) -> tuple[list[s
 
 def _chosen(found: Averages, quantity: str) -> str:
     """Which logit, or difference of logits, a contribution is to."""
+    by = found.measure
     own, same, first = (found.chosen.get(who, 0) for who in ("its own", "the same for all", "first choice"))
     said = ["the token that the prompt names"] if own else []
     if quantity == "difference":
-        names = f"token {_name(found, found.target)} less that of token {_name(found, found.against)}"
+        other = "the largest other" if by.against == SECOND else f"token {_name(found, by.against)}"
+        names = f"token {_name(found, by.token)} less that of {other}"
         said = ["the two tokens that the prompt names"] if own else []
-        said += [names] if same and found.against is not None else []
+        said += [names] if same and by.against is not None else []
+        said += ["the model's first choice less that of its second"] if first and by.against is not None else []
     else:
-        said += [f"token {_name(found, found.target)}"] if same else []
+        said += [f"token {_name(found, by.token)}"] if same else []
         said += ["the model's first choice"] if first else []
-    position = "the last position" if found.position == -1 else f"position {found.position}"
+    position = "the last position" if by.position == -1 else f"position {by.position}"
     what = "Differences: contributions to the logit of" if quantity == "difference" else "Contributions to the logit of"
     return f"{what} {' or '.join(said)}, at {position}" + (" or where the prompt says" if own else "")
 

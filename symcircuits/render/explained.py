@@ -14,7 +14,7 @@ from symcircuits.render.tables import UNBROKEN, number, paragraph, table
 from symcircuits.values.closure import parts_named, worst_closure
 
 if TYPE_CHECKING:
-    from symcircuits.explanation.explain import Explanation, Target
+    from symcircuits.explanation.explain import Explanation
     from symcircuits.values.evaluate import Closure
 
 __all__ = [
@@ -37,7 +37,7 @@ def closure_name(name: str, closure: Closure) -> str:
 
 def explanation_json(found: Explanation) -> dict[str, Any]:
     """The explanation as plain data; the schema is in docs/json.md."""
-    run, target = found.run, found.target
+    run = found.run
     kind = found.expansion.target.partition(":")[0]
     closure = {"logits": None, "stream": None} | {kind: _closure_json(found.closure)}
     return {
@@ -55,7 +55,7 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
         },
         "of": found.expansion.target,
         "count": found.expansion.count,
-        "target": _target_json(target),
+        "target": _target_json(found),
         "by_order": {str(k): v for k, v in found.totals["order"].items()},
         "by_composition_of_" + kind: found.totals["composition"],
         **({"by_degree": {str(k): v for k, v in found.totals["degree"].items()}} if "degree" in found.totals else {}),
@@ -86,24 +86,21 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
 
 def _labels_json(found: Explanation) -> dict[str, Any]:
     """The labels; of a tokenizer, whose vocabulary is large, those of the tokens that occur here, by number."""
-    labels, target = found.labels, found.target
+    labels, by = found.labels, found.measure
     if not labels.names:
         return {}
     if labels.of != "tokenizer":
         return {"labels": list(labels.names), "labels_of": labels.of}
     seen = {int(t) for t in found.run.tokens.flat}
-    seen |= {t for t in (target.token, target.against) if t is not None and labels.names_output}
+    seen |= set(by.chosen) if labels.names_output else set()
     return {"labels": {str(t): labels.names[t] for t in sorted(seen)}, "labels_of": labels.of}
 
 
-def _target_json(target: Target) -> dict[str, Any]:
-    found: dict[str, Any] = {"row": target.row, "position": target.position}
-    if target.readout:
-        found |= {"readout": target.readout, "direction": target.token, "value": target.value}
-    else:
-        found |= {"token": target.token, "value": target.value}
-    two = {"against": target.against, "difference": target.difference}
-    return found if target.against is None else found | two
+def _target_json(found: Explanation) -> dict[str, Any]:
+    by = found.measure
+    own = {"readout": found.readout, "direction": by.token} if found.readout else {"token": by.token}
+    two = {} if by.against is None else {"against": by.against, "difference": found.difference}
+    return {"row": by.row or 0, "position": by.position, **own, "value": found.value, **two}
 
 
 def explanation_text(found: Explanation, width: int = 100) -> str:
@@ -158,7 +155,7 @@ def token_name(found: Explanation, token: int, blank: str = " ") -> str:
 
     ``blank`` stands for blanks of the label.
     """
-    if found.target.readout:
+    if found.readout:
         return f"direction {token}"
     label = found.labels.output(token)
     return f"token {token}" if label == str(token) else f'token {token} "{label.replace(" ", blank)}"'
@@ -166,26 +163,25 @@ def token_name(found: Explanation, token: int, blank: str = " ") -> str:
 
 def logit_name(found: Explanation, blank: str = " ") -> str:
     """``logit of token 7 at position 9 of row 0``; ``readout probe, direction 0, at position 9``."""
-    t = found.target
-    row = f" of row {t.row}" if found.run.tokens.ndim == 2 else ""
-    if t.readout:
-        several = len(found.model.attached[t.readout]) > 1
-        which = f", {token_name(found, t.token or 0)}," if several else ""
-        return f"readout {visible(t.readout)}{which} at position {t.position}{row}"
+    by, readout = found.measure, found.readout
+    row = "" if by.row is None else f" of row {by.row}"
+    if readout:
+        several = len(found.model.attached[readout]) > 1
+        which = f", {token_name(found, by.token or 0)}," if several else ""
+        return f"readout {visible(readout)}{which} at position {by.position}{row}"
     of = f" ({found.closure.of})" if found.closure.of else ""
-    return f"logit of {token_name(found, t.token or 0, blank)} at position {t.position}{row}{of}"
+    return f"logit of {token_name(found, by.token or 0, blank)} at position {by.position}{row}{of}"
 
 
 def against_name(found: Explanation, blank: str = " ") -> str:
     """What is subtracted in a difference: ``the logit of token 3``, or ``direction 1``."""
-    other = token_name(found, found.target.against or 0, blank)
-    return other if found.target.readout else f"the logit of {other}"
+    other = token_name(found, found.measure.chosen[1], blank)
+    return other if found.readout else f"the logit of {other}"
 
 
 def sizes(found: Explanation) -> list[str]:
     """What is given of every sum of terms: its norm, and what there is to contribute to."""
-    two = found.target.against is not None
-    return ["norm", *(["contribution"] if found.target.token is not None else []), *(["difference"] if two else [])]
+    return ["norm", "contribution", "difference"][: 1 + len(found.measure.chosen)]
 
 
 def _totals(found: Explanation, width: int) -> str:
@@ -197,11 +193,11 @@ def _totals(found: Explanation, width: int) -> str:
     ]
     header = ["", "terms", *names]
     title = f"Totals of the {target_name(found)}, {amount(found.expansion.count, 'term')}"
-    if found.target.token is not None:
-        title += f"; contribution to the {logit_name(found, UNBROKEN)} ({number(found.target.value)} in all)"
-    if found.target.against is not None:
+    if found.measure.token is not None:
+        title += f"; contribution to the {logit_name(found, UNBROKEN)} ({number(found.value)} in all)"
+    if found.measure.against is not None:
         title += f"; difference to {against_name(found, UNBROKEN)}"
-        title += f" ({number(found.target.difference)} in all)"
+        title += f" ({number(found.difference)} in all)"
     return paragraph(title, width) + "\n" + table(rows, header, width, right=range(1, len(header)))
 
 

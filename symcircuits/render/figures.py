@@ -16,9 +16,9 @@ import numpy.typing as npt
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.explanation.ablation import ScoreRemoval
 from symcircuits.explanation.explain import Explanation
-from symcircuits.explanation.largest_terms import SizedTerm
 from symcircuits.explanation.score_parts import ScoreParts
 from symcircuits.explanation.scores import centred
+from symcircuits.explanation.sizes import SizedTerm
 from symcircuits.values.by_position import by_position, moves
 from symcircuits.values.evaluate import evaluate, reference
 
@@ -92,13 +92,15 @@ class Bars:
 
 def row_of(found: Explanation, value: Array) -> Array:
     """The chosen row of tokens of an array with or without a batch axis, in float64."""
-    chosen = value[found.target.row] if found.run.tokens.ndim == 2 else value
+    row = found.measure.row
+    chosen = value if row is None else value[row]
     return np.asarray(chosen, dtype=np.float64)
 
 
 def token_labels(found: Explanation) -> tuple[str, ...]:
     """What stands on the axes: the label of the token at each position of the chosen row, or its number."""
-    tokens = found.run.tokens[found.target.row] if found.run.tokens.ndim == 2 else found.run.tokens
+    row = found.measure.row
+    tokens = found.run.tokens if row is None else found.run.tokens[row]
     return tuple(found.labels.at(i, int(t)) for i, t in enumerate(tokens))
 
 
@@ -171,29 +173,26 @@ def score_term_map(found: Explanation, term: Term, centre: bool = True) -> HeatM
 # ------------------------------------------------------------------------------------------------- of terms
 def _reader(found: Explanation, difference: bool) -> Array | None:
     """What reads the chosen logit, or the difference of two, from a row of logits; None without unembedding."""
-    target = found.target
-    if difference and target.against is None:
-        raise ValueError("no logit difference was chosen; explain(..., against=...) chooses one")
-    if target.token is None:
+    own, chosen = found.readout, found.measure.chosen
+    if difference and len(chosen) < 2:
+        raise ValueError("no logit difference was chosen; explain(..., by=logit(token, against=...)) chooses one")
+    if not chosen:
         return None
-    own = found.target.readout
     reader = np.zeros(len(found.model.attached[own]) if own else found.model.d_vocab_out or 0)
-    reader[target.token] = 1
+    reader[chosen[0]] = 1
     if difference:
-        reader[target.against] -= 1
+        reader[chosen[1]] -= 1
     return reader
 
 
 def _read_name(found: Explanation, difference: bool) -> str:
     """What is read: ``logit[a]``, ``logit[a] - logit[b]``, ``probe[0]``, or the patterns of a model without logits."""
-    if found.target.readout:
-        t, name = found.target, found.target.readout
+    if found.readout:
+        t, name = found.measure, found.readout
         first = f"{name}[{t.token}]" if len(found.model.attached[name]) > 1 else name
         return f"{first} - {name}[{t.against}]" if difference else first
-    token, against = (found.labels.output(t or 0) for t in (found.target.token, found.target.against))
-    if found.target.token is None:
-        return "product of patterns"
-    return f"logit[{token}] - logit[{against}]" if difference else f"logit[{token}]"
+    names = [f"logit[{found.labels.output(token)}]" for token in found.measure.chosen]
+    return " - ".join(names[: 2 if difference else 1]) or "product of patterns"
 
 
 def _causal(found: Explanation) -> bool:
@@ -218,7 +217,7 @@ def origin_map(found: Explanation, terms: Sequence[SizedTerm], difference: bool 
     values, reader = evaluate(found.expansion, found.run), _reader(found, difference)
     names = token_labels(found)
     rows = [moves(values, s.term) if reader is None else by_position(values, s.term, reader) for s in terms]
-    at = found.target.position
+    at = found.measure.position or 0
     value = np.array([row_of(found, r)[at] for r in rows]).reshape(-1, len(names))
     shown = np.ones(value.shape, bool)
     if _causal(found):
@@ -246,11 +245,11 @@ def contribution_bars(
     """
     kind = "difference" if difference else "contribution"
     _reader(found, difference)
-    if found.target.token is None:
+    if found.measure.token is None:
         raise ValueError("this model has no unembedding: there is no logit to contribute to")
     chosen = found.terms if terms is None else tuple(terms)
     left = found.remainder if rest is None else rest
-    whole = found.target.difference if difference else found.target.value
+    whole = found.difference if difference else found.value
     labels = (*(s.term.label for s in chosen), f"remainder ({left['count']:,})", "all")
     values = (*(getattr(s, kind) for s in chosen), left[kind], whole)
-    return Bars(_read_name(found, difference), found.target.position, labels, values, chosen)
+    return Bars(_read_name(found, difference), found.measure.position or 0, labels, values, chosen)

@@ -15,7 +15,7 @@ from typing import Any
 
 from symcircuits.core.expansion import Term
 from symcircuits.core.text import amount, many
-from symcircuits.explanation import largest_terms as sizes
+from symcircuits.explanation import sizes
 from symcircuits.explanation.explain import Explanation
 from symcircuits.render.explained import against_name, closure_name, degrees_title, logit_name, target_name
 from symcircuits.render.explained import sizes as size_names
@@ -118,7 +118,7 @@ def _contents(main: Iterable[str]) -> Markup:
 def _header(found: Explanation, title: str, left_out: list[str]) -> Markup:
     labels = token_labels(found)
     tokens = [
-        el("li", el("span", str(i)), label, class_="chosen" if i == found.target.position else None)
+        el("li", el("span", str(i)), label, class_="chosen" if i == found.measure.position else None)
         for i, label in enumerate(labels[:MOST_TOKENS])
     ]
     if len(labels) > MOST_TOKENS:
@@ -126,10 +126,10 @@ def _header(found: Explanation, title: str, left_out: list[str]) -> Markup:
     *batch, n = found.run.tokens.shape
     size = f"{amount(batch[0], 'row')} of {amount(n, 'token')}" if batch else amount(n, "token")
     said = [el("p", f"{found.model.architecture}; {size}")]
-    if found.target.token is not None:
-        said.append(el("p", f"{logit_name(found)}: {number(found.target.value)}"))
-    if found.target.against is not None:
-        said.append(el("p", f"difference to {against_name(found)}: {number(found.target.difference)}"))
+    if found.measure.token is not None:
+        said.append(el("p", f"{logit_name(found)}: {number(found.value)}"))
+    if found.measure.against is not None:
+        said.append(el("p", f"difference to {against_name(found)}: {number(found.difference)}"))
     return el("header", el("h1", title), *said, el("ol", *tokens, class_="tokens", aria_label="tokens"))
 
 
@@ -203,11 +203,11 @@ def _shown(found: Explanation, left_out: list[str]) -> tuple[Sequence[sizes.Size
         f"{len(found.terms) - MOST_ROWS:,} of the {len(found.terms):,} largest terms: they are in the remainder"
     )
     shown = found.terms[:MOST_ROWS]
-    return shown, sizes.remainder(evaluate(found.expansion, found.run), shown, found.target)
+    return shown, sizes.remainder(evaluate(found.expansion, found.run), shown, found.measure)
 
 
 def _terms(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any]) -> Markup:
-    names, logit = size_names(found), found.target.token is not None
+    names, logit = size_names(found), found.measure.token is not None
     right = range(2, 2 + len(names))
     rows = [
         row(
@@ -230,10 +230,10 @@ def _figures(
     found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any], left_out: list[str]
 ) -> list[Markup]:
     """Bars of contributions, and where terms come from."""
-    made = [] if found.target.token is None else [_bars(found, shown, rest)]
+    made = [] if found.measure.token is None else [_bars(found, shown, rest)]
     if not shown:
         return made
-    two = [False, True] if found.target.against is not None else [False]
+    two = [False, True] if found.measure.against is not None else [False]
     some = shown[:MOST_ORIGINS]
 
     def origins(difference: bool) -> Markup:
@@ -248,9 +248,9 @@ def _figures(
         left_out.append(f"heat maps of single terms: all but the {MOST_MAPS} largest")
     if len(shown) > MOST_ORIGINS:
         left_out.append(f"in the map of where terms come from: all but the {MOST_ORIGINS} largest")
-    of = "the product of its patterns" if found.target.token is None else f"its part of the chosen {_read(found)}"
+    of = "the product of its patterns" if found.measure.token is None else f"its part of the chosen {_read(found)}"
     said = el("p", f"A cell is what starts at one position: {of}, so that a row adds up to the term.", class_="soft")
-    if found.target.token is None:
+    if found.measure.token is None:
         said = el(
             "p", "A cell is the entry of the product of a term's patterns: what it takes from where.", class_="soft"
         )
@@ -260,7 +260,7 @@ def _figures(
 
 
 def _bars(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any]) -> Markup:
-    kinds = [False, True] if found.target.against is not None else [False]
+    kinds = [False, True] if found.measure.against is not None else [False]
     bars = [contribution_bars(found, kind, shown, rest) for kind in kinds]
     largest = [max(map(abs, b.values), default=0.0) for b in bars]
     rows = []
@@ -272,12 +272,12 @@ def _bars(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, 
         more = {**marks(term), "data_in": "terms"} if term else {"class_": "rest"}
         rows.append(row(cells, [2, 4], head=0, **more))
     header = ["path", *(h for b in bars for h in (b.of, ""))]
-    title = f"One bar a term, at position {found.target.position}; filtered with the terms above"
+    title = f"One bar a term, at position {found.measure.position}; filtered with the terms above"
     return section("contributions", "Contributions", table(title, header, rows, [2, 4]))
 
 
 def _read(found: Explanation) -> str:
-    return "readout" if found.target.readout else "logit"
+    return "readout" if found.readout else "logit"
 
 
 def _removals(found: Explanation, heads: str, left_out: list[str]) -> list[Markup]:

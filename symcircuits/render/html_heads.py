@@ -161,10 +161,10 @@ def _terms(found: Explanation, head: str, terms: Sequence[ScoreTerm], count: int
 def _removed(found: Explanation, head: str, terms: Sequence[ScoreTerm]) -> Markup:
     """What the pattern and the logits do when composition types and single terms are taken from the scores."""
     types = [c for c, n in found.scores[head].counts.items() if n]
-    own = found.target.readout
-    gone = [remove_scores(found.run, head, c, own) for c in types]
+    end = found.expansion.target
+    gone = [remove_scores(found.run, head, c, end) for c in types]
     maps = [removed_map(found, g) for g in gone]
-    gone += [remove_scores(found.run, head, s.term, own) for s in terms] if len(terms) > 1 else []
+    gone += [remove_scores(found.run, head, s.term, end) for s in terms] if len(terms) > 1 else []
     rows = []
     for g in gone:
         far = g.distance
@@ -182,32 +182,25 @@ def _removed(found: Explanation, head: str, terms: Sequence[ScoreTerm]) -> Marku
 
 def _changes(found: Explanation) -> list[str]:
     """What a change is measured by."""
-    if found.target.token is None:
-        return ["norm of the change"]
-    return [
-        "readout" if found.target.readout else "logit",
-        *(["difference"] if found.target.against is not None else []),
-    ]
+    names = ["readout" if found.readout else "logit", "difference"]
+    return names[: len(found.measure.chosen)] or ["norm of the change"]
 
 
 def _change(found: Explanation, value: npt.NDArray[np.floating]) -> list[float | None]:
-    if found.target.token is None:
+    if found.measure.token is None:
         return [frobenius(value)]
-    return list(found.target.at(value))[: len(_changes(found))]
+    return list(found.measure.at(value))[: len(found.measure.chosen)]
 
 
 def _narrow(found: Explanation) -> Explanation:
     """The same model with the chosen outputs alone: changes of these cost no whole vocabulary."""
-    target = found.target
-    if target.token is None or target.readout:
+    by, chosen = found.measure, found.measure.chosen
+    if not chosen or found.readout:
         return found
-    chosen = [t for t in (target.token, target.against) if t is not None]
     ends = {name: found.model.weights[name][chosen] for name in ("W_U", "b_U") if name in found.model.weights}
     model = replace(found.model, weights={**found.model.weights, **ends})
     run = model.run(found.run.tokens, found.run.dtype, mask=found.run.attended)
-    return replace(
-        found, model=model, run=run, target=replace(target, token=0, against=1 if len(chosen) == 2 else None)
-    )
+    return replace(found, model=model, run=run, measure=replace(by, token=0, against=1 if len(chosen) == 2 else None))
 
 
 def removal_table(found: Explanation, shown: str, left_out: list[str]) -> Markup:
@@ -219,7 +212,7 @@ def removal_table(found: Explanation, shown: str, left_out: list[str]) -> Markup
         left_out.append(f"the removal of {amount(len(found.scores) - len(heads), 'head')} with smaller margins")
     rows = []
     for head in heads:
-        gone = remove_heads(found.run, head, found.target.readout)
+        gone = remove_heads(found.run, head, found.expansion.target)
         here = f'id="head-{head}"' in shown
         cells: list[str] = [el("a", head, href=f"#head-{head}") if here else head]
         for i in range(len(_changes(found))):
@@ -227,6 +220,6 @@ def removal_table(found: Explanation, shown: str, left_out: list[str]) -> Markup
         rows.append(row(cells, range(1, len(cells)), head=0))
     parts = ("value part (frozen)", "pattern part", "whole change")
     header = ["head", *(f"{name}: {part}" for name in _changes(found) for part in parts)]
-    what = f"chosen {_changes(found)[0]}" if found.target.token is not None else "stream"
+    what = f"chosen {_changes(found)[0]}" if found.measure.token is not None else "stream"
     title = f"Change of the {what} when a head's output is removed"
     return table(title, header, rows, range(1, len(header)))

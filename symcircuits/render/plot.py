@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.core.text import shown
 from symcircuits.explanation.ablation import remove_scores
 from symcircuits.explanation.explain import Explanation
-from symcircuits.explanation.largest_terms import SizedTerm
 from symcircuits.explanation.score_parts import score_parts
+from symcircuits.explanation.sizes import SizedTerm
 from symcircuits.render.figures import (
     HeatMap,
     contribution_bars,

@@ -6,18 +6,21 @@ model's first choice of a token) is filled in by :meth:`Measure.on`, for an expa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.text import brief, place, shown, whole
 from symcircuits.model import Run, Tensors
 from symcircuits.values.evaluate import reference
-from symcircuits.values.targets import read_target
 
-__all__ = ["KINDS", "Kind", "Measure", "kinds_of", "logit", "norm", "resolved", "score_entry"]
+__all__ = ["KINDS", "SECOND", "Kind", "Measure", "check_two", "kinds_of", "logit", "norm", "resolved", "score_entry"]
+
+Array = npt.NDArray[Any]
 
 SECOND: Literal["second"] = "second"
 
@@ -110,16 +113,7 @@ class Measure:
         if not found.signed:
             return found
         shape = np.shape(run.tokens) if isinstance(run, Run) else run.shape
-        rows = shape[0] if len(shape) == 2 else None
-        if rows is None:
-            if self.row is not None:
-                place("row", self.row, 1)
-            found = replace(found, row=None)
-        elif self.row is not None:
-            found = replace(found, row=place("row", self.row, rows))
-        elif one_row:
-            raise ValueError(f"row is required: the run is a batch of {rows} rows, and one number a term is asked for")
-        found = replace(found, position=place("position", -1 if self.position is None else self.position, shape[-1]))
+        found = found.placed(shape, one_row)
         if KINDS[kind].reads == "token":
             return found._logit(expansion, run)
         found = found._score(expansion, run, shape[-1])
@@ -127,38 +121,61 @@ class Measure:
             found._check_seen(expansion, run)
         return found
 
-    def _logit(self, expansion: Expansion, run: Run | Tensors) -> Measure:
-        """With the token, and the one it is held against."""
-        if isinstance(run, Tensors) or (self.token is not None and self.against != SECOND):
-            return self._checked(expansion, run)
-        shape = np.shape(run.tokens)
-        if len(shape) == 2 and self.row is None:
-            raise ValueError("token and against are required where every row of a batch is asked for, or else a row")
-        assert self.position is not None
-        name = expansion.target.partition(":")[2]
-        target = read_target(run, self.row or 0, self.position, self.token, None, name)
-        assert target.token is not None
-        against = _second(run, self, target.token, name) if self.against == SECOND else self.against
-        return replace(self, token=target.token, against=against)._checked(expansion, run)
+    def placed(self, shape: Sequence[int], one_row: bool = False) -> Measure:
+        """With a row and a position that tokens of this shape have; without a batch axis there is no row."""
+        rows = shape[0] if len(shape) == 2 else None
+        row = None if self.row is None else place("row", self.row, 1 if rows is None else rows)
+        if one_row and rows is not None and row is None:
+            raise ValueError(f"row is required: the run is a batch of {rows} rows, and one number a term is asked for")
+        position = place("position", -1 if self.position is None else self.position, shape[-1])
+        return replace(self, row=None if rows is None else row, position=position)
 
-    def _checked(self, expansion: Expansion, run: Run | Tensors) -> Measure:
-        """With tokens that exist, counted from 0, and differ."""
+    def outputs(self, width: int) -> Measure:
+        """With tokens (or directions) that exist among so many, counted from 0, and differ, of those that are given."""
         what = "direction" if "direction" in self.kind else "token"
-        if self.token is None or self.against == SECOND:
-            raise ValueError(f"{what} and against are required in arrays of other libraries")
-        if isinstance(run, Tensors):
-            reader = expansion.readout.sides[0][-1].branches[0].right[-1].symbol.argument
-            width = int(run.arrays[reader].shape[0])
-        else:
-            name = expansion.target.partition(":")[2]
-            width = int((run.readouts[name] if name else reference("logits", run)).shape[-1])
-        token = place(what, self.token, width, negative=False)
-        if self.against is None:
+        token = None if self.token is None else place(what, self.token, width, negative=False)
+        if self.against is None or self.against == SECOND:
             return replace(self, token=token)
         against = place(f"the {what} against", self.against, width, negative=False)
-        if against == token:
-            raise ValueError(f"the difference of {what} {token} with itself is 0: choose two")
+        check_two(what, token, against)
         return replace(self, token=token, against=against)
+
+    def _logit(self, expansion: Expansion, run: Run | Tensors) -> Measure:
+        """With the token, by default the first choice, and the one it is held against."""
+        left_open, what = self.token is None or self.against == SECOND, self.kind.partition(" ")[0]
+        if isinstance(run, Tensors):
+            if left_open:
+                name = what.replace("logit", "token")
+                raise ValueError(f"{name} and against are required in arrays of other libraries")
+            reader = expansion.readout.sides[0][-1].branches[0].right[-1].symbol.argument
+            return self.outputs(int(run.arrays[reader].shape[0]))
+        values = reference(expansion.target, run)
+        found = self.outputs(values.shape[-1])
+        if not left_open:
+            return found
+        if values.ndim == 3 and self.row is None:
+            raise ValueError("token and against are required where every row of a batch is asked for, or else a row")
+        here = values[self.position] if self.row is None else values[self.row, self.position]
+        token, against = found.token, found.against
+        if token is None:  # of directions the one that reads most, whatever the sign
+            token = int(np.argmax(np.abs(here) if what == "direction" else here))
+        if against == SECOND:
+            against = _largest_other(here, token, what)
+        return replace(found, token=token, against=against).outputs(len(here))
+
+    # ------------------------------------------------------------------------------ the chosen logit, of values
+    def at(self, value: Array) -> tuple[float | None, float | None]:
+        """What it is in an array ``[..., n, width]``: of the first token, and of that less the second (None without).
+
+        >>> logit(1, against=0, position=2).at(np.array([[0, 0], [0, 0], [3.0, 5.0]]))
+        (5.0, 2.0)
+        """
+        return self.of(value[..., self.chosen]) if self.chosen else (None, None)
+
+    def of(self, entries: Array) -> tuple[float, float | None]:
+        """The same, from the entries of the chosen tokens alone, ``[..., n, tokens]``."""
+        here = entries[self.position] if self.row is None else entries[self.row, self.position]
+        return float(here[0]), None if self.against is None else float(here[0] - here[1])
 
     def _score(self, expansion: Expansion, run: Run | Tensors, n: int) -> Measure:
         """With the key, by default the one attended to most."""
@@ -191,15 +208,19 @@ def resolved(values: Any, by: Measure | None) -> Measure:
     return by.on(values.expansion, values.run, one_row=True)
 
 
-def _second(run: Run, measure: Measure, token: int, readout: str) -> int:
-    """The token with the largest logit beside a given one; of a readout the same of directions."""
-    values = np.array(run.readouts[readout] if readout else reference("logits", run), np.float64)
-    at = measure.position if measure.row is None else (measure.row, measure.position)
-    values = values[at]
-    if len(values) < 2:
-        what = "direction" if readout else "output token"
-        raise ValueError(f"a difference needs two: the model has one {what}")
-    values[token] = -np.inf
+def check_two(what: str, one: int | None, other: int | None) -> None:
+    """ValueError where the two tokens (or directions) of a difference are the same; None: none is given."""
+    if one is not None and one == other:
+        of = "the logit of token" if what == "token" else what
+        raise ValueError(f"the difference of {of} {one} with itself is 0; choose two {what}s")
+
+
+def _largest_other(here: Array, first: int, what: str) -> int:
+    """The number of the largest value beside that of a given number."""
+    if len(here) < 2:
+        raise ValueError(f"a difference needs two: the model has one {what.replace('logit', 'output token')}")
+    values = np.array(here, np.float64)
+    values[first] = -np.inf
     return int(np.argmax(values))
 
 

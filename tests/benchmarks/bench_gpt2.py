@@ -97,7 +97,7 @@ def measure(folder: Path, dtype: str, context: int) -> dict[str, Any]:
     logits = sc.logits(model)
     few = logits.order(0, 1, 2).count
     tokens = np.random.default_rng(2).integers(0, model.d_vocab, context)
-    found = sc.explain(model, tokens, dtype=dtype, max_terms=few)
+    found = sc.explain(model.run(tokens, dtype), max_terms=few)
     closures = [found.closure, *found.layers, *(h.closure for h in found.scores.values())]
     return {
         "load": loaded - start,

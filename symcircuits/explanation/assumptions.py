@@ -1,0 +1,97 @@
+"""What an explanation holds fixed and assumes of a model, in sentences."""
+
+from __future__ import annotations
+
+from symcircuits.core.architecture import SOURCE_BIASES, Architecture
+from symcircuits.core.words import scalar_order
+from symcircuits.model import Model, Run
+
+__all__ = ["assumptions"]
+
+
+def assumptions(run: Run) -> tuple[str, ...]:
+    """What was held fixed and assumed, in sentences."""
+    model, architecture = run.model, run.model.architecture
+    lines = [_held_sentence(architecture)]
+    lines.append(f"computed in {run.dtype}; the file holds {model.dtype}")
+    lines.append(_position_sentence(architecture))
+    direction = "causal (a query sees itself and what is before)" if architecture.causal else "bidirectional"
+    if run.attended is not None:
+        direction = "by the mask that was given, in place of the model's own"
+    lines.append(f"attention: {direction}")
+    if run.attended is not None and run.attended.added is not None:
+        lines.append("what the mask adds to scores is not a term: score terms add up to the scores before it")
+    lines.append(_scale_sentence(model))
+    lines += _feature_sentences(model) + _own_sentences(architecture)
+    if architecture.biases:
+        kinds = sorted({b.partition("[")[0] for b in architecture.biases})
+        sources = [kind for kind in kinds if kind in SOURCE_BIASES]
+        lines += [f"biases are sources of their own: {', '.join(sources)}"] if sources else []
+    return (*lines, *model.notes)
+
+
+def _feature_sentences(model: Model) -> list[str]:
+    """What norms, MLPs, groups, windows and caps mean for the terms."""
+    architecture, settings, lines = model.architecture, model.settings, []
+    if architecture.norm:
+        lines.append(
+            f"norms: {architecture.norm}, {'with' if architecture.gains else 'without'} gain; terms through different "
+            "norms carry different scales, so that their sizes are not comparable"
+        )
+    if architecture.mlps:
+        kind = f"{settings.activation}, gated" if architecture.gated else settings.activation
+        kind = "bilinear" if architecture.bilinear else kind
+        lines.append(f"MLPs: {kind}; what each writes is a source of its own")
+    if not architecture.softmax:
+        lines.append("no softmax: a pattern is the masked scores, and its rows need not sum to one")
+    if architecture.groups:
+        lines.append(f"key/value heads by layer: {', '.join(map(str, architecture.groups))}")
+    if model.multipliers:
+        values = ", ".join(
+            f"{name} {model.multipliers[name]:.6g}" for name in sorted(model.multipliers, key=scalar_order)
+        )
+        lines.append(f"multipliers stand before the terms: {values}")
+    if any(w is not None for w in settings.windows):
+        lines.append(f"window of keys by layer: {', '.join('all' if w is None else str(w) for w in settings.windows)}")
+    for cap, what in ((settings.score_cap, "scores"), (settings.logit_cap, "logits")):
+        lines += [f"{what} have a soft cap of {cap:g}: terms sum to the {what} before it"] if cap is not None else []
+    return lines
+
+
+def _own_sentences(architecture: Architecture) -> list[str]:
+    """What attached readouts and sources mean for the terms."""
+    lines = [str(r) for r in architecture.readings]
+    for part in architecture.parts:
+        label = f"{'M' if part.of == 'mlp' else 'L'}{part.layer}"
+        means = {
+            "stream": f"there the stream is the sources and rest[{label}], held fixed, and all before is cut off",
+            "mlp": f"what that MLP writes is its sources and rest[{label}], held fixed",
+            "added": "the model is run with it",
+        }
+        lines.append(f"{part}: {means[part.of]}")
+    return lines
+
+
+def _held_sentence(architecture: Architecture) -> str:
+    held = ["the attention pattern of every head"]
+    held += ["1 / sigma of every norm"] if architecture.norm or architecture.qk_norm else []
+    held += ["what every MLP writes"] if architecture.mlps else []
+    values = "its value" if len(held) == 1 else "their values"
+    return f"held fixed: {', '.join(held)}, at {values} on these tokens"
+
+
+def _position_sentence(architecture: Architecture) -> str:
+    return {
+        None: "no position embedding",
+        "standard": "the position embedding is a source of the stream, pos",
+        "shortformer": "the position embedding enters queries and keys only (shortformer): pos is in no logit term",
+        "rotary": "rotary positions turn queries and keys: scores hold W_Q^T R_(j-i) W_K",
+        "alibi": "ALiBi adds -slope |i - j| to scores; it is not a path term: score terms sum to the scores without it",
+    }[architecture.positions]
+
+
+def _scale_sentence(model: Model) -> str:
+    if not model.architecture.scale:
+        return "scores carry no scale"
+    scales = sorted(set(model.score_scale.values()))
+    return "score scale: " + (f"{scales[0]:.6g}" if len(scales) == 1 else "one a head") if scales else "no heads"
