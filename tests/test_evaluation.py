@@ -183,7 +183,7 @@ def test_a_total_reads_the_unembedding_once(chosen: str, monkeypatch: pytest.Mon
     whole = sc.logits(run.model)
     expansion, products = {
         "all": (whole, 1), "through": (whole.through("L1H0"), 1), "source": (whole.from_source("b_V[L0H0]"), 1),
-        "sequence": (whole.through_sequence("L0H1", "L2H0"), 3), "composition": (whole.where("V"), 4),
+        "sequence": (whole.through_sequence("L0H1", "L2H0"), 3), "composition": (whole.where("V"), 3),
     }[chosen]  # fmt: skip
     listed, read = sum(evaluate(expansion, run)), list[str]()
     factor = Matrices.factor

@@ -15,7 +15,7 @@ from symcircuits.core.paths import Path, Paths
 from symcircuits.core.programs import Readout, Source, readout
 from symcircuits.core.seam import higher
 from symcircuits.core.sequence import TermSequence
-from symcircuits.core.terms import Term, composition_of, readout_notation
+from symcircuits.core.terms import TYPED, Term, composition_of, readout_notation
 from symcircuits.core.text import amount, shown, whole
 from symcircuits.core.walk import Joints, Mark
 
@@ -123,9 +123,15 @@ class Expansion(TermSequence[Term]):
         return (1 << len(self._features)) - 1
 
     @property
-    def looks_at_order(self) -> bool:
-        """Whether the selection looks at how many heads there are, so that sums have to be split by it."""
-        return any(c.kind in ("order", "composition") for c in self.clauses)
+    def counted(self) -> int | None:
+        """Up to which order the selection has to count the heads of a path: 0 not at all, None all."""
+        kinds = {c.kind for c in self.clauses}
+        return None if "order" in kinds else self.typed if "composition" in kinds else 0
+
+    @property
+    def typed(self) -> int:
+        """Up to which order the composition type depends on the number of heads of a path."""
+        return TYPED[len(self.sides)]
 
     def marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
         """The marks of the selection's terms, each with its number of terms."""

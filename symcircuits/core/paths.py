@@ -66,9 +66,9 @@ class Paths:
         """The walk over another algebra, split by mark."""
         return walk_marked(self.program, self.algebra(base))
 
-    def algebra(self, base: object, orders: bool = True) -> Marked:
-        """The algebra of values of another algebra, split by mark; without ``orders`` by its bits alone."""
-        return Marked(base, self.head_bits, self.source_bits, self.joints, orders)
+    def algebra(self, base: object, most: int | None = None) -> Marked:
+        """The algebra of values of another algebra, split by mark, with orders counted up to ``most`` (None: all)."""
+        return Marked(base, self.head_bits, self.source_bits, self.joints, most)
 
     @cached_property
     def counts(self) -> dict[Mark, int]:

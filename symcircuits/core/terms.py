@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from symcircuits.core.architecture import Head
 from symcircuits.core.notation import ROW, Notation, as_notation, glyphs_of, word_latex, word_text
@@ -16,7 +16,10 @@ from symcircuits.core.words import Word, transpose
 if TYPE_CHECKING:
     from symcircuits.sympy_layer.lambdify import TermFunction
 
-__all__ = ["PrintedTerm", "Term", "composition_of", "readout_notation"]
+__all__ = ["TYPED", "PrintedTerm", "Term", "composition_of", "readout_notation"]
+
+
+TYPED: Final = {1: 2, 2: 1}  # by the number of sides: up to which order the type depends on the number of heads
 
 
 def composition_of(orders: tuple[int, ...]) -> str:
@@ -26,7 +29,7 @@ def composition_of(orders: tuple[int, ...]) -> str:
     ('V', 'Q', 'none')
     """
     if len(orders) == 1:
-        return "V" if orders[0] >= 2 else "none"
+        return "V" if orders[0] >= TYPED[1] else "none"
     return ("Q" if orders[0] else "") + ("K" if orders[1] else "") or "none"
 
 

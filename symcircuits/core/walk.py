@@ -161,10 +161,11 @@ class Marked:
     """Values split by :class:`Mark`: a formal sum ``sum_mark value_mark``, over any other algebra.
 
     ``heads`` and ``source_bits`` say which bits a path gets from the heads it goes through and from its source,
-    ``joints`` how bits are joined. Without ``orders`` every mark has order 0: what differs in order alone is one sum.
+    ``joints`` how bits are joined. Orders are counted up to ``most`` (None: all): with 1 it is whether there is a head,
+    with 0 what differs in order alone is one sum.
     """
 
-    __slots__ = ("base", "heads", "joints", "orders", "source_bits")
+    __slots__ = ("base", "heads", "joints", "most", "source_bits")
 
     def __init__(
         self,
@@ -172,23 +173,24 @@ class Marked:
         heads: Mapping[Head, int],
         source_bits: Callable[[Source], int],
         joints: Joints = SIDE_BY_SIDE,
-        orders: bool = True,
+        most: int | None = None,
     ) -> None:
-        self.base, self.heads, self.source_bits, self.joints, self.orders = base, heads, source_bits, joints, orders
+        self.base, self.heads, self.source_bits, self.joints, self.most = base, heads, source_bits, joints, most
 
     def source(self, source: Source) -> dict[Mark, Any]:
         """The source's value under its mark."""
         bits, order = self.source_bits(source), 0
         if source.head is not None:
-            bits, order = self.joints.grown(bits, self.heads.get(source.head, 0)), int(self.orders)
+            bits, order = self.joints.grown(bits, self.heads.get(source.head, 0)), self._after(0)
         return {Mark(order, bits): self.base.source(source)}
 
     def branch(self, branch: Branch, value: dict[Mark, Any]) -> dict[Mark, Any]:
         """Every part goes through the branch and is marked by its head."""
-        step, bits = (0, 0) if branch.head is None else (int(self.orders), self.heads.get(branch.head, 0))
+        bits = 0 if branch.head is None else self.heads.get(branch.head, 0)
         parts: dict[Mark, list[Any]] = {}
         for mark, part in value.items():
-            key = mark if branch.head is None else Mark(mark.order + step, self.joints.grown(mark.bits, bits))
+            grown = branch.head is not None
+            key = Mark(self._after(mark.order), self.joints.grown(mark.bits, bits)) if grown else mark
             parts.setdefault(key, []).append(part)
         # Parts that come to share a mark are added before the branch: it is linear, and this is cheaper.
         return {mark: self.base.branch(branch, self._sum(same)) for mark, same in parts.items()}
@@ -200,6 +202,10 @@ class Marked:
             for mark, part in value.items():
                 parts.setdefault(mark, []).append(part)
         return {mark: self._sum(same) for mark, same in parts.items()}
+
+    def _after(self, order: int) -> int:
+        """The order of a path with one more head, as far as orders are counted."""
+        return order + 1 if self.most is None or order < self.most else order
 
     def bits(self, layer: Layer) -> int:
         """All bits that the heads of a layer give."""

@@ -19,7 +19,7 @@ from symcircuits.explanation.assumptions import assumptions
 from symcircuits.explanation.labels import Labels
 from symcircuits.explanation.score_parts import largest_score_terms, lowest_orders, score_term_columns
 from symcircuits.explanation.scores import HeadScores, share_columns
-from symcircuits.explanation.sizes import SizedTerm, columns, largest, remainder, totals
+from symcircuits.explanation.sizes import SizedTerm, Sizes, columns, largest
 from symcircuits.explanation.subject import as_logit, logit_of, values_of
 from symcircuits.explanation.tokenizers import any_labels
 from symcircuits.loaders.by_path import RunFile
@@ -206,7 +206,7 @@ def explain(
     _check_sort(sort, measure)
     top, max_terms = whole("top", top, 0), whole("max_terms", max_terms, 0)
     chosen = _queries(run, queries)
-    looked = lowest_orders(expansion, max_terms)
+    looked, sizes = lowest_orders(expansion, max_terms), Sizes(values, measure)
     with WorkerPool(workers) as crew, nullcontext() if crew.alone else pinned():
         sent = None if crew.here else RunFile.of(run)
         shown = largest(evaluate(looked, run), measure, top, sort, progress)
@@ -219,11 +219,11 @@ def explain(
         assumptions=assumptions(run),
         closure=closure(expansion, run),
         scores=scores,
-        totals=totals(values, measure),
+        totals=sizes.totals(),
         terms=shown,
         sort=sort,
         looked_at=looked.count,
-        remainder=remainder(values, shown, measure),
+        remainder=sizes.remainder(shown),
         layers=layer_closures(run),
     )
 

@@ -7,20 +7,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, final
 
-from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import expand
 from symcircuits.explanation.assumptions import assumptions
 from symcircuits.explanation.prompts import Prompt
 from symcircuits.explanation.scores import head_scores
-from symcircuits.explanation.sizes import by_degree, sized
+from symcircuits.explanation.sizes import Sizes, by_degree
 from symcircuits.explanation.subject import logit_of, whole_target
 from symcircuits.loaders.by_path import ModelFile
 from symcircuits.model import Model, Run
 from symcircuits.values.by_head import through_each_head
 from symcircuits.values.closure import layer_closures, worst_closure
-from symcircuits.values.evaluate import Closure, Values, closure, evaluate
+from symcircuits.values.evaluate import Closure, closure, evaluate
 from symcircuits.values.measure import Measure, logit
-from symcircuits.values.unembedding import compact
 from symcircuits.work.workers import pin
 
 __all__ = ["CHOICES", "Far", "Key", "Look", "Seen", "Task", "look_at"]
@@ -64,7 +62,6 @@ class Look:
         self.expansion = expand(architecture, whole_target(model))
         self.heads = {str(h): expand(architecture, f"scores:{h}") for h in architecture.all_heads}
         self.counts: dict[str, int] = {}  # of the terms through each head
-        self.triangle: Any = None
 
     def at(self, prompt: Prompt) -> Seen:
         """What a prompt gives; ValueError where the chosen logit does not exist."""
@@ -88,28 +85,18 @@ class Look:
 
     def _logits(self, run: Run, by: Measure) -> Iterable[Row]:
         """Sums of logit terms; their sizes without the vocabulary, where it is larger than the stream."""
-        values = evaluate(self.expansion, run)
-        small = compact(values, by.chosen, self.triangle)
-        if small is not None:
-            self.triangle, values = small.triangle, Values(self.expansion, run, small.matrices)
-
-        def size(value: Any) -> dict[str, float | None]:
-            if small is None:
-                return _sizes(sized(value, by))
-            same, entries = small.read(value)
-            contribution, difference = by.of(entries)
-            return _sizes({"norm": frobenius(same), "contribution": contribution, "difference": difference})
-
-        yield ("all",), self.expansion.count, size(values.total())
+        size = Sizes(evaluate(self.expansion, run), by)
+        values = size.values
+        yield ("all",), self.expansion.count, _there(size(values.total()))
         orders, compositions = self.expansion.counts_by_order(), self.expansion.counts_by_composition()
-        yield from ((("order", k), orders[k], size(v)) for k, v in values.by_order().items())
-        yield from ((("composition", k), compositions[k], size(v)) for k, v in values.by_composition().items())
+        yield from ((("order", k), orders[k], _there(size(v))) for k, v in values.by_order().items())
+        yield from ((("composition", k), compositions[k], _there(size(v))) for k, v in values.by_composition().items())
         for degree, sums in by_degree(self.expansion, run, by).items():
-            yield ("degree", degree), sums["count"], _sizes(sums)
+            yield ("degree", degree), sums["count"], _there(sums)
         for head, value in through_each_head(values):
             if str(head) not in self.counts:  # a number of terms is the same for every prompt
                 self.counts[str(head)] = self.expansion.through(head).count
-            yield ("head", str(head)), self.counts[str(head)], size(value)
+            yield ("head", str(head)), self.counts[str(head)], _there(size(value))
 
     def _scores(self, run: Run, closures: dict[str, Closure]) -> Iterable[Row]:
         for head, expansion in self.heads.items():
@@ -122,7 +109,7 @@ class Look:
                 }  # fmt: skip
 
 
-def _sizes(size: Mapping[str, Any]) -> dict[str, float | None]:
+def _there(size: Mapping[str, Any]) -> dict[str, float | None]:
     """Norm and contributions, without what is not there."""
     return {name: x for name, x in size.items() if name != "count" and x is not None}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,10 @@ from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.measure import Measure, norm
 from symcircuits.values.summary import over_rows
 from symcircuits.values.top import top as top_of
+from symcircuits.values.unembedding import compact
 from symcircuits.work.progress import OnProgress
 
-__all__ = ["SizedTerm", "by_degree", "columns", "largest", "remainder", "sized", "totals"]
+__all__ = ["SizedTerm", "Sizes", "by_degree", "columns", "largest", "sized"]
 
 Array = npt.NDArray[Any]
 MAX_DEGREE = 64  # of a model that is a polynomial, up to which its sums by degree are made
@@ -62,37 +63,58 @@ def largest(values: Values, by: Measure, top: int, sort: str, progress: OnProgre
     )
 
 
-def remainder(values: Values, shown: Sequence[SizedTerm], by: Measure) -> dict[str, Any]:
-    """What is not shown, as one sum: total minus the shown terms."""
-    rest = np.array(values.total())
-    for one in shown:
-        rest -= values.value(one.term)
-    count = values.expansion.count - len(shown)
-    if not count:
-        rest = np.zeros_like(rest)
-    return {"count": count, **sized(rest, by)}
+@final
+class Sizes:
+    """Norm, contribution and, where two tokens were chosen, difference of sums of the terms of ``values``.
+
+    Neither needs the vocabulary: where it is larger than the stream, ``values`` are those with a smaller unembedding.
+    """
+
+    def __init__(self, values: Values, by: Measure) -> None:
+        self.by, self.small = by, compact(values, by.chosen)
+        self.values = values if self.small is None else Values(values.expansion, values.run, self.small.matrices)
+
+    def __call__(self, value: Array) -> dict[str, Any]:
+        """The sizes of one of them."""
+        if self.small is None:
+            return sized(value, self.by)
+        same, entries = self.small.read(value)
+        contribution, difference = self.by.of(entries) if self.by.chosen else (None, None)
+        return _sized(same, self.by, contribution, difference)
+
+    def remainder(self, shown: Sequence[SizedTerm]) -> dict[str, Any]:
+        """What is not shown, as one sum: total minus the shown terms."""
+        rest = np.array(self.values.total())
+        for one in shown:
+            rest -= self.values.value(one.term)
+        count = self.values.expansion.count - len(shown)
+        if not count:
+            rest = np.zeros_like(rest)
+        return {"count": count, **self(rest)}
+
+    def totals(self) -> dict[str, dict[Any, dict[str, Any]]]:
+        """Size of the sum of the terms of each order and composition type.
+
+        Of models that are polynomials, and to which nothing is attached, also by degree, patterns and MLPs multiplied
+        out, up to a degree of ``MAX_DEGREE``.
+        """
+        e, orders, compositions = self.values.expansion, self.values.by_order(), self.values.by_composition()
+        found: dict[str, dict[Any, dict[str, Any]]] = {
+            "order": {k: {"count": n, **self(orders[k])} for k, n in e.counts_by_order().items()},
+            "composition": {k: {"count": n, **self(compositions[k])} for k, n in e.counts_by_composition().items()},
+        }
+        degrees = by_degree(e, self.values.run, self.by)
+        return found | {"degree": degrees} if degrees else found
 
 
 def sized(value: Array, by: Measure) -> dict[str, Any]:
     """Norm, contribution and, where two tokens were chosen, difference of a sum of terms."""
-    contribution, difference = by.at(value)
+    return _sized(value, by, *by.at(value))
+
+
+def _sized(value: Array, by: Measure, contribution: float | None, difference: float | None) -> dict[str, Any]:
     found = {"norm": frobenius(value), "contribution": contribution}
     return found if by.against is None else {**found, "difference": difference}
-
-
-def totals(values: Values, by: Measure) -> dict[str, dict[Any, dict[str, Any]]]:
-    """Size of the sum of the terms of each order and composition type.
-
-    Of models that are polynomials, and to which nothing is attached, also by degree, patterns and MLPs multiplied out,
-    up to a degree of ``MAX_DEGREE``.
-    """
-    e = values.expansion
-    found = {
-        "order": _sized_all(values.by_order(), e.counts_by_order(), by),
-        "composition": _sized_all(values.by_composition(), e.counts_by_composition(), by),
-    }
-    degrees = by_degree(e, values.run, by)
-    return found | {"degree": degrees} if degrees else found
 
 
 def by_degree(expansion: Expansion, run: Run, by: Measure) -> dict[Any, dict[str, Any]]:
@@ -106,11 +128,8 @@ def by_degree(expansion: Expansion, run: Run, by: Measure) -> dict[Any, dict[str
     terms = expansion.unfrozen()
     if terms.max_degree > MAX_DEGREE:
         return {}
-    return _sized_all(evaluate(terms, run).by_degree(), terms.counts_by_degree(), by)
-
-
-def _sized_all(sums: Mapping[Any, Array], counts: Mapping[Any, int], by: Measure) -> dict[Any, dict[str, Any]]:
-    return {k: {"count": n, **sized(sums[k], by)} for k, n in counts.items()}
+    sums = evaluate(terms, run).by_degree()
+    return {k: {"count": n, **sized(sums[k], by)} for k, n in terms.counts_by_degree().items()}
 
 
 def columns(terms: Sequence[SizedTerm]) -> dict[str, list[Any]]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Arrays", "Model", "Run"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Model:
     """A transformer: its architecture and its weights, in the shapes of the paper.
 

@@ -203,7 +203,7 @@ def _shown(found: Explanation, left_out: list[str]) -> tuple[Sequence[sizes.Size
         f"{len(found.terms) - MOST_ROWS:,} of the {len(found.terms):,} largest terms: they are in the remainder"
     )
     shown = found.terms[:MOST_ROWS]
-    return shown, sizes.remainder(evaluate(found.expansion, found.run), shown, found.measure)
+    return shown, sizes.Sizes(evaluate(found.expansion, found.run), found.measure).remainder(shown)
 
 
 def _terms(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any]) -> Markup:

@@ -47,8 +47,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-# Of each run, by order or not, the stream after so many layers of the program that starts at some layer, by mark.
-_STREAMS: WeakKeyDictionary[Run, dict[bool, tuple[int, int, dict[Mark, Any]]]] = WeakKeyDictionary()
+# Of each run, by how far orders are counted: where the program starts, how many layers of it, the stream by mark.
+_STREAMS: WeakKeyDictionary[Run, dict[int | None, tuple[int, int, dict[Mark, Any]]]] = WeakKeyDictionary()
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
 
 
@@ -101,23 +101,23 @@ class Values(Sums[Array]):
         return self.matrices.matrices[f"scale_{label}"] if label else self.matrices.ring.asarray(1)  # type: ignore[attr-defined]
 
     # --------------------------------------------------------------------------------- sums, by the walk
-    def side(self, paths: Paths, orders: bool = True, needed: int = 0) -> dict[Mark, Any]:
-        """The sums of the paths of a side's program, by mark; without ``orders`` by its bits alone.
+    def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
+        """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: all).
 
         The stream that all scores of a run read is walked once: what the last side saw of it is kept with the run.
         """
-        algebra, program = paths.algebra(self.matrices, orders), paths.program
+        algebra, program = paths.algebra(self.matrices, most), paths.program
         head = self.expansion.readout.head
         if head is None or any(paths.head_bits.values()) or any(paths.name_bits.values()):
             return walk_marked(program, algebra, needed=needed)
         kept = _STREAMS.setdefault(self.run, {})
         start = first_layer(self.expansion.architecture, head.layer)
         length = head.layer - start + 1  # layers of the program that write the stream
-        begun, done, value = kept.get(orders, (start, 0, {}))
+        begun, done, value = kept.get(most, (start, 0, {}))
         if begun != start or done > length:
             done, value = 0, {}
         value = walk_marked(program[done:length], algebra, value or None)
-        kept[orders] = start, length, value
+        kept[most] = start, length, value
         return walk_marked(program[length:], algebra, value)
 
     def calm(self) -> AbstractContextManager[Any]:

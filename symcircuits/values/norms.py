@@ -6,14 +6,12 @@ from collections import ChainMap
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
 from symcircuits.core.walk import Mark, Matrices
-from symcircuits.model import Run
 from symcircuits.values.blocks import Numbers, in_blocks
 from symcircuits.values.evaluate import Values
 from symcircuits.values.finite import quiet
@@ -29,7 +27,6 @@ _FEW_ROWS = 25  # rows of paths through a head, in widths of it, for which its t
 _KEYS = 256  # key paths of which something is made at a time
 _MADE_BYTES = 2**24  # of what is made of them for masked norms
 _BLOCK_BYTES = 2**22  # of the products of a block of queries with all keys
-_TRIANGLES: WeakKeyDictionary[Run, tuple[Array, Array]] = WeakKeyDictionary()
 
 
 def norms(values: Values, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
@@ -52,10 +49,8 @@ def norms(values: Values, by: Measure, size: int, terms: range) -> Iterator[Numb
 def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
     run, matrices = values.run, values.matrices
     if values.expansion.target == "logits":
-        mark = _mark(run)
-        small = compact(values, [], _known(run, mark))
+        small = compact(values, [])
         if small is not None:
-            _TRIANGLES[run] = small.triangle, mark
             matrices = _instead(matrices, small)
     fans = SiblingPaths(values.expansion.sides[0], matrices, values._batch, np.shape(run.tokens)[-1], span)
     corners: dict[Head, Array] = {}
@@ -72,24 +67,6 @@ def _of_one_side(values: Values, span: Span) -> Iterator[Array]:
 
     for _, block in blocks(fans, values.expansion._weights, corner):
         yield _lengths(block)
-
-
-def _known(run: Run, mark: Array) -> Array | None:
-    """The triangle of the unembedding, where it was made for this run or another with the same arrays."""
-    names = [name for name in ("W_U", "b_U") if name in run.arrays]
-    for other, (triangle, before) in _TRIANGLES.items():
-        same = all(name in other.arrays and run.arrays[name] is other.arrays[name] for name in names)
-        if same and triangle.shape[1] == len(names) - 1 + run.model.d_model and np.array_equal(before, mark):
-            return triangle
-    return None
-
-
-def _mark(run: Run) -> Array:
-    """By what an array is known that was written to meanwhile, as may be done where somebody gave it to the model."""
-    w_u = run.arrays["W_U"]
-    along = np.asarray(np.random.default_rng(0).standard_normal(w_u.shape[1]), w_u.dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.concatenate([w_u @ along, *([run.arrays["b_U"]] if "b_U" in run.arrays else [])])
 
 
 def _instead(matrices: Matrices, small: Compact) -> Matrices:

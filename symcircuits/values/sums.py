@@ -69,8 +69,8 @@ class Sums(Generic[A]):
     expansion: Expansion
     matrices: Matrices
 
-    def side(self, paths: Paths, orders: bool = True, needed: int = 0) -> dict[Mark, Any]:
-        """The sums of the paths of a side's program, by mark; without ``orders`` by its bits alone.
+    def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
+        """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: all).
 
         ``needed``: bits without which no path is wanted.
         """
@@ -258,35 +258,31 @@ class Sums(Generic[A]):
             found = self.spread(sides[0] if len(sides) == 1 else self.met(*sides))
         return self.seen(found, f"the term {term.label}")
 
-    def classes(self) -> Iterator[tuple[tuple[int, ...], A]]:
-        """The sums of the terms of equal orders (one a side) and conditions, by the walk: (orders, sum)."""
+    def classes(self, most: int | None = None) -> Iterator[tuple[tuple[int, ...], A]]:
+        """The sums of the terms of equal orders (one a side) and conditions, by the walk: (orders, sum).
+
+        Orders are counted up to ``most``, or as far as the selection needs (None: all). What no term of the selection
+        has is dropped before the last layer, so that the unembedding acts on what is wanted alone.
+        """
+        counted = self.expansion.counted
+        most = None if most is None or counted is None else max(most, counted)
+        needed = self.expansion.features if len(self.expansion.sides) == 1 else 0
         with self.calm():
-            sides = [self.side(p) for p in self.expansion.sides]
-        for marks, _ in self.expansion.marks():
-            with self.calm():
-                parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
-                found = self.spread(parts[0] if len(parts) == 1 else self.met(*parts))
-            yield tuple(m.order for m in marks), found
+            sides = [self.side(p, most, needed) for p in self.expansion.sides]
+        for marks in product(*sides):
+            if self.expansion.accepts(marks):
+                with self.calm():
+                    parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
+                    found = self.spread(parts[0] if len(parts) == 1 else self.met(*parts))
+                yield tuple(m.order for m in marks), found
 
     def total(self) -> A:
         """The sum of all terms, by the walk (at any depth; nothing is listed)."""
         total = PairwiseSum()
         with self.calm():
-            for value in self._parts():
+            for _, value in self.classes(0):
                 total.add(value)
         return self.seen(total.value, "all terms") if total.count else self._zero()
-
-    def _parts(self) -> Iterator[A]:
-        """What the sum of all terms is the sum of: split by order only where the selection looks at it."""
-        if self.expansion.looks_at_order:
-            yield from (value for _, value in self.classes())
-            return
-        needed = self.expansion.features if len(self.expansion.sides) == 1 else 0
-        sides = [self.side(p, orders=False, needed=needed) for p in self.expansion.sides]
-        for marks in product(*sides):
-            if self.expansion.accepts(marks):
-                parts: list[Any] = [side[m] for side, m in zip(sides, marks, strict=True)]
-                yield self.spread(parts[0] if len(parts) == 1 else self.met(*parts))
 
     def by_order(self) -> dict[int, A]:
         """The sum of the terms of each order."""
@@ -294,7 +290,7 @@ class Sums(Generic[A]):
 
     def by_composition(self) -> dict[str, A]:
         """The sum of the terms of each composition type."""
-        sums = self._sums(composition_of, "composition {}")
+        sums = self._sums(composition_of, "composition {}", self.expansion.typed)
         return {c: sums[c] for c in self.expansion.counts_by_composition()}
 
     def by_orders(self) -> dict[tuple[int, ...], A]:
@@ -324,10 +320,10 @@ class Sums(Generic[A]):
                     total.add(self.spread(parts[0] if len(parts) == 1 else self.met(*parts)))
         return {key: self.seen(total.value, f"source {key}") for key, total in sums.items()}
 
-    def _sums(self, key: Callable[[Any], Any], what: str) -> dict[Any, A]:
+    def _sums(self, key: Callable[[Any], Any], what: str, most: int | None = None) -> dict[Any, A]:
         sums: dict[Any, PairwiseSum] = {}
         with self.calm():
-            for orders, value in self.classes():
+            for orders, value in self.classes(most):
                 sums.setdefault(key(orders), PairwiseSum()).add(value)
         return {k: self.seen(s.value, what.format(k)) for k, s in sums.items()}
 

@@ -141,9 +141,9 @@ class TensorValues(Sums[Any]):
         return values
 
     # ------------------------------------------------------------------------------------- what sums need
-    def side(self, paths: Paths, orders: bool = True, needed: int = 0) -> dict[Mark, Any]:
-        """The sums of the paths of a side's program, by mark; without ``orders`` by its bits alone."""
-        return walk_marked(paths.program, paths.algebra(self.matrices, orders), needed=needed)
+    def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
+        """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: all)."""
+        return walk_marked(paths.program, paths.algebra(self.matrices, most), needed=needed)
 
     def spread(self, value: Any) -> Any:
         """A value with the batch axes of the tokens."""

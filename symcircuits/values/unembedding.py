@@ -9,38 +9,50 @@ of ``b_U`` among them keep their norms too. Source: own derivation (orthonormal 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from symcircuits.arrays.rings import Array
+from symcircuits.model import Model, Run
 from symcircuits.values.evaluate import Values
 
 __all__ = ["Compact", "compact"]
 
 
+# Of each model and type T, and by what it is seen that an array was written to meanwhile, as may be done where somebody
+# gave it to the model.
+_TRIANGLES: WeakKeyDictionary[Model, dict[np.dtype[Any], tuple[Array, Array]]] = WeakKeyDictionary()
 _BLOCK = 2**27  # numbers of an unembedding that are decomposed at a time
 
 
 class Compact:
-    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read.
+    """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read."""
 
-    ``triangle``: T, and b as its last column where there is a bias; the same for every run of a model, and may be given
-    for the next.
-    """
-
-    def __init__(self, values: Values, tokens: Sequence[int], triangle: Array | None = None) -> None:
+    def __init__(self, values: Values, tokens: Sequence[int]) -> None:
         arrays, dtype = values.run.arrays, values.run.dtype
-        w_u = arrays["W_U"]
-        biased = "b_U" in arrays
-        self.triangle = _triangle(w_u, arrays["b_U"] if biased else None) if triangle is None else triangle
-        self.width, chosen = len(self.triangle), list(tokens)
-        self.matrices = {"W_U": np.vstack([self.triangle[:, : w_u.shape[1]], w_u[chosen]]).astype(dtype)}
-        if biased:
-            self.matrices["b_U"] = np.concatenate([self.triangle[:, -1], arrays["b_U"][chosen]])[:, None].astype(dtype)
+        w_u, triangle = arrays["W_U"], _known_triangle(values.run)
+        self.width, chosen = len(triangle), list(tokens)
+        self.matrices = {"W_U": np.vstack([triangle[:, : w_u.shape[1]], w_u[chosen]]).astype(dtype)}
+        if "b_U" in arrays:
+            self.matrices["b_U"] = np.concatenate([triangle[:, -1], arrays["b_U"][chosen]])[:, None].astype(dtype)
 
     def read(self, values: Array) -> tuple[Array, Array]:
         """Of values ``[..., width + tokens]``: what has the norms of the terms, and the chosen entries."""
         return values[..., : self.width], values[..., self.width :]
+
+
+def _known_triangle(run: Run) -> Array:
+    """T, and b as its last column where there is a bias: made once for all runs of a model in a type."""
+    w_u, b_u = run.arrays["W_U"], run.arrays.get("b_U")
+    along = np.asarray(np.random.default_rng(0).standard_normal(w_u.shape[1]), w_u.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mark = w_u @ along if b_u is None else np.concatenate([w_u @ along, b_u])
+    known = _TRIANGLES.setdefault(run.model, {})
+    if run.dtype not in known or not np.array_equal(known[run.dtype][1], mark):
+        known[run.dtype] = _triangle(w_u, b_u), mark
+    return known[run.dtype][0]
 
 
 def _triangle(matrix: Array, column: Array | None = None) -> Array:
@@ -61,7 +73,7 @@ def _triangle(matrix: Array, column: Array | None = None) -> Array:
     return triangle
 
 
-def compact(values: Values, tokens: Sequence[int], triangle: Array | None = None) -> Compact | None:
+def compact(values: Values, tokens: Sequence[int]) -> Compact | None:
     """The small unembedding, where the target is logits and the vocabulary larger than the stream; else None.
 
     >>> import symcircuits as sc
@@ -75,4 +87,4 @@ def compact(values: Values, tokens: Sequence[int], triangle: Array | None = None
         return None
     rows, columns = values.run.arrays["W_U"].shape
     small = columns + ("b_U" in values.run.arrays) + len(tokens)
-    return Compact(values, tokens, triangle) if rows > small else None
+    return Compact(values, tokens) if rows > small else None
