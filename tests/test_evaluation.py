@@ -564,6 +564,42 @@ def test_right_scores_of_heads_of_one_or_two_dimensions_are_never_refused(d_head
                 assert closure(sc.scores(arch, head), run, listed=listed).passed
 
 
+def rows_with_roundings(run: Run) -> list[tuple[Array, Array]]:
+    """By the definition, for each point of the stream: the size of rows, and what a norm hides of it."""
+    arch, found, total = run.model.architecture, list[tuple[Array, Array]](), np.zeros(1)
+    for point, stream in enumerate(run.streams):
+        x = stream.astype(float)
+        row = np.sqrt((x**2).sum(-1))
+        total = total + row**2
+        if point:
+            m = run.model.multipliers.get(f"r[M{point - 1}]", 1.0)
+            total = total + ((m * run.mlps.get(f"L{point - 1}", np.zeros(1)).astype(float)) ** 2).sum(-1)
+            for head in arch.layer_heads(point - 1):
+                total = total + written(run, head, *found[-1]) ** 2
+        size = np.maximum(row, 6 / 16 * np.sqrt(total)) if point else row
+        seen = x - x.mean(-1, keepdims=True) if arch.norm == "LN" else x
+        inverse = run.norms.get(f"L{point}", np.ones(1)).astype(float) if arch.norm else 1.0
+        found.append((size, np.maximum(size - np.sqrt((seen**2).sum(-1)), 0) * inverse))
+    return found
+
+
+def written(run: Run, head: Any, rows: Array, hidden: Array) -> Array:
+    """The size of what a head writes: its result, and what cancelled in its values."""
+    w, arch, norm = run.model.weights, run.model.architecture, f"L{head.layer}"
+    shared = arch.key_value(head)
+    w_v, w_o, b_v = w[f"W_V_{shared}"], w[f"W_O_{head}"], w.get(f"b_V_{shared}", np.zeros(1))
+    d_head, d_model = w_v.shape
+    lost = hidden * np.sqrt(((w_v * w.get(f"gain_{norm}", np.ones(d_model))) ** 2).sum() / d_model)
+    if d_head <= 4:
+        if arch.norm:
+            rows = rows * run.norms[norm] * np.abs(w.get(f"gain_{norm}", np.ones(1))).max()
+            rows = rows + np.sqrt((w.get(f"b_N_{norm}", np.zeros(1)) ** 2).sum())
+        lost = np.maximum(lost, (rows * np.sqrt((w_v**2).sum()) + np.sqrt((b_v**2).sum())) / 6)
+    out = np.sqrt((w_o**2).sum() / d_head) * run.model.multipliers.get(f"r[L{head.layer}]", 1.0)
+    mixed = np.einsum("...ij,...j->...i", np.abs(run.patterns[str(head)]), lost)
+    return np.asarray(np.sqrt((run.results[str(head)].astype(float) ** 2).sum(-1)) + mixed * out)
+
+
 @settings(max_examples=30)
 @given(runs(max_terms=60))
 def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
@@ -571,10 +607,11 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
     expansion, run = drawn
     target, w, model, arch = expansion.target, run.model.weights, run.model, run.model.architecture
     values = [value_of_text(t.text, run) for t in expansion]
+    carried = rows_with_roundings(run)
     if target == "stream":
-        f = np.sqrt((run.streams[-1].astype(float) ** 2).sum(-1, keepdims=True))
+        f = carried[-1][0][..., None]
     elif target == "logits":
-        f = np.sqrt((run.streams[-1].astype(float) ** 2).sum(-1))
+        f = carried[-1][0]
         if arch.norm:  # of what the norm's summands are
             f = f * run.norms["final"] * np.abs(w.get("gain_final", np.ones(1))).max()
             f = f + np.sqrt((w.get("b_N_final", np.zeros(1)) ** 2).sum())
@@ -588,7 +625,7 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
             read = read * run.norms[layer][..., None] * w.get(f"gain_{layer}", 1.0) + w.get(f"b_N_{layer}", 0.0)
         if model.architecture.positions == "shortformer":
             read = read + w["W_pos"][: run.tokens.shape[-1]]
-        rows = np.sqrt((run.streams[int(layer[1:])].astype(float) ** 2).sum(-1))
+        rows, hidden = carried[int(layer[1:])]
         if arch.norm:
             rows = rows * run.norms[layer] * np.abs(w.get(f"gain_{layer}", np.ones(1))).max()
             rows = rows + np.sqrt((w.get(f"b_N_{layer}", np.zeros(1)) ** 2).sum())
@@ -596,17 +633,22 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
             rows = rows + np.sqrt((w["W_pos"][: run.tokens.shape[-1]].astype(float) ** 2).sum(-1))
         sides = ("Q", head), ("K", arch.key_value(arch.head(head)))
         made = [rows * np.sqrt((w[f"W_{s}_{label}"].astype(float) ** 2).sum()) for s, label in sides]
+        gain = w.get(f"gain_{layer}", np.ones(model.d_model))
+        lost = [hidden * np.sqrt(((w[f"W_{s}_{label}"] * gain) ** 2).sum() / model.d_model) for s, label in sides]
         q, k = (read @ w[f"W_{s}_{label}"].T + w.get(f"b_{s}_{label}", 0.0) for s, label in sides)
         if arch.qk_norm:
             names = zip((q, k), (f"Q{head}", f"K{arch.key_value(arch.head(head))}"), strict=True)
             units = [run.norms[n] * np.abs(w[f"gain_{n[0]}{layer[1:]}"]).max() for _, n in names]
             q, k = (x * unit[..., None] for x, unit in zip((q, k), units, strict=True))
             made = [m * unit for m, unit in zip(made, units, strict=True)]
+            lost = [m * unit for m, unit in zip(lost, units, strict=True)]
         sizes = [np.sqrt((side**2).sum(-1)) for side in (q, k)]
-        f = sizes[0][..., :, None] * sizes[1][..., None, :]
+        f = sizes[0][..., :, None] * (sizes[1] + lost[1])[..., None, :]
+        f = f + lost[0][..., :, None] * sizes[1][..., None, :]
         made_f = made[0][..., :, None] * sizes[1][..., None, :] + sizes[0][..., :, None] * made[1][..., None, :]
         d_head, d_model = w[f"W_Q_{head}"].shape
-        steps = int(layer[1:]) + (d_head <= 4 or d_model >= 16 * d_head)
+        of_norm = {"LN": 3, "RMS": 1}.get(arch.norm, 0)
+        steps = int(layer[1:]) + (1 + of_norm) * (d_head <= 4 or d_model >= 16 * d_head)
         f = model.score_scale.get(head, 1.0) * np.maximum(f, made_f * steps / 16)
     unit = float(np.finfo(run.dtype).eps) / 2
     bound = np.broadcast_to(16 * unit * (sum(np.abs(v) for v in values) + f), reference(target, run).shape)

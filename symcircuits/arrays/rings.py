@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Floats", "PrimeField", "Ring", "transpose"]
+__all__ = ["Array", "Floats", "PairwiseSum", "PrimeField", "Ring", "transpose"]
 
 Array = npt.NDArray[Any]
 
@@ -48,6 +48,41 @@ class Ring(Protocol):
 
     def equal(self, a: Array, b: Array) -> bool:
         """Whether shapes and all entries are the same (no tolerance)."""
+
+
+class PairwiseSum:
+    """A running sum of arrays, added in pairs like a binary tree, so that rounding grows with log2 only.
+
+    What sums round off is below what terms themselves do, so carrying it along would bring nothing nearer to a forward
+    pass, at three times the cost (measured: ``tests/benchmarks/bench_accuracy.py``).
+
+    >>> total = PairwiseSum()
+    >>> for _ in range(16):
+    ...     total.add(0.1)  # one after the other they are 1.6000000000000003
+    >>> total.value
+    1.6
+    """
+
+    def __init__(self) -> None:
+        self._sums: list[Any] = []  # of 2^k arrays each, k falling: the binary digits of their number
+        self.count = 0
+
+    def add(self, array: Any) -> None:
+        """Take up one more array."""
+        self.count += 1
+        carry = self.count
+        while not carry & 1:
+            array = self._sums.pop() + array
+            carry >>= 1
+        self._sums.append(array)
+
+    @property
+    def value(self) -> Any:
+        """The sum so far."""
+        *left, total = self._sums
+        for array in reversed(left):
+            total = array + total
+        return total
 
 
 def transpose(a: Array) -> Array:

@@ -289,11 +289,11 @@ class Matrices:
         return rows if rotations is None else self.ring.matmul(rows[..., :, None, :], rotations)[..., :, 0, :]
 
     def add(self, values: Sequence[Any]) -> Any:
-        """Their sum, in order."""
-        total = values[0]
-        for v in values[1:]:
-            total = self.ring.add(total, v)
-        return total
+        """Their sum, in pairs."""
+        while len(values) > 1:  # one after the other, rounding would grow with their number
+            pairs = [self.ring.add(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+            values = [*pairs, *values[len(values) // 2 * 2 :]]
+        return values[0]
 
 
 _EMPTY: Final[dict[Mark, Any]] = {}

@@ -55,16 +55,17 @@ def fold(model: Model) -> Model:
         )
     weights: dict[str, Array] = {name: np.asarray(w, dtype=np.float64) for name, w in model.weights.items()}
     names = set(arch.biases)
-    for label, read_by in readers.items():
-        gain, shift = weights.pop(f"gain_{label}", None), weights.pop(f"b_N_{label}", None)
-        names.discard(f"b_N[{label}]")
-        for glyph, owner in read_by:
-            weight, bias, name = _names(glyph, owner)
-            if shift is not None and (added := weights[weight] @ shift).any():
-                weights[bias] = weights.get(bias, 0) + added
-                names.add(name)
-            if gain is not None:
-                weights[weight] = weights[weight] * gain
+    with np.errstate(over="ignore", invalid="ignore"):  # a weight that is not finite is refused by the model
+        for label, read_by in readers.items():
+            gain, shift = weights.pop(f"gain_{label}", None), weights.pop(f"b_N_{label}", None)
+            names.discard(f"b_N[{label}]")
+            for glyph, owner in read_by:
+                weight, bias, name = _names(glyph, owner)
+                if shift is not None and (added := weights[weight] @ shift).any():
+                    weights[bias] = weights.get(bias, 0) + added
+                    names.add(name)
+                if gain is not None:
+                    weights[weight] = weights[weight] * gain
     architecture = replace(arch, biases=frozenset(names), gains=arch.gains - gains)
     folded = [w for w, found in (("gains", gains), ("biases", biases)) if found]
     note = f"the {' and '.join(folded)} of the norms were folded into the weights that read them"

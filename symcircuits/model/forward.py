@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.arrays.rings import Array, transpose
+from symcircuits.arrays.rings import Array, PairwiseSum, transpose
 from symcircuits.core.architecture import FINAL, Architecture, Head
 from symcircuits.core.attachments import norm_of
 from symcircuits.core.text import shown
@@ -261,7 +261,8 @@ class _Pass:
         """The stream after the heads of a layer and its ``b_O``."""
         values_of = self.normed(stream, f"L{layer}")
         read = values_of + self.positions if self.architecture.positions == "shortformer" else values_of
-        after, record = stream, self.record
+        record, total = self.record, PairwiseSum()  # one after the other, rounding would grow with the number of heads
+        total.add(stream)
         window = self.settings.windows[layer] if self.settings.windows else None
         record.masks[f"L{layer}"] = allowed = self.allowed(layer, window)
         for head in self.architecture.layer_heads(layer):
@@ -276,7 +277,8 @@ class _Pass:
             result = (record.patterns[name] @ values) @ transpose(self.w[f"W_O_{head}"])
             result = self.times(f"r[L{layer}]", result)
             record.results[name] = np.zeros_like(result) if name in self.changes.removed else result
-            after = after + record.results[name]
+            total.add(record.results[name])
+        after: Array = total.value
         return after + self.times(f"r[L{layer}]", self.w[f"b_O_L{layer}"]) if f"b_O_L{layer}" in self.w else after
 
     def allowed(self, layer: int, window: int | None) -> npt.NDArray[np.bool_]:

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.arrays.rings import PairwiseSum
 from symcircuits.model import Run
-from symcircuits.values.evaluate import Closure, PairwiseSum
+from symcircuits.values.evaluate import Closure
+from symcircuits.values.finite import too_large
 
 __all__ = ["layer_closures", "parts_named", "worst_closure"]
 
@@ -22,8 +24,9 @@ def layer_closures(run: Run) -> tuple[Closure, ...]:
     The bias and the MLP stand there times their multipliers, where they have any.
 
     The bound is that of :class:`~symcircuits.values.evaluate.Closure` for the stream, ``16 u (sum of |parts| +
-    |x_i|)``. The targets are called ``layer:0``, ... Source: own derivation; a head result that already held the
-    stream, or lacked a factor, would not close.
+    |x_i|)``; where that leaves the range of floating point, ValueError. The targets are called
+    ``layer:0``, ... Source: own derivation; a head result that already held the stream, or lacked a factor, would not
+    close.
 
     >>> from symcircuits.core.architecture import transformer
     >>> from symcircuits.model import random_model
@@ -48,14 +51,16 @@ def _parts(run: Run, layer: int) -> Iterator[Array]:
 
 def _closure(run: Run, layer: int) -> Closure:
     after, total, size = run.streams[layer + 1], PairwiseSum(), PairwiseSum()
-    for part in _parts(run, layer):
-        total.add(np.broadcast_to(part, after.shape))
-        size.add(np.broadcast_to(np.abs(part), after.shape))
-    rows = np.linalg.norm(after.astype(np.float64), axis=-1, keepdims=True)
-    error, bound = np.abs(total.value - after), 16 * np.finfo(run.dtype).eps / 2 * (size.value + rows)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what is not finite is refused, or fails
+        for part in _parts(run, layer):
+            total.add(np.broadcast_to(part, after.shape))
+            size.add(np.broadcast_to(np.abs(part), after.shape))
+        rows = np.linalg.norm(after.astype(np.float64), axis=-1, keepdims=True)
+        error, bound = np.abs(total.value - after), 16 * np.finfo(run.dtype).eps / 2 * (size.value + rows)
         ratio = np.where(error == 0, 0.0, error / bound)
     known = np.isfinite(error) & np.isfinite(bound)
+    if np.isfinite(after).all() and not known.all():
+        raise ValueError(too_large(f"layer {layer}", run))
     worst = np.unravel_index(int(np.argmax(np.where(known, ratio, np.inf))), after.shape)
     passed = bool(np.all(known & (error <= bound)))
     return Closure(f"layer:{layer}", float(error[worst]), float(bound[worst]), passed, total.count, listed=True)

@@ -37,13 +37,13 @@ def too_large(target: str, run: Run) -> str:
     )
 
 
-def quiet(pieces: Iterator[T], overflow: bool = True) -> Iterator[T]:
-    """Without warnings, where what is not finite is refused by name; ``overflow=False``: they stay, where it is not.
+def quiet(pieces: Iterator[T]) -> Iterator[T]:
+    """Without warnings: what is not finite is refused by name, or given as it is.
 
     A product of finite matrices may warn of invalid values all the same: kernels of BLAS compute beside the matrix.
     """
     while True:
-        with np.errstate(invalid="ignore", over="ignore" if overflow else None):
+        with np.errstate(invalid="ignore", over="ignore"):
             piece = next(pieces, None)
         if piece is None:
             return

@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.core.architecture import FINAL
+from symcircuits.core.architecture import FINAL, Head
 from symcircuits.core.attachments import norm_of
 from symcircuits.model import Run
 
 __all__ = ["rounding_scale"]
 
 Array = npt.NDArray[Any]
+ROUNDINGS = 6  # of what a layer writes: its norm, values, their average, output, the sum of heads, that with the stream
+OF_NORM = {"LN": 3, "RMS": 1}  # before rows are read: mean, difference, scale; the scale alone
+SMALL = 4  # d_head up to which all of a head's values, queries or keys may cancel
+
+
+class _Rows(NamedTuple):
+    """What the roundings in rows of the stream at a point are relative to, and how much of it a norm leaves hidden."""
+
+    size: Array  # [..., n]
+    hidden: Array  # [..., n]: 1 / sigma times what is larger in it than in the row that is read
+
+
+_CARRIED: WeakKeyDictionary[Run, tuple[_Rows, ...]] = WeakKeyDictionary()
 
 
 def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
     """The f of the bound: the size of the factors whose product is rounded, entry by entry.
 
-    q and k may be small by cancellation, and carry the rounding of the stream that they are made of, a sum with a
-    step for each layer before, and where d_head is small (4 or less, where all of a query may cancel, or a sixteenth
-    of d_model or less) that of the products: f of scores is at least
+    A row of the stream may be small by cancellation: what layers write is rounded where it is written, so |x_i| is at
+    least 6 sixteenths of ``(sum over the layers before of |x_l|^2 + sum over heads of r^2)^(1/2)``, r what a head
+    writes, and beside it what cancels in its values (see :func:`_written`). Before an LN |x_i| is that of the row with
+    its mean. q and k may be small by cancellation too, and carry the rounding of the rows that are read: ``|q_i|`` is
+    increased by ``(|x_i| - |x_i - mean|) / sigma |W_Q| / sqrt(d_model)``, what cancelled there in a direction like any
+    other, ``|k_j|`` likewise, to first order; and f of scores is at least
     ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) l / 16`` (Frobenius norms of the weights), l the number of layers
-    before, and one more where d_head is small. ``fused`` says that W_QK itself is multiplied with: f then is at least
-    ``scale |x_i||W_QK||x_j| / 16``, at any size. Attached sources and what is left beside them may be far larger
-    than the stream that they add up to: the size of a row of the stream is then at least that of the largest row of
-    each of them, added.
+    before, and where d_head is small (4 or less, where all of a query may cancel, or a sixteenth of d_model or less)
+    one more for the products, and 3 for an LN, 1 for an RMS norm. ``fused`` says that W_QK itself is multiplied with: f
+    then is at least ``scale |x_i||W_QK||x_j| / 16``, at any size. Attached sources and what is left beside them may be
+    far larger than the stream that they add up to: the size of a row of the stream is then at least that of the largest
+    row of each of them, added.
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # a bound that is not finite is refused
+        return _scale(target, run, fused)
+
+
+def _scale(target: str, run: Run, fused: bool) -> Array:
     arrays, arch = run.arrays, run.model.architecture
     if target == "stream":
-        return np.asarray(_norm(run.streams[-1]) + _apart(run, arch.n_layers))[..., None]
+        return np.asarray(_carried(run)[-1].size + _apart(run, arch.n_layers))[..., None]
     if target == "logits":
         size = _read_size(run, FINAL, arch.n_layers)[..., None] * _norm(arrays["W_U"])
         return np.asarray(size * abs(float(arrays.get("m_U", 1.0))))
     label = target.partition(":")[2]
     if target.startswith("readout:"):
         return _readout_size(run, label)
-    head = arch.head(label)
+    size = _product_size(run, arch.head(label), fused)
+    return np.asarray(size * (abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0))
+
+
+def _product_size(run: Run, head: Head, fused: bool) -> Array:
+    """That of ``q k^T``, without the score scale."""
+    arrays, arch, label = run.arrays, run.model.architecture, str(head)
     x = _read_size(run, f"L{head.layer}", head.layer)
     read = _read(run, head.layer)
     w_q, w_k = arrays[f"W_Q_{label}"], arrays[f"W_K_{arch.key_value(head)}"]
@@ -47,25 +76,77 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
         more = _apart(run, head.layer)
         more = _through(run, f"L{head.layer}", more) if arch.norm else more
         q, k = q + more * _length(w_q), k + more * _length(w_k)
-    made = [x * _length(w_q), x * _length(w_k)]
+    made, hidden = [x * _length(w_q), x * _length(w_k)], _carried(run)[head.layer].hidden
+    cancelled = [hidden * _gain(run, head, w_q), hidden * _gain(run, head, w_k)]
     if arch.qk_norm:  # queries and keys of unit size, times their gains
         gains = [float(np.abs(_wide(arrays[f"gain_{side}{head.layer}"])).max()) for side in "QK"]
         unit = [_wide(run.norms[f"Q{label}"]) * gains[0], _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]]
-        (q, k), made = (q * unit[0], k * unit[1]), [made[0] * unit[0], made[1] * unit[1]]
-    size = _outer(q, k)
-    small = len(w_q) <= 4 or w_q.shape[1] >= 16 * len(w_q)
-    steps = head.layer + int(small)
+        (q, k), made, cancelled = ([a * unit[0], b * unit[1]] for a, b in ((q, k), made, cancelled))
+    size = _outer(q, k) + _outer(cancelled[0], k) + _outer(q, cancelled[1])
+    small = len(w_q) <= SMALL or w_q.shape[1] >= 16 * len(w_q)
+    steps = head.layer + (1 + OF_NORM.get(arch.norm or "", 0) if small else 0)
     if steps:
         size = np.maximum(size, (_outer(made[0], k) + _outer(q, made[1])) * steps / 16)
     if fused:
         size = np.maximum(size, _outer(x, x) * _length(arrays[f"W_QK_{label}"]) / 16)
-    return np.asarray(size * (abs(_wide(arrays[f"scale_{label}"])) if arch.scale else 1.0))
+    return size
+
+
+def _carried(run: Run) -> tuple[_Rows, ...]:
+    """Of every point of the stream, from the start on; roundings are independent of each other, so squares add up."""
+    if run not in _CARRIED:
+        rows = [_rows(run, 0, _norm(run.streams[0]))]
+        total = rows[0].size
+        for layer in range(run.model.architecture.n_layers):
+            after = _norm(run.streams[layer + 1])
+            total = np.hypot(np.hypot(total, after), _written(run, layer, rows[-1]))
+            rows.append(_rows(run, layer + 1, np.maximum(after, total * ROUNDINGS / 16)))
+        _CARRIED[run] = tuple(rows)
+    return _CARRIED[run]
+
+
+def _rows(run: Run, point: int, size: Array) -> _Rows:
+    stream, norm = run.streams[point], run.model.architecture.norm
+    read = _norm(stream - stream.mean(axis=-1, keepdims=True)) if norm == "LN" else _norm(stream)
+    inverse = run.norms.get(f"L{point}", np.ones(1)) if norm else np.ones(1)
+    return _Rows(size, np.maximum(size - read, 0) * _wide(inverse))
+
+
+def _written(run: Run, layer: int, read: _Rows) -> Array:
+    """The size of what a layer writes, ``[..., n]``: the root of the sum of squares over its heads and its MLP.
+
+    That of a head is ``|result_i| + sum_j |A_ij| y_j |W_O| / sqrt(d_head)``, y what cancelled in the rows that its
+    values are made of, times ``|W_V| / sqrt(d_model)``; where d_head is small values may cancel themselves, and y is at
+    least ``(|x_j||W_V| + |b_V|) / 6``, the rounding of that product.
+    """
+    arrays, arch, at = run.arrays, run.model.architecture, f"L{layer}"
+    mlp = _norm(run.mlps[at]) * abs(float(arrays.get(f"r_M{layer}", 1))) if at in run.mlps else 0.0
+    total, whole = np.asarray(mlp), _through(run, at, read.size) if arch.norm else read.size
+    for head in arch.layer_heads(layer):
+        shared = arch.key_value(head)
+        w_v, w_o = arrays[f"W_V_{shared}"], arrays[f"W_O_{head}"]
+        size, values = _norm(run.results[str(head)]), np.zeros(1)
+        if len(w_v) <= SMALL:
+            values = (whole * _length(w_v) + _length(arrays.get(f"b_V_{shared}", np.zeros(1)))) / ROUNDINGS
+        if read.hidden.any():
+            values = np.maximum(values, read.hidden * _gain(run, head, w_v))
+        if values.any():
+            out = _length(w_o) / np.sqrt(len(w_v)) * abs(float(arrays.get(f"r_{at}", 1)))
+            size = size + (np.abs(run.patterns[str(head)]) @ values[..., None])[..., 0] * out
+        total = np.hypot(total, size)
+    return total
+
+
+def _gain(run: Run, head: Head, weight: Array) -> float:
+    """How much longer a head's weight, times the gain of its norm, makes a row of any direction: ``|W| / sqrt(d)``."""
+    gain = run.arrays.get(f"gain_L{head.layer}")
+    return _length(weight if gain is None else _wide(weight) * gain) / float(np.sqrt(weight.shape[1]))
 
 
 def _readout_size(run: Run, name: str) -> Array:
     """``|x_i||w|`` of a readout: of the MLP's input by what its layer has, which is what it is made of."""
     reading = run.model.architecture.reading(name)
-    size = _norm(run.streams[reading.layer]) + _apart(run, reading.layer)
+    size = _carried(run)[reading.layer].size + _apart(run, reading.layer)
     if reading.at == "mlp" and not run.model.architecture.parallel:
         size = size + sum(_norm(run.results[str(h)]) for h in run.model.architecture.layer_heads(reading.layer))
     size = _through(run, reading.norm, size) if reading.norm else size
@@ -84,7 +165,7 @@ def _read(run: Run, layer: int) -> Array:
 def _read_size(run: Run, label: str, point: int) -> Array:
     """The size of what is rounded when rows are read: their norm, through a norm that of its summands."""
     arrays, arch = run.arrays, run.model.architecture
-    size = _norm(run.streams[point]) + _apart(run, point)
+    size = _carried(run)[point].size + _apart(run, point)
     size = _through(run, label, size) if arch.norm else size
     if arch.positions == "shortformer" and label != FINAL:
         size = size + _norm(arrays["P"])
@@ -113,7 +194,12 @@ def _wide(array: Array) -> Array:
 
 def _norm(rows: Array) -> Array:
     """In float64: a norm squares, and float32 would overflow where the model does not; without a wide copy."""
-    return np.asarray(np.sqrt(np.einsum("...i,...i->...", rows, rows, dtype=np.float64)))
+    size = np.asarray(np.sqrt(np.einsum("...i,...i->...", rows, rows, dtype=np.float64)))
+    if np.isinf(size).any():  # its square alone may be too large
+        most = np.maximum(_wide(np.abs(rows).max(axis=-1)), 1.0)
+        scaled = rows / most[..., None]
+        size = np.asarray(most * np.sqrt(np.einsum("...i,...i->...", scaled, scaled)))
+    return size
 
 
 def _length(matrix: Array) -> float:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from symcircuits.arrays.rings import PairwiseSum
 from symcircuits.core.expansion import Expansion, Term, composition_of
 from symcircuits.core.paths import Paths, path_branches
 from symcircuits.core.seam import higher
@@ -22,42 +23,9 @@ if TYPE_CHECKING:
     from symcircuits.values.measure import Measure
     from symcircuits.values.summary import Summary
 
-__all__ = ["PairwiseSum", "Sums"]
+__all__ = ["Sums"]
 
 A = TypeVar("A")
-
-
-class PairwiseSum:
-    """A running sum of arrays, added in pairs like a binary tree, so that rounding grows with log2 only.
-
-    What sums round off is below what terms themselves do, so carrying it along would bring nothing nearer to a forward
-    pass, at three times the cost (measured: ``tests/benchmarks/bench_accuracy.py``).
-    """
-
-    def __init__(self) -> None:
-        self._levels: list[Any] = []
-        self.count = 0
-
-    def add(self, array: Any) -> None:
-        """Take up one more array."""
-        self.count += 1
-        level = 0
-        while level < len(self._levels) and self._levels[level] is not None:
-            array = self._levels[level] + array
-            self._levels[level] = None
-            level += 1
-        if level == len(self._levels):
-            self._levels.append(None)
-        self._levels[level] = array
-
-    @property
-    def value(self) -> Any:
-        """The sum so far."""
-        left = [a for a in self._levels if a is not None]
-        total = left[0]
-        for a in left[1:]:
-            total = a + total
-        return total
 
 
 class Sums(Generic[A]):

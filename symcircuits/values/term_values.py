@@ -10,7 +10,7 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.text import whole
+from symcircuits.core.text import amount, whole
 from symcircuits.tables.blocks import range_of
 from symcircuits.values.blocks import Numbers
 from symcircuits.values.evaluate import Values
@@ -49,7 +49,7 @@ def term_values(
 def arrays(values: Values) -> Iterator[Array]:
     """The values of all terms, ``[terms, ..., n_context, width]``, each block in memory of its own, finite or not."""
     found = _of_scores if values.expansion.readout.bilinear else _of_one_side
-    return quiet((block for block, _ in found(values, Room(_FRESH), Span())), overflow=False)
+    return quiet((block for block, _ in found(values, Room(_FRESH), Span())))
 
 
 def _cut(expansion: Expansion, blocks: Iterator[_Found], terms: range, span: Span) -> Iterator[Numbers]:
@@ -78,7 +78,7 @@ def _fitting(out: Any, values: Values, size: int | None) -> Array:
     if not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError("out is an array that can be written to and whose numbers follow each other (C order)")
     if size is not None and size > len(out):
-        raise ValueError(f"out has room for {len(out)} terms, and size={size} asks for more")
+        raise ValueError(f"out has room for {amount(len(out), 'term')}, and size={size} asks for more")
     return out if size is None else out[:size]
 
 

@@ -25,8 +25,8 @@ from peers import SIZES, Size, all_values
 from results import Accuracy, Summing
 
 import symcircuits as sc
+from symcircuits.arrays.rings import PairwiseSum
 from symcircuits.values.evaluate import closure, reference
-from symcircuits.values.sums import PairwiseSum
 
 FULL = (SIZES["record"], SIZES["small"], SIZES["paper8"], SIZES["deep"], Size("12 x 12", (12,) * 12, 100, 96, 8, 32))
 SCALES, TYPES = (0.1, 1.0, 10.0, 100.0), ("float64", "float32")
