@@ -357,6 +357,18 @@ def test_a_bias_appended_to_every_head_is_found_in_the_whole_sum() -> None:
     assert list(verdict.doubled) == ["3 * ones @ b_O[L0].T @ W_U.T"]
 
 
+@pytest.mark.parametrize("heads", [(2,), (2, 3)])
+def test_a_direct_term_counted_once_a_head_is_not_a_bias(heads: tuple[int, ...]) -> None:
+    """Its coefficient happens to be a number of heads; of positions, and biases, that is another mistake."""
+    arch = attention_only(heads, "standard", ["b_U"])
+    for times in (2, 3, 4):
+        verdict = check(f"{times} * X0 @ W_U.T", arch)
+        assert verdict.mistake == "extra-terms"
+        assert f"stands there {times} times, not once." in verdict.message
+        assert "a head" not in verdict.message
+    assert check("2 * P @ W_U.T", arch).mistake == "bias-per-head"
+
+
 def test_the_types_say_why() -> None:
     message = check("X0 @ W_QK[L1H0] @ W_OV[L0H1].T @ X0.T @ A[L0H1].T", PLAIN).message
     assert "W_QK[L1H0] @ W_OV[L0H1].T cannot be multiplied" in message

@@ -161,10 +161,10 @@ def test_the_alibi_term_stands_in_every_step_and_is_counted_in_none(form: str) -
     assert counted.claims[-1].text.endswith("= 9" if form == "enumerated" else "(1 + H_1)^2")
     said = flat(derivation)
     assert "alibi[L1H0] is, for query i and key j, -m |i - j|, with m the slope of the head." in said
-    assert "-- no path term + alibi[L1H0]" in said
+    assert "-- not a path term + alibi[L1H0]" in said
     assert "the scores, but for what ALiBi adds, are bilinear" in said
     assert "and what ALiBi adds, which is not a path term" in derivation.statement
-    assert r"{\mathrm{alibi}^{\mathrm{L1H0}}} \quad\text{no path term}" in derivation.latex()
+    assert r"{\mathrm{alibi}^{\mathrm{L1H0}}} \quad\text{not a path term}" in derivation.latex()
 
 
 @pytest.mark.parametrize("wrong", ["missing", "twice", "of another head"])
@@ -199,13 +199,13 @@ def test_the_alibi_term_of_an_instance_has_its_shape() -> None:
 
 def test_a_notebook_shows_the_alibi_term() -> None:
     expansion = sc.scores(sc.attention_only((1, 1), "alibi"), "L1H0")
-    assert r"\text{no path term}" in expansion.latex()
+    assert r"\text{not a path term}" in expansion.latex()
     for other in (
         expansion.where("K"),
         sc.logits(expansion.architecture),
         sc.scores(sc.attention_only((1, 1)), "L1H0"),
     ):
-        assert "no path term" not in other.latex()
+        assert "not a path term" not in other.latex()
 
 
 # --------------------------------------------------------------------------------------- normed queries and keys

@@ -347,11 +347,12 @@ class _Case:
         return self._make(message, "transpose", extra=_texts(self, bad))
 
     def _per_head(self, word: _Word) -> bool:
-        """Whether a source was counted once for each head of a layer."""
+        """Whether a bias, or the position, was counted once for each head of a layer."""
         assert word.match is not None
         source = word.match.term.paths[-1].source if word.match.term.order == 0 else word.match.term.paths[0].source
         heads = self.expansion.architecture.heads
-        return word.coefficient > 1 and (source.is_bias or (word.match.term.order == 0 and word.coefficient in heads))
+        position = source.name == "pos" and word.match.term.order == 0 and word.coefficient in heads
+        return word.coefficient > 1 and (source.is_bias or position)
 
     def _whole(self) -> bool:
         return not self.circuit and not self.part and (self.named or len(self.words) > 1)

@@ -1,4 +1,4 @@
-"""What ALiBi adds to the scores of a head: no path term, for it depends on positions alone."""
+"""What ALiBi adds to the scores of a head: not a path term, for it depends on positions alone."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def statement(derivation: Derivation) -> str:
     return f"{what} exactly the sum of one term for {pairs}{alibi}: {_model_words(frame)}, {terms}."
 
 
-PATHLESS = "no path term"  # what stands beside a summand that goes through no path
+PATHLESS = "not a path term"  # what stands beside a summand that goes through no path
 
 
 def _model_words(frame: Frame) -> str:
