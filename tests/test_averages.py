@@ -266,6 +266,8 @@ def test_bad_prompts_left_out_are_named() -> None:
     assert "and 12 more" in text
     with pytest.raises(ValueError, match=r"prompt 1: token 9 .*; all 2 prompts are bad"):
         sc.explain_many(SMALL, [[9], [-1]], skip_bad=True)
+    with pytest.raises(ValueError, match=r"prompt 1: token 9 .*; it is the only prompt$"):
+        sc.explain_many(SMALL, [[9]], skip_bad=True)
 
 
 def test_a_prompt_that_overflows_is_a_bad_prompt() -> None:

@@ -70,7 +70,7 @@ def lose(*numbers: int) -> Callable[[Path, dict[str, str]], None]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lose(2), r"index.json: 1 of its 3 files are missing: model-00002-of-00003.safetensors$"),
+        (lose(2), r"index.json: 1 of its 3 files is missing: model-00002-of-00003.safetensors$"),
         (lose(1, 3), r"2 of its 3 files are missing: model-00001-of-00003.safetensors, model-00003-of-00003.safet"),
         (spoil_index(lambda m: m | {"novel": m["embed.W_E"]}), "this file lacks what the index says is there: novel"),
         (spoil_index(lambda m: {k: v for k, v in m.items() if k != "embed.W_E"}), "index does not name: embed.W_E"),

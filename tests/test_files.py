@@ -41,6 +41,23 @@ def test_an_existing_file_keeps_its_permissions(tmp_path: Path, mode: int) -> No
     assert stat.S_IMODE(target.stat().st_mode) == mode
 
 
+@pytest.mark.parametrize("of_model", [False, True])
+def test_a_read_only_file_is_not_replaced(tmp_path: Path, of_model: bool) -> None:
+    """Of whatever user: a new file in its place would be as good as writing to it."""
+    target, link = tmp_path / "out.tex", tmp_path / "link.tex"
+    target.write_text("kept")
+    target.chmod(0o444)
+    link.symlink_to(target)
+    for path in (target, link):
+        with pytest.raises(PermissionError, match=r"cannot write .*: it is read-only; choose another name, or make it"):
+            write_text(path, "new", of_model)
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("kept", 0o444)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.tex", "out.tex"]
+    target.chmod(0o644)
+    write_text(link, "new", of_model)
+    assert target.read_text() == "new"
+
+
 def test_a_name_that_is_as_long_as_names_may_be(tmp_path: Path) -> None:
     target = tmp_path / ("n" * 251 + ".tex")
     write_text(target, "x")

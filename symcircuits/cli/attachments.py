@@ -7,6 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from symcircuits.core.text import amount
 from symcircuits.work.files import user_path
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def read_array(path: str) -> Any:
                 return read_npy(file, os.fstat(file.fileno()).st_size)
         found = read_npz(place)
         if len(found) != 1:
-            raise ValueError(f"it holds {len(found)} arrays ({', '.join(list(found)[:6])}), not one")
+            raise ValueError(f"it holds {amount(len(found), 'array')} ({', '.join(list(found)[:6])}), not one")
         return next(iter(found.values()))
     except ValueError as fault:
         foreign = "pickle" in str(fault) or "not a .npy" in str(fault)

@@ -487,7 +487,7 @@ def _groups(groups: Iterable[int] | None, counts: tuple[int, ...]) -> tuple[int,
         return None
     found = _listed(groups, "groups must list the number of key/value heads of each layer, e.g. (2, 2)")
     if len(found) != len(counts):
-        raise ValueError(f"groups lists {len(found)} layers, but heads lists {len(counts)}")
+        raise ValueError(f"groups lists {amount(len(found), 'layer')}, but heads lists {len(counts)}")
     for layer, (g, n) in enumerate(zip(found, counts, strict=True)):
         of_group = as_whole(g)
         if of_group is None or of_group < 0 or (n % of_group if of_group else n):

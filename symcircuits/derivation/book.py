@@ -13,6 +13,7 @@ from typing import Any
 
 from symcircuits.core.architecture import transformer
 from symcircuits.core.notation import ROW, Notation
+from symcircuits.core.text import amount
 from symcircuits.derivation.derive import Derivation, derive, theorem
 from symcircuits.derivation.printing.formats import FORMATS
 from symcircuits.derivation.results.every import entries
@@ -80,7 +81,7 @@ def _checks(derivation: Derivation) -> str:
         how = by[step.check.how]
         numbers[how] = numbers.get(how, 0) + step.check.claims
     said = ", ".join(f"{n} {how}" for how, n in numbers.items())
-    return f"{sum(numbers.values())} claims in {len(derivation.steps)} steps: {said}"
+    return f"{sum(numbers.values())} claims in {amount(len(derivation.steps), 'step')}: {said}"
 
 
 def _rows(found: Iterable[tuple[Entry, Derivation]]) -> Iterator[str]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from symcircuits.core.expansion import expand
 from symcircuits.core.rules import check_finished
+from symcircuits.core.text import amount
 from symcircuits.core.words import IllTyped, Word
 from symcircuits.derivation.claims import HOW, KINDS, Check, Claim, DerivationError, Draft, Step
 from symcircuits.derivation.expressions import is_recursion
@@ -165,7 +166,9 @@ class ClaimChecker:
             if isinstance(claim.lhs, CountOf):
                 kernel = _kernel_count(claim.lhs, instance)
                 if kernel != seen[0]:
-                    raise DerivationError(f"{name} fails{self._at(instance)}: {seen[0]} terms, the kernel has {kernel}")
+                    raise DerivationError(
+                        f"{name} fails{self._at(instance)}: {amount(seen[0], 'term')}, the kernel has {kernel}"
+                    )
         if self.frame.generic and not _same_polynomial(sides, self.frame.depth):
             raise DerivationError(f"{name} fails: the sides are not the same polynomial in H_1, H_2, ...")
 
@@ -209,7 +212,7 @@ def _check_family(where: str, family: Family, instance: Instance) -> None:
             )
     count = count_polynomial(family.count, instance.heads)
     if count != len(words):
-        raise DerivationError(f"{where}: the family {family.composition} has {len(words)} terms, not {count}")
+        raise DerivationError(f"{where}: the family {family.composition} has {amount(len(words), 'term')}, not {count}")
 
 
 def _check_softmax(where: str, words: Iterable[Word], instance: Instance) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from symcircuits.core.architecture import Architecture, Described, architecture_of
 from symcircuits.core.notation import ROW, Notation, as_notation
 from symcircuits.core.seam import higher
-from symcircuits.core.text import whole
+from symcircuits.core.text import amount, whole
 from symcircuits.derivation.claim_checker import ClaimChecker
 from symcircuits.derivation.claims import Check, Claim, DerivationError, Draft, Step
 from symcircuits.derivation.frames import Frame, make_frame
@@ -119,8 +119,8 @@ class Derivation:
 
     def __repr__(self) -> str:
         if self.result is not None:
-            return f"<Derivation of {self.result.name}: {len(self.steps)} steps, all checked>"
-        return f"<Derivation of {self.target}, {self.form} form: {len(self.steps)} steps, all checked>"
+            return f"<Derivation of {self.result.name}: {amount(len(self.steps), 'step')}, all checked>"
+        return f"<Derivation of {self.target}, {self.form} form: {amount(len(self.steps), 'step')}, all checked>"
 
 
 def derive(

@@ -209,7 +209,8 @@ def explain_many(
         raise ValueError(f"{read.path}: there are no prompts in this file" if read.path else "there are no prompts")
     if tally.skipped and not tally.prompts and not tally.unclosed:
         first = tally.skipped[0]
-        raise read.bad(first.prompt, f"{first.why}; all {tally.n_skipped} prompts are bad")
+        only = "it is the only prompt" if tally.n_skipped == 1 else f"all {tally.n_skipped:,} prompts are bad"
+        raise read.bad(first.prompt, f"{first.why}; {only}")
     labels = Labels() if tokenizer is None else tokenizer_labels(tokenizer, given)
     return tally.found(str(read.path) if read.path else "", labels)
 

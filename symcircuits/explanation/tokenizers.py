@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from symcircuits.core.text import amount
 from symcircuits.explanation.labels import Labels, printable, read_label_file, read_labels
 from symcircuits.explanation.tokenizer_growth import Growth, growth_of
 from symcircuits.loaders.strictjson import strict_json
@@ -133,7 +134,8 @@ def _fitting(tokenizer: Any, model: Model) -> Any:
     size = tokenizer.get_vocab_size(with_added_tokens=False)
     if size > model.d_vocab:
         raise ValueError(
-            f"this tokenizer has {size:,} tokens, and the model's vocabulary {model.d_vocab:,}: it is another model's"
+            f"this tokenizer has {amount(size, 'token')}, and the model's vocabulary {model.d_vocab:,}: "
+            "it is another model's"
         )
     return tokenizer
 

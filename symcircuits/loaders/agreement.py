@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from symcircuits.arrays.rings import Array
+from symcircuits.core.text import amount
 from symcircuits.loaders.config import Config
 
 __all__ = ["Features", "check_biases", "features_of"]
@@ -72,7 +73,7 @@ def _head_counts(config: Config, weights: Mapping[str, Array]) -> tuple[int, ...
         n_layers = len(layers)
     without = isinstance(config.values.get("n_heads"), (list, tuple)) or config.size("n_heads", 0) == 0
     if (layers and max(layers) >= n_layers) or (n_layers > len(layers) and not without):
-        seen = f"weights of {len(layers)} layers" + (f", up to blocks.{max(layers)}" if layers else "")
+        seen = f"weights of {amount(len(layers), 'layer')}" + (f", up to blocks.{max(layers)}" if layers else "")
         raise ValueError(f"n_layers in the config is {config.shown('n_layers')}, but there are {seen}")
     said = config.head_counts(n_layers)
     if said is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from symcircuits.arrays.rings import Array
+from symcircuits.core.text import amount
 from symcircuits.loaders import arrayfile
 from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
@@ -207,7 +208,10 @@ def _read_shards(index: Path) -> Stored:
     paths = [index.parent / name for name in names]
     missing = [path.name for path in paths if not os.path.isfile(path)]  # false where no file can be called so
     if missing:
-        raise ValueError(f"{index}: {len(missing)} of its {len(names)} files are missing: {_listed(missing)}")
+        verb = "is" if len(missing) == 1 else "are"
+        raise ValueError(
+            f"{index}: {len(missing)} of its {amount(len(names), 'file')} {verb} missing: {_listed(missing)}"
+        )
     stays = False
     if all(path.suffix == ".safetensors" for path in paths):
         files = [open_safetensors(path) for path in paths]

@@ -111,7 +111,7 @@ def open_safetensors(path: Path) -> TensorFile:
 
 def _check_start(path: Path, start: bytes, length: int, size: int) -> None:
     if size < 8:
-        raise ValueError(f"{path}: this is not a safetensors file: it has only {size} bytes")
+        raise ValueError(f"{path}: this is not a safetensors file: it has only {amount(size, 'byte')}")
     if start[8:9] != b"{":
         raise ValueError(f"{path}: this is not a safetensors file: it does not begin with a header")
     if length > size - 8:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.rings import Array
-from symcircuits.core.text import shown
+from symcircuits.core.text import amount, shown
 
 __all__ = [
     "Attended", "Rotary", "alibi", "alibi_slopes", "check_seen", "check_windows", "mask", "read_mask", "rotate",
@@ -228,7 +228,7 @@ def check_seen(allowed: npt.NDArray[np.bool_], layer: int, window: int | None) -
     if alone.any():
         *row, query = (int(i) for i in np.argwhere(alone)[0])
         where = f"query {query}" + (f" of row {row[0]}" if row else "")
-        why = "" if window is None else f" in the window of layer {layer}, {window} keys"
+        why = "" if window is None else f" in the window of layer {layer}, {amount(window, 'key')}"
         raise ValueError(
             f"the mask leaves no key to {where}{why}: a row of a pattern sums to one, so let the query attend to "
             "something (padding to itself: mask[..., i, i] = True)"

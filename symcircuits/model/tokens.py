@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.core.text import as_whole, brief
+from symcircuits.core.text import amount, as_whole, brief
 
 __all__ = ["read_tokens"]
 
@@ -44,7 +44,9 @@ def read_tokens(tokens: Any, d_vocab: int, n_context: int | None = None) -> npt.
         raise ValueError(f"token {values[place]} {_place(place)} is out of range: the vocabulary has {allowed}")
     n = values.shape[-1]
     if n_context is not None and n > n_context:
-        raise ValueError(f"{n} tokens are too many: the position table has {n_context} rows (n_ctx = {n_context})")
+        raise ValueError(
+            f"{n} tokens are too many: the position table has {amount(n_context, 'row')} (n_ctx = {n_context})"
+        )
     return values.astype(np.int64)
 
 
@@ -113,7 +115,8 @@ def _from_lists(tokens: Sequence[Any]) -> npt.NDArray[Any]:
     for i, n in enumerate(lengths):
         if n != lengths[0]:
             first, other = (
-                f"row {k} has {lengths[k]} tokens" if nested[k] else f"entry {k} is not a row" for k in (0, i)
+                f"row {k} has {amount(lengths[k] or 0, 'token')}" if nested[k] else f"entry {k} is not a row"
+                for k in (0, i)
             )
             raise ValueError(f"{_SHAPES}; the rows differ in length: {first}, {other}")
     values = np.empty((len(lengths),) if lengths[0] is None else (len(lengths), lengths[0]), dtype=object)

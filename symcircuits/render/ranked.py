@@ -25,7 +25,7 @@ def certificate(found: Largest) -> list[str]:
         said = [f"proved: these are all {amount(count, 'term')}" if count else "there are no terms", work]
     elif found.exact:
         said = [
-            f"proved: {_these(shown)}; no other of the {count:,} terms is larger than "
+            f"proved: {_these(shown)}; no other of the {amount(count, 'term')} is larger than "
             f"{number(found.bound)} (rounding can change {number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds",
         ]

@@ -175,7 +175,9 @@ class Census:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<Census of {self.count:,} terms: orders {self.by_order()}, compositions {self.by_composition()}>"
+        return (
+            f"<Census of {amount(self.count, 'term')}: orders {self.by_order()}, compositions {self.by_composition()}>"
+        )
 
 
 def composition_code(orders: tuple[int, ...]) -> int:

@@ -88,7 +88,7 @@ def _miscounted(architecture: Architecture, targets: Sequence[Readout]) -> Itera
             count *= walk(side) or 0
         wanted = int(frozen_value(target, forward).item())
         if count % ring.p != wanted:
-            yield f"{target.target} has {count:,} terms by the walk, by the forward pass in ones {wanted:,}" + (
+            yield f"{target.target} has {amount(count, 'term')} by the walk, by the forward pass in ones {wanted:,}" + (
                 f" (modulo {ring.p})" if count >= ring.p else ""
             )
 

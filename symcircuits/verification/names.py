@@ -12,6 +12,7 @@ import numpy as np
 
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.rules import is_score, score_sides
+from symcircuits.core.text import amount
 from symcircuits.core.walk import Counts, walk
 from symcircuits.core.words import Factor, Word
 from symcircuits.verification.result import Check
@@ -57,7 +58,7 @@ def check_names(
     for e in group:
         whole = e.count <= limit
         if e.count != _counted(e):
-            faults.append(f"{e.target}: it says {e.count:,} terms, the walk counts {_counted(e):,}")
+            faults.append(f"{e.target}: it says {amount(e.count, 'term')}, the walk counts {_counted(e):,}")
         seen: Counter[Any] = Counter()
         for i, term in _chosen(e, seed, whole, terms):
             faults += [f"{e.target}, term {i}: {fault}" for fault in misnamed(e, i, term, whole)]
@@ -66,7 +67,7 @@ def check_names(
         listed, sampled = listed + total * whole, sampled + total * (not whole)
         faults += [] if total else [f"{e.target}: {NOTHING}"]
         faults += [f"{e.target}: {f}" for f in _miscounted(e, seen)] if whole else []
-    what = [f"{listed:,} terms listed"] if listed else []
+    what = [f"{amount(listed, 'term')} listed"] if listed else []
     what += [f"{sampled:,} drawn at random"] if sampled else []
     message = " and ".join(what) + ": paths, labels, orders, counts and numbers are those of the words"
     return Check(
@@ -150,6 +151,6 @@ def _miscounted(e: Expansion, seen: Counter[Any]) -> Iterator[str]:
         by_order[order] += n
         by_type[composition] += n
     if sum(seen.values()) != e.count:
-        yield f"it says {e.count:,} terms, but lists {sum(seen.values()):,}"
+        yield f"it says {amount(e.count, 'term')}, but lists {sum(seen.values()):,}"
     if dict(by_order) != e.counts_by_order() or dict(by_type) != e.counts_by_composition():
         yield "the counts by order or composition type are not those of its terms"

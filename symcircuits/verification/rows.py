@@ -94,7 +94,9 @@ def left_out(left: Sequence[Expansion]) -> str:
 
 def _not_run(name: str, group: Sequence[Expansion], limit: int) -> Check:
     smallest = min(e.count for e in group)
-    return Check(name, named(group), None, None, None, what=f"{smallest:,} terms or more, the limit is {limit:,}")
+    return Check(
+        name, named(group), None, None, None, what=f"{amount(smallest, 'term')} or more, the limit is {limit:,}"
+    )
 
 
 # ------------------------------------------------------------------------------------------ same algebra
@@ -122,7 +124,7 @@ def check_algebra(
             kind, found = ("missing here", missing) if missing else ("not in SymPy's result", extra)
             letters, composition, _ = next(iter(found))
             example = f"{e.target}: {kind}: {' @ '.join(letters)} ({composition})"
-    what = f"SymPy multiplied the recursion out: {seen:,} terms, the same with the same types" + left_out(left)
+    what = f"SymPy multiplied the recursion out: {amount(seen, 'term')}, the same with the same types" + left_out(left)
     return Check(
         "same algebra", named(group), differing == 0, differing, 0, what=example or what, details={"terms": seen}
     )
@@ -150,9 +152,10 @@ def check_monomials(
         ours = Counter((tuple(sorted(word_tokens(t.word))), t.composition, t.orders) for t in terms(e))
         seen += sum(found.values())
         differing += sum((ours - found).values()) + sum((found - ours).values()) + (not found)
-    what = f"SymPy's commuting polynomials: {seen:,} terms, the same letters and types (their order is not seen here)"
+    terms_seen = amount(seen, "term")
+    what = f"SymPy's commuting polynomials: {terms_seen}, the same letters and types (their order is not seen here)"
     if differing:
-        what = f"SymPy's commuting polynomials have {seen:,} terms, and {differing:,} differ from the enumeration"
+        what = f"SymPy's commuting polynomials have {terms_seen}, and {differing:,} differ from the enumeration"
     return Check("same letters", named(chosen), differing == 0, differing, 0, what=what, details={"terms": seen})
 
 
@@ -269,7 +272,7 @@ def check_basis(
                 if not same:
                     changed.append(f"{e.target}: {term.word.text} changes with the basis")
         changed += [f"{e.target}: {NOTHING}"] if seen == before_this else []
-    what = [f"{seen:,} terms"] if seen else []
+    what = [amount(seen, "term")] if seen else []
     what += [f"{amount(walks, 'sum')} of too many terms to list"] if walks else []
     kept = "changed with the stream alone" if group[0].target == "stream" else "unchanged"
     unchanged = " and ".join(what) + f" {kept}, exactly, by random bases of the stream and all head spaces"

@@ -117,7 +117,7 @@ def _check_no_model(target: Path) -> None:
 
 
 def check_writable(path: str | os.PathLike[str], of_model: bool = False) -> None:
-    """Raise OSError, in words, where :func:`write_text` cannot write: a folder, or no folder to write in.
+    """Raise OSError, in words, where :func:`write_text` cannot write: a folder, a read-only file, no folder.
 
     For a command to find out before its work rather than after it; nothing is written. A file of a model is written
     over by what makes models alone (``of_model``).
@@ -132,12 +132,19 @@ def check_writable(path: str | os.PathLike[str], of_model: bool = False) -> None
             raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist")
         if not target.parent.is_dir():
             raise NotADirectoryError(f"cannot write {target}: {target.parent} is not a folder")
+        if target.is_file() and _protected(target):
+            raise PermissionError(f"cannot write {target}: it is read-only; choose another name, or make it writable")
         if not of_model:
             _check_no_model(target)
     except OSError as fault:
         if fault.strerror is None:
             raise
         raise OSError(f"cannot write {target}: {fault.strerror}") from None
+
+
+def _protected(target: Path) -> bool:
+    """Whether nobody, or not this user, may write to a file: a new one in its place would be as good as that."""
+    return not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK)
 
 
 def write_text(path: str | os.PathLike[str], text: str, of_model: bool = False) -> Path:

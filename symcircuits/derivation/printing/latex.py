@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.notation import Notation
+from symcircuits.core.text import amount
 from symcircuits.derivation.alibi import AlibiTerm
 from symcircuits.derivation.derive import Derivation, Step
 from symcircuits.derivation.expressions import is_pathless
@@ -306,7 +307,7 @@ def expansion_display(expansion: Expansion) -> str:
     ]
     if partial:
         rest = r"&\quad + \cdots" if n > len(shown) else "&"
-        rows.append(rf"{rest} &&\text{{{n:,} terms}}")
+        rows.append(rf"{rest} &&\text{{{amount(n, 'term')}}}")
     if alibi:
         rows.append(rf"&\quad + {expr_latex(AlibiTerm(str(expansion.readout.head)))} &&\text{{{PATHLESS}}}")
     rows.append(_caption(expansion.notation))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from symcircuits.core.text import amount
 from symcircuits.core.words import Word
 from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus
@@ -53,7 +54,7 @@ def ablation(frame: Frame) -> Iterator[Draft]:
         yield Draft(
             "identity",
             (Claim((target, plus([removed, *through]))),),
-            f"So removing {head} changes the logits by minus the {len(through)} terms through it.",
+            f"So removing {head} changes the logits by minus the {amount(len(through), 'term')} through it.",
         )
     yield from _patterns_anew()
 
