@@ -49,7 +49,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 # Of each run, by how far orders are counted: where the program starts, how many layers of it, the stream by mark.
 _STREAMS: WeakKeyDictionary[Run, dict[int | None, tuple[int, int, dict[Mark, Any]]]] = WeakKeyDictionary()
-LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's class sums
+LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's sums by type
 
 
 @final
@@ -263,10 +263,11 @@ def _allowed(target: str, run: Run) -> Array:
 def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     """Whether the terms of a whole expansion add up to what the model computed, within rounding.
 
-    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums by order are added. Terms may cancel in
-    these sums, and then have more to round than the sums show: where they do not close, and there are no more than
-    ``LISTED`` terms, the bound is that of the terms all the same, so that who lists none finds what who does. Raises
-    ValueError where terms, or the bound, leave the range of floating point: that does not decide about the expansion.
+    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums are added, split no further than composition
+    types are. Terms may cancel in these sums, and then have more to round than the sums show: where they do not close,
+    and there are no more than ``LISTED`` terms, the bound is that of the terms all the same, so that who lists none
+    finds what who does. Raises ValueError where terms, or the bound, leave the range of floating point: that does not
+    decide about the expansion.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -274,7 +275,7 @@ def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     True
     """
     values = evaluate(expansion, run)
-    summands = iter(values) if expansion.count <= listed else (value for _, value in values.classes())
+    summands = iter(values) if expansion.count <= listed else (value for _, value in values.classes(expansion.typed))
     found = compare(expansion.target, run, summands, expansion.count <= listed)
     if not found.passed and listed < expansion.count <= LISTED:
         by_term = compare(expansion.target, run, iter(values), True)
