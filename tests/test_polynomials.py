@@ -321,7 +321,7 @@ def test_what_a_term_is_made_of() -> None:
     [
         (lambda: sc.logits(sc.attention_only((1,))).unfrozen(), "describe a model with softmax=False or bilinear=True"),
         (lambda: sc.attention_only((1,), "alibi", softmax=False), "which is not a path term; it needs softmax"),
-        (lambda: sc.attention_only((1,), bilinear=True), "bilinear says what MLPs are like, but there are none"),
+        (lambda: sc.attention_only((1,), bilinear=True), "has no MLPs, so bilinear has no meaning"),
         (lambda: sc.attention_only((1,), softmax=0), "softmax must be True or False"),
         (lambda: sc.logits(ARCH).unfrozen()["a"], "whole numbers"),
         (lambda: sc.logits(ARCH).unfrozen()[10**9], "does not exist"),

@@ -101,7 +101,7 @@ def test_every_table_fits_and_loses_nothing(rows: list[tuple[str, str, str]], wi
 @example(["abc"] * 30, 30)
 @example(["a" * 20] * 2, 30)
 def test_every_paragraph_fits_and_loses_nothing(words: list[str], width: int) -> None:
-    first, *others = paragraph(" ".join(words), width, "  ").splitlines()
+    first, *others = paragraph("  " + " ".join(words), width).splitlines()
     assert " ".join([first, *others]).split() == words
     assert all(len(line) <= width for line in (first, *others))
     assert all(line.startswith("    ") for line in others)

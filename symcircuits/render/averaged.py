@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.explained import closure_name
-from symcircuits.render.tables import UNBROKEN, number, paragraph, table
+from symcircuits.render.tables import UNBROKEN, Titled, number, plain_text
 from symcircuits.values.measure import SECOND
 
 if TYPE_CHECKING:
@@ -61,21 +61,19 @@ def _worst_json(worst: Worst) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------- tables
 def averages_text(found: Averages, width: int = 100, top: int = 20) -> str:
     """The averages as sections of tables; of many heads the ``top`` largest are shown."""
-    parts = [_heading(found, width), _faults(found, width), _closures(found, width)]
+    parts = [_heading(found), _faults(found), _closures(found)]
     if found.prompts:
-        parts += [_totals(found, name, width, top) for name in found.whole.spreads]
-        parts.append(_scores(found, width, top))
-    return "\n\n".join(p for p in parts if p)
+        parts += [_totals(found, name, top) for name in found.whole.spreads] + [_scores(found, top)]
+    return plain_text(parts, width)
 
 
-def _heading(found: Averages, width: int) -> str:
+def _heading(found: Averages) -> Titled:
     name, n, lengths = visible(found.model.name), found.prompts, found.lengths
     of = f" of {_range(lengths)} token{'s' * (lengths.most != 1)}" if n else ""
-    lines = [paragraph(f"explain {name}: {found.model.architecture}; averages over {amount(n, 'prompt')}{of}", width)]
+    title = f"explain {name}: {found.model.architecture}; averages over {amount(n, 'prompt')}{of}"
     said = [*found.assumptions, "each prompt stands alone, at its own length: nothing is padded, no token is added"]
     said += ["norms grow with the length of a prompt; shares and contributions do not"] if _several(lengths) else []
-    lines += [paragraph(f"- {visible(line)}", width, "  ") for line in said]
-    return "\n".join(lines)
+    return Titled(title, points=[f"  - {visible(line)}" for line in said])
 
 
 def _several(lengths: Spread) -> bool:
@@ -91,33 +89,32 @@ def _place(found: Averages, n: int) -> str:
     return f"line {n}" if found.source else f"prompt {n}"
 
 
-def _faults(found: Averages, width: int) -> str:
+def _faults(found: Averages) -> Titled:
     lines: list[str] = []
     for count, faults, what in (
         (found.n_unclosed, found.unclosed, "FAIL: {} with a closure beyond its bound, in no average:"),
         (found.n_skipped, found.skipped, "Left out: {}:"),
     ):
         if count:
-            lines.append(paragraph(what.format(amount(count, "prompt" if "FAIL" in what else "bad prompt")), width))
-            lines += [paragraph(f"{_place(found, f.prompt)}: {visible(f.why)}", width, "  ") for f in faults]
+            lines.append(what.format(amount(count, "prompt" if "FAIL" in what else "bad prompt")))
+            lines += [f"  {_place(found, f.prompt)}: {visible(f.why)}" for f in faults]
             lines += [f"  and {count - len(faults)} more"] if count > len(faults) else []
-    return "\n".join(lines)
+    return Titled(points=lines)
 
 
-def _closures(found: Averages, width: int) -> str:
+def _closures(found: Averages) -> Titled:
     rows = [
         ["pass" if w.closure.passed else "FAIL", closure_name(w.closure.target.replace(":", " "), w.closure),
          number(w.closure.error), number(w.closure.bound), number(w.ratio), _place(found, w.prompt)]
         for w in found.worst.values()
     ]  # fmt: skip
     if not rows:
-        return ""
+        return Titled()
     title = "Closure, the nearest to its bound of all prompts (of all heads, of all layers): largest |sum - model|"
-    header = ["", "of", "error", "bound", "ratio", "prompt"]
-    return paragraph(title, width) + "\n" + table(rows, header, width, right=[2, 3, 4])
+    return Titled(title, ["", "of", "error", "bound", "ratio", "prompt"], rows, [2, 3, 4])
 
 
-def _totals(found: Averages, quantity: str, width: int, top: int) -> str:
+def _totals(found: Averages, quantity: str, top: int) -> Titled:
     """One quantity of the logits (or stream): whole, by order, by composition type, through each head."""
     heads, left = _largest(found.totals["head"], quantity, top)
     parts = [("all", found.whole)]
@@ -127,7 +124,7 @@ def _totals(found: Averages, quantity: str, width: int, top: int) -> str:
     title = f"Norms of the {found.expansion.target}" if quantity == "norm" else _chosen(found, quantity)
     title += f"; {terms}" + (f"; of the heads the {len(heads)} with the largest mean" if left else "")
     rows = [[name, f"{p.count:,}", *_cells(p.spreads[quantity], found.prompts)] for name, p in parts]
-    return paragraph(title, width) + "\n" + _spread_table(rows, ["", "terms"], width, [1])
+    return _spread_table(title, rows, ["", "terms"], [1])
 
 
 def _largest(parts: Mapping[str, Part], quantity: str, top: int) -> tuple[list[str], int]:
@@ -160,9 +157,9 @@ def _name(found: Averages, token: int | None) -> str:
     return str(token) if label == str(token) else f'{token} "{label.replace(" ", UNBROKEN)}"'
 
 
-def _scores(found: Averages, width: int, top: int) -> str:
+def _scores(found: Averages, top: int) -> Titled:
     if not found.scores:
-        return ""
+        return Titled()
     many = {h: parts for h, parts in found.scores.items() if len(parts) > 1}
     best = sorted(many, key=lambda h: _beside_none(many[h]), reverse=True)[:top]
     shown = [h for h in many if h in set(best)]
@@ -177,7 +174,7 @@ def _scores(found: Averages, width: int, top: int) -> str:
     notes = [f"the {len(shown)} heads of {len(many)} with the largest share beside none"] if left else []
     notes += [f"{amount(alone, 'head')} with no head before, all none, not shown"] if alone else []
     title += f" ({'; '.join(notes)})" if notes else ""
-    return paragraph(title, width) + ("\n" + _spread_table(rows, ["head", "type"], width, []) if rows else "")
+    return _spread_table(title, rows, ["head", "type"], []) if rows else Titled(title)
 
 
 def _beside_none(parts: Mapping[str, Part]) -> float:
@@ -191,8 +188,8 @@ def _cells(spread: Spread, prompts: int) -> list[str]:
     return [*numbers, "" if spread.count == prompts else str(spread.count)]
 
 
-def _spread_table(rows: list[list[str]], first: list[str], width: int, right: list[int]) -> str:
+def _spread_table(title: str, rows: list[list[str]], first: list[str], right: list[int]) -> Titled:
     header = [*first, "mean", "std", "min", "max", "prompts"]
     if not any(row[-1] for row in rows):
         rows, header = [row[:-1] for row in rows], header[:-1]
-    return table(rows, header, width, right=[*right, *range(len(first), len(header))])
+    return Titled(title, header, rows, [*right, *range(len(first), len(header))])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
-from symcircuits.render.tables import number, paragraph, table
+from symcircuits.render.tables import Titled, number, plain_text
 
 if TYPE_CHECKING:
     from symcircuits.values.evaluate import Closure
@@ -43,28 +43,16 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
 def comparison_text(found: Comparison, width: int = 100) -> str:
     """One row an array in the order of the forward pass, then what it comes to."""
     rows = [
-        [
-            "agrees" if r.passed else "DIFFERS",
-            r.place,
-            number(r.error),
-            number(r.bound),
-            visible(r.name) + _what(r.what),
-        ]
+        ["agrees" if r.passed else "DIFFERS", r.place, number(r.error), number(r.bound),
+         visible(r.name) + (f": {r.what}" if r.what else "")]
         for r in found.rows
-    ]
+    ]  # fmt: skip
     head = f"our forward pass of {visible(found.model)} beside the recorded one, {amount(len(rows), 'array')}"
-    lines = [paragraph(head, width), "", table(rows, ["", "where", "error", "bound", "array"], width, right=[2, 3]), ""]
-    if found.unknown:
-        lines.append(
-            paragraph(f"not compared, because not known here: {', '.join(map(visible, found.unknown))}", width)
-        )
-    lines += [paragraph(f"note: {note}", width) for note in found.notes]
-    lines.append(paragraph(_verdict(found), width))
-    return "\n".join(lines)
-
-
-def _what(what: str) -> str:
-    return f": {what}" if what else ""
+    compared = Titled("", ["", "where", "error", "bound", "array"], rows, [2, 3])
+    unknown = ", ".join(map(visible, found.unknown))
+    notes = [f"not compared, because not known here: {unknown}"] if unknown else []
+    notes += [*(f"note: {note}" for note in found.notes), _verdict(found)]
+    return plain_text([Titled(head), compared, Titled(notes=notes)], width)
 
 
 def _verdict(found: Comparison) -> str:

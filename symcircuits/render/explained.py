@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.names import visible
@@ -10,7 +11,7 @@ from symcircuits.core.unfrozen.unfrozen import still_held
 from symcircuits.derivation.printing.conventions import own_symbols
 from symcircuits.derivation.printing.prose import plain
 from symcircuits.render.compared import closures_json
-from symcircuits.render.tables import UNBROKEN, number, paragraph, table
+from symcircuits.render.tables import UNBROKEN, Titled, number, plain_text
 from symcircuits.values.closure import parts_named, worst_closure
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from symcircuits.values.evaluate import Closure
 
 __all__ = [
-    "against_name", "closure_name", "degrees_title", "explanation_json", "explanation_text", "logit_name", "sizes",
-    "target_name", "token_name",
+    "against_name", "closure_cells", "closure_name", "degrees_of", "explanation_json", "explanation_text", "logit_name",
+    "ratio", "sizes", "target_name", "token_name", "totals_of",
 ]  # fmt: skip
 
 
@@ -105,31 +106,32 @@ def _target_json(found: Explanation) -> dict[str, Any]:
 
 def explanation_text(found: Explanation, width: int = 100) -> str:
     """The explanation as sections of tables."""
-    parts = [_heading(found, width), _closures(found, width), _totals(found, width), _degrees(found, width)]
-    return "\n\n".join(p for p in [*parts, _terms(found, width), _scores(found, width)] if p)
+    makers = (_heading, _closures, _totals, degrees_of, _terms, _scores)
+    return plain_text((make(found) for make in makers), width)
 
 
-def _heading(found: Explanation, width: int) -> str:
+def _heading(found: Explanation) -> Titled:
     *batch, n = found.run.tokens.shape
     tokens = (f"{amount(batch[0], 'row')} of " if batch else "") + amount(n, "token")
-    lines = [paragraph(f"explain {visible(found.model.name)}: {found.model.architecture}; {tokens}", width)]
     notation = found.expansion.notation
     names = f"; {plain(own_symbols(notation), notation)}" if notation.symbols else ""
     said = [*found.assumptions, f"terms in {notation.convention}{names}"]
-    lines += [paragraph(f"- {visible(line)}", width, "  ") for line in said]
-    return "\n".join(lines)
+    title = f"explain {visible(found.model.name)}: {found.model.architecture}; {tokens}"
+    return Titled(title, points=[f"  - {visible(line)}" for line in said])
 
 
-def _closures(found: Explanation, width: int) -> str:
+def closure_cells(name: str, closure: Closure) -> list[str]:
+    """What is compared, error, bound, and what was added up."""
+    added = amount(closure.summands, "term") if closure.listed else f"{amount(closure.summands, 'sum')} by the walk"
+    return [closure_name(name, closure), number(closure.error), number(closure.bound), added]
+
+
+def _closures(found: Explanation) -> Titled:
     all_scores = [(h, s.closure) for h, s in found.scores.items()]
     named = [(target_name(found), found.closure)]
-    shown = all_scores if len(all_scores) <= 12 else sorted(all_scores, key=lambda x: -_ratio(x[1]))[:5]
+    shown = all_scores if len(all_scores) <= 12 else sorted(all_scores, key=lambda x: -ratio(x[1]))[:5]
     named += [(f"scores {h}", c) for h, c in shown]
-    rows = [
-        ["pass" if c.passed else "FAIL", closure_name(name, c), number(c.error), number(c.bound),
-         amount(c.summands, "term") if c.listed else f"{amount(c.summands, 'sum')} by the walk"]
-        for name, c in named
-    ]  # fmt: skip
+    rows = [["pass" if c.passed else "FAIL", *closure_cells(name, c)] for name, c in named]
     if (layer := worst_closure(found.layers)) is not None:
         place = f"each of {len(found.layers)}" if layer.passed else layer.target.replace(":", " ")
         parts = f"{place}: stream + {parts_named(found.run)}"
@@ -138,11 +140,12 @@ def _closures(found: Explanation, width: int) -> str:
     if len(shown) < len(all_scores):
         failed = sum(not c.passed for _, c in all_scores)
         title += f" (the {len(shown)} worst of {len(all_scores)} heads; {failed} fail)"
-    return paragraph(title, width) + "\n" + table(rows, ["", "of", "error", "bound", "added up"], width, right=[2, 3])
+    return Titled(title, ["", "of", "error", "bound", "added up"], rows, [2, 3])
 
 
-def _ratio(closure: Closure) -> float:
-    return closure.error / closure.bound if closure.bound else 0.0
+def ratio(closure: Closure) -> float:
+    """How near a closure is to its bound."""
+    return closure.error / closure.bound if closure.bound else float(closure.error > 0)
 
 
 def target_name(found: Explanation) -> str:
@@ -184,46 +187,40 @@ def sizes(found: Explanation) -> list[str]:
     return ["norm", "contribution", "difference"][: 1 + len(found.measure.chosen)]
 
 
-def _totals(found: Explanation, width: int) -> str:
+def totals_of(found: Explanation, kinds: Sequence[str], title: str) -> Titled:
+    """The sums of the terms of each order, composition type or degree."""
     names = sizes(found)
     rows = [
-        [f"order {k}" if kind == "order" else f"composition {k}", f"{v['count']:,}", *(number(v[x]) for x in names)]
-        for kind in ("order", "composition")
+        [f"{kind}{UNBROKEN if kind == 'degree' else ' '}{k}", many(v["count"]), *(number(v[x]) for x in names)]
+        for kind in kinds
         for k, v in found.totals[kind].items()
     ]
-    header = ["", "terms", *names]
+    return Titled(title, ["", "terms", *names], rows, range(1, 2 + len(names)))
+
+
+def _totals(found: Explanation) -> Titled:
     title = f"Totals of the {target_name(found)}, {amount(found.expansion.count, 'term')}"
     if found.measure.token is not None:
         title += f"; contribution to the {logit_name(found, UNBROKEN)} ({number(found.value)} in all)"
     if found.measure.against is not None:
         title += f"; difference to {against_name(found, UNBROKEN)}"
         title += f" ({number(found.difference)} in all)"
-    return paragraph(title, width) + "\n" + table(rows, header, width, right=range(1, len(header)))
+    return totals_of(found, ["order", "composition"], title)
 
 
-def degrees_title(found: Explanation) -> str:
-    """``Nothing held fixed but norms: 222 terms, patterns and MLPs multiplied out, by degree``."""
+def degrees_of(found: Explanation) -> Titled:
+    """Sums by degree of a model that is a polynomial; ``Nothing held fixed but norms: 222 terms, ...``."""
+    if "degree" not in found.totals:
+        return Titled()
     arch = found.model.architecture
     opened = ["patterns"] * (not arch.softmax) + ["MLPs"] * arch.bilinear
     terms = amount(sum(v["count"] for v in found.totals["degree"].values()), "term")
     held = still_held(arch)
     what = f"{' and '.join(opened)} multiplied out, by degree (number of sources in a term)"
-    return f"{held[:1].upper()}{held[1:]}: {terms}, {what}"
+    return totals_of(found, ["degree"], f"{held[:1].upper()}{held[1:]}: {terms}, {what}")
 
 
-def _degrees(found: Explanation, width: int) -> str:
-    """Sums by degree of a model that is a polynomial."""
-    if "degree" not in found.totals:
-        return ""
-    names = sizes(found)
-    rows = [
-        [f"degree {k}", many(v["count"]), *(number(v[x]) for x in names)] for k, v in found.totals["degree"].items()
-    ]
-    header = ["", "terms", *names]
-    return paragraph(degrees_title(found), width) + "\n" + table(rows, header, width, right=range(1, len(header)))
-
-
-def _terms(found: Explanation, width: int) -> str:
+def _terms(found: Explanation) -> Titled:
     names = sizes(found)
     rows = [
         [*(number(getattr(s, x)) for x in names), s.term.composition, s.term.label, s.term.text] for s in found.terms
@@ -236,13 +233,12 @@ def _terms(found: Explanation, width: int) -> str:
     title = f"Largest terms of the {target_name(found)}, by {found.sort}"
     if found.looked_at < found.expansion.count:
         title += f" (of the {found.looked_at:,} of the lowest orders; the others are in the remainder)"
-    header = [*names, "type", "path", "term"]
-    return paragraph(title, width) + "\n" + table(rows, header, width, right=range(len(names)))
+    return Titled(title, [*names, "type", "path", "term"], rows, range(len(names)))
 
 
-def _scores(found: Explanation, width: int) -> str:
+def _scores(found: Explanation) -> Titled:
     if not found.scores:
-        return ""
+        return Titled()
     rows = []
     for head, s in found.scores.items():
         shares = ["-" if v is None else f"{round(v, 3) + 0:.3f}" for v in s.shares.values()]
@@ -250,9 +246,9 @@ def _scores(found: Explanation, width: int) -> str:
         rows.append([head, *shares, "" if None in s.shares.values() else best])
     title = "Scores by composition type: share of the margin (best key minus the mean of the others, over queries)"
     invisible = {h: s.softmax_invisible for h, s in found.scores.items() if s.softmax_invisible}
-    note = ""
+    notes = []
     if invisible:
         some = ", ".join(f"{h} {n}" for h, n in list(invisible.items())[:6]) + (", ..." if len(invisible) > 6 else "")
-        note = "\n" + paragraph(f"Terms that softmax does not see (their key side starts from a bias): {some}", width)
+        notes = [f"Terms that softmax does not see (their key side starts from a bias): {some}"]
     header = ["head", *found.scores[next(iter(found.scores))].shares, "largest"]
-    return paragraph(title, width) + "\n" + table(rows, header, width, right=[1, 2, 3, 4]) + note
+    return Titled(title, header, rows, [1, 2, 3, 4], notes=notes)

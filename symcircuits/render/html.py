@@ -14,16 +14,24 @@ from importlib.resources import files
 from typing import Any
 
 from symcircuits.core.expansion import Term
-from symcircuits.core.text import amount, many
+from symcircuits.core.text import amount
 from symcircuits.explanation import sizes
 from symcircuits.explanation.explain import Explanation
-from symcircuits.render.explained import against_name, closure_name, degrees_title, logit_name, target_name
+from symcircuits.render.explained import (
+    against_name,
+    closure_cells,
+    degrees_of,
+    logit_name,
+    ratio,
+    target_name,
+    totals_of,
+)
 from symcircuits.render.explained import sizes as size_names
 from symcircuits.render.figures import contribution_bars, origin_map, term_map, token_labels
 from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table
-from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, section, table
+from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, section, table
 from symcircuits.render.svg import bar, figure, palette
-from symcircuits.render.tables import number
+from symcircuits.render.tables import Titled, number
 from symcircuits.values.closure import parts_named, worst_closure
 from symcircuits.values.evaluate import Closure, evaluate
 from symcircuits.work.progress import OnProgress
@@ -144,55 +152,30 @@ def _assumptions(found: Explanation) -> Markup:
 
 def _closures(found: Explanation, left_out: list[str]) -> Markup:
     named = [(target_name(found), found.closure), *((f"scores {h}", s.closure) for h, s in found.scores.items())]
-    worst = sorted(range(len(named)), key=lambda i: (i > 0 and named[i][1].passed, -_ratio(named[i][1])))
+    worst = sorted(range(len(named)), key=lambda i: (i > 0 and named[i][1].passed, -ratio(named[i][1])))
     if len(named) > MOST_HEADS:
         left_out.append(f"in the closure: all but the {MOST_HEADS} worst of {len(named)} rows")
-    rows = [_closure_row(*named[i]) for i in sorted(worst[:MOST_HEADS])]
+    rows: list[list[str]] = [
+        [_mark(c), *closure_cells(name, c)] for name, c in map(named.__getitem__, sorted(worst[:MOST_HEADS]))
+    ]
     if (layer := worst_closure(found.layers)) is not None:
         parts = f"stream + {parts_named(found.run)}"
-        cells = [_mark(layer), "every layer", number(layer.error), number(layer.bound), parts]
-        rows.append(row(cells, [2, 3], head=1))
-    header = ["", "of", "error", "bound", "added up"]
+        rows.append([_mark(layer), "every layer", number(layer.error), number(layer.bound), parts])
     title = "Largest |sum of terms - model| beside what rounding allows"
+    shown = Titled(title, ["", "of", "error", "bound", "added up"], rows, [2, 3])
     said = "All closures pass." if found.ok else "A CLOSURE FAILS: the terms do not add up to the model."
     mark = el("p", said, class_="holds" if found.ok else "fails")
-    return section("closure", "Closure: do the terms add up to the model?", mark, table(title, header, rows, [2, 3]))
-
-
-def _closure_row(name: str, c: Closure) -> Markup:
-    added = amount(c.summands, "term") if c.listed else f"{amount(c.summands, 'sum')} by the walk"
-    return row([_mark(c), closure_name(name, c), number(c.error), number(c.bound), added], [2, 3], head=1)
+    return section("closure", "Closure: do the terms add up to the model?", mark, table(shown, head=1))
 
 
 def _mark(c: Closure) -> Markup:
     return el("span", "pass" if c.passed else "FAIL", class_="holds" if c.passed else "fails")
 
 
-def _ratio(c: Closure) -> float:
-    return c.error / c.bound if c.bound else float(c.error > 0)
-
-
 def _totals(found: Explanation) -> Markup:
-    names = size_names(found)
-    rows = [
-        row([f"{kind} {k}", f"{v['count']:,}", *(number(v[x]) for x in names)], range(1, 2 + len(names)), head=0)
-        for kind in ("order", "composition")
-        for k, v in found.totals[kind].items()
-    ]
     title = f"Sums of the {amount(found.expansion.count, 'term')} of the {target_name(found)}"
-    header = ["", "terms", *names]
-    sums = [table(title, header, rows, range(1, len(header)))]
-    if "degree" in found.totals:
-        rows = [
-            row(
-                [f"degree\N{NO-BREAK SPACE}{k}", many(v["count"]), *(number(v[x]) for x in names)],
-                range(1, 2 + len(names)),
-                head=0,
-            )
-            for k, v in found.totals["degree"].items()
-        ]
-        sums.append(table(degrees_title(found), header, rows, range(1, len(header))))
-    return section("totals", "Totals by order and composition", *sums)
+    sums = [totals_of(found, ["order", "composition"], title), degrees_of(found)]
+    return section("totals", "Totals by order and composition", *(table(part) for part in sums if part.header))
 
 
 def _shown(found: Explanation, left_out: list[str]) -> tuple[Sequence[sizes.SizedTerm], dict[str, Any]]:
@@ -208,22 +191,21 @@ def _shown(found: Explanation, left_out: list[str]) -> tuple[Sequence[sizes.Size
 
 def _terms(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any]) -> Markup:
     names, logit = size_names(found), found.measure.token is not None
-    right = range(2, 2 + len(names))
-    rows = [
-        row(
-            [join([s.term.label, formula(s.term.word)]), s.term.composition, *(number(getattr(s, x)) for x in names)],
-            right, 0, **marks(s.term), data_in="terms", data_counted=repr(s.contribution) if logit else "",
-        )
+    rows: list[list[str]] = [
+        [join([s.term.label, formula(s.term.word)]), s.term.composition, *(number(getattr(s, x)) for x in names)]
         for s in shown
-    ]  # fmt: skip
+    ]
+    counted = [repr(s.contribution) if logit else "" for s in shown]
+    attributes = [{**marks(s.term), "data_in": "terms", "data_counted": c} for s, c in zip(shown, counted, strict=True)]
     what = f"remainder: the exact sum of the {amount(rest['count'], 'term')} not shown"
     what = what if rest["count"] else "remainder: nothing, every term is shown"
-    rows.append(row([what, "", *(number(rest[x]) for x in names)], right, 0, class_="rest"))
+    rows.append([what, "", *(number(rest[x]) for x in names)])
     title = f"Largest terms of the {target_name(found)}, by {found.sort}"
     if found.looked_at < found.expansion.count:
         title += f", of the {found.looked_at:,} of the lowest orders (the others are in the remainder)"
     some = filters("terms", [s.term for s in shown], f"of the {_read(found)}" if logit else None)
-    return section("terms", "Largest terms", some, table(title, ["path and formula", "type", *names], rows, right))
+    terms = Titled(title, ["path and formula", "type", *names], rows, range(2, 2 + len(names)))
+    return section("terms", "Largest terms", some, table(terms, attributes=[*attributes, {"class_": "rest"}]))
 
 
 def _figures(
@@ -263,17 +245,17 @@ def _bars(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, 
     kinds = [False, True] if found.measure.against is not None else [False]
     bars = [contribution_bars(found, kind, shown, rest) for kind in kinds]
     largest = [max(map(abs, b.values), default=0.0) for b in bars]
-    rows = []
+    rows: list[list[str]] = []
     for i, label in enumerate(bars[0].labels):
-        term = shown[i].term if i < len(shown) else None
-        cells: list[str] = [label]
+        rows.append([label])
         for one, most in zip(bars, largest, strict=True):
-            cells += [bar(one.values[i], most, "" if term else "g"), number(one.values[i])]
-        more = {**marks(term), "data_in": "terms"} if term else {"class_": "rest"}
-        rows.append(row(cells, [2, 4], head=0, **more))
+            rows[-1] += [bar(one.values[i], most, "" if i < len(shown) else "g"), number(one.values[i])]
+    attributes = [{**marks(s.term), "data_in": "terms"} for s in shown] + [{"class_": "rest"}] * (
+        len(rows) - len(shown)
+    )
     header = ["path", *(h for b in bars for h in (b.of, ""))]
     title = f"One bar a term, at position {found.measure.position}; filtered with the terms above"
-    return section("contributions", "Contributions", table(title, header, rows, [2, 4]))
+    return section("contributions", "Contributions", table(Titled(title, header, rows, [2, 4]), attributes=attributes))
 
 
 def _read(found: Explanation) -> str:

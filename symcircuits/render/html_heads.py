@@ -15,9 +15,9 @@ from symcircuits.explanation.ablation import remove_heads, remove_scores
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
 from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
-from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, row, table
+from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, table
 from symcircuits.render.svg import figure
-from symcircuits.render.tables import number
+from symcircuits.render.tables import Titled, number
 from symcircuits.work.progress import OnProgress
 
 __all__ = ["MOST_CELLS", "head_sections", "removal_table"]
@@ -103,21 +103,19 @@ def _folded(title: str, maps: Sequence[HeatMap]) -> Markup:
 def _shares(found: Explanation, parts: ScoreParts) -> Markup:
     s = found.scores[parts.head]
     rows = [
-        row(
-            [c, f"{s.counts[c]:,}", _share(s.shares[c]), _share(s.centred_shares[c]), number(s.norms[c]),
-             number(s.centred_norms[c])],
-            range(1, 6), head=0,
-        )
+        [c, f"{s.counts[c]:,}", _share(s.shares[c]), _share(s.centred_shares[c]), number(s.norms[c]),
+         number(s.centred_norms[c])]
         for c in s.counts if s.counts[c]
     ]  # fmt: skip
+    attributes: list[dict[str, str]] = [{}] * len(rows)
     if parts.invisible_count:
         size = frobenius(np.where(parts.allowed, parts.invisible, 0))
         name = f"of these not seen by softmax (constant along the keys to {number(parts.spread, 2)})"
-        rows.append(
-            row([name, f"{parts.invisible_count:,}", "0", "0", number(size), "0"], range(1, 6), head=0, class_="rest")
-        )
+        rows.append([name, f"{parts.invisible_count:,}", "0", "0", number(size), "0"])
+        attributes.append({"class_": "rest"})
     header = ["composition", "terms", "share of margin", "centred share", "norm", "centred norm"]
-    return table(f"Scores of {parts.head} by composition type (margin {number(s.margin)})", header, rows, range(1, 6))
+    title = f"Scores of {parts.head} by composition type (margin {number(s.margin)})"
+    return table(Titled(title, header, rows, range(1, 6)), attributes=attributes)
 
 
 def _share(share: float | None) -> str:
@@ -128,33 +126,29 @@ def _share(share: float | None) -> str:
 def _sources(found: Explanation, parts: ScoreParts) -> Markup:
     pairs = sorted(parts.by_source, key=lambda p: -abs(parts.shares_by_source[p] or 0.0))
     rows = [
-        row(
-            [q, k, f"{parts.counts_by_source[q, k]:,}", _share(parts.shares_by_source[q, k]),
-             number(frobenius(np.where(parts.allowed, parts.by_source[q, k], 0)))],
-            range(2, 5),
-        )
+        [q, k, f"{parts.counts_by_source[q, k]:,}", _share(parts.shares_by_source[q, k]),
+         number(frobenius(np.where(parts.allowed, parts.by_source[q, k], 0)))]
         for q, k in pairs
     ]  # fmt: skip
     header = ["query from", "key from", "terms", "centred share", "norm"]
     title = f"Scores of {parts.head} by source of query and key"
-    return join([table(title, header, rows, range(2, 5)), _maps(source_maps(found, parts))])
+    return join([table(Titled(title, header, rows, range(2, 5)), head=None), _maps(source_maps(found, parts))])
 
 
 def _terms(found: Explanation, head: str, terms: Sequence[ScoreTerm], count: int) -> Markup:
     name = f"scores-{head}"
     rows = [
-        row(
-            [join([s.term.label, " (not seen by softmax)" if s.softmax_invisible else "", formula(s.term.word)]),
-             s.term.composition, _share(s.centred_share), number(s.centred_norm), number(s.norm)],
-            range(2, 5), 0, **marks(s.term), data_in=name, data_counted="",
-        )
+        [join([s.term.label, " (not seen by softmax)" if s.softmax_invisible else "", formula(s.term.word)]),
+         s.term.composition, _share(s.centred_share), number(s.centred_norm), number(s.norm)]
         for s in terms
     ]  # fmt: skip
+    attributes = [{**marks(s.term), "data_in": name, "data_counted": ""} for s in terms]
     header = ["query path | key path, and formula", "type", "centred share", "centred norm", "norm"]
     title = f"Largest of the {amount(count, 'score term')} of {head}, by centred norm"
     own = [score_term_map(found, s.term) for s in terms[:MOST_OWN]]
     some = filters(name, [s.term for s in terms])
-    return join([some, table(title, header, rows, range(2, 5)), _folded("heat maps of the largest (centred)", own)])
+    shown = table(Titled(title, header, rows, range(2, 5)), attributes=attributes)
+    return join([some, shown, _folded("heat maps of the largest (centred)", own)])
 
 
 # ------------------------------------------------------------------------------------------------ removals
@@ -171,13 +165,13 @@ def _removed(found: Explanation, head: str, terms: Sequence[ScoreTerm]) -> Marku
         if found.model.architecture.softmax and far.size:  # a query of one key has the pattern 1, whatever is removed
             far = far[..., np.sum(np.isfinite(found.run.scores[head]), axis=-1) > 1]
         change = [c for x in (g.frozen, g.recomputed) for c in _change(found, x)]
-        cells = [g.removed, number(float(far.mean()) if far.size else 0.0), number(float(far.max(initial=0.0))),
-                 *map(number, change)]  # fmt: skip
-        rows.append(row(cells, range(1, len(cells)), head=0))
+        mean = float(far.mean()) if far.size else 0.0
+        rows.append([g.removed, *map(number, (mean, float(far.max(initial=0.0)), *change))])
     names = [f"{name}: {kind}" for kind in ("frozen", "recomputed") for name in _changes(found)]
     header = ["removed from the scores", "pattern distance, mean", "largest", *names]
     title = f"What changes when a part of the scores of {head} is removed (computed, not estimated)"
-    return join([table(title, header, rows, range(1, len(header))), _folded("the patterns without it", maps)])
+    shown = table(Titled(title, header, rows, range(1, len(header))))
+    return join([shown, _folded("the patterns without it", maps)])
 
 
 def _changes(found: Explanation) -> list[str]:
@@ -217,9 +211,9 @@ def removal_table(found: Explanation, shown: str, left_out: list[str]) -> Markup
         cells: list[str] = [el("a", head, href=f"#head-{head}") if here else head]
         for i in range(len(_changes(found))):
             cells += [number(_change(found, x)[i]) for x in (gone.value_part, gone.pattern_part, gone.change)]
-        rows.append(row(cells, range(1, len(cells)), head=0))
+        rows.append(cells)
     parts = ("value part (frozen)", "pattern part", "whole change")
     header = ["head", *(f"{name}: {part}" for name in _changes(found) for part in parts)]
     what = f"chosen {_changes(found)[0]}" if found.measure.token is not None else "stream"
     title = f"Change of the {what} when a head's output is removed"
-    return table(title, header, rows, range(1, len(header)))
+    return table(Titled(title, header, rows, range(1, len(header))))

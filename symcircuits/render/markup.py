@@ -1,8 +1,8 @@
-"""HTML that escapes by itself (every text of a page passes through :func:`el`), tables, sections, filters."""
+"""HTML that escapes by itself (every text of a page passes through :func:`el`), titled tables, sections, filters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -10,8 +10,9 @@ from symcircuits.core.expansion import Term
 from symcircuits.core.words import Word
 from symcircuits.derivation.printing.mathml import word_mathml
 from symcircuits.explanation.labels import printable
+from symcircuits.render.tables import Titled
 
-__all__ = ["Markup", "box", "el", "filters", "formula", "join", "marks", "optional", "row", "section", "table"]
+__all__ = ["Markup", "box", "el", "filters", "formula", "join", "marks", "optional", "section", "table"]
 
 _LONGEST = 2000  # characters of one text: a name or a note may be of any length
 _VOID = {"meta", "input", "br", "link"}
@@ -67,24 +68,20 @@ def box(inside: str, label: str) -> Markup:
     return el("div", inside, class_="box", role="region", aria_label=label, tabindex=0)
 
 
-def table(
-    caption: str, header: Sequence[str], rows: Iterable[str], right: Iterable[int] = (), name: str | None = None
-) -> Markup:
-    """A table in a box; ``rows`` are made by :func:`row`. ``right``: the columns of numbers."""
-    numbers = set(right)
-    cells = [el("th", h, scope="col", class_="n" if i in numbers else None) for i, h in enumerate(header)]
-    inside = (el("caption", el("span", caption)), el("thead", el("tr", *cells)), el("tbody", *rows))
-    return box(el("table", *inside, id=name), caption)
-
-
-def row(cells: Sequence[str], right: Iterable[int] = (), head: int = -1, **attributes: Value) -> Markup:
-    """A row of a table; the cell ``head`` names the row."""
-    numbers = set(right)
-    made = [
-        el("th", c, scope="row") if i == head else el("td", c, class_="n" if i in numbers else None)
-        for i, c in enumerate(cells)
-    ]
-    return el("tr", *made, **attributes)
+def table(shown: Titled, head: int | None = 0, attributes: Sequence[Mapping[str, Value]] = ()) -> Markup:
+    """A titled table in a box; the column ``head`` names the rows, each of which may have attributes."""
+    numbers = set(shown.right)
+    classes = ["n" if i in numbers else None for i in range(len(shown.header))]
+    cells = [el("th", h, scope="col", class_=c) for h, c in zip(shown.header, classes, strict=True)]
+    rows = []
+    for row, more in zip(shown.rows, attributes or [{}] * len(shown.rows), strict=True):
+        made = [
+            el("th", cell, scope="row") if i == head else el("td", cell, class_=c)
+            for i, (cell, c) in enumerate(zip(row, classes, strict=True))
+        ]
+        rows.append(el("tr", *made, **more))
+    inside = (el("caption", el("span", shown.title)), el("thead", el("tr", *cells)), el("tbody", *rows))
+    return box(el("table", *inside), shown.title)
 
 
 def section(name: str, title: str, *inside: str) -> Markup:

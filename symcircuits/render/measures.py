@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.text import amount
-from symcircuits.render.tables import measured, number, paragraph, table
+from symcircuits.render.tables import Titled, measured, number, plain_text
 
 if TYPE_CHECKING:
     from symcircuits.core.expansion import Expansion, Term
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from symcircuits.values.measure import Measure
     from symcircuits.values.summary import Sum, Summary
 
-__all__ = ["sample_json", "sample_line", "sample_text", "summary_json", "summary_text"]
+__all__ = [
+    "finite", "measured_terms", "sample_json", "sample_line", "sample_text", "summary_json", "summary_text",
+]  # fmt: skip
 
 _DRAWN = {"uniform": "each as likely as any other", "bound": "large ones more likely, by bounds"}
 
@@ -45,16 +47,16 @@ def sample_text(found: Sample, width: int = 100, top: int = 10) -> str:
         said.append(f"{found.reached} reached: no more were drawn")
     if found.weights == "uniform" and drawn:
         said.append("where few terms hold most of the sum, such draws may miss them, and the error is too small")
-    parts = ["\n".join([paragraph(head, width), *(paragraph(f"- {line}", width, "  ") for line in said)])]
+    parts = [Titled(head, points=[f"  - {line}" for line in said])]
     rows = [
         [number(size), str(times), number(chance, 2), term.composition, term.label]
         for term, size, chance, times in _drawn(found)[:top]
     ]
     if rows:
-        parts += [
-            "The largest that were drawn\n" + table(rows, ["size", "times", "chance", "type", "path"], width, [0, 1, 2])
-        ]
-    return "\n\n".join(parts)
+        parts.append(
+            Titled("The largest that were drawn", ["size", "times", "chance", "type", "path"], rows, [0, 1, 2])
+        )
+    return plain_text(parts, width)
 
 
 def _drawn(found: Sample) -> list[tuple[Term, float, float, int]]:
@@ -69,13 +71,13 @@ def sample_json(found: Sample, top: int = 10) -> dict[str, Any]:
     """The same as plain data; the schema is in docs/json.md."""
     return {
         "schema": "symcircuits.sample/1",
-        **_of(found.expansion, found.measure),
+        **measured_terms(found.expansion, found.measure),
         "weights": found.weights,
         "seed": found.seed,
         "draws": len(found.terms),
         "estimate": found.estimate if found.terms or not found.count else None,
-        "error": _finite(found.error),
-        "bound": _finite(found.bound),
+        "error": finite(found.error),
+        "bound": finite(found.bound),
         "reached": found.reached or None,
         "terms": [{**_named(t), "size": s, "chance": c, "times": n} for t, s, c, n in _drawn(found)[:top]],
     }
@@ -86,26 +88,26 @@ def summary_text(found: Summary, width: int = 100) -> str:
     count, looked = found.expansion.count, found.total.count
     head = f"The sizes of the terms of {found.expansion.target}, by {found.measure}"
     which = "all " if looked == count else ""
-    lines = [f"{which}{amount(looked, 'term')} looked at, one by one"]
+    said = [f"{which}{amount(looked, 'term')} looked at, one by one"]
     if 0 < looked < count:
-        lines[0] += f": numbers {found.start:,} to {found.stop - 1:,}, of {count:,}"
+        said[0] += f": numbers {found.start:,} to {found.stop - 1:,}, of {count:,}"
     if found.reached:
-        lines.append(f"{found.reached} reached; start {found.stop} goes on from there")
-    parts = ["\n".join([paragraph(head, width), *(paragraph(f"- {line}", width, "  ") for line in lines)])]
+        said.append(f"{found.reached} reached; start {found.stop} goes on from there")
+    parts = [Titled(head, points=[f"  - {line}" for line in said])]
     if looked:
-        signed, last = found.measure.signed, "sum of |sizes|"
+        signed = found.measure.signed
         rows = [_row("all", found.total, signed), *_rows("order", found.by_order(), signed)]
         rows += _rows("composition", found.by_composition(), signed)
-        head_of = ["", "terms", "sum", last] if signed else ["", "terms", "sum"]
-        parts.append("Totals\n" + table(rows, head_of, width, range(1, len(head_of))))
+        header = ["", "terms", "sum", *(["sum of |sizes|"] if signed else [])]
+        parts.append(Titled("Totals", header, rows, range(1, len(header))))
     if found.largest:
         name = "value" if found.measure.signed else "norm"
         shown = [
             [number(size), f"{i:,}", t.composition, t.label]
             for (i, size), (t, _) in zip(found.largest, found.terms, strict=True)
         ]
-        parts.append("The largest\n" + table(shown, [name, "number", "type", "path"], width, [0, 1]))
-    return "\n\n".join(parts)
+        parts.append(Titled("The largest", [name, "number", "type", "path"], shown, [0, 1]))
+    return plain_text(parts, width)
 
 
 def _rows(kind: str, sums: Mapping[Any, Sum], signed: bool) -> list[list[str]]:
@@ -120,7 +122,7 @@ def summary_json(found: Summary) -> dict[str, Any]:
     """The same as plain data; the schema is in docs/json.md."""
     return {
         "schema": "symcircuits.summary/1",
-        **_of(found.expansion, found.measure),
+        **measured_terms(found.expansion, found.measure),
         "start": found.start,
         "stop": found.stop,
         "reached": found.reached or None,
@@ -134,7 +136,8 @@ def summary_json(found: Summary) -> dict[str, Any]:
     }
 
 
-def _of(expansion: Expansion, measure: Measure) -> dict[str, Any]:
+def measured_terms(expansion: Expansion, measure: Measure) -> dict[str, Any]:
+    """Which terms were measured, and how, as plain data."""
     return {
         "architecture": str(expansion.architecture), "of": expansion.target,
         "selection": [str(c) for c in expansion.clauses], "count": expansion.count,
@@ -150,6 +153,6 @@ def _sum(one: Sum) -> dict[str, Any]:
     return {"count": one.count, "total": one.total, "absolute": one.absolute}
 
 
-def _finite(number: float) -> float | None:
+def finite(number: float) -> float | None:
     """A number, or None where JSON has none for it."""
     return number if abs(number) < float("inf") else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.text import amount
-from symcircuits.render.tables import measured, number, paragraph, table
+from symcircuits.render.measures import finite, measured_terms
+from symcircuits.render.tables import Titled, measured, number, plain_text
 
 if TYPE_CHECKING:
     from symcircuits.search.largest import Largest
@@ -83,37 +84,24 @@ def _share(found: Largest) -> list[str]:
 def largest_text(found: Largest, width: int = 100) -> str:
     """The certificate in words, and the terms as a table."""
     head = f"The largest terms of {found.expansion.target}, by {found.measure}"
-    lines = [paragraph(head, width), *(paragraph(f"- {line}", width, "  ") for line in certificate(found))]
     name = "value" if found.measure.signed else "norm"
     rows = [
         [str(i + 1), number(t.size if t.value is None else t.value), t.term.composition, t.term.label]
         for i, t in enumerate(found.terms)
     ]
-    parts = ["\n".join(lines)]
-    if rows:
-        parts.append(table(rows, ["", name, "type", "path"], width, right=[0, 1]))
-    return "\n\n".join(parts)
-
-
-def _finite(number: float) -> float | None:
-    """A number, or None where JSON has none for it."""
-    return number if abs(number) < float("inf") else None
+    terms = [Titled("", ["", name, "type", "path"], rows, [0, 1])] if rows else []
+    return plain_text([Titled(head, points=[f"  - {line}" for line in certificate(found)]), *terms], width)
 
 
 def largest_json(found: Largest) -> dict[str, Any]:
     """The same as plain data; the schema is in docs/json.md."""
-    measure = {name: getattr(found.measure, name) for name in ("kind", "row", "position", "key", "token", "against")}
     return {
         "schema": "symcircuits.largest/1",
-        "architecture": str(found.expansion.architecture),
-        "of": found.expansion.target,
-        "selection": [str(c) for c in found.expansion.clauses],
-        "count": found.expansion.count,
-        "measure": measure,
+        **measured_terms(found.expansion, found.measure),
         "exact": found.exact,
         "certain": found.certain,
         "reached": found.reached or None,
-        "bound": _finite(found.bound),
+        "bound": finite(found.bound),
         "rounding": found.rounding,
         "expansions": found.expansions,
         "looked_at": found.looked,
@@ -123,7 +111,7 @@ def largest_json(found: Largest) -> dict[str, Any]:
         "listed": found.listed,
         "remainder": found.remainder,
         "squares": {
-            "value": _finite(found.squares.value), "error": _finite(found.squares.error), "exact": found.squares.exact,
+            "value": finite(found.squares.value), "error": finite(found.squares.error), "exact": found.squares.exact,
         },
         "share": found.share,
         "terms": [

@@ -1,12 +1,13 @@
-"""Plain aligned tables that fit a width, and numbers in them."""
+"""What a result is shown as: titled tables, once for every format; as plain text that fits a width; numbers in it."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
-__all__ = ["UNBROKEN", "measured", "number", "paragraph", "table"]
+__all__ = ["UNBROKEN", "Titled", "measured", "number", "paragraph", "plain_text", "table"]
 
 UNBROKEN = "\N{NO-BREAK SPACE}"  # it is in no text that is shown: what does not print is escaped
 _NARROWEST = 40  # room for the last column, below which it stands under its row
@@ -38,10 +39,44 @@ def measured(value: float, error: float) -> str:
     return f"{value:,.{digits}f} +- {error:,.{digits}f}"
 
 
-def paragraph(text: str, width: int, indent: str = "") -> str:
-    """Wrapped text; a blank that must not break a line is given as ``UNBROKEN``."""
-    filled = textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
-    return filled.replace(UNBROKEN, " ")
+@dataclass(frozen=True, slots=True)
+class Titled:
+    """A part of a result: a title and points, a table, and notes below it; any of them may be missing.
+
+    ``right``: the columns of numbers. A cell may be markup already, for a page. A point keeps the blanks before it.
+    """
+
+    title: str = ""
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    right: Sequence[int] = ()
+    _: KW_ONLY
+    points: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    def text(self, width: int) -> str:
+        """As plain text; nothing, where nothing is in it.
+
+        >>> print(Titled("Sizes", ["", "terms"], [["all", "16"]], [1], points=["  - of one prompt"]).text(60))
+        Sizes
+          - of one prompt
+             terms
+        all     16
+        """
+        lines = [paragraph(line, width) for line in (self.title, *self.points) if line]
+        lines += [table(self.rows, self.header, width, self.right)] if self.header else []
+        return "\n".join([*lines, *(paragraph(note, width) for note in self.notes)])
+
+
+def plain_text(parts: Iterable[Titled], width: int) -> str:
+    """The parts one below the other, an empty line between two."""
+    return "\n\n".join(text for part in parts if (text := part.text(width)))
+
+
+def paragraph(text: str, width: int) -> str:
+    """Wrapped text, as far in as its first line; a blank that must not break a line is given as ``UNBROKEN``."""
+    further = " " * (len(text) - len(text.lstrip(" ")) + 2)
+    return textwrap.fill(text, width, subsequent_indent=further, break_on_hyphens=False).replace(UNBROKEN, " ")
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str], width: int = 100, right: Sequence[int] = ()) -> str:
@@ -70,7 +105,7 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str], width: int = 100
             lines.append("  ".join(aligned).rstrip())
         if below and n:
             lines += [f"    {line}" for line in _wrap(row[-1], width - 4)]
-    return "\n".join(lines)
+    return "\n".join(lines).replace(UNBROKEN, " ")
 
 
 def _wrap(text: str, width: int) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
-from symcircuits.render.tables import number, paragraph, table
+from symcircuits.render.tables import UNBROKEN, Titled, number, plain_text
 from symcircuits.verification.coq import CLOSED, THEOREMS, GeneralReport
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ def report_text(report: Report, width: int = 100) -> str:
         [mark[c.passed], c.name, number(c.error), number(c.bound), f"{c.target}: {_what(c.what, c.details)}"]
         for c in report.checks
     ]
-    head = paragraph(f"verify {visible(report.subject)}", width)
-    body = table(rows, ["", "check", "error", "bound", "what was checked"], width, right=[2, 3])
+    checks = Titled("", ["", "check", "error", "bound", "what was checked"], rows, [2, 3])
     failed = [c for c in report.checks if c.passed is False]
     left = sum(c.passed is None for c in report.checks)
     end = "all checks passed" if report.ok else f"{amount(len(failed), 'row')} failed" if failed else "nothing was run"
     end += f", {amount(left, 'row')} not run" if left and (report.ok or failed) else ""
-    return f"{head}\n\n{body}\n\n{end} ({report.seconds:.1f} s)"
+    end += f" ({report.seconds:.1f}{UNBROKEN}s)"
+    return plain_text([Titled(f"verify {visible(report.subject)}"), checks, Titled(end)], width)
 
 
 def _what(what: str, details: dict[str, object]) -> str:
@@ -43,13 +43,12 @@ def _what(what: str, details: dict[str, object]) -> str:
 def proof_text(report: GeneralReport, width: int = 100) -> str:
     """A row for each theorem, in words."""
     if not report.available:
-        return paragraph(f"general theorem: not checked. {report.reason}", width)
+        return plain_text([Titled(f"general theorem: not checked. {report.reason}")], width)
     rows = [
         ["proved" if report.theorems.get(name) == CLOSED else "FAILED", name, words]
         for name, words in THEOREMS.items()
     ]  # fmt: skip
-    lines = [paragraph("general theorem, for every number of layers and heads, over any commutative ring", width)]
-    lines += ["", table(rows, ["", "theorem", "in words"], width), ""]
-    lines += [paragraph(f"fault: {fault}", width) for fault in report.faults]
-    lines.append(f"{report.proved} of {len(THEOREMS)} theorems proved without axioms (Coq {report.coq}).")
-    return "\n".join(lines)
+    head = "general theorem, for every number of layers and heads, over any commutative ring"
+    notes = [f"fault: {fault}" for fault in report.faults]
+    notes += [f"{report.proved} of {len(THEOREMS)} theorems proved without axioms (Coq {report.coq})."]
+    return plain_text([Titled(head), Titled("", ["", "theorem", "in words"], rows), Titled(notes=notes)], width)
