@@ -439,7 +439,7 @@ def test_bad_readouts_and_sources_are_refused(make: Any, message: str) -> None:
         ([sc.source("a b", GOOD, 1), sc.source("a-b", GOOD, 1)], "'a b' and 'a-b' are too much alike"),
         ([sc.source("one", GOOD, 0), sc.source("two", GOOD, 1)], "split at points 0, 1"),
         ([sc.readout(GOOD, normed=True)], "no norms"),
-        ([sc.readout(GOOD, layer=1, normed="final")], "normed='final', but the model has no norms; leave it out"),
+        ([sc.readout(GOOD, layer=1, normed="final")], 'normed="final", but the model has no norms; leave it out'),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_model_is_refused(given: Any, message: str) -> None:

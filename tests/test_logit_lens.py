@@ -285,7 +285,7 @@ def test_a_model_without_final_norm_has_no_lens() -> None:
     with pytest.raises(ValueError, match="there is no norm final to read through; normed=False"):
         bare.with_(sc.readout(directions, layer=1, normed="final"))
     plain = sc.random_model(sc.attention_only((1, 1)), **SIZES)
-    with pytest.raises(ValueError, match="normed='final', but the model has no norms"):
+    with pytest.raises(ValueError, match='normed="final", but the model has no norms'):
         plain.with_(sc.readout(directions, layer=1, normed="final"))
     model = sc.random_model(sc.transformer((1, 1), norm="RMS"), **SIZES)
     with pytest.raises(ValueError, match='or normed="final"'):

@@ -166,7 +166,7 @@ def test_what_was_interrupted_is_taken_up(tmp_path: Path, form: str, fault: type
         with pytest.raises(fault) as seen:
             expansion.export(file, resume=True, progress=interrupt_at(rows, fault()))
         if fault is KeyboardInterrupt:
-            assert "the same again with resume=True (--resume) goes on" in seen.value.__notes__[0]
+            assert "the same again with resume=True goes on" in seen.value.__notes__[0]
         assert not file.exists()
         kept = json.loads((tmp_path / f"a.{form}.part.json").read_text())
         assert kept["rows"] >= min(rows, 100)
@@ -246,7 +246,7 @@ def test_without_resume_nothing_is_overwritten(tmp_path: Path) -> None:
     file = left(tmp_path)
     with pytest.raises(
         ValueError,
-        match=r"an interrupted export of .*a.csv is there: take it up with resume=True \(--resume\), or remove",
+        match=r"an interrupted export of .*a.csv is there: take it up with resume=True, or remove",
     ):
         scores().export(file)
 
@@ -618,7 +618,7 @@ scores.export({str(file)!r})
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     said = done.stderr.splitlines()[-1]
     assert said.startswith(f"OSError: cannot write {file}.part: File too large; ")
-    assert said.endswith("rows are whole: make room, then the same again with resume=True (--resume) goes on")
+    assert said.endswith("rows are whole: make room, then the same again with resume=True goes on")
     kept = json.loads((tmp_path / "a.csv.part.json").read_text())
     assert kept["rows"] > 0
     assert (tmp_path / "a.csv.part").stat().st_size == kept["size"] < 100_000
@@ -666,7 +666,7 @@ def test_the_command_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
     assert said["schema"] == "symcircuits.export/1"
     assert (said["complete"], said["rows"], said["total"], said["stopped"]) == (False, 7, 25, "max_terms (7)")
     assert main(asked) == 2
-    assert "take it up with resume=True (--resume)" in capsys.readouterr().err
+    assert "take it up with --resume" in capsys.readouterr().err
     assert main([*asked, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["complete"] is True
     assert len(read(tmp_path / "a.jsonl")) == 25
@@ -725,7 +725,7 @@ def test_an_end_from_outside_leaves_what_can_be_taken_up(
     process.send_signal(how)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
-    assert f"of 4,826,809 terms are whole; the same again with resume=True (--resume) goes on\n{said_of_it}\n" in said
+    assert f"of 4,826,809 terms are whole; the same again with --resume goes on\n{said_of_it}\n" in said
     assert not file.exists()
     subprocess.run([*asked, "--resume"], cwd=ROOT, check=True, capture_output=True, timeout=300)
     with file.open() as lines:

@@ -21,7 +21,7 @@ from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.notation import ROW, Notation, as_notation, letter_text, scale_text, word_text
 from symcircuits.core.symbols import READERS
 from symcircuits.core.terms import readout_notation
-from symcircuits.core.text import amount
+from symcircuits.core.text import amount, setting
 from symcircuits.core.words import Word, is_multiplier, scalar_order
 
 __all__ = ["Found", "Texts", "Verdict", "check"]
@@ -99,7 +99,7 @@ def _hints(formula: Any, found: Formula, asked: _Asked) -> tuple[str, ...]:
     try:
         theirs = read(formula, asked.architecture, other, asked.notation.names)
         if isinstance(formula, str) and _Case(theirs, asked._replace(convention=other)).verdict().right:
-            hints.append(f'in the other convention this is right (convention="{other}")')
+            hints.append(f"in the other convention this is right ({setting('convention', other)})")
     except (ReadError, ValueError):
         pass
     if asked.target is not None:

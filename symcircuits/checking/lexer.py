@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from symcircuits.core.architecture import Architecture, as_head
 from symcircuits.core.notation import ROW, Notation, letter_text, name_of
 from symcircuits.core.symbols import FLIPPED, SHARED, SHORT_NAMES, SYMMETRIC, labelled_by
-from symcircuits.core.text import amount
+from symcircuits.core.text import amount, setting
 from symcircuits.core.words import scalar_order
 
 __all__ = ["CONVENTIONS", "Letter", "Names", "RawFactor", "ReadError", "Token", "split_target", "tokens"]
@@ -169,7 +169,7 @@ class Names:
         shown = name if len(name) <= 40 else name[:40] + "..."
         if not self.notation.flips and name in ("OV", "QK"):
             self.fault(f"unknown symbol {name!r}: here it is W_{name}; {name} is TransformerLens's "
-                       '(convention="transformerlens")', at)  # fmt: skip
+                       f"({setting('convention', 'transformerlens')})", at)  # fmt: skip
         near = difflib.get_close_matches(name[:40], list(self._known), 1, 0.5)
         alike = [k for k in self._known if sorted(k.lower().replace("_", "")) == sorted(name.lower().replace("_", ""))]
         hint = (alike or near)[:1]

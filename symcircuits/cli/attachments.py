@@ -7,6 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from symcircuits.cli.numbers import numbers
 from symcircuits.core.text import amount
 from symcircuits.work.files import user_path
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_attachments", "attached_files", "attachments_of", "read_array"]
 
-_PLACE: Final = re.compile(r"(?s)(.+?)(?:@(\d+)(?::([a-z]+))?)?")
+_PLACE: Final = re.compile(r"(?s)(.+?)(?:@([0-9]+)(?::([a-z]+))?)?")
 _READOUT: Final = "write [NAME=]FILE[@LAYER[:mlp]], e.g. --readout probe.npy or --readout neuron=row.npy@1:mlp"
 _SOURCE: Final = "write NAME=FILE@LAYER[:mlp|:added], e.g. --source 'feature 12=feature.npy@1'"
 
@@ -53,13 +54,13 @@ def attachments_of(options: argparse.Namespace) -> tuple[Attachment | None, list
         if not sign or match is None or match[2] is None:
             raise ValueError(f"--source {text!r}: {_SOURCE}")
         array = _array_of("--source", text, match[1])
-        given.append(source(name, array, int(match[2]), of=match[3] or "stream"))
+        given.append(source(name, array, numbers(match[2], "--source")[0], of=match[3] or "stream"))
     if options.readout is not None:
         name, sign, rest = options.readout.partition("=")
         match = _PLACE.fullmatch(rest if sign else name)
         if match is None or match[3] not in (None, "mlp", "stream"):
             raise ValueError(f"--readout {options.readout!r}: {_READOUT}")
-        layer = None if match[2] is None else int(match[2])
+        layer = None if match[2] is None else numbers(match[2], "--readout")[0]
         array, at = _array_of("--readout", options.readout, match[1]), match[3] or "stream"
         found = readout(array, name if sign else "probe", layer, normed=options.normed, at=at)
         given.append(found)

@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NoReturn
 
 from symcircuits.cli.output import check_paths
-from symcircuits.cli.parser import parser_of
+from symcircuits.cli.parser import parser_of, spelling_of
+from symcircuits.core.text import called_by
 
 __all__ = ["main"]
 
@@ -69,10 +70,12 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         try:
             words = _joined(sys.argv[1:] if argv is None else argv)
-            options = parser_of(words[0] if words else "").parse_args(words)
+            parser = parser_of(words[0] if words else "")
+            options = parser.parse_args(words)
             command = f"symcircuits {options.command}".strip()
-            check_paths(options)
-            code: int = options.run(options)
+            with called_by(spelling_of(parser, options.command)) if options.command else nullcontext():
+                check_paths(options)
+                code: int = options.run(options)
         finally:
             sys.stdout.flush()  # here, so that a closed pipe is met here
         return code

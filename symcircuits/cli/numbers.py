@@ -9,6 +9,8 @@ from typing import Any, Final
 
 __all__ = ["memory", "numbers", "seconds", "tokens", "whole"]
 
+_DIGITS: Final = 4000  # of a number; Python reads no more than 4,300
+_LONGEST: Final = 60  # characters of what was given that a message shows
 _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -20,12 +22,29 @@ def whole(least: int | None = None) -> Callable[[str], int]:
     """
 
     def read(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()) or (least is not None and int(text) < least):
+        fault = _fault(text.strip())
+        if "digits" in fault:
+            raise argparse.ArgumentTypeError(fault)
+        if fault or (least is not None and int(text) < least):
             said = "" if least is None else f", {least} or more"
-            raise argparse.ArgumentTypeError(f"must be a whole number{said}, not {text!r}")
+            raise argparse.ArgumentTypeError(f"must be a whole number{said}, not {_shown(text)}")
         return int(text)
 
     return read
+
+
+def _fault(text: str) -> str:
+    """Why a text is not read as a whole number; "" where it is."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        return f"{_shown(text)} is not a whole number"
+    if len(text) > _DIGITS:
+        return f"a number of {len(text):,} digits is not read, only one of at most {_DIGITS:,}"
+    return ""
+
+
+def _shown(text: str) -> str:
+    """What was given, for a message of one line."""
+    return repr(text) if len(text) <= _LONGEST else f"{text[:_LONGEST]!r}... ({len(text):,} characters)"
 
 
 def seconds(text: str) -> float:
@@ -35,7 +54,7 @@ def seconds(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be seconds, 0 or more, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be seconds, 0 or more, not {_shown(text)}")
     return found
 
 
@@ -48,7 +67,7 @@ def memory(text: str) -> int:
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*", text)
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None or not float(match[1]) * unit < 2**63:
-        raise argparse.ArgumentTypeError(f"must be an amount of memory such as 200MB or 1.5GiB, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be an amount of memory such as 200MB or 1.5GiB, not {_shown(text)}")
     return int(float(match[1]) * unit)
 
 
@@ -59,9 +78,9 @@ def numbers(text: str, option: str) -> list[int]:
     found = []
     for word in text.split(","):
         seen = word.strip()
-        if not re.fullmatch(r"[+-]?[0-9]+", seen):
-            fault = f"{seen!r} is not a whole number" if seen else "a number is missing between the commas"
-            raise ValueError(f"{option} {text!r}: {fault}")
+        fault = _fault(seen) if seen else "a number is missing between the commas"
+        if fault:
+            raise ValueError(f"{option} {_shown(text)}: {fault}")
         found.append(int(seen))
     return found
 

@@ -7,11 +7,12 @@ A command is a module with ``HELP``, ``EXAMPLES``, ``add_options(parser)`` and `
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
-__all__ = ["COMMANDS", "Command", "parser_of"]
+__all__ = ["COMMANDS", "Command", "parser_of", "spelling_of"]
 
 
 class Command(Protocol):
@@ -173,6 +174,33 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
 def _options(parser: argparse.ArgumentParser) -> list[str]:
     """How the options of a parser are written."""
     return [option for action in parser._actions for option in action.option_strings]
+
+
+def spelling_of(parser: argparse.ArgumentParser, command: str) -> Callable[..., str]:
+    """How arguments are given on the command line of a command, for messages; "" of what is not among its options.
+
+    >>> spelling = spelling_of(parser_of("terms"), "terms")
+    >>> spelling("max_terms"), spelling("resume", True), spelling("order", 2), spelling("seed", 1)
+    ('--max-terms', '--resume', '--order 2', '')
+    """
+    actions = [action for action in _commands(parser)[command]._actions if action.option_strings]
+
+    def written(name: str, *value: Any) -> str:
+        for action in actions:
+            options = [o for o in action.option_strings if o.startswith("--")]
+            if action.dest == f"no_{name}" and value == (False,):
+                return options[0]
+            if action.dest != name:
+                continue
+            if isinstance(action, argparse.BooleanOptionalAction) and value in ((True,), (False,)):
+                return options[value == (False,)]
+            if not value or (action.nargs == 0 and action.const == value[0]):
+                return options[0]
+            if action.nargs != 0:
+                return f"{options[0]} {shlex.quote(str(value[0]))}"
+        return ""
+
+    return written
 
 
 def parser_of(chosen: str = "") -> argparse.ArgumentParser:

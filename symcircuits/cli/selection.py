@@ -17,11 +17,16 @@ def add_selection(parser: Any) -> None:
     parser.add_argument("--order", metavar="0,1", help="terms of these orders only")
     parser.add_argument("--composition", metavar="K,QK", help="terms of these types only")
     parser.add_argument(
-        "--through", action="append", default=[], metavar="L0H1", help="terms through this head; may be repeated"
+        "--through",
+        action="append",
+        default=[],
+        metavar="L0H1",
+        help="terms through this head, of scores also query:L0H1 or key:L0H1; may be repeated",
     )
     parser.add_argument(
         "--sequence", action="append", default=[], metavar="L0H1,L1H0",
-        help="terms in which these heads follow directly on one another; may be repeated",
+        help="terms in which these heads follow directly on one another, of scores also query:... or key:...; may be "
+        "repeated",
     )  # fmt: skip
     parser.add_argument(
         "--from-source", action="append", default=[], metavar="embed", help="terms from this source; may be repeated"
@@ -51,12 +56,20 @@ def selected(expansion: Expansion, options: argparse.Namespace) -> Expansion:
         found = found.order(*numbers(options.order, "--order"))
     if options.composition is not None:
         found = found.where([c.strip() for c in options.composition.split(",")])
-    for heads in options.through:
-        found = found.through([h.strip() for h in heads.split(",")])
-    for heads in options.sequence:
-        found = found.through_sequence(*(h.strip() for h in heads.split(",")))
+    for text in options.through:
+        side, heads = _sided(text)
+        found = found.through(heads, side)
+    for text in options.sequence:
+        side, heads = _sided(text)
+        found = found.through_sequence(*heads, side=side)
     for sources in options.from_source:
         found = found.from_source([s.strip() for s in sources.split(",")])
     if not found:
         print("note: no term meets these conditions", file=sys.stderr)
     return found
+
+
+def _sided(text: str) -> tuple[str, list[str]]:
+    """The side, where one is given, and the heads: ``L0H1,L1H0``, ``query:L0H1,L1H0``."""
+    side, sign, heads = text.rpartition(":")
+    return side.strip() if sign else "either", [h.strip() for h in heads.split(",")]

@@ -13,7 +13,7 @@ from typing import Final
 
 from symcircuits.core.names import visible
 from symcircuits.core.notation import printed_like, symbol_called
-from symcircuits.core.text import as_whole, shown
+from symcircuits.core.text import as_whole, setting, shown
 from symcircuits.core.words import argument_of
 
 __all__ = ["FINAL", "OF", "Part", "Reading", "check_attachments", "check_name", "label_at", "norm_of", "place_of"]
@@ -167,7 +167,7 @@ def check_attachments(
             continue
         if norm_of(reading.norm) not in norms:
             raise ValueError(f"{reading.name!r}: there is no norm {norm_of(reading.norm)} to read through; "
-                             "normed=False reads the stream as it stands")  # fmt: skip
+                             f"{setting('normed', False)} reads the stream as it stands")  # fmt: skip
         there = [label_at(reading.layer, reading.at, n_layers, final) for final in (False, True)]
         if reading.norm not in there:
             known = " or ".join(dict.fromkeys(there))

@@ -16,7 +16,7 @@ from symcircuits.core.programs import Readout, Source, readout
 from symcircuits.core.seam import higher
 from symcircuits.core.sequence import TermSequence
 from symcircuits.core.terms import TYPED, Term, composition_of, readout_notation
-from symcircuits.core.text import amount, shown, whole
+from symcircuits.core.text import amount, setting, shown, whole
 from symcircuits.core.walk import Joints, Mark
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Expansion(TermSequence[Term]):
 
     def where(self, composition: str | Iterable[str]) -> Expansion:
         """The terms of the given composition type (or types)."""
-        wanted = _names(composition, "a composition type, e.g. where(composition='K')")
+        wanted = _names(composition, "a composition type", setting("composition", "K", "where(composition='K')"))
         possible = ("none", "Q", "K", "QK") if self.readout.bilinear else ("none", "V")
         for c in wanted:
             if c not in possible:
@@ -242,14 +242,14 @@ class Expansion(TermSequence[Term]):
             if head not in there:
                 raise ValueError(f"no path of {self.target} goes through {head}: {self._reach}")
         if len(found) > 2 and side == "either" and self.readout.bilinear:
-            raise ValueError('a sequence of more than two heads needs its side: side="query" or side="key"')
+            raise ValueError('a sequence of more than two heads needs its side, "query" or "key"')
         clauses = tuple(Clause("sequence", frozenset({pair}), side) for pair in pairwise(found))
         return Expansion(self.readout, (*self.clauses, *clauses), self.notation)
 
     def from_source(self, source: str | Iterable[str], side: str = "either") -> Expansion:
         """The terms that start from a source: ``"embed"``, ``"b_V[L0H1]"``, or a whole kind, ``"b_V"``."""
         names: set[str] = set()
-        for wanted in _names(source, "the name of a source, e.g. from_source('embed')"):
+        for wanted in _names(source, "the name of a source", setting("from_source", "embed", "from_source('embed')")):
             found = {s.name for s in self.sources if wanted in (s.name, s.kind)}
             if not found:
                 known = ", ".join(s.name for s in self.sources)
@@ -408,11 +408,11 @@ class Expansion(TermSequence[Term]):
         return self.latex()
 
 
-def _names(wanted: Any, what: str) -> list[str]:
+def _names(wanted: Any, what: str, example: str) -> list[str]:
     """One name or several, as a list; ValueError where there is none."""
     names = [wanted] if isinstance(wanted, str) else list(wanted) if isinstance(wanted, Iterable) else []
     if not names:
-        raise ValueError(f"give {what}, or several, not {shown(wanted)}")
+        raise ValueError(f"give {what}, e.g. {example}, or several, not {shown(wanted)}")
     return names
 
 

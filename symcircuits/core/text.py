@@ -1,5 +1,7 @@
 """What messages say: what was given to a call, what is needed in its place, and numbers in words.
 
+Arguments are called what the caller calls them: ``resume=True`` in Python, ``--resume`` on the command line.
+
 Whole numbers count something or choose one of several. NumPy's integers are whole numbers, and so is a tensor with one
 integer; a truth value, a float, a text is not.
 """
@@ -9,24 +11,16 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Real
 from typing import Any, Final
 
 __all__ = [
-    "amount",
-    "as_whole",
-    "brief",
-    "keywords",
-    "many",
-    "mebibytes",
-    "need",
-    "not_taken",
-    "place",
-    "seconds",
-    "shown",
-    "whole",
-]
+    "Ended", "amount", "argument", "as_whole", "brief", "called_by", "keywords", "many", "mebibytes", "need",
+    "not_taken", "place", "seconds", "setting", "shown", "told", "whole",
+]  # fmt: skip
 
 _MOST: Final = 60
 _PLAIN: Final = (str, int, float, complex, bytes, tuple, list, dict, set, frozenset, type(None))
@@ -129,6 +123,70 @@ def _named(value: Any) -> str:
     return name if isinstance(value, type) else f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
 
 
+# ------------------------------------------------------------------------------ arguments, as the caller calls them
+# How the caller writes an argument: by its name, or (with its value too) as it is set; "": in no way of its own.
+Spelling = Callable[..., str]
+_SPELLING: ContextVar[Spelling | None] = ContextVar("spelling", default=None)
+
+
+@contextmanager
+def called_by(spelling: Spelling) -> Iterator[None]:
+    """Meanwhile messages call arguments what this caller calls them; in Python they have their own names."""
+    token = _SPELLING.set(spelling)
+    try:
+        yield
+    finally:
+        _SPELLING.reset(token)
+
+
+def argument(name: str) -> str:
+    """What the caller calls an argument.
+
+    >>> argument("max_terms")
+    'max_terms'
+    >>> with called_by(lambda name, *value: "--" + name.replace("_", "-")):
+    ...     argument("max_terms")
+    '--max-terms'
+    """
+    spelling = _SPELLING.get()
+    return (spelling(name) if spelling else "") or name
+
+
+def setting(name: str, value: Any, python: str = "") -> str:
+    """How the caller sets an argument; ``python``: how in Python, where it is not ``name=value``.
+
+    >>> setting("resume", True), setting("form", "generic"), setting("order", 2, "order(2)")
+    ('resume=True', 'form="generic"', 'order(2)')
+    """
+    spelling = _SPELLING.get()
+    plain = f'{name}="{value}"' if isinstance(value, str) else f"{name}={value!r}"
+    return (spelling(name, value) if spelling else "") or python or plain
+
+
+class Ended(str):
+    """The budget that ended some work, as results hold it, whoever asked.
+
+    >>> Ended("max_terms", "7")
+    'max_terms (7)'
+    """
+
+    name: str
+    value: str
+
+    def __new__(cls, name: str, value: str) -> Ended:
+        made = super().__new__(cls, f"{name} ({value})")
+        made.name, made.value = name, value
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return self.name, self.value
+
+
+def told(ended: str) -> str:
+    """The budget that ended some work, for a message: by the name that the caller gives to it."""
+    return f"{argument(ended.name)} ({ended.value})" if isinstance(ended, Ended) else ended
+
+
 # ---------------------------------------------------------------------------------------------- whole numbers
 def as_whole(value: Any) -> int | None:
     """The whole number that a value is; None where it is none.
@@ -154,7 +212,7 @@ def whole(name: str, value: Any, least: int | None = None) -> int:
     number = as_whole(value)
     if number is None or (least is not None and number < least):
         wanted = "" if least is None else f", {least} or more"
-        raise ValueError(f"{name} must be a whole number{wanted}, not {shown(value)}")
+        raise ValueError(f"{argument(name)} must be a whole number{wanted}, not {shown(value)}")
     return number
 
 
@@ -178,7 +236,7 @@ def place(name: str, value: Any, size: int, negative: bool = True) -> int:
 def seconds(name: str, value: Any) -> None:
     """ValueError where a time is neither None nor a number of seconds from 0 on."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0):
-        raise ValueError(f"{name} must be seconds, 0 or more, not {shown(value)}")
+        raise ValueError(f"{argument(name)} must be seconds, 0 or more, not {shown(value)}")
 
 
 def shown(value: Any) -> str:

@@ -16,7 +16,7 @@ from math import prod
 from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.rules import score_sides
-from symcircuits.core.text import shown
+from symcircuits.core.text import setting, shown
 from symcircuits.core.words import Factor, Word, is_multiplier, scalar_order
 from symcircuits.derivation.expressions import relabelled, times, wrap
 from symcircuits.derivation.nodes import Expr, HeadCount, SumOver
@@ -249,7 +249,7 @@ def make_frame(arch: Architecture, target: str, form: str) -> Frame:
         if asked.count > MAX_TERMS:
             raise ValueError(
                 f"the enumerated form would print {asked.count:,} terms, more than {MAX_TERMS:,}; "
-                'use the generic form (form="generic", or --form generic), or derive a smaller model'
+                f"use the generic form ({setting('form', 'generic')}), or derive a smaller model"
             )
         return Frame(arch, target, form, arch, depth)
     families = 2**depth if asked.readout.head is None else 4**depth
@@ -282,7 +282,8 @@ def _value_bias(arch: Architecture, layer: int) -> bool:
             f"some heads of layer {layer} have b_V and some have not" if heads else
             f"layer {layer} has no heads, and elsewhere some heads have b_V and some have not"
         )  # fmt: skip
-        raise ValueError(f'the generic form needs one kind of head a layer, but {fault}; use form="enumerated"')
+        use = setting("form", "enumerated")
+        raise ValueError(f"the generic form needs one kind of head a layer, but {fault}; use {use}")
     return True in have
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import FINAL, Architecture
 from symcircuits.core.attachments import AT, OF, Part, Reading, check_name, label_at
-from symcircuits.core.text import as_whole, shown
+from symcircuits.core.text import as_whole, setting, shown
 
 __all__ = ["Attachment", "arrays_of", "attach", "check_attached", "readout", "source"]
 
@@ -48,12 +48,14 @@ class Attachment:
             return Part(self.name, layer, self.of)
         label = label_at(layer, self.of, architecture.n_layers, final=self.normed == FINAL)
         if not architecture.norm and self.normed:
-            raise ValueError(f"{self.name!r}: normed={self.normed!r}, but the model has no norms; leave it out")
+            given = setting("normed", self.normed)
+            raise ValueError(f"{self.name!r}: {given}, but the model has no norms; leave it out")
         if architecture.norm and self.normed is None:
+            out, stands, final = (setting("normed", value) for value in (True, False, FINAL))
             raise ValueError(
-                f"{self.name!r}: the model has norms, so say what is read: normed=True (what comes out of the norm "
-                f'{label}) or normed=False (the stream as it stands), or normed="final" (what the final norm makes '
-                "of it, as a logit lens does)"
+                f"{self.name!r}: the model has norms, so say what is read: {out} (what comes out of the norm {label}) "
+                f"or {stands} (the stream as it stands), or {final} (what the final norm makes of it, as a logit lens "
+                "does)"
             )
         return Reading(self.name, layer, self.of, label if self.normed else "")
 

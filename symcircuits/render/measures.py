@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.core.text import amount
+from symcircuits.core.text import amount, argument, told
 from symcircuits.render.tables import Titled, measured, number, plain_text
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def summary_text(found: Summary, width: int = 100) -> str:
     if 0 < looked < count:
         said[0] += f": numbers {found.start:,} to {found.stop - 1:,}, of {count:,}"
     if found.reached:
-        said.append(f"{found.reached} reached; start {found.stop} goes on from there")
+        said.append(f"{told(found.reached)} reached; {argument('start')} {found.stop} goes on from there")
     parts = [Titled(head, points=[f"  - {line}" for line in said])]
     if looked:
         signed = found.measure.signed

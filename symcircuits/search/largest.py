@@ -13,7 +13,7 @@ import numpy.typing as npt
 from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
-from symcircuits.core.text import mebibytes, seconds, whole
+from symcircuits.core.text import argument, mebibytes, seconds, whole
 from symcircuits.model import Run
 from symcircuits.search.best_first import Budget, Found, Search, Tree
 from symcircuits.search.pairs import Pairs
@@ -168,7 +168,7 @@ def _check(k: int, count: int, max_seconds: float | None, max_memory: int) -> No
     if min(k, count) * _TERM_BYTES > max(max_memory, _FEW_BYTES):
         raise ValueError(
             f"the {min(k, count):,} largest terms need about {mebibytes(min(k, count) * _TERM_BYTES)}, and "
-            f"max_memory is {mebibytes(max_memory)}: ask for fewer"
+            f"{argument('max_memory')} is {mebibytes(max_memory)}: ask for fewer"
         )
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
-from symcircuits.core.text import many, mebibytes, seconds, shown, whole
+from symcircuits.core.text import argument, many, mebibytes, seconds, setting, shown, whole
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search.best_first import Found, Tree
@@ -134,7 +134,7 @@ def _check(k: int, weights: str, max_seconds: float | None, max_memory: int) -> 
     seconds("max_seconds", max_seconds)
     if k * _DRAW_BYTES > max_memory:
         raise ValueError(
-            f"{many(k)} draws need about {mebibytes(k * _DRAW_BYTES)}, and max_memory is "
+            f"{many(k)} draws need about {mebibytes(k * _DRAW_BYTES)}, and {argument('max_memory')} is "
             f"{mebibytes(max_memory)}: draw fewer; the error falls with the root of their number"
         )
 
@@ -150,7 +150,7 @@ class _Choices:
         if not self.total < float("inf"):
             raise ValueError(
                 "bounds on the sizes of terms, or their number, leave the range of float64, so that no chance can be "
-                'made of them: draw with weights="uniform", or scale the weights'
+                f"made of them: draw with {setting('weights', 'uniform')}, or scale the weights"
             )
         self.chances = np.cumsum(weights / self.total) if self.total > 0 else weights
 

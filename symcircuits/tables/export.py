@@ -17,7 +17,7 @@ from typing import Any, Final, Unpack
 
 from symcircuits.core.expansion import Expansion, Limits
 from symcircuits.core.notation import Notation
-from symcircuits.core.text import amount, keywords, many, need, seconds, whole
+from symcircuits.core.text import Ended, amount, argument, keywords, many, need, seconds, setting, told, whole
 from symcircuits.tables.blocks import BLOCK, range_of
 from symcircuits.tables.formats import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.tables.resumable import Part, readable_size
@@ -41,7 +41,7 @@ SAMPLED = 17  # terms by which the size of a file is estimated
 class Exported:
     """What became of an export: so many of ``total`` rows are whole; ``stopped`` names the budget that ended it.
 
-    >>> Exported(Path("terms.csv"), 1000, 4096, 51234, "max_terms").complete
+    >>> Exported(Path("terms.csv"), 1000, 4096, 51234, "max_terms (1,000)").complete
     False
     """
 
@@ -61,8 +61,8 @@ class Exported:
         if self.complete:
             return f"wrote {self.path}: {amount(self.rows, 'term')}, {readable_size(self.size)}"
         return (
-            f"{self.stopped} reached: {self.rows:,} of {amount(self.total, 'term')} are whole in {self.path}.part; "
-            "the same again with resume=True (--resume) goes on"
+            f"{told(self.stopped)} reached: {self.rows:,} of {amount(self.total, 'term')} are whole in "
+            f"{self.path}.part; the same again with {setting('resume', True)} goes on"
         )
 
 
@@ -133,7 +133,7 @@ def export_terms(
                 stopped = job.write(made) or job.finish()
     except KeyboardInterrupt as fault:
         whole_rows = f"{part.state.rows:,} of {amount(total, 'term')} are whole"
-        fault.add_note(f"{whole_rows}; the same again with resume=True (--resume) goes on")
+        fault.add_note(f"{whole_rows}; the same again with {setting('resume', True)} goes on")
         raise
     return Exported(user_path(path), part.state.rows, total, part.size, stopped)
 
@@ -151,10 +151,9 @@ class _Budget:
 
     @property
     def late(self) -> str:
-        """The name of the time budget, if it is used up."""
-        return (
-            f"max_seconds ({self.max_seconds:g} s)" if self.until is not None and time.monotonic() >= self.until else ""
-        )
+        """The time budget, if it is used up."""
+        late = self.until is not None and time.monotonic() >= self.until
+        return Ended("max_seconds", f"{self.max_seconds:g} s") if late else ""
 
 
 def _formatted(task: tuple[Expansion, str, tuple[str, ...], int, int]) -> tuple[bytes, int]:
@@ -199,7 +198,7 @@ class _Job:
         yield from crew.results(_formatted, tasks)
 
     def write(self, made: Iterator[tuple[bytes, int]]) -> str:
-        """Write what is made; the name of the budget that ended it, if one did."""
+        """Write what is made; the budget that ended it, if one did."""
         noted = time.monotonic()
         for content, count in made:
             if self.budget.late:
@@ -212,7 +211,7 @@ class _Job:
         self.part.note()
         if self.part.state.rows == self.total:
             return ""
-        return self.budget.late or f"max_terms ({self.budget.terms:,})"
+        return self.budget.late or Ended("max_terms", f"{self.budget.terms:,}")
 
     def finish(self) -> str:
         """Give the file its name, made of the part where it is not the part itself."""
@@ -275,7 +274,8 @@ def _block_size(max_memory: int | None, width: float) -> int:
     if size < FEWEST:
         least = FIXED + int(FEWEST * row)
         raise ValueError(
-            f"max_memory {readable_size(budget)} is not enough: this export takes at least {readable_size(least)}"
+            f"{argument('max_memory')} {readable_size(budget)} is not enough: this export takes at least "
+            f"{readable_size(least)}"
         )
     bytearray(
         KEPT

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from symcircuits.core.text import setting
 from symcircuits.work.files import read_input
 
 __all__ = ["Part", "State", "readable_size"]
@@ -52,7 +53,7 @@ class Part:
         """Open the part: a new one, or (``resume``) the one that is there. Whatever happens, what is whole is noted."""
         if not resume and self.part.exists():
             raise ValueError(
-                f"an interrupted export of {self.path} is there: take it up with resume=True (--resume), or remove "
+                f"an interrupted export of {self.path} is there: take it up with {setting('resume', True)}, or remove "
                 f"{self.part.name} and {self.beside.name}"
             )
         kept = self._open()
@@ -178,7 +179,7 @@ class Part:
                 self._cut()
             raise OSError(
                 f"cannot write {self.part}: {fault.strerror or fault}; {self.state.rows:,} rows are whole: make room, "
-                "then the same again with resume=True (--resume) goes on"
+                f"then the same again with {setting('resume', True)} goes on"
             ) from None
         crc = zlib.crc32(content, self.state.crc)
         self.state = State(self.state.rows + rows, self.state.size + len(content), crc)

@@ -263,11 +263,11 @@ def _allowed(target: str, run: Run) -> Array:
 def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     """Whether the terms of a whole expansion add up to what the model computed, within rounding.
 
-    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums are added, split no further than composition
-    types are. Terms may cancel in these sums, and then have more to round than the sums show: where they do not close,
-    and there are no more than ``LISTED`` terms, the bound is that of the terms all the same, so that who lists none
-    finds what who does. Raises ValueError where terms, or the bound, leave the range of floating point: that does not
-    decide about the expansion.
+    Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums are added, split no further than types of
+    composition are. Terms may cancel in these sums, and then have more to round than the sums show: where they do not
+    close, and there are no more than ``LISTED`` terms, the bound is that of the terms all the same, so that who lists
+    none finds what who does. Raises ValueError where terms, or the bound, leave the range of floating point: that does
+    not decide about the expansion.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])

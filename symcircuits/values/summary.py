@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
-from symcircuits.core.text import amount, seconds, whole
+from symcircuits.core.text import Ended, amount, seconds, whole
 from symcircuits.loaders.by_path import RunFile
 from symcircuits.tables.blocks import COMPOSITIONS, range_of
 from symcircuits.values.evaluate import Values, evaluate
@@ -152,8 +152,8 @@ def summary(
     if not sum(s.absolute for s in found.sums.values()) < float("inf"):
         raise ValueError("the sum of the sizes of the terms leaves the range of float64: scale the weights")
     done = sum(s.count for s in found.sums.values())
-    late = "" if done == planned else f"max_seconds ({max_seconds:g})"
-    reached = "" if done == len(chosen) else late or f"max_terms ({planned:,})"
+    late = "" if done == planned else Ended("max_seconds", f"{max_seconds:g}")
+    reached = "" if done == len(chosen) else late or Ended("max_terms", f"{planned:,}")
     return Summary(expansion, found_by, start, start + done, found.top, sums=found.sums, reached=reached)
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.programs import made_once
-from symcircuits.core.text import amount, need, whole
+from symcircuits.core.text import amount, argument, need, whole
 from symcircuits.core.words import IllTyped
 from symcircuits.model import Model, Run, random_model
 from symcircuits.verification.every_head import check_every_head
@@ -100,8 +100,8 @@ def verify(
     for e in expansions:
         if MOST <= e.count <= max_terms:
             raise OverflowError(
-                f"{amount(e.count, 'term')} of {e.target} are too many to list: give a smaller max_terms, and the rows "
-                "that list none still run"
+                f"{amount(e.count, 'term')} of {e.target} are too many to list: give a smaller "
+                f"{argument('max_terms')}, and the rows that list none still run"
             )
     run = _run(subject, tokens, seed)
     questions: dict[str, Callable[[list[Expansion]], Check | None]] = {

@@ -85,7 +85,7 @@ def dask(address: str) -> Iterator[_Dask]:
     try:
         from distributed import Client
     except ImportError:
-        raise ValueError("--scheduler needs Dask: pip install 'symcircuits[distributed]'") from None
+        raise ValueError("the workers of a Dask cluster need Dask: pip install 'symcircuits[distributed]'") from None
     client, said = None, ""
     try:
         client = Client(address, timeout=CONNECT, set_as_default=False)

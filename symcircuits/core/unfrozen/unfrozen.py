@@ -15,7 +15,7 @@ from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.notation import ROW, Notation
 from symcircuits.core.sequence import TermSequence
-from symcircuits.core.text import amount, need
+from symcircuits.core.text import amount, need, setting
 from symcircuits.core.unfrozen.choices import Side, choices_of, degrees, max_degree
 from symcircuits.core.unfrozen.terms import UnfrozenTerm, check_unfrozen
 from symcircuits.core.walk import Mark
@@ -160,7 +160,7 @@ def unfrozen(expansion: Expansion) -> Unfrozen:
     if not arch.polynomial:
         raise ValueError(
             f"in [{arch}] patterns come from a softmax and MLPs, if any, from an activation, which are not sums of "
-            "terms; describe a model with softmax=False or bilinear=True"
+            f"terms; describe a model with {setting('softmax', False)} or {setting('bilinear', True)}"
         )
     if arch.attachments:
         raise ValueError(
