@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from symcircuits import attention_only, verify
+from symcircuits import attention_only, explain, explain_many, random_model, verify
 from symcircuits.render.tables import measured, number, paragraph, table
 from symcircuits.render.verified import report_text
 from symcircuits.verification.verify import Check, Report
@@ -77,6 +77,27 @@ def test_columns_of_text_are_wrapped_where_they_must_and_numbers_never() -> None
     assert sorted(kept.split()) == sorted(" ".join(rows[0]).split())
 
 
+def test_where_numbers_leave_too_little_room_rows_stand_one_by_one() -> None:
+    rows = [["composition none", "7", "0.123456", "-20.66", "first"], ["composition V", "", "24.85", "-6.581", ""]]
+    header = ["", "terms", "norm", "contribution", "what"]
+    assert table(rows, header, 40, right=[1, 2, 3]).splitlines() == [
+        "composition none", "    terms 7  norm 0.123456", "    contribution -20.66", "    first",
+        "composition V", "    norm 24.85  contribution -6.581",
+    ]  # fmt: skip
+    assert table(rows, header, 60, right=[1, 2, 3]).splitlines()[0].split() == ["terms", "norm", "contribution", "what"]
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_narrow_results_fit_and_cut_no_word(width: int) -> None:
+    model = random_model(attention_only((2, 2), biases=True))
+    averages = explain_many(model, [[1, 2, 3], [3, 2]], token=2, against=3)
+    for found, words in ((explain(model, [1, 2], token=2, against=3), "composition V"), (averages, "through L1H0")):
+        text, wide = found.text(width), found.text(1000)
+        assert max(map(len, text.splitlines())) <= width
+        assert words in text
+        assert set(text.split()) <= set(wide.split())
+
+
 def test_tables_without_rows() -> None:
     assert table([], ["x", "y"]) == "x  y"
 
@@ -89,12 +110,15 @@ cells = st.text("ab -@[].", max_size=30).map(str.strip)
     st.integers(40, 100),
 )
 @example([("a" * 30, "1", "b" * 30)], 40)
+@example([("a" * 30, "1" * 10, "b" * 30), ("c d", "2", "")], 40)
 def test_every_table_fits_and_loses_nothing(rows: list[tuple[str, str, str]], width: int) -> None:
     lines = table(rows, ["text", "number", "words"], width, right=[1]).splitlines()
     assert all(len(line) <= width for line in lines)
     assert all(line == line.rstrip() for line in lines)
-    letters = re.sub(r"\s", "", "".join(lines[1:]))
-    assert sorted(letters) == sorted(re.sub(r"\s", "", "".join("".join(r) for r in rows)))
+    header = bool(lines) and lines[0].split() in (["text", "number"], ["text", "number", "words"])
+    letters = re.sub(r"\s", "", "".join(lines[1:] if header else lines))
+    expected = "".join("".join(r) + "number" * (not header) for r in rows)
+    assert sorted(letters) == sorted(re.sub(r"\s", "", expected))
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=20), min_size=1, max_size=30), st.integers(30, 100))

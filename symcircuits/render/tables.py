@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 __all__ = ["UNBROKEN", "Titled", "measured", "number", "paragraph", "plain_text", "table"]
 
 UNBROKEN = "\N{NO-BREAK SPACE}"  # it is in no text that is shown: what does not print is escaped
 _NARROWEST = 40  # room for the last column, below which it stands under its row
-_SHORTEST = 6
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -83,7 +82,8 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str], width: int = 100
     """Rows under a header, columns aligned (those in ``right`` to the right), within a width.
 
     Where there is too little room the last column stands on lines of its own below its row, and then the widest
-    columns of text are wrapped; columns of numbers never are.
+    columns of text are wrapped between words; columns of numbers never are. Where even that does not fit, each row is
+    its texts, and below them its numbers, each with the head of its column.
 
     >>> print(table([["a", "10"], ["bcd", "2"]], ["x", "n"], right=[1]))
     x     n
@@ -95,7 +95,10 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str], width: int = 100
     last = len(header) - 1
     below = last not in right and width - _taken(sizes[:-1]) < min(sizes[-1], _NARROWEST)
     columns = range(last if below else last + 1)
-    sizes = _shrink(sizes[: len(columns)], [i for i in columns if i not in right], width)
+    least = {i: max(len(word) for r in cells for word in ["", *r[i].split(" ")]) for i in columns if i not in right}
+    sizes = _shrink(sizes[: len(columns)], least, width)
+    if _taken(sizes) - 2 > width:
+        return _one_by_one(cells, columns, right, width)
     lines: list[str] = []
     for n, row in enumerate(cells):
         wrapped = [[row[i]] if i in right else _wrap(row[i], sizes[i]) or [""] for i in columns]
@@ -108,6 +111,18 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str], width: int = 100
     return "\n".join(lines).replace(UNBROKEN, " ")
 
 
+def _one_by_one(cells: Sequence[Sequence[str]], columns: range, right: Sequence[int], width: int) -> str:
+    """For too little room: of each row its texts, below them its numbers, each with the head of its column."""
+    header, *rows = cells
+    lines: list[str] = []
+    for row in rows:
+        numbers = [f"{header[i]} {row[i]}".strip().replace(" ", UNBROKEN) for i in columns if i in right and row[i]]
+        lines += _wrap("  ".join(row[i] for i in columns if i not in right and row[i]), width)
+        for more in ("  ".join(numbers), *row[len(columns) :]):
+            lines += [f"    {line}" for line in _wrap(more, width - 4)]
+    return "\n".join(lines).replace(UNBROKEN, " ")
+
+
 def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(width, 1), break_on_hyphens=False)
 
@@ -117,12 +132,9 @@ def _taken(sizes: Sequence[int]) -> int:
     return sum(sizes) + 2 * len(sizes)
 
 
-def _shrink(sizes: list[int], text: Sequence[int], width: int) -> list[int]:
-    """The sizes of the columns, those of text made smaller, the widest first, until they fit."""
-    sizes = list(sizes)
-    while text and _taken(sizes) - 2 > width:
-        widest = max(text, key=lambda i: sizes[i])
-        if sizes[widest] <= _SHORTEST:
-            break
-        sizes[widest] -= 1
-    return sizes
+def _shrink(sizes: Sequence[int], least: Mapping[int, int], width: int) -> list[int]:
+    """The sizes of the columns, the widest of text first made smaller until they fit, down to its longest word."""
+    found = list(sizes)
+    while _taken(found) - 2 > width and (wide := [i for i, size in least.items() if found[i] > size]):
+        found[max(wide, key=lambda i: found[i])] -= 1
+    return found
