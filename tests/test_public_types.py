@@ -1,7 +1,9 @@
 """What type checkers see of the public names: signatures, and errors where a name is misspelt."""
 
 import ast
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -77,3 +79,45 @@ def test_type_checkers_read_the_names_that_are_loaded() -> None:
     assert typed == {name: f"symcircuits.{module}" for name, module in symcircuits._HOME.items()}
     assert set(symcircuits.__all__) == {"__version__", *typed}
     assert all(hasattr(symcircuits, name) for name in symcircuits.__all__)
+
+
+PYRIGHT_SAYS = {
+    "sc.lgits(3)": '"lgits" is not a known attribute of module "symcircuits"',
+    "sc.logits(3)": 'cannot be assigned to parameter "architecture" of type "Architecture" in function "logits"',
+    "sc.explain(3)": 'Argument missing for parameter "tokens"',
+    "reveal_type(sc.logits)": 'Type of "sc.logits" is "(architecture: Architecture) -> Expansion"',
+}
+
+
+def pyright(folder: Path, source: str) -> list[tuple[int, str]]:
+    """Lines (from 1) and texts of what pyright says of a user's file; skips where neither build is installed."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    program = shutil.which("basedpyright", path=places) or shutil.which("pyright", path=places)
+    if program is None:
+        pytest.skip("pyright is not installed: pip install basedpyright")
+    (folder / "user.py").write_text(source, "utf-8")
+    config = {"include": ["user.py"], "extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
+    (folder / "pyrightconfig.json").write_text(json.dumps(config), "utf-8")
+    command = [program, "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    return [(one["range"]["start"]["line"] + 1, one["message"]) for one in found]
+
+
+def test_pyright_sees_the_signatures(tmp_path: Path) -> None:
+    lines = RIGHT.count("\n")
+    said = pyright(tmp_path, RIGHT + "\n".join(PYRIGHT_SAYS) + "\n")
+    assert [line for line, _ in said] == list(range(lines + 1, lines + len(PYRIGHT_SAYS) + 1)), said
+    for (_, message), part in zip(said, PYRIGHT_SAYS.values(), strict=True):
+        assert part in message
+
+
+def test_no_public_name_is_unknown_to_pyright(tmp_path: Path) -> None:
+    names = [name for name in symcircuits.__all__ if name != "__version__"]
+    said = pyright(tmp_path, "import symcircuits as sc\n" + "".join(f"reveal_type(sc.{n})\n" for n in names))
+    assert len(said) == len(names)
+    for name, (_, message) in zip(names, said, strict=True):
+        assert message.startswith(f'Type of "sc.{name}" is "')
+        assert message.partition('" is "')[2] not in ('Any"', 'Unknown"')
+        assert "Unknown" not in message
