@@ -83,9 +83,10 @@ def test_type_checkers_read_the_names_that_are_loaded() -> None:
 
 PYRIGHT_SAYS = {
     "sc.lgits(3)": '"lgits" is not a known attribute of module "symcircuits"',
-    "sc.logits(3)": 'cannot be assigned to parameter "architecture" of type "Architecture" in function "logits"',
-    "sc.explain(3)": 'Argument missing for parameter "tokens"',
-    "reveal_type(sc.logits)": 'Type of "sc.logits" is "(architecture: Architecture) -> Expansion"',
+    "sc.logits(3)": 'cannot be assigned to parameter "subject" of type "Architecture | Described" in function "logits"',
+    "sc.explain(3)": 'cannot be assigned to parameter "subject"',
+    'sc.transformer((2, 2), nrom="LN")': 'No parameter named "nrom"',
+    "reveal_type(sc.logits)": 'Type of "sc.logits" is "(subject: Architecture | Described) -> Expansion"',
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from symcircuits import attention_only, explain, explain_many, random_model, verify
+from symcircuits import attention_only, explain, explain_many, logit, random_model, verify
 from symcircuits.render.tables import measured, number, paragraph, table
 from symcircuits.render.verified import report_text
 from symcircuits.verification.verify import Check, Report
@@ -90,8 +90,9 @@ def test_where_numbers_leave_too_little_room_rows_stand_one_by_one() -> None:
 @pytest.mark.parametrize("width", [40, 60])
 def test_narrow_results_fit_and_cut_no_word(width: int) -> None:
     model = random_model(attention_only((2, 2), biases=True))
-    averages = explain_many(model, [[1, 2, 3], [3, 2]], token=2, against=3)
-    for found, words in ((explain(model, [1, 2], token=2, against=3), "composition V"), (averages, "through L1H0")):
+    by = logit(2, against=3)
+    averages = explain_many(model, [[1, 2, 3], [3, 2]], by=by)
+    for found, words in ((explain(model, [1, 2], by=by), "composition V"), (averages, "through L1H0")):
         text, wide = found.text(width), found.text(1000)
         assert max(map(len, text.splitlines())) <= width
         assert words in text
