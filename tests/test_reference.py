@@ -150,10 +150,25 @@ def test_a_run_that_was_recorded_in_a_wider_type(model: Any, arrays: dict[str, A
     assert found.ok, found.text()
     assert found.notes[0].startswith(f"all numbers recorded as {wide} are {kind} numbers")
     far = {
-        k: v * {"float32": 1.01, "float16": 2.0, "bfloat16": 20.0}[kind] if k == "logits" else v
+        k: v * {"float32": 1.01, "float16": 2.0, "bfloat16": 2.0}[kind] if k == "logits" else v
         for k, v in widened.items()
     }
     assert not sc.compare_with_reference(model, {**arrays, **far}).ok
+
+
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["tl_ln_s2", "tl_3layer_s11"])
+def test_another_model_in_half_precision_is_told(data: Path, name: str, half: str) -> None:
+    """A bound larger than the numbers themselves would call any model the recorded one."""
+    model = replace(sc.load(data / name), dtype=half)
+    other = sc.random_model(model.architecture, d_vocab=model.d_vocab, d_model=model.d_model, seed=9)
+    tokens = np.arange(7) % model.d_vocab
+    for subject, same in ((model, True), (other, False)):
+        logits = rounded(subject.run(tokens).logits, half)
+        found = sc.compare_with_reference(model, {"tokens": tokens, "logits": logits})
+        assert found.ok is same, found.text()
+    nothing = {"tokens": tokens, "logits": np.zeros_like(logits)}
+    assert not sc.compare_with_reference(model, nothing).ok
 
 
 def test_whole_numbers_tell_no_type(data: Path) -> None:

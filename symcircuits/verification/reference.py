@@ -29,6 +29,7 @@ from symcircuits.work.files import user_path
 __all__ = ["Compared", "Comparison", "compare_with_reference"]
 
 Array = npt.NDArray[Any]
+_HALF = 2.0**-11  # the unit roundoff of float16; that of bfloat16 is larger
 _LOW = -1e4  # a masked score is recorded as minus infinity, -1e30 or -1e5
 
 
@@ -94,8 +95,9 @@ def compare_with_reference(
     ``bound = 64 u (1 + l) f`` with ``u`` the unit roundoff of the recorded numbers (of a model stored in half
     precision, and of numbers all of which a shorter type holds, that of the run that they came from: see
     :mod:`symcircuits.verification.recorded_types`), ``l`` the number of layers before, ``f`` the size of what is
-    rounded; it is empirical. Raises ValueError on a file that cannot be read, where there are no tokens or others
-    than these, and where no array is known.
+    rounded; it is empirical. In half precision it is at most half the largest number of the array (or ``4 u f``):
+    beyond that any model would agree. Raises ValueError on a file that cannot be read, where there are no tokens or
+    others than these, and where no array is known.
 
     >>> import symcircuits as sc
     >>> model = sc.random_model(sc.attention_only((2,)))
@@ -341,8 +343,19 @@ def _compared(name: str, recorded: Array, dtype: str, unit: float, ours: _Ours) 
     if not np.isfinite(theirs[allowed]).all():
         return wrong(f"it holds numbers that are not finite{_overflow(dtype)}")
     bound = np.broadcast_to(64 * unit * (1 + max(ours.order[0], 0)) * ours.size, shape)[allowed]
-    error, bound_there = min(_worst(theirs[allowed], value[allowed], bound) for value in ours.values)[1:]
+    least = np.broadcast_to(4 * unit * ours.size, shape)[allowed]
+    error, bound_there = min(
+        _worst(theirs[allowed], v, np.minimum(bound, _telling(theirs[allowed], v, unit, least)))
+        for v in (value[allowed] for value in ours.values)
+    )[1:]
     return Compared(name, ours.place, error, bound_there, error <= bound_there)
+
+
+def _telling(theirs: Array, value: Array, unit: float, least: Array) -> Array | float:
+    """The most that a bound may be to tell another model: in half precision half the largest number, or ``least``."""
+    if unit < _HALF or not theirs.size:
+        return np.inf
+    return np.asarray(np.maximum(least, min(np.abs(theirs).max(), np.abs(value).max()) / 2))
 
 
 def _worst(theirs: Array, value: Array, bound: Array) -> tuple[float, float, float]:
