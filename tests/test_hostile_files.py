@@ -331,6 +331,24 @@ def test_devices_and_pipes_are_not_read(cli: Cli, folder: Path) -> None:
         refused(ran, "/dev/zero: this is")
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file whose reading fails")
+def test_a_file_that_cannot_be_read_is_named(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """As on a failing disk: the system refuses the read, and not the opening."""
+    for name in ("x.txt", "x.json", "x.npy", "x.npz", "x.safetensors"):
+        (tmp_path / name).symlink_to("/proc/self/mem")
+    tokens = ["explain", folder, "--tokens", "1,2"]
+    for arguments, name in (
+        ([*tokens, "--labels", tmp_path / "x.txt"], "x.txt"),
+        ([*tokens, "--tokenizer", tmp_path / "x.json"], "x.json"),
+        (["explain", folder, "--prompts", tmp_path / "x.txt"], "x.txt"),
+        ([*tokens, "--readout", tmp_path / "x.npy"], "x.npy"),
+        ([*tokens, "--readout", tmp_path / "x.npz"], "x.npz"),
+        (["verify", folder, "--tokens", "1,2", "--reference", tmp_path / "x.npz"], "x.npz"),
+        (["verify", folder, "--tokens", "1,2", "--reference", tmp_path / "x.safetensors"], "x.safetensors"),
+    ):
+        refused(cli(*map(str, arguments)), f"{tmp_path / name}: cannot be read (Input/output error)")
+
+
 def test_a_formula_from_standard_input_that_is_not_there(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     refused(cli("check", "-", "--heads", "2"), "standard input is closed: give the formula itself in place of -")

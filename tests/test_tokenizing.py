@@ -260,7 +260,7 @@ def test_a_panic_is_a_plain_error(capfd: pytest.CaptureFixture[str]) -> None:
         os.write(2, b"thread panicked\n")
         raise Panic("index out of range\x1b")
 
-    with pytest.raises(ValueError, match=r"no tokenizer \(index out of range\\x1b\)"), tokenizing._no_panic_printed():
+    with pytest.raises(ValueError, match=r"no tokenizer \(index out of range\\x1b\)"):
         tokenizing._guarded("no tokenizer", panics)
     assert capfd.readouterr().err == ""
 
@@ -269,6 +269,18 @@ def test_a_panic_is_a_plain_error(capfd: pytest.CaptureFixture[str]) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         tokenizing._guarded("no tokenizer", interrupted)
+
+
+def test_a_panic_while_a_text_is_read_prints_nothing(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A pattern that gives up on a text: the package panics there, not where the file is read."""
+    gives_up = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}
+    names = {f"a{i}": i for i in range(12)}
+    words = {"type": "WordLevel", "vocab": names, "unk_token": "a0"}
+    plain = byte_level() | {"added_tokens": [], "pre_tokenizer": None, "decoder": None, "model": words}
+    path = written(file.parent, plain | {"normalizer": gives_up})
+    with pytest.raises(ValueError, match=r"the tokenizer makes no tokens of 'aaa.*b' \(.*retry-limit-in-match over"):
+        encoder(path, MODEL)("a" * 40 + "b")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_files_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

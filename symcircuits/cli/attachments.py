@@ -87,20 +87,20 @@ def _array_of(option: str, text: str, path: str) -> Any:
 def read_array(path: str) -> Any:
     """The array in a ``.npy`` file, or the only one of an ``.npz``; ValueError on what is neither."""
     from symcircuits.loaders.arrayfile import read_npy, read_npz
-    from symcircuits.work.files import check_input
+    from symcircuits.work.files import check_input, reading
 
     place = user_path(path)
     check_input(place, "an array")
-    try:
-        with place.open("rb") as file:
+    with reading(place) as file:
+        try:
             if file.read(4) != b"PK\x03\x04":
                 file.seek(0)
                 return read_npy(file, os.fstat(file.fileno()).st_size)
-        found = read_npz(place)
-        if len(found) != 1:
-            raise ValueError(f"it holds {amount(len(found), 'array')} ({', '.join(list(found)[:6])}), not one")
-        return next(iter(found.values()))
-    except ValueError as fault:
-        foreign = "pickle" in str(fault) or "not a .npy" in str(fault)
-        said = "it is not an .npy file, or holds Python objects" if foreign else fault
-        raise ValueError(f"{path}: cannot be read as an array of numbers (.npy): {said}") from None
+            found = read_npz(place)
+            if len(found) != 1:
+                raise ValueError(f"it holds {amount(len(found), 'array')} ({', '.join(list(found)[:6])}), not one")
+            return next(iter(found.values()))
+        except ValueError as fault:
+            foreign = "pickle" in str(fault) or "not a .npy" in str(fault)
+            said = "it is not an .npy file, or holds Python objects" if foreign else fault
+            raise ValueError(f"{path}: cannot be read as an array of numbers (.npy): {said}") from None

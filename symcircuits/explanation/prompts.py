@@ -24,7 +24,7 @@ from symcircuits.explanation.labels import printable
 from symcircuits.model import Model
 from symcircuits.model.tokens import read_tokens
 from symcircuits.values.measure import check_two
-from symcircuits.work.files import user_path
+from symcircuits.work.files import reading, user_path
 
 __all__ = ["LONGEST_LINE", "BadPrompt", "Prompt", "Prompts"]
 
@@ -90,7 +90,7 @@ class Prompts:
             for number, item in enumerate(self.given, 1):
                 yield number, lambda n, item=item: self._read(n, lambda: item)  # type: ignore[misc]
             return
-        with self.path.open("rb") as file:
+        with reading(self.path) as file:
             number = 0
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1

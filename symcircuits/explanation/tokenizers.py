@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from symcircuits.core.text import amount
@@ -20,11 +21,12 @@ from symcircuits.explanation.labels import Labels, printable, read_label_file, r
 from symcircuits.explanation.tokenizer_growth import Growth, growth_of
 from symcircuits.loaders.strictjson import strict_json
 from symcircuits.model import Model
-from symcircuits.work.files import check_input, read_input, user_path
+from symcircuits.work.files import check_input, read_input, reading, user_path
 
 __all__ = ["any_labels", "encoder", "is_tokenizer_file", "read_tokenizer", "tokenizer_labels", "vocabulary_labels"]
 
 _INSTALL = "pip install 'symcircuits[tokenizers]'"
+_STANDARD_ERROR = Lock()  # threads that swap it at the same time would lose it
 _WORDS = "a list of strings, the path of a file of them or of a tokenizer.json, or a tokenizer"
 
 
@@ -32,7 +34,7 @@ def is_tokenizer_file(path: str | os.PathLike[str]) -> bool:
     """Whether a file holds a JSON object, as a ``tokenizer.json`` does, and not a list or lines of names."""
     place = user_path(path)
     check_input(place, "a list of labels")
-    with place.open("rb") as file:
+    with reading(place) as file:
         if file.read(1024).decode("utf-8-sig", "replace").lstrip()[:1] != "{":
             return False
     try:
@@ -77,8 +79,7 @@ def _prepared(text: str, what: str) -> tuple[Any, Growth]:
         raise ValueError(f"{what}: a tokenizer.json is read by the package tokenizers ({_INSTALL})") from None
     wrong = f"{what}: this is not a tokenizer.json"
     growth: Growth = _guarded(wrong, lambda: growth_of(strict_json(text)))  # before any of it is run
-    with _no_panic_printed():
-        tokenizer = _guarded(wrong, lambda: Tokenizer.from_str(text))
+    tokenizer = _guarded(wrong, lambda: Tokenizer.from_str(text))
     tokenizer.no_truncation()  # a prompt is neither cut nor padded
     tokenizer.no_padding()
     return tokenizer, growth
@@ -87,25 +88,27 @@ def _prepared(text: str, what: str) -> tuple[Any, Growth]:
 @contextmanager
 def _no_panic_printed() -> Iterator[None]:
     """What a panic prints by itself (lines of Rust, on standard error) goes nowhere; what it says is in our error."""
-    sys.stderr.flush()
-    try:
-        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    except OSError:  # there is no standard error
-        yield
-        return
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    with _STANDARD_ERROR:
+        sys.stderr.flush()
+        try:
+            kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        except OSError:  # there is no standard error
+            yield
+            return
+        try:
+            os.dup2(nowhere, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(nowhere)
 
 
 def _guarded(what: str, call: Callable[[], Any]) -> Any:
     """What a call into the package gives; ValueError where it fails, also where it panics."""
     try:
-        return call()
+        with _no_panic_printed():
+            return call()
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as fault:  # its own errors are of no class but Exception, its panics not even of that

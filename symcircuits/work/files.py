@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 __all__ = [
     "LIMITS",
@@ -15,6 +16,7 @@ __all__ = [
     "check_writable",
     "make_folder",
     "read_input",
+    "reading",
     "user_path",
     "write_bytes",
     "write_text",
@@ -61,6 +63,22 @@ def check_input(path: str | os.PathLike[str], what: str) -> None:
         raise ValueError(f"{file}: cannot be read ({fault.strerror or fault})") from None
 
 
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to read from; ValueError that names it where it cannot be opened, or a read fails.
+
+    >>> with reading("no/such/file") as file:
+    ...     file.read()
+    Traceback (most recent call last):
+    ValueError: no/such/file: cannot be read (No such file or directory)
+    """
+    try:
+        with Path(path).open("rb") as file:
+            yield file
+    except OSError as fault:
+        raise ValueError(f"{path}: cannot be read ({fault.strerror or fault})") from None
+
+
 def read_input(path: str | os.PathLike[str], what: str) -> bytes:
     """What an ordinary file holds, of a kind that :data:`LIMITS` names; ValueError where it is longer than that.
 
@@ -70,12 +88,9 @@ def read_input(path: str | os.PathLike[str], what: str) -> bytes:
     """
     check_input(path, what)
     most = LIMITS[what]
-    try:
-        with Path(path).open("rb") as file:
-            size = max(os.fstat(file.fileno()).st_size, 0)
-            content = b"" if size > most else file.read(most + 1)
-    except OSError as fault:
-        raise ValueError(f"{path}: cannot be read ({fault.strerror or fault})") from None
+    with reading(path) as file:
+        size = max(os.fstat(file.fileno()).st_size, 0)
+        content = b"" if size > most else file.read(most + 1)
     size = max(size, len(content))
     if size > most:
         raise ValueError(f"{path}: this file has {size:,} bytes; {what} has {most:,} at most")
