@@ -65,9 +65,9 @@ def test_every_public_function_is_tried() -> None:
     assert functions == {n for n in CALLS if n not in ("Tensors", "Model")}
 
 
-def fault_of(name: str, arguments: list[Any]) -> Exception | None:
+def fault_of(name: str, arguments: list[Any], /, **more: Any) -> Exception | None:
     try:
-        made = getattr(METHODS[name][0] if name in METHODS else sc, name)(*arguments)
+        made = getattr(METHODS[name][0] if name in METHODS else sc, name)(*arguments, **more)
         if inspect.isgenerator(made):
             next(made)
     except (TypeError, ValueError, OSError) as fault:
@@ -94,6 +94,29 @@ def test_what_a_call_does_not_take_is_refused_in_one_short_sentence(name: str) -
                 assert "\n" not in str(fault) or isinstance(fault, ReadError)  # which shows where
                 assert "object has no attribute" not in str(fault)
     assert tried or not arguments
+
+
+# What carries on with work that was begun, and what is called back or handed on.
+HANDED = {"progress", "executor", "workers"}
+
+
+def by_name(name: str) -> list[str]:
+    """The arguments of a function that have a default, or are given by name alone."""
+    given = list(inspect.signature(getattr(sc, name)).parameters.values())
+    return [p.name for p in given if p.name not in HANDED and (p.kind is p.KEYWORD_ONLY or p.default is not p.empty)]
+
+
+@pytest.mark.parametrize(("name", "key"), [(n, k) for n in CALLS if n not in ("Tensors", "Model") for k in by_name(n)])
+def test_what_an_argument_by_name_does_not_take_is_refused_in_one_short_sentence(name: str, key: str) -> None:
+    """No AttributeError or IndexError, and no words of Python's own about what cannot be gone through or multiplied."""
+    places = list(inspect.signature(getattr(sc, name)).parameters).index(key)
+    for thing in [*THINGS, {"a": 1}, "\x00", [None], 10**30]:
+        fault = fault_of(name, CALLS[name][:places], **{key: thing})
+        if fault is not None:
+            assert len(str(fault)) < 300, (thing, fault)
+            assert "\n" not in str(fault) or isinstance(fault, ReadError)
+            for words in ("has no attribute", "is not iterable", "unsupported operand", "cannot unpack"):
+                assert words not in str(fault), (thing, fault)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from symcircuits.checking.lexer import CONVENTIONS, Letter, Names, RawFactor, ReadError, Token, split_target, tokens
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.notation import Notation
+from symcircuits.core.text import brief
 from symcircuits.core.words import Word
 
 __all__ = ["MAX_WORDS", "Formula", "RawWord", "ReadError", "read"]
@@ -74,7 +75,7 @@ def read(
     2
     """
     if convention not in CONVENTIONS:
-        raise ValueError(f'convention must be "paper" (or "row") or "transformerlens", not {convention!r}')
+        raise ValueError(f'convention must be "paper" (or "row") or "transformerlens", not {brief(convention)}')
     notation = Notation(CONVENTIONS[convention], symbols or ())
     if isinstance(formula, str):
         return _read_text(formula, architecture, notation)

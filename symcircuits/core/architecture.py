@@ -217,7 +217,7 @@ class Architecture:
             if found.name == name:
                 return found
         known = ", ".join(r.name for r in self.readings) or "there is none (see symcircuits.readout)"
-        raise ValueError(f"there is no readout {name!r}; the readouts: {known}")
+        raise ValueError(f"there is no readout {brief(name)}; the readouts: {known}")
 
     def __repr__(self) -> str:
         return f"<Architecture: {self}>"

@@ -16,7 +16,7 @@ from symcircuits.core.programs import Readout, Source, readout
 from symcircuits.core.seam import higher
 from symcircuits.core.sequence import TermSequence
 from symcircuits.core.terms import TYPED, Term, composition_of, readout_notation
-from symcircuits.core.text import amount, setting, shown, whole
+from symcircuits.core.text import amount, brief, setting, shown, whole
 from symcircuits.core.walk import Joints, Mark
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class Expansion(TermSequence[Term]):
         for c in wanted:
             if c not in possible:
                 known = ", ".join(possible)
-                raise ValueError(f"{c!r} is not a composition type of {self.target}: choose one of {known}")
+                raise ValueError(f"{brief(c)} is not a composition type of {self.target}: choose one of {known}")
         return self._with(Clause("composition", frozenset(wanted)))
 
     def through(self, head: str | tuple[int, int] | Iterable[str], side: str = "either") -> Expansion:
@@ -253,7 +253,7 @@ class Expansion(TermSequence[Term]):
             found = {s.name for s in self.sources if wanted in (s.name, s.kind)}
             if not found:
                 known = ", ".join(s.name for s in self.sources)
-                raise ValueError(f"there is no source {wanted!r} in {self.target}; the sources are {known}")
+                raise ValueError(f"there is no source {brief(wanted)} in {self.target}; the sources are {known}")
             names |= found
         return self._with(Clause("from_source", frozenset(names), self._check_side(side)))
 
@@ -279,7 +279,7 @@ class Expansion(TermSequence[Term]):
     def _check_side(self, side: str) -> str:
         if side not in ("either", *(SIDES if self.readout.bilinear else ())):
             known = '"query", "key" or "either"' if self.readout.bilinear else '"either": only scores have sides'
-            raise ValueError(f"side {side!r} of {self.target} does not exist; side is {known}")
+            raise ValueError(f"side {brief(side)} of {self.target} does not exist; side is {known}")
         return side
 
     def softmax_invisible(self) -> Expansion:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from symcircuits.core.names import Name, spelled
 from symcircuits.core.symbols import ABBREVIATIONS, FLIPPED, LATEX, SHORT_NAMES, SOMETIMES
-from symcircuits.core.text import shown
+from symcircuits.core.text import brief, shown
 from symcircuits.core.words import Factor, Symbol, Word, fuse, is_multiplier, transpose
 
 __all__ = [
@@ -54,7 +54,7 @@ class Notation:
 
     def __post_init__(self) -> None:
         if self.name not in NOTATIONS:
-            raise ValueError(f"notation must be one of {', '.join(NOTATIONS)}, not {self.name!r}")
+            raise ValueError(f"notation must be one of {', '.join(NOTATIONS)}, not {brief(self.name)}")
         names = _pairs(self.symbols)
         object.__setattr__(self, "symbols", names)
         for glyph, own in names:

@@ -18,8 +18,8 @@ from numbers import Real
 from typing import Any, Final
 
 __all__ = [
-    "Ended", "amount", "argument", "as_whole", "brief", "called_by", "keywords", "many", "mebibytes", "need",
-    "not_taken", "place", "seconds", "setting", "shown", "told", "whole",
+    "Ended", "amount", "argument", "as_whole", "brief", "called_by", "entries", "finite", "keywords", "many",
+    "mebibytes", "need", "not_taken", "place", "seconds", "setting", "shown", "told", "whole",
 ]  # fmt: skip
 
 _MOST: Final = 60
@@ -34,6 +34,7 @@ _WANTED: Final = {
     "Term": "a term (see expansion[i])",
     "Unfrozen": "one of unfrozen",
     "Values": "values (see evaluate)",
+    "Settings": "its settings (see Settings of symcircuits.model)",
     "str": "the path of one",
 }
 
@@ -74,6 +75,34 @@ def not_taken(call: str, given: Any, names: list[str]) -> TypeError:
     wanted = f"{', '.join(others)} or {last}" if others else last
     hint = _hint(given, names)
     return TypeError(f"{call} takes {wanted}, not {brief(given)}{'; ' if hint else ''}{hint}")
+
+
+def entries(name: str, given: Any, what: str) -> list[Any]:
+    """What a list (or whatever is gone through) holds; TypeError where it is none, or a text.
+
+    >>> entries("queries", 3, "positions")
+    Traceback (most recent call last):
+    TypeError: queries must be a list of positions, not 3
+    """
+    if isinstance(given, (str, bytes, type)) or not hasattr(given, "__iter__"):
+        raise TypeError(f"{name} must be a list of {what}, not {shown(given)}")
+    return list(given)
+
+
+def finite(name: str, value: Any) -> float:
+    """The value as a float; ValueError where it is no number, or not a finite one.
+
+    >>> finite("weight_scale", "x")
+    Traceback (most recent call last):
+    ValueError: weight_scale must be a finite number, not 'x'
+    """
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number, not {shown(value)}")
+    return number
 
 
 def _hint(given: Any, wanted: list[str]) -> str:

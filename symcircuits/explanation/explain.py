@@ -13,7 +13,7 @@ import numpy as np
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.seam import higher
-from symcircuits.core.text import place, shown, whole
+from symcircuits.core.text import entries, place, shown, whole
 from symcircuits.explanation.all_scores import all_head_scores
 from symcircuits.explanation.assumptions import assumptions
 from symcircuits.explanation.labels import Labels
@@ -237,7 +237,8 @@ def _check_sort(sort: str, measure: Measure) -> None:
 
 def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
     n = np.shape(run.tokens)[-1]
-    chosen = range(n) if queries is None else sorted({place("query", q, n) for q in queries})
+    given = range(n) if queries is None else entries("queries", queries, "positions")
+    chosen = sorted({place("query", q, n) for q in given})
     if not chosen and n:
         raise ValueError("queries is empty: give positions, or None for all of them")
-    return list(chosen)
+    return chosen

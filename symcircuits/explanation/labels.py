@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from symcircuits.core.text import brief
 from symcircuits.work.files import read_input, user_path
 
 __all__ = ["Labels", "printable", "read_label_file", "read_labels"]
@@ -66,7 +67,7 @@ def read_labels(labels: Any, n: int, d_vocab: int, d_vocab_out: int | None = Non
     'positions'
     """
     if isinstance(labels, (str, bytes)) or not isinstance(labels, Sequence):
-        raise ValueError(f"labels is a list of strings, one a vocabulary entry or one a position, not {labels!r:.80}")
+        raise ValueError(f"labels is a list of strings, one a vocabulary entry or one a position, not {brief(labels)}")
     for i, name in enumerate(labels):
         if not isinstance(name, str):
             raise ValueError(f"label {i} is not a string but {name!r:.80}")

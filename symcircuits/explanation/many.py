@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, final
 
-import numpy as np
-
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.seam import higher
 from symcircuits.core.text import need
@@ -22,6 +20,7 @@ from symcircuits.explanation.tokenizers import encoder, tokenizer_labels, vocabu
 from symcircuits.loaders import load
 from symcircuits.loaders.by_path import ModelFile
 from symcircuits.model import Model
+from symcircuits.model.checks import float_type
 from symcircuits.values.evaluate import Closure
 from symcircuits.values.measure import SECOND, Measure
 from symcircuits.work.progress import OnProgress
@@ -191,10 +190,7 @@ def explain_many(
     with WorkerPool(workers) as crew, pinned():
         known = _known(model, crew)
         given = model if isinstance(model, Model) else load(model)
-        by = _for_all(given, by)
-        if dtype is not None and np.dtype(dtype) not in (np.dtype(np.float64), np.dtype(np.float32)):
-            raise ValueError(f"the forward pass is computed in float64 or float32, not {dtype}")
-        kind = None if dtype is None else np.dtype(dtype).name
+        by, kind = _for_all(given, by), None if dtype is None else float_type(dtype).name
         read = Prompts(given, prompts, by.position, None if tokenizer is None else encoder(tokenizer, given))
         tally = _Tally(given, by, read, skip_bad)
         count = _check_all(read, skip_bad, progress) if read.again else 0

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.rings import Array
-from symcircuits.core.text import amount, shown
+from symcircuits.core.text import amount, brief, shown
 
 __all__ = [
     "Attended", "Rotary", "alibi", "alibi_slopes", "check_seen", "check_windows", "mask", "read_mask", "rotate",
@@ -39,9 +39,9 @@ class Rotary:
 
     def __post_init__(self) -> None:
         if self.dim is not None and (type(self.dim) is not int or self.dim < 0 or self.dim % 2):
-            raise ValueError(f"rotary positions turn pairs, so dim must be an even whole number, not {self.dim!r}")
+            raise ValueError(f"rotary positions turn pairs, so dim must be an even whole number, not {brief(self.dim)}")
         if isinstance(self.base, bool) or not 0 < self.base < math.inf:
-            raise ValueError(f"the base of rotary positions must be a positive number, not {self.base!r}")
+            raise ValueError(f"the base of rotary positions must be a positive number, not {brief(self.base)}")
 
     def _dim(self, d_head: int) -> int:
         return d_head - d_head % 2 if self.dim is None else self.dim

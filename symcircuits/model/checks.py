@@ -9,12 +9,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["check_names", "check_shapes", "check_values"]
+from symcircuits.core.text import brief
+
+__all__ = ["check_names", "check_shapes", "check_values", "float_type"]
 
 _BLOCK = 2**22  # numbers that are looked at at a time
 
 # An axis is written "d_head" or, where it is the size of one owner only, "d_head of W_Q_L0H1": the first word is shown.
 Axes = tuple[str, ...]
+
+
+def float_type(given: Any) -> np.dtype[Any]:
+    """The type that a forward pass is computed in (float64 where it is not said); ValueError where it is none of two.
+
+    >>> float_type(None), float_type("float32")
+    (dtype('float64'), dtype('float32'))
+    """
+    try:
+        number = np.dtype(np.float64 if given is None else given)
+    except (TypeError, ValueError):
+        raise ValueError(f"the forward pass is computed in float64 or float32, not {brief(given)}") from None
+    if number not in (np.dtype(np.float64), np.dtype(np.float32)):
+        raise ValueError(f"the forward pass is computed in float64 or float32, not {number}")
+    return number
 
 
 def check_names(expected: Iterable[str], found: Iterable[str], where: str = "the model") -> None:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from symcircuits.arrays.rings import Array, PairwiseSum, transpose
 from symcircuits.core.architecture import FINAL, Architecture, Head
 from symcircuits.core.attachments import norm_of
-from symcircuits.core.text import shown
+from symcircuits.core.text import brief, shown
 from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
 
@@ -105,9 +105,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
-            raise ValueError(f"unknown activation {self.activation!r}; known are {', '.join(ACTIVATIONS)}")
+            raise ValueError(f"unknown activation {brief(self.activation)}; known are {', '.join(ACTIVATIONS)}")
         if isinstance(self.eps, bool) or not isinstance(self.eps, (int, float)) or not 0 <= self.eps < math.inf:
-            raise ValueError(f"eps, which a norm adds to the variance, must be a number from 0 on, not {self.eps!r}")
+            seen = brief(self.eps)
+            raise ValueError(f"eps, which a norm adds to the variance, must be a number from 0 on, not {seen}")
         for name, cap in (("score_cap", self.score_cap), ("logit_cap", self.logit_cap)):
             if cap is not None and not 0 < cap < math.inf:
                 raise ValueError(f"{name} must be a positive number, or None, not {shown(cap)}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Architecture, Head
-from symcircuits.core.text import keywords, need, whole
+from symcircuits.core.text import brief, finite, keywords, need, whole
 from symcircuits.model.forward import Settings
 from symcircuits.model.transformer import Model
 from symcircuits.model.weights import weight_axes
@@ -52,7 +52,8 @@ def random_model(
     activation. ``score_scale`` is one number for all heads, 1 / sqrt(d_head) when None. ``sizes``: ``d_vocab`` (11),
     ``d_model`` (16), ``d_head`` (4), ``d_vocab_out`` (d_vocab), ``n_context`` (32), ``d_mlp`` (2 d_model). The same
     arguments give the same model, another ``seed`` another one.
-    Raises ValueError on a size below 1, TypeError on one that does not exist.
+    Raises ValueError on a size below 1, and on scales that are not finite numbers, TypeError on a size that does not
+    exist.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> random_model(attention_only((2, 0), biases=True), d_model=3, d_head=5)
@@ -60,13 +61,15 @@ def random_model(
     """
     need("random_model", architecture, Architecture)
     keywords("random_model", sizes, _SIZES)
-    found = _sizes({**_SIZES, **sizes})
+    if settings is not None:
+        need("random_model(settings=)", settings, Settings)
+    found, weight_scale = _sizes({**_SIZES, **sizes}), finite("weight_scale", weight_scale)
     rng = np.random.default_rng(whole("seed", seed, 0))
     weights = {}
     for name, axes in weight_axes(architecture).items():
         shape = tuple(found[axis.partition(" ")[0]] for axis in axes)
         weights[name] = weight_scale * _deviation(architecture, name, found) * rng.standard_normal(shape)
-    scale = 1 / math.sqrt(found["d_head"]) if score_scale is None else score_scale
+    scale = 1 / math.sqrt(found["d_head"]) if score_scale is None else finite("score_scale", score_scale)
     scales = {str(head): scale for head in architecture.all_heads} if architecture.scale else {}
     weights |= {name: 1 + w / 4 for name, w in weights.items() if name.startswith("gain_")}
     multipliers = {name: 0.5 + i / 8 for i, name in enumerate(sorted(architecture.multipliers)) if i != 4}
@@ -121,6 +124,9 @@ def change_basis(
     True
     """
     need("change_basis", model, Model)
+    bases = {} if head_bases is None else head_bases
+    if not isinstance(bases, Mapping) or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in bases.values()):
+        raise TypeError(f"head_bases maps labels of heads to pairs (R, S) of matrices or None, not {brief(head_bases)}")
     weights = {name: np.asarray(w, dtype=np.float64) for name, w in model.weights.items()}
     attached = dict(model.attached)
     if T is not None:
@@ -133,7 +139,7 @@ def change_basis(
         _change_stream(weights, t, inverse)
         readings = {r.name for r in model.architecture.readings}
         attached = {name: rows @ (inverse if name in readings else t.T) for name, rows in attached.items()}
-    for label, (r, s) in (head_bases or {}).items():
+    for label, (r, s) in bases.items():
         if r is not None and (model.architecture.positions == "rotary" or model.architecture.qk_norm):
             raise ValueError(
                 f"queries and keys of {label} are turned by their positions, or normed, which depends on their basis; "

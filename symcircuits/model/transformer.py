@@ -20,7 +20,7 @@ from symcircuits.core.text import need
 from symcircuits.core.words import scalar_argument, scalar_order
 from symcircuits.model.attached import arrays_of, attach, check_attached
 from symcircuits.model.attending import Attended, check_windows, read_mask, rotations
-from symcircuits.model.checks import check_names, check_shapes, check_values
+from symcircuits.model.checks import check_names, check_shapes, check_values, float_type
 from symcircuits.model.forward import Changes, Record, Settings, forward
 from symcircuits.model.needs import Converted, check_run, embedded
 from symcircuits.model.tokens import read_tokens
@@ -173,9 +173,7 @@ class Model:
         >>> run.patterns["L0H0"][1], bool(0 < run.patterns["L0H0"][0, 1] < 1)
         (array([0., 1.]), True)
         """
-        number = np.dtype(np.float64 if dtype is None else dtype)
-        if number not in (np.dtype(np.float64), np.dtype(np.float32)):
-            raise ValueError(f"the forward pass is computed in float64 or float32, not {number}")
+        number = float_type(dtype)
         read = read_tokens(tokens, self.d_vocab, self.n_context)
         attended = mask if mask is None or isinstance(mask, Attended) else read_mask(mask, read.shape)
         if attended is not None and attended.added is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from symcircuits.core.expansion import Expansion
+from symcircuits.core.text import brief
 from symcircuits.tables.blocks import COMPOSITIONS, TermBlock
 from symcircuits.tables.paths import smallest_type
 
@@ -108,7 +109,7 @@ def rows_of(form: str, columns: list[Column], about: str) -> Rows:
         return _JsonLines(columns)
     if form in FORMATS:
         return _Arrow(columns, about, form)
-    raise ValueError(f"there is no format {form!r}; the formats are {', '.join(FORMATS)}")
+    raise ValueError(f"there is no format {brief(form)}; the formats are {', '.join(FORMATS)}")
 
 
 # What a spreadsheet reads as the beginning of a formula; the last four as wide characters.

@@ -34,9 +34,10 @@ import numpy as np
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.programs import made_once
-from symcircuits.core.text import amount, argument, need, whole
+from symcircuits.core.text import amount, argument, entries, need, shown, whole
 from symcircuits.core.words import IllTyped
 from symcircuits.model import Model, Run, random_model
+from symcircuits.model.tokens import read_tokens
 from symcircuits.verification.every_head import check_every_head
 from symcircuits.verification.names import check_names
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types, expands
@@ -166,9 +167,18 @@ def _standing(architecture: Architecture) -> tuple[Head, ...]:
 def _targets(architecture: Architecture, targets: Sequence[str] | None) -> list[str]:
     if targets is None:
         return default_targets(architecture)
-    if not targets:
+    if isinstance(targets, str) and targets:
+        return [targets]
+    found = [] if isinstance(targets, str) else entries("targets", targets, "names such as logits and scores:L1H0")
+    if not found:
         raise ValueError('no targets: give some of "logits", "stream" and "scores:L1H0", or None for the usual ones')
-    return [targets] if isinstance(targets, str) else list(dict.fromkeys(targets))
+    return list(dict.fromkeys(map(_name, found)))
+
+
+def _name(target: Any) -> str:
+    if not isinstance(target, str):
+        raise TypeError(f"a target is a name such as logits or scores:L1H0, not {shown(target)}")
+    return target
 
 
 def _groups(expansions: Sequence[Expansion]) -> list[list[Expansion]]:
@@ -186,7 +196,9 @@ def _run(subject: Architecture | Model, tokens: Any, seed: int) -> Run:
         # A scale of its own for every head, so that another head's scale is seen.
         scales = {head: scale * (1 + i / 10) for i, (head, scale) in enumerate(model.score_scale.items())}
         model = replace(model, score_scale=scales)
-        rng, n = np.random.default_rng([seed, 1]), 7 if tokens is None else np.shape(tokens)[-1]
+        rng, n = np.random.default_rng([seed, 1]), 7
+        if tokens is not None:
+            n = read_tokens(tokens, model.d_vocab, model.n_context).shape[-1]
         apart = {p.name: rng.standard_normal((n, model.d_model)) for p in model.architecture.parts}
         model = replace(model, attached={**model.attached, **apart})  # another row for every token
     if tokens is None:
