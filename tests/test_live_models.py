@@ -245,6 +245,56 @@ def test_a_wrapped_bridge_computes_what_it_computed(data: Path, name: str) -> No
     assert sc.explain(model, [1, 2, 3, 4, 5]).ok
 
 
+class Weight(np.ndarray[Any, Any]):
+    """An array of which tensors of tokens are made, as of one of torch."""
+
+    def new_tensor(self, values: Any) -> Tensor:
+        return Tensor(np.array(values))
+
+
+class OfArrays(Wrapped):
+    """The same with weights that are arrays, which a cache is read with."""
+
+    number = "float64"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {k: v.astype(self.number).view(Weight) for k, v in self.weights.items()}
+
+
+def cache_of(run: Any) -> dict[str, Any]:
+    """What TransformerLens 4 records of a bridge: embeddings and outputs have their multipliers in them."""
+    model, arrays = run.model, run.arrays
+    times = model.multipliers.get
+    made: dict[str, Any] = {"hook_embed": arrays["X0"] * times("m_E", 1.0)}
+    for layer in range(model.architecture.n_layers):
+        at = f"blocks.{layer}."
+        heads = model.architecture.layer_heads(layer)
+        made[f"{at}attn.hook_pattern"] = np.stack([run.patterns[str(h)] for h in heads])
+        made[f"{at}attn.hook_attn_scores"] = np.stack([run.scores[str(h)] for h in heads])
+        made[f"{at}ln1.hook_scale"] = 1 / run.norms[f"L{layer}"][..., None]
+        made[f"{at}hook_mlp_out"] = arrays[f"mlp_L{layer}"] * times(f"r[M{layer}]", 1.0)
+        made[f"{at}hook_resid_pre"], made[f"{at}hook_resid_post"] = run.streams[layer], run.streams[layer + 1]
+    return {**made, "ln_final.hook_scale": 1 / run.norms["final"][..., None]}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize("number", ["float64", "float32"])
+def test_a_cache_of_a_wrapped_bridge(data: Path, name: str, number: str) -> None:
+    """Multipliers of Granite and Gemma, Gemma's gains less 1, and float64 runs with steps in float32."""
+    live = OfArrays(data, name)
+    live.number, tokens = number, [1, 4, 7, 10, 2]
+    run = sc.load(live).run(tokens)
+    cache = {k: v.astype(number) for k, v in cache_of(run).items()}
+    rounds = 0.0 if "gpt2" in name else 1e-8  # what rotations and norms in float32 leave of a float64 run
+    cache |= {k: v * (1 + rounds) for k, v in cache.items() if k.endswith("attn_scores")}
+    arrays = sc.from_cache(live, cache, tokens)
+    off = 1e-11 if number == "float64" else 1e-4
+    assert np.abs(sc.evaluate(sc.logits(arrays.architecture), arrays).total() - run.logits).max() < off
+    for at in ("hook_embed", "blocks.0.hook_mlp_out", "blocks.1.hook_resid_post", "blocks.1.attn.hook_attn_scores"):
+        with pytest.raises(ValueError, match="of the cache is not what the weights, tokens and patterns give"):
+            sc.from_cache(live, {**cache, at: (1.01 * cache[at]).astype(number)}, tokens)
+
+
 def test_a_window_that_the_bridges_config_leaves_out(data: Path) -> None:
     live = Wrapped(data, "mistral")
     assert "sliding_window" not in live.cfg

@@ -90,7 +90,7 @@ def entries(name: str, given: Any, what: str) -> list[Any]:
 
 
 def finite(name: str, value: Any) -> float:
-    """The value as a float; ValueError where it is no number, or not a finite one.
+    """The value as a float; ValueError where it is not a number, or not a finite one.
 
     >>> finite("weight_scale", "x")
     Traceback (most recent call last):

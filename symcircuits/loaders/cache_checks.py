@@ -26,7 +26,7 @@ _UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float6
 _TF32 = 2.0**-11  # an accelerator may multiply float32 numbers with so many digits
 
 
-def check_computed(model: Model, tensors: Tensors, recorded: Callable[..., Array | None]) -> None:
+def check_computed(model: Model, tensors: Tensors, recorded: Callable[..., Array | None], steps: str = "") -> None:
     """ValueError that names the first array of a cache that differs from what the terms of ``tensors`` add up to.
 
     ``recorded(name, axes, needed)``: an array of the cache in float64, None where it is not there (ValueError where
@@ -34,11 +34,12 @@ def check_computed(model: Model, tensors: Tensors, recorded: Callable[..., Array
     ``hook_z``, the outputs of layers and what the final norm gives are compared where they are there. Row by row,
     ``|difference| <= (16 u + 240 v) f``, u the unit roundoff of the recorded numbers, v that of the type in which
     products are added up, f the size of what is rounded: of a row x that meets a matrix W the root of
-    ``sum x_i^2 |W_i|^2``. The constants are empirical.
+    ``sum x_i^2 |W_i|^2``. ``steps``: the type of some steps of the run, where that is less than the recorded one. The
+    constants are empirical.
     """
     dtype = str(getattr(tensors.ring.dtype, "name", tensors.ring.dtype)).rpartition(".")[2]
     device = str(tensors.ring.device or "cpu").partition(":")[0]
-    unit = _UNITS.get(dtype, _UNITS["float64"])
+    unit = max(_UNITS.get(dtype, _UNITS["float64"]), _UNITS.get(steps, 0.0))
     unit = _TF32 if dtype == "float32" and device != "cpu" else unit
     _Pass(model, tensors, recorded, 16 * unit + 240 * min(unit, _UNITS["float32"])).run()
 
@@ -55,7 +56,7 @@ class _Pass:
 
     def run(self) -> None:
         arch, layers = self.model.architecture, self.model.architecture.n_layers
-        tokens = as_array(self.tensors.embedded)[0].astype(np.float64)
+        tokens = as_array(self.tensors.embedded)[0].astype(np.float64) * self.times("m_E")
         self.size = _rows(tokens)
         x = self.held("hook_embed", 2, tokens, needed=not layers, why="are these the tokens that were run?")
         positions = self.positions()
@@ -68,11 +69,12 @@ class _Pass:
             if f"b_O_L{layer}" in self.model.weights:
                 bias = self.weight(f"b_O_L{layer}")
                 added, size = added + bias, size + np.linalg.norm(bias)
-            before, self.size = self.size, size
+            factor = self.times(f"r[L{layer}]")
+            before, added, self.size = self.size, factor * added, abs(factor) * size
             added = self.held(f"{at}hook_attn_out", 2, added, why="was an output of heads changed by a hook?")
             x, self.size = x + added, before + self.size
             if layer in arch.mlps:
-                out = self.array(f"mlp_L{layer}")
+                out = self.array(f"mlp_L{layer}") * self.times(f"r[M{layer}]")
                 x, self.size = x + out, self.size + _rows(out)
             why = "was the stream, or an output of heads, changed by a hook?"
             x = self.held(f"{at}hook_resid_post", 2, x, needed=layer == layers - 1, why=why)
@@ -80,6 +82,10 @@ class _Pass:
             self.final(x)
 
     # ------------------------------------------------------------------------------------------- the numbers
+    def times(self, symbol: str) -> float:
+        """A multiplier of the model; what a cache holds has it."""
+        return self.model.multipliers.get(symbol, 1.0)
+
     def weight(self, name: str) -> Array:
         return self.model.weights[name].astype(np.float64)
 

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from symcircuits.arrays.namespaces import Namespace, kind_of
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import FINAL
+from symcircuits.core.words import scalar_argument
 from symcircuits.loaders.cache_checks import LOW, check_computed
 from symcircuits.loaders.layout import Unsupported
 from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.transformerlens import BUFFERS, to_paper
-from symcircuits.loaders.wrapped import older_names
+from symcircuits.loaders.wrapped import older_names, runs_in_float32
 from symcircuits.model import Model, Tensors, weight_axes
 from symcircuits.model.attending import mask, rotations
 
@@ -46,6 +47,7 @@ def read_cached(live: Any, model: Model, cache: Any, tokens: Any) -> Tensors:
     hooks, activations = _activations(recorded, model)
     arrays = weights | {name: _of_norm(name, array, ring) for name, array in activations.items()}
     arrays |= {f"scale_{label}": scale for label, scale in model.score_scale.items()}
+    arrays |= {scalar_argument(symbol): number for symbol, number in model.multipliers.items()}
     arrays |= _rotations(model, recorded.rows[-1], ring)
     arrays |= _positions(recorded, model)
     arrays |= {name: ring.asarray(seen) for name, seen in _masks(recorded, model).items()}
@@ -56,7 +58,7 @@ def read_cached(live: Any, model: Model, cache: Any, tokens: Any) -> Tensors:
         if name not in hooks:
             raise
         raise ValueError(f"{fault} ({name} is made of {hooks[name]} of the cache)") from None
-    check_computed(model, found, recorded.numbers)
+    check_computed(model, found, recorded.numbers, "float32" if runs_in_float32(live) else "")
     return found
 
 
@@ -101,13 +103,20 @@ def _weights(live: Any, model: Model) -> dict[str, Any]:
     for name in weight_axes(model.architecture):
         if name.startswith(_INSIDE):
             continue
-        if name not in paper or not np.array_equal(as_array(paper[name])[0], model.weights[name]):
+        if name not in paper or not _same(as_array(paper[name])[0], model.weights[name]):
             raise ValueError(
                 f"{name} of this model is not a tensor as it is stored (it was changed when it was read): give the "
                 "tensors to sc.Tensors by name"
             )
         weights[name] = paper[name]
     return weights
+
+
+def _same(tensor: Array, read: Array) -> bool:
+    """Whether a weight is the one that was read: of Gemma's gains, 1 and what is stored, as its type rounds the sum."""
+    return np.array_equal(tensor, read) or (
+        tensor.shape == read.shape and np.array_equal(tensor, read.astype(tensor.dtype))
+    )
 
 
 def _with_derivatives(live: Any) -> dict[str, Any]:
@@ -143,11 +152,16 @@ def _activations(recorded: _Recorded, model: Model) -> tuple[dict[str, str], dic
     def pattern(whole: Any, name: str) -> Any:
         return whole[..., int(name.rpartition("H")[2]), :, :]
 
+    def output(whole: Any, name: str) -> Any:
+        """Without its multiplier, which is in what is recorded."""
+        factor = model.multipliers.get(f"r[M{name.removeprefix('mlp_L')}]", 1.0)
+        return whole if factor == 1 else whole / factor
+
     for layer in range(arch.n_layers):
         if arch.heads[layer]:
             take([f"A_{h}" for h in arch.layer_heads(layer)], f"blocks.{layer}.attn.hook_pattern", 3, pattern)
         if layer in arch.mlps:
-            take([f"mlp_L{layer}"], f"blocks.{layer}.hook_mlp_out", 2, lambda whole, _: whole)
+            take([f"mlp_L{layer}"], f"blocks.{layer}.hook_mlp_out", 2, output)
         if arch.norm and arch.heads[layer]:
             take([f"D_L{layer}"], f"blocks.{layer}.ln1.hook_scale", 2, lambda whole, _: 1 / whole[..., 0])
     if arch.norm and arch.unembed:

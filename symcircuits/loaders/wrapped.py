@@ -30,7 +30,7 @@ from symcircuits.loaders.pickled import as_array
 from symcircuits.loaders.stored import Stored
 from symcircuits.model import Model
 
-__all__ = ["check_computes", "is_wrapped", "older_names", "read_wrapped"]
+__all__ = ["check_computes", "is_wrapped", "older_names", "read_wrapped", "runs_in_float32"]
 
 _TOKENS = 5  # on so many tokens what was read is held to the live model
 # How far logits may be off, of the largest, by the type of the weights: a weight that is turned the wrong way, another
@@ -100,17 +100,34 @@ def older_names(live: Any, tensors: Mapping[str, Any], architecture: Architectur
             "a cache is read with the names of TransformerLens (embed.W_E and blocks.0.attn.W_Q, or embed.weight and "
             "blocks.0.attn.q.weight); this model has others: give its tensors to sc.Tensors by their names there"
         )
-    kind = _KINDS.get(str(getattr(live.cfg, "architecture", None)))
+    kind = _KINDS.get(_architecture(live))
     heads, shared = (
         max(architecture.heads, default=1),
         max(map(len, map(architecture.key_values, range(architecture.n_layers))), default=1),
     )
     found = {}
-    for name, w in tensors.items():
+    for name, w in _full_gains(tensors, kind).items():
         new, tensor = renamed(name, w.T if kind is not None and re.search(kind.turned, name) else w, heads, shared)
         if new != name:
             found[new] = tensor
     return found
+
+
+def _full_gains(tensors: Mapping[str, Any], kind: _Kind | None) -> Mapping[str, Any]:
+    """The tensors with gains as they multiply: Gemma's are stored less 1."""
+    if kind is None or "gemma" not in kind.model_types:
+        return tensors
+    return {n: 1 + w if _GAIN.search(n) else w for n, w in tensors.items()}
+
+
+def runs_in_float32(live: Any) -> bool:
+    """Whether a live model computes some of its steps in float32 whatever its type: rotations and norms of bridges."""
+    return _architecture(live) in _KINDS.keys() - {"GPT2LMHeadModel"}
+
+
+def _architecture(live: Any) -> str:
+    config = getattr(live, "cfg", None)
+    return str(config.get("architecture") if isinstance(config, Mapping) else getattr(config, "architecture", None))
 
 
 # ----------------------------------------------------------------------- configs, in the words of TransformerLens
