@@ -145,3 +145,9 @@ def test_what_is_long_is_not_printed() -> None:
     assert brief(["\n"]) == r"['\n']"
     assert brief(Live()) == "a Live"
     assert need("fold", MODEL, sc.Model) is None
+
+
+@pytest.mark.parametrize("tokens", [3, "x", type, {}, object()])
+def test_tokens_for_an_architecture_are_read_as_for_a_model(tokens: Any) -> None:
+    with pytest.raises(ValueError, match="tokens are whole numbers in a list or array of shape"):
+        sc.verify(ARCH, tokens)
