@@ -218,7 +218,7 @@ def test_verify_takes_them_too(files: Path, capsys: pytest.CaptureFixture[str]) 
         (["--readout", "probe.npy", "--normed"], "the model has no norms"),
         (["--normed"], "have no effect without --readout FILE"),
         (["--final-norm"], "have no effect without --readout FILE"),
-        (["--readout", "probe.npy@1", "--final-norm"], "normed='final', but the model has no norms"),
+        (["--readout", "probe.npy@1", "--final-norm"], "--final-norm, but the model has no norms"),
         (["--source", "part.npy@1"], "write NAME=FILE@LAYER"),
         (["--source", "part=part.npy"], "write NAME=FILE@LAYER"),
         (["--source", "part=part.npy@1:head"], 'of must be "stream", "mlp" or "added"'),
@@ -269,14 +269,24 @@ def test_what_leaves_the_range_is_refused_and_not_printed(model: sc.Model, dtype
     size = {np.float64: 1e300, np.float32: 1e37}[dtype]
     with pytest.raises(ValueError, match=r"terms of \w+( \w+)?, or the bound of their sum, leave the range of float"):
         sc.explain(model.with_(sc.source("part", size * row(model.d_model), 1)).run(TOKENS, dtype))
-    if dtype is np.float64:
-        with pytest.raises(ValueError, match=r"terms of readout probe, .* are too large$"):
-            explain(model, TOKENS, sc.readout(size * row(model.d_model)))
+
+
+def test_what_is_large_and_within_the_range_scales(model: sc.Model) -> None:
+    plain, large = (explain(model, TOKENS, sc.readout(size * row(model.d_model))) for size in (1.0, 2.0**997))
+    assert plain.ok
+    assert large.ok
+    assert [s.norm / 2.0**997 for s in large.terms] == pytest.approx([s.norm for s in plain.terms], rel=1e-12)
+    assert large.remainder["norm"] / 2.0**997 == pytest.approx(plain.remainder["norm"], rel=1e-9)
+    assert sc.verify(large.model, tokens=TOKENS).ok
 
 
 def test_verify_says_that_numbers_leave_the_range(model: sc.Model) -> None:
-    own = model.with_(sc.readout(1e300 * row(model.d_model)))
-    found = sc.verify(own, tokens=TOKENS)
+    steer = sc.source("part", 1e20 * row(model.d_model), 1, of="added")
+    own = model.with_(steer, sc.readout(1e300 * row(model.d_model)))
+    with pytest.raises(ValueError, match="the values of the readout probe leave the range of float64"):
+        sc.verify(own, tokens=TOKENS)
+    near = 2.0**1023 / np.abs(model.with_(sc.readout(row(model.d_model))).run(TOKENS).readouts["probe"]).max()
+    found = sc.verify(model.with_(sc.readout(near * row(model.d_model))), targets=["readout:probe"], tokens=TOKENS)
     wrong = [c for c in found.checks if c.passed is False]
     assert {c.name for c in wrong} == {"same transformer", "same transformer, lambdified"}
     assert all("leave the range of float64" in c.what for c in wrong)
