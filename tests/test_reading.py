@@ -1,7 +1,6 @@
 """Reading formulas: whatever is printed here is read back, and what cannot be read is refused with its place."""
 
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -308,8 +307,8 @@ MILLION = 1_000_000
     ],
     ids=lambda v: v[:12] if v else "read",
 )
-def test_huge_input_is_refused_or_read_quickly(written: str, says: str | None) -> None:
-    start = time.process_time()
+@pytest.mark.usefixtures("limited")  # what grew with the square of a million characters would take hours
+def test_huge_input_is_refused_or_read(written: str, says: str | None) -> None:
     if says is None:
         assert len(read(written, ARCH).words) == 1
     else:
@@ -317,7 +316,6 @@ def test_huge_input_is_refused_or_read_quickly(written: str, says: str | None) -
             read(written, ARCH)
         assert says in str(caught.value)
         assert len(str(caught.value)) < 600
-    assert time.process_time() - start < 20
 
 
 PIECES = [
