@@ -216,7 +216,7 @@ def test_values_do_not_depend_on_what_is_kept(monkeypatch: pytest.MonkeyPatch) -
         before = list(evaluate(expand(arch, target), run))
         for limit in (1, 2000):
             with monkeypatch.context() as patch:
-                patch.setattr("symcircuits.values.norms._KEY_BYTES", limit)
+                patch.setattr("symcircuits.values.run_arithmetic._KEY_BYTES", limit)
                 patch.setattr("symcircuits.values.sibling_reads._READ_BYTES", limit)
                 after = list(evaluate(expand(arch, target), run))
             assert len(before) == len(after)

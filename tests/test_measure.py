@@ -20,11 +20,10 @@ from symcircuits.explanation.sizes import largest
 from symcircuits.model import Run
 from symcircuits.values import measured
 from symcircuits.values import summary as summaries
-from symcircuits.values.blocks import Numbers, in_blocks
+from symcircuits.values.engine import Ranges, Span
 from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import KINDS, Kind, Measure, kinds_of
 from symcircuits.values.measured import MEASURES, Reduction
-from symcircuits.values.siblings import Span
 from symcircuits.values.term_values import arrays
 from symcircuits.values.top import joined, top
 from symcircuits.work.workers import processes
@@ -415,11 +414,16 @@ def test_top_is_what_sorting_gives(numbers: list[float], k: int, cuts: list[int]
 
 
 # --------------------------------------------------------------------------- where a statistic of terms is added
-def largest_entries(values: Values, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+def largest_entries(values: Values, by: Measure) -> Ranges:
     """The largest absolute entry of each term: one function over blocks."""
     found = (np.abs(block).max((-2, -1)).reshape(len(block), -1) for block in arrays(values))
-    whole = np.concatenate(list(found))[terms.start : terms.stop]
-    return in_blocks(values.expansion, values.run, "the largest entry", iter([whole]), size, terms, Span())
+    whole = np.concatenate(list(found))
+
+    def numbers(terms: range, span: Span) -> Iterator[Any]:
+        span.enter()  # what lies before is given too
+        return iter([whole])
+
+    return numbers
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -427,7 +431,7 @@ def largest_entries(values: Values, by: Measure, size: int, terms: range) -> Ite
 def test_a_statistic_is_a_function_and_two_rows(target: str, batch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     here = target.partition(":")[0]
     monkeypatch.setitem(KINDS, "largest entry", Kind((here,), "Measure(kind='largest entry')", "largest entry"))
-    monkeypatch.setitem(MEASURES, "largest entry", Reduction(largest_entries, lambda *_: iter(())))  # type: ignore[arg-type]
+    monkeypatch.setitem(MEASURES, "largest entry", Reduction("the largest entry", largest_entries))
     run = attached([[1, 2, 3], [4, 5, 6]] if batch else [1, 2, 3])
     e, by = expand(run.model.architecture, target), Measure(kind="largest entry")
     values = sc.evaluate(e, run)

@@ -14,9 +14,10 @@ from strategies import architectures
 
 import symcircuits as sc
 from symcircuits.core.programs import readout
-from symcircuits.values import norms as norms_module
 from symcircuits.values import summary as summaries
 from symcircuits.values.measure import Measure
+from symcircuits.values.measured import Measuring
+from symcircuits.values.pairs import Pairs
 from symcircuits.verification import prime_field as exact
 from symcircuits.work.workers import WorkerPool, pairwise, processes
 from tests.measures import measure_of
@@ -200,15 +201,15 @@ def test_pieces_of_scores_are_of_whole_query_paths_and_compute_no_more() -> None
     run = sc.random_model(sc.attention_only((9, 9, 9)), d_vocab=11, d_model=8, d_head=2, seed=1).run([1, 2, 3])
     e = sc.scores(run.model.architecture, "L2H0")  # 100 query paths, 100 key paths
     values, made = sc.evaluate(e, run), list[int]()
-    products = norms_module._products
+    products = Pairs._products
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(norms_module, "_products", lambda m, q, p: (made.append(len(q)), products(m, q, p))[1])
+        patch.setattr(Pairs, "_products", lambda p, q, keys: (made.append(len(q)), products(p, q, keys))[1])
         for start, stop, most in ((0, 10_000, 100), (3_000, 3_300, 3), (3_050, 3_300, 4), (9_950, 10_000, 1)):
             made.clear()
             assert sum(len(b.values) for b in values.measure(start=start, stop=stop)) == stop - start
             assert sum(made) <= most + (start % 100 > 0)
         patch.setattr(summaries, "FEWEST", 80)
-        local = summaries._Local(values, sc.norm())
+        local = summaries._Local(Measuring(values, sc.norm()))
         tasks = [task for _, task in summaries._tasks(local, 250, 2_345, 5)]
     assert [at for _, at, _, _ in tasks] == [250, *range(300, 2_345, 300)]
     assert [end for _, _, end, _ in tasks] == [*range(300, 2_345, 300), 2_345]

@@ -19,6 +19,7 @@ from symcircuits.search import largest as ranking
 from symcircuits.search import sample as sampling
 from symcircuits.search import squares as square_sums
 from symcircuits.values import summary as measured
+from symcircuits.values.evaluate import Values
 from symcircuits.verification import verify as verification
 from symcircuits.work import pools
 from symcircuits.work.pools import OutOfTime
@@ -176,15 +177,14 @@ def _many(tasks: Any) -> Any:
 
 def test_a_range_that_is_slow_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, e = selected()
-    measure = measured.measure
+    pieces = Values.quiet
 
-    def slow(*given: Any, **how: Any) -> Any:
-        for block in measure(*given, **how):
+    def slow(values: Values, found: Any) -> Any:
+        for piece in pieces(values, found):
             time.sleep(0.3)
-            yield block
+            yield piece
 
-    monkeypatch.setattr(measured, "measure", slow)
-    monkeypatch.setattr(measured, "LOOK", 1)
+    monkeypatch.setattr(Values, "quiet", slow)
     found = sc.evaluate(e, model.run(TOKENS)).summary(max_seconds=0.1)
     assert (found.total.count, found.stop, found.reached) == (0, 0, "max_seconds (0.1)")
 

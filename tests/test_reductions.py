@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 import symcircuits as sc
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.model import Run, random_model
-from symcircuits.values import entries as term_entries
-from symcircuits.values import norms as term_norms
+from symcircuits.values import endings as term_entries
+from symcircuits.values import engine, run_arithmetic
+from symcircuits.values import pairs as pairs_module
 from symcircuits.values import siblings as fans
 from symcircuits.values import unembedding as compact
 from tests.strategies import cases, selections
@@ -101,7 +102,7 @@ def bound_of_pairs(expansion: Expansion, run: Run) -> float:
     most = 1.0
     for side, weights in enumerate((expansion._weights, dict.fromkeys(expansion.sides[1].counts, 1))):
         sizes = [
-            np.linalg.norm(b, axis=(-1, -2)).max(initial=0) for _, b in term_norms.side_blocks(values, side, weights)
+            np.linalg.norm(b, axis=(-1, -2)).max(initial=0) for _, b in pairs_module.side_blocks(values, side, weights)
         ]
         most *= max(sizes, default=0.0)
     return float(most)
@@ -120,8 +121,8 @@ def test_masked_norms_both_ways_and_with_keys_in_parts(monkeypatch: pytest.Monke
         terms = sc.scores(run.model.architecture, "L2H1")
         wanted = np.linalg.norm(listed(terms, run) * run.masks["L2"], axis=(-1, -2))
         for held, block in ((2**26, 2**22), (0, 2**22), (0, 1), (2**26, 2**9)):
-            monkeypatch.setattr(term_norms, "_KEY_BYTES", held)
-            monkeypatch.setattr(term_norms, "_BLOCK_BYTES", block)
+            monkeypatch.setattr(run_arithmetic, "_KEY_BYTES", held)
+            monkeypatch.setattr(pairs_module, "_BLOCK_BYTES", block)
             found = np.concatenate([b.values for b in sc.evaluate(terms, run).measure(sc.norm(masked=True))])
             np.testing.assert_allclose(found, wanted, rtol=1e-12)
             whole = np.concatenate([b.values for b in sc.evaluate(terms, run).measure()])
@@ -135,7 +136,7 @@ def test_norms_refuse_a_term_that_is_not_what_it_was(monkeypatch: pytest.MonkeyP
     terms = sc.scores(run.model.architecture, "L2H1")
     wanted = np.linalg.norm(listed(terms, run), axis=(-1, -2))
     for module, name, wrong in (
-        (term_norms, "_packed", lambda outer, cross, right=term_norms._packed: right(outer, 1.0)),
+        (run_arithmetic, "_packed", lambda outer, cross, right=run_arithmetic._packed: right(outer, 1.0)),
         (
             fans.SiblingPaths,
             "_step",
@@ -445,11 +446,11 @@ def test_a_range_is_the_slice_of_the_whole(case: tuple[Expansion, Run], data: st
     e, run = case
     start = data.draw(st.integers(0, e.count))
     stop = data.draw(st.integers(start, e.count))
-    keys = data.draw(st.sampled_from([term_norms._KEY_BYTES, 0]))  # held, or made again for each query path
+    keys = data.draw(st.sampled_from([run_arithmetic._KEY_BYTES, 0]))  # held, or made again for each query path
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(term_norms, "_KEY_BYTES", keys)
+        patch.setattr(run_arithmetic, "_KEY_BYTES", keys)
         if not keys:
-            patch.setattr(term_norms, "_BLOCK_BYTES", 0)
+            patch.setattr(pairs_module, "_BLOCK_BYTES", 0)
         for reduction in all_of_them(e, run):
             whole = numbers(reduction())[1]
             places, values = numbers(reduction(start=start, stop=stop, size=7))
@@ -464,7 +465,7 @@ def test_a_range_is_the_slice_of_the_whole(case: tuple[Expansion, Run], data: st
 @pytest.mark.parametrize("held", [2**26, 0])
 def test_a_range_begins_and_ends_anywhere(held: int, orders: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Query paths of unlike marks one after the other, of which the first is cut: no other is passed over."""
-    monkeypatch.setattr(term_norms, "_KEY_BYTES", held)
+    monkeypatch.setattr(run_arithmetic, "_KEY_BYTES", held)
     run = random_model(sc.attention_only((2, 2), "standard", True), d_head=3, seed=3).run([1, 2, 3])
     e = sc.scores(run.model.architecture, "L1H1").through("L0H0")
     e = e.order(*orders) if orders else e
@@ -513,5 +514,5 @@ def test_ranges_that_overlap_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     run = sc.random_model(sc.attention_only((3, 3)), seed=1).run([1, 2])
     e = sc.logits(run.model.architecture)
     right = numbers(sc.evaluate(e, run).measure(start=9))[1]
-    monkeypatch.setattr(fans.Span, "enter", lambda self: setattr(self, "left", 0))
+    monkeypatch.setattr(engine.Span, "enter", lambda self: setattr(self, "left", 0))
     assert not np.allclose(numbers(sc.evaluate(e, run).measure(start=9))[1], right)

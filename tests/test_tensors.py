@@ -17,6 +17,7 @@ from symcircuits.arrays.structured import Centring, Diagonal
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.model import Run, Tensors, random_model
 from symcircuits.values.by_head import through_each_head
+from symcircuits.values.engine import Span
 from symcircuits.values.evaluate import closure
 from symcircuits.values.tensor_tree import TensorTree
 from tests.strategies import cases, selections
@@ -73,7 +74,11 @@ def test_every_term_is_the_one_of_numpy(drawn: tuple[Expansion, Run]) -> None:
             assert_alike(numbers(values.value(expansion[i])), wanted, size)
         seen += 1
     assert seen == len(values) == expansion.count
-    assert [t for terms, _ in values._termwise() for t in terms] == list(expansion)
+    for side, paths in enumerate(expansion.sides):
+        weights = expansion._weights if side == 0 else dict.fromkeys(paths.counts, 1)
+        pieces = list(values.paths(side).pieces(weights, Span()))
+        assert [m for p in pieces for m in p.marks] == [paths.mark(path) for path in paths.iterate(weights)]
+        assert all(p.values.shape[0] == len(p.marks) for p in pieces)
     blocks = list(sc.evaluate(expansion, there(run)).blocks(size=7))
     assert all(b.values.shape[0] <= 7 for b in blocks)
     assert together(iter(blocks)).shape[0] == seen
@@ -135,8 +140,11 @@ def test_neighbours_of_which_not_all_sources_are_chosen() -> None:
     chosen = [p for p in paths.iterate(dict.fromkeys(paths.counts, 1)) if len(p.heads) == 2]
     marks = {paths.mark(p) for p in chosen if str(p.heads[-1]) in wanted.get(p.source.kind, ())}
     tree = TensorTree(paths, values.matrices, values.ring, (1, 3))
-    seen = [(p, b[i, ...]) for found, b in tree.blocks(dict.fromkeys(marks, 1)) for i, p in enumerate(found)]
-    assert [p for p, _ in seen] == [p for p in chosen if paths.mark(p) in marks]
+    wanted_paths = [p for p in chosen if paths.mark(p) in marks]
+    pieces = list(tree.pieces(dict.fromkeys(marks, 1), Span()))
+    assert [mark for piece in pieces for mark in piece.marks] == [paths.mark(p) for p in wanted_paths]
+    blocks = [piece.values[i, ...] for piece in pieces for i in range(len(piece.marks))]
+    seen = list(zip(wanted_paths, blocks, strict=True))
     assert {p.source.kind for p, _ in seen} == {"pos", "b_V"}
     for path, value in seen:
         assert_alike(numbers(value), sc.evaluate(terms, run).value(terms._term(path)), 1)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import symcircuits as sc
 from symcircuits.core.expansion import Expansion
 from symcircuits.model import Run, random_model
-from symcircuits.values import norms as term_norms
+from symcircuits.values import pairs as pairs_module
+from symcircuits.values import run_arithmetic
 from symcircuits.values import sibling_reads as fan_reads
 from symcircuits.values import siblings as fans
 from symcircuits.values import term_values as value_blocks
@@ -75,7 +76,7 @@ def test_any_buffer_and_anything_kept_gives_the_same(monkeypatch: pytest.MonkeyP
                 monkeypatch.setattr(fan_reads, "_READ_BYTES", reads)
                 monkeypatch.setattr(fans, "_FAN_BYTES", fan)
                 monkeypatch.setattr(value_blocks, "_BLOCK_BYTES", block)
-                monkeypatch.setattr(term_norms, "_KEY_BYTES", keys)
+                monkeypatch.setattr(run_arithmetic, "_KEY_BYTES", keys)
                 np.testing.assert_allclose(together(terms, run), wanted, rtol=1e-9, atol=1e-12)
 
 
@@ -170,12 +171,11 @@ def test_sums_that_overflow_are_never_said_to_be_finite(sign: int, held: int, mo
 
 def test_a_product_of_queries_and_keys_that_overflows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are finite, and what they give is not."""
-    run, blocks = model_of((2, 2)), value_blocks.side_blocks
+    run, blocks = model_of((2, 2)), pairs_module.side_blocks
     terms = sc.scores(run.model.architecture, "L1H0")
     assert fan_reads.largest_number(np.array([-3.0, 1.0])) == 3 == fan_reads.largest_number(np.array([3.0, -1.0]))
     for sign in (1, -1):
-        for module in (value_blocks, term_norms):
-            monkeypatch.setattr(module, "side_blocks", lambda *a, s=sign: ((m, s * b * 1e160) for m, b in blocks(*a)))
+        monkeypatch.setattr(pairs_module, "side_blocks", lambda *a, s=sign: ((m, s * b * 1e160) for m, b in blocks(*a)))
         with pytest.raises(ValueError, match=r"the value of term \d+ \(.*\) is not finite"):
             list(sc.evaluate(terms, run).blocks())
 
@@ -183,12 +183,11 @@ def test_a_product_of_queries_and_keys_that_overflows_is_named(monkeypatch: pyte
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_scores_that_just_overflow_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries and keys of ones: each product within range, six of them not."""
-    run, blocks, outcome = model_of((2, 2), d_head=6), value_blocks.side_blocks, set()
+    run, blocks, outcome = model_of((2, 2), d_head=6), pairs_module.side_blocks, set()
     terms = sc.scores(run.model.architecture, "L1H0")
     for size in np.geomspace(0.05, 1.5, 30):
         most = float(np.sqrt(size) * np.sqrt(np.finfo(np.float64).max))
-        for module in (value_blocks, term_norms):
-            monkeypatch.setattr(module, "side_blocks", lambda *a, s=most: ((m, b * 0 + s) for m, b in blocks(*a)))
+        monkeypatch.setattr(pairs_module, "side_blocks", lambda *a, s=most: ((m, b * 0 + s) for m, b in blocks(*a)))
         try:
             assert all(np.isfinite(b.values).all() for b in sc.evaluate(terms, run).blocks())
             outcome.add("finite")
@@ -210,7 +209,7 @@ def test_queries_that_are_no_numbers_are_named_whatever_the_keys_are() -> None:
     w["W_O_L1H0"] /= 1e3
     run = sc.Model(arch, w, model.score_scale).run([1, 2, 3, 4], np.float32)
     terms = sc.scores(arch, "L2H0")
-    queries = [block for _, block in term_norms.side_blocks(sc.evaluate(terms, run), 0, terms._weights)]
+    queries = [block for _, block in pairs_module.side_blocks(sc.evaluate(terms, run), 0, terms._weights)]
     assert np.isnan(np.concatenate(queries)).any()
     for composition, first in (("Q", r"L0H\d -> L1H0"), ("K", r"L0H\d -> L1H0"), ("QK", "L0H0")):
         with pytest.raises(ValueError, match=rf"the value of term \d+ \(.*{first}.*\) is not finite"):

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
+from symcircuits.values.engine import Engine, Span
 
-from symcircuits.arrays.rings import Array
-from symcircuits.core.expansion import Expansion
-from symcircuits.model import Run
-from symcircuits.values.finite import remedy
-from symcircuits.values.siblings import Span
-
-__all__ = ["BLOCK", "Numbers", "in_blocks"]
+__all__ = ["BLOCK", "Numbers", "in_blocks", "within"]
 
 BLOCK = 1 << 16  # as in expansion.blocks()
 
@@ -22,43 +16,33 @@ class Numbers(NamedTuple):
     """``values[i]`` belongs to term ``start + i`` of the expansion; batch axes of the tokens follow."""
 
     start: int
-    values: Array
+    values: Any
 
 
 def in_blocks(
-    expansion: Expansion, run: Run, what: str, pieces: Iterable[Array], size: int, terms: range, span: Span,
-    dtype: Any = None,
-) -> Iterator[Numbers]:  # fmt: skip
-    """Pieces ``[terms, batch]`` of any length as blocks of ``size`` terms, the last may be smaller; of the run's type.
+    values: Engine, what: str, pieces: Iterable[Any], size: int, terms: range, span: Span, wide: bool = False
+) -> Iterator[Numbers]:
+    """Pieces ``[terms, ...]`` of any length as blocks of ``size`` terms, the last may be smaller; of the run's type.
 
-    ``span`` began with ``terms.start``: what is ``inside`` of it is left out of the first pieces. Raises ValueError,
-    which names the term, where a number is not finite.
+    ``span`` began with ``terms.start``; ``wide``: in float64, of a run. Raises ValueError, which names the term, where
+    a number is not finite.
     """
-    start, at = terms.start, 0
-    canvas, batch = None, np.shape(run.tokens)[:-1]
-    rows = int(np.prod(batch))
+    start = terms.start
+    for block in values.arithmetic.packed(within(pieces, terms, span), size, terms.stop - terms.start, wide):
+        values.look(what, block, start)
+        yield Numbers(start, values.arithmetic.flat(block, (int(block.shape[0]), *values.batch)))
+        start += int(block.shape[0])
+
+
+def within(pieces: Iterable[Any], terms: range, span: Span) -> Iterator[Any]:
+    """What belongs to a range of terms, of pieces that a span began; what is ``inside`` of it is left out."""
+    left = terms.stop - terms.start
     for piece in pieces if terms else ():
-        done = min(span.inside, len(piece))
-        span.inside -= done
-        while done < len(piece) and start < terms.stop:
-            if canvas is None:
-                canvas = np.empty((min(size, terms.stop - start), rows), dtype or run.dtype)
-            n = min(len(piece) - done, len(canvas) - at)
-            canvas[at : at + n] = piece[done : done + n]
-            at, done = at + n, done + n
-            if at == len(canvas):
-                yield Numbers(start, _checked(expansion, run, what, start, canvas).reshape(at, *batch))
-                start, at, canvas = start + at, 0, None
-        if start == terms.stop:
+        passed = min(span.inside, int(piece.shape[0]))
+        span.inside -= passed
+        end = min(int(piece.shape[0]), passed + left)
+        if passed < end:
+            yield piece if end - passed == piece.shape[0] else piece[passed:end, ...]
+            left -= end - passed
+        if not left:
             return
-
-
-def _checked(expansion: Expansion, run: Run, what: str, start: int, values: Array) -> Array:
-    good = np.isfinite(values).all(axis=1)
-    if not good.all():
-        number = start + int(np.argmin(good))
-        raise ValueError(
-            f"{what} of term {number} ({expansion[number].label}) is not finite ({values[number - start].tolist()}): "
-            f"numbers leave the range of {run.dtype} on the way; {remedy(run.dtype)}"
-        )
-    return values

@@ -27,12 +27,17 @@ from symcircuits.core.text import need
 from symcircuits.core.unfrozen.unfrozen import Unfrozen
 from symcircuits.core.walk import Mark, Matrices, walk_marked
 from symcircuits.model import Run, Tensors
+from symcircuits.values.endings import read_at
+from symcircuits.values.engine import Ranges, Span
 from symcircuits.values.factors import RunFactors
-from symcircuits.values.finite import finite
+from symcircuits.values.finite import finite, not_finite, quiet, remedy
 from symcircuits.values.rounding import rounding_scale
-from symcircuits.values.siblings import SiblingPaths, Span
+from symcircuits.values.run_arithmetic import RunArithmetic
+from symcircuits.values.sibling_reads import SiblingSide
+from symcircuits.values.siblings import SiblingPaths
 from symcircuits.values.sums import Sums
 from symcircuits.values.tensor_values import TensorValues
+from symcircuits.values.unembedding import compact
 from symcircuits.values.unfrozen import UnfrozenValues
 
 __all__ = [
@@ -63,11 +68,11 @@ class Values(Sums[Array]):
     """
 
     def __init__(self, expansion: Expansion, run: Run, instead: Mapping[str, Array] = MappingProxyType({})) -> None:
-        self.expansion, self.run = expansion, run
+        self.expansion, self.run, self.instead = expansion, run, instead
         known = {"embed": run.arrays["X0"]}
         factors = ChainMap({**instead}, RunFactors(run)) if instead else RunFactors(run)  # type: ignore[arg-type]
         self.matrices = Matrices(factors, Floats(run.dtype), known)
-        self._batch = tuple(np.shape(run.tokens)[:-1])
+        self.batch = tuple(np.shape(run.tokens)[:-1])
 
     def __len__(self) -> int:
         return len(self.expansion)
@@ -79,26 +84,50 @@ class Values(Sums[Array]):
         for values in higher(None, "Values.arrays")(self):
             yield from values
 
+    # ------------------------------------------------------------------------- an engine (see values.engine)
     def fans(self, side: int, span: Span | None = None) -> SiblingPaths:
         """The paths of a side in head space, from ``span`` on."""
-        return SiblingPaths(self.expansion.sides[side], self.matrices, self._batch, np.shape(self.run.tokens)[-1], span)
+        return SiblingPaths(self.expansion.sides[side], self.matrices, self.batch, np.shape(self.run.tokens)[-1], span)
 
-    def _turned(self, rows: Array) -> Array:
-        return np.asarray(self.matrices.turned(self.expansion.readout.head, rows))
+    def paths(self, side: int, row: int | None = None) -> SiblingSide:
+        """The paths of a side in pieces; ``row``: their values at one position alone."""
+        return SiblingSide(self.fans(side), row)
+
+    @property
+    def arithmetic(self) -> RunArithmetic:
+        """That of NumPy."""
+        head = self.expansion.readout.head
+        d_head = 0 if head is None else self.run.arrays[f"W_Q_{head}"].shape[0]
+        return RunArithmetic(self.shape, self.run.dtype, d_head)
+
+    def shorter(self) -> Values:
+        """Values of the same norms, without the vocabulary where that is less."""
+        small = compact(self, [])
+        return self if small is None else Values(self.expansion, self.run, {**self.instead, **small.matrices})
+
+    def contributions(self, position: int, chosen: list[int]) -> Ranges:
+        """What each term adds to an output at a position, or to the difference of two: by endings of paths."""
+        return read_at(self.fans(0), self.expansion._weights, position, chosen)
+
+    def mask(self) -> Array | None:
+        """Where a query may attend to a key; None where it may to all."""
+        head = self.expansion.readout.head
+        mask = np.asarray(self.run.masks[f"L{head.layer}"], np.float64) if head is not None else None
+        return None if mask is None or (mask != 0).all() else mask
+
+    def look(self, what: str, values: Array, first: int) -> None:
+        """ValueError, by the term's name, where something of the terms from ``first`` on is not finite."""
+        if not (good := np.isfinite(values)).all():
+            number = first + int(np.argmin(good.reshape(len(good), -1).all(1)))
+            raise not_finite(self.expansion, what, number, self.run.dtype, remedy(self.run.dtype))
+
+    def quiet(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        """Without warnings: what is not finite is refused by name."""
+        return quiet(pieces)
 
     def spread(self, value: Array) -> Array:
         """A value with the batch axes of the run."""
-        return np.broadcast_to(value, self._batch + value.shape[-2:])
-
-    def met(self, query: Array, key: Array) -> Array:
-        """``scale q k^T``, turned where positions are rotary."""
-        return np.asarray((self._turned(query) * self.scale) @ self._turned(key).swapaxes(-1, -2))
-
-    @property
-    def scale(self) -> Any:
-        """The score scale; 1 where there is none."""
-        label = self.expansion.readout.scale
-        return self.matrices.matrices[f"scale_{label}"] if label else self.matrices.ring.asarray(1)  # type: ignore[attr-defined]
+        return np.broadcast_to(value, self.batch + value.shape[-2:])
 
     # --------------------------------------------------------------------------------- sums, by the walk
     def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
@@ -137,7 +166,7 @@ class Values(Sums[Array]):
             width = len(self.matrices.matrices["W_U"])
         elif target.startswith("readout:"):
             width = reference(target, self.run).shape[-1]
-        return *self._batch, n, width
+        return *self.batch, n, width
 
     def _zero(self) -> Array:
         return np.zeros(self.shape, self.run.dtype)

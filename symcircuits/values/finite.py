@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.core.expansion import Expansion
 from symcircuits.model import Run
 
-__all__ = ["finite", "quiet", "remedy", "too_large"]
+__all__ = ["finite", "not_finite", "quiet", "remedy", "too_large"]
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -25,6 +26,14 @@ def remedy(dtype: Any) -> str:
     ('run in float64, or scale the weights', 'scale the weights')
     """
     return "run in float64, or scale the weights" if np.dtype(dtype).itemsize < 8 else "scale the weights"
+
+
+def not_finite(expansion: Expansion, what: str, number: int, of: Any, remedy: str) -> ValueError:
+    """That something of a term is not finite in the type ``of``, by the term's number and name."""
+    return ValueError(
+        f"{what} of term {number} ({expansion[number].label}) is not finite: numbers leave the range of {of} on the "
+        f"way; {remedy}"
+    )
 
 
 def too_large(target: str, run: Run) -> str:

@@ -7,33 +7,52 @@ from typing import Any, Final, NamedTuple
 
 from symcircuits.core.text import shown, whole
 from symcircuits.tables.blocks import range_of
-from symcircuits.values.blocks import BLOCK, Numbers
+from symcircuits.values.blocks import BLOCK, Numbers, in_blocks
+from symcircuits.values.engine import Engine, Ranges, Span
 from symcircuits.values.entries import contributions, entries
 from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import Measure, norm
 from symcircuits.values.norms import norms
-from symcircuits.values.tensor_reductions import contributions_in, entries_in, norms_in
 from symcircuits.values.tensor_values import TensorValues
 
-__all__ = ["MEASURES", "Reduction", "measure"]
+__all__ = ["MEASURES", "Measuring", "Reduction", "measure"]
 
 
 class Reduction(NamedTuple):
-    """How terms are measured on a run, and in arrays of other libraries: blocks of numbers of a range of terms."""
+    """How terms are measured, with any engine: what a number is called, how numbers are made, ``wide`` in float64."""
 
-    on_run: Callable[[Values, Measure, int, range], Iterator[Numbers]]
-    in_tensors: Callable[[TensorValues, Measure, int, range], Iterator[Numbers]]
+    what: str
+    made: Callable[[Any, Measure], Ranges]
+    wide: bool = False
 
 
 MEASURES: Final = {
-    "norm": Reduction(norms, norms_in),
-    "masked norm": Reduction(norms, norms_in),
-    "logit": Reduction(contributions, contributions_in),
-    "logit difference": Reduction(contributions, contributions_in),
-    "direction": Reduction(contributions, contributions_in),
-    "direction difference": Reduction(contributions, contributions_in),
-    "score entry": Reduction(entries, entries_in),
+    "norm": Reduction("the norm", norms, True),
+    "masked norm": Reduction("the norm", norms, True),
+    "logit": Reduction("the contribution", contributions),
+    "logit difference": Reduction("the contribution", contributions),
+    "direction": Reduction("the contribution", contributions),
+    "direction difference": Reduction("the contribution", contributions),
+    "score entry": Reduction("the score", entries),
 }
+
+
+class Measuring:
+    """Terms that are measured range after range: what is made of weights and key paths is made once."""
+
+    def __init__(self, values: Engine, by: Measure) -> None:
+        self.values, self.by, self.kind = values, by, MEASURES[by.kind]
+        self._made = self.kind.made(values, by)
+
+    def blocks(
+        self, size: int, terms: range, seen: Callable[[Iterator[Any]], Iterator[Any]] | None = None
+    ) -> Iterator[Numbers]:
+        """The numbers of a range in blocks of ``size``; ``seen`` is given all pieces of which they are made."""
+        span = Span(terms.start)
+        pieces = self.values.quiet(self._made(terms, span))
+        pieces = pieces if seen is None else seen(pieces)
+        for block in in_blocks(self.values, self.kind.what, pieces, size, terms, span, self.kind.wide):
+            yield block if self.by.row is None else Numbers(block.start, block.values[:, self.by.row])
 
 
 def measure(
@@ -47,9 +66,9 @@ def measure(
     run: Any = values.tensors if isinstance(values, TensorValues) else values.run
     found = by.on(values.expansion, run)
     size, terms = whole("size", size, 1), range_of(values.expansion, start, stop)
-    kind = MEASURES[found.kind]
-    if isinstance(values, TensorValues):
-        blocks = kind.in_tensors(values, found, size, terms)
-    else:
-        blocks = kind.on_run(values, found, size, terms)
-    return blocks if found.row is None else (Numbers(b.start, b.values[:, found.row]) for b in blocks)
+    return _measured(values, found, size, terms)
+
+
+def _measured(values: Engine, by: Measure, size: int, terms: range) -> Iterator[Numbers]:
+    if terms:
+        yield from Measuring(values, by).blocks(size, terms)

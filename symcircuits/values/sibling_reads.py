@@ -3,70 +3,62 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from math import prod
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
 from symcircuits.core.walk import Mark
+from symcircuits.values.engine import Piece, Room, Span
 from symcircuits.values.siblings import SiblingPaths, Siblings
 
-__all__ = ["Piece", "Room", "blocks", "largest_number", "pieces"]
+__all__ = ["SiblingSide", "largest_number", "pieces"]
 
+_FEW_ROWS = 25  # rows of paths through a head, in widths of it, for which its triangle costs more than it saves
 _READ_BYTES = 2**28  # what is read of heads, W_O^T W_U^T, is kept up to this size; beyond it it is made as needed
 
 
-class Piece(NamedTuple):
-    """Neighbouring paths: their marks, ``values [paths, batch, n, width]``, and whether these are sure to be finite.
+class SiblingSide:
+    """The paths of one side of a run; ``row``: their values at one position alone.
 
-    Sure by the largest numbers that were multiplied; where it is not sure they may be finite all the same.
+    What was made of weights and patterns is kept from one range of paths to the next.
     """
 
-    marks: list[Mark]
-    values: Array
-    finite: bool
+    def __init__(self, fans: SiblingPaths, row: int | None = None) -> None:
+        self.fans, self.row = fans, row
+        self._reads: dict[bool, _Reads] = {}
+
+    def pieces(
+        self, weights: Mapping[Mark, int], span: Span, room: Room | None = None, narrow: bool = False
+    ) -> Iterator[Piece]:
+        """See :class:`symcircuits.values.engine.Side`; ``values [paths, batch, n, width]``, one batch axis."""
+        fans = self.fans.at(span)
+        if narrow not in self._reads:
+            self._reads[narrow] = _Reads(self.fans, _Corners(self.fans).of if narrow else self.fans.cols)
+        for piece in _pieces(fans, weights, self._reads[narrow], room or Room()):
+            yield piece if self.row is None else piece._replace(values=piece.values[:, :, self.row : self.row + 1])
 
 
-class Room:
-    """Where values are written: fresh memory for each piece (``reused`` false), or the same again and again.
+class _Corners:
+    """What is read of heads with the same norms: the triangle of ``cols = (Q L)^T``, ``|Z cols| = |Z L^T|``."""
 
-    ``numbers``: how many numbers a piece may have (0: no limit), one path at least; ``out``: memory that was given,
-    ``[paths, ...]``, which limits the number of paths.
-    """
+    def __init__(self, fans: SiblingPaths) -> None:
+        self.fans = fans
+        self._held: dict[Head, Array] = {}
 
-    def __init__(self, numbers: int = 0, reused: bool = False, out: Array | None = None) -> None:
-        self.numbers, self.reused = numbers, reused or out is not None
-        self._paths = 0 if out is None else len(out)
-        self._held = None if out is None else out.reshape(-1)
-
-    def most(self, each: int) -> int:
-        """The number of paths of so many numbers that a piece may have."""
-        return self._paths or (max(1, self.numbers // max(1, each)) if self.numbers else sys.maxsize)
-
-    def take(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Memory of that shape."""
-        size = prod(shape)
-        if not self.reused:
-            return np.empty(shape, dtype)
-        if self._held is None or self._held.size < size:
-            self._held = np.empty(size, dtype)
-        return self._held[:size].reshape(shape)
-
-
-def blocks(
-    fans: SiblingPaths, weights: Mapping[Mark, int], read: Callable[[Head], Array] | None = None
-) -> Iterator[tuple[Mark, Array]]:
-    """Neighbouring paths of one mark, and what is read of them, ``[paths, batch, n, width]``, in order.
-
-    ``read``: of a head, ``[d_head, width]``, in place of ``fans.cols`` (not of the paths through no head).
-    """
-    for piece in pieces(fans, weights, read):
-        yield from _by_mark(piece.marks, piece.values)
+    def of(self, head: Head) -> Array:
+        """``[d_head, d_head]``, where many paths lead through the heads beside it; else ``[d_head, width]``."""
+        if head not in self._held:
+            fans = self.fans
+            cols = fans.cols(head)
+            d, beside = len(cols), fans.paths.layer_heads[fans.paths._layer_of[head]]  # they are stacked: read alike
+            if cols.shape[1] > d and fans.n * max(map(fans.paths_before, beside)) > _FEW_ROWS * d:
+                known = bool(np.isfinite(cols).all())  # what is not a number has no triangle, and is refused below
+                cols = np.asarray(np.linalg.qr(cols.T, mode="r")).T if known else np.full((d, d), np.nan, cols.dtype)
+            self._held[head] = cols
+        return self._held[head]
 
 
 def pieces(
@@ -75,12 +67,14 @@ def pieces(
     read: Callable[[Head], Array] | None = None,
     room: Room | None = None,
 ) -> Iterator[Piece]:
-    """Neighbouring paths of any marks, in order; ``read`` as in :func:`blocks`.
+    """The paths of ``fans`` with weight; ``read``: of a head, ``[d_head, width]``, in place of ``fans.cols``.
 
-    ``room``: where the numbers are written, and how many at a time; what is given then holds until the next is
-    asked for.
+    Paths through no head are read as they are.
     """
-    reads, room = _Reads(fans, read or fans.cols), room or Room()
+    return _pieces(fans, weights, _Reads(fans, read or fans.cols), room or Room())
+
+
+def _pieces(fans: SiblingPaths, weights: Mapping[Mark, int], reads: _Reads, room: Room) -> Iterator[Piece]:
     for order in fans.orders(weights):
         if order == 0:
             kept, marks = fans.kept_direct(weights)
@@ -192,13 +186,3 @@ def largest_number(array: Array) -> float:
     """
     found = max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
     return math.inf if math.isnan(found) else found
-
-
-def _by_mark(marks: list[Mark], values: Array) -> Iterator[tuple[Mark, Array]]:
-    at = 0
-    while at < len(marks):
-        end = at + 1
-        while end < len(marks) and marks[end] == marks[at]:
-            end += 1
-        yield marks[at], values[at:end]
-        at = end

@@ -8,6 +8,7 @@ fans of the beginning at hand are held. Source: own derivation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -20,8 +21,9 @@ from symcircuits.core.paths import Path, Paths, path_branches
 from symcircuits.core.programs import Program, Source
 from symcircuits.core.walk import Counts, Mark, Matrices, walk
 from symcircuits.core.words import Factor
+from symcircuits.values.engine import Span
 
-__all__ = ["LayerArrays", "SiblingPaths", "Siblings", "Span", "readout_of"]
+__all__ = ["LayerArrays", "SiblingPaths", "Siblings", "readout_of"]
 
 _STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
 _FAN_BYTES = 2**25  # of a fan, where it has more than one head
@@ -62,26 +64,6 @@ class Siblings(NamedTuple):
     z: Array  # [batch, heads, n, sources, d_head]
 
 
-class Span:
-    """How many terms, in their order, are still to be passed over; what lies before as a whole is not computed.
-
-    ``inside``: how many lie before in what is computed first, because they belong together with others.
-    """
-
-    def __init__(self, start: int = 0) -> None:
-        self.left, self.inside = start, 0
-
-    def over(self, terms: int) -> bool:
-        """Whether so many terms that come next are passed over; those that are not are entered by :meth:`enter`."""
-        passed = 0 < terms <= self.left
-        self.left -= terms if passed else 0
-        return passed
-
-    def enter(self) -> None:
-        """From here on all is computed."""
-        self.inside, self.left = self.inside + self.left, 0
-
-
 class SiblingPaths:
     """The paths of a program on a run, ``batch`` its batch axes, ``n`` its positions.
 
@@ -100,9 +82,15 @@ class SiblingPaths:
         self._layers: dict[int, LayerArrays] = {}
         self._links: dict[tuple[Head, int], Array] = {}
         self._starts: dict[tuple[Head, ...], Array] = {}
-        self._start_bytes = 0
         self._counts: dict[tuple[int, int], int] = {}
         self._before: dict[int, int] = {}
+
+    def at(self, span: Span) -> SiblingPaths:
+        """The same from another span on: what was made of weights and patterns is shared."""
+        _ = self.d_head, self.row_scale if self.scales_rows else None  # once for all
+        found = copy(self)
+        found.span = span
+        return found
 
     # ---------------------------------------------------------------------------------------------- arrays
     @cached_property
@@ -252,8 +240,7 @@ class SiblingPaths:
             for k, s in enumerate(sources):
                 np.matmul(self.flat(self.matrices.source(s))[:, None], reads, out=inside[..., k, :])
             z = self.mixed(i, places, inside.reshape(*inside.shape[:3], -1)).reshape(inside.shape)
-        if self._start_bytes + z.nbytes <= _START_BYTES:
-            self._start_bytes += z.nbytes
+        if sum(held.nbytes for held in self._starts.values()) + z.nbytes <= _START_BYTES:
             self._starts[key] = z
         return z
 

@@ -19,7 +19,7 @@ from symcircuits.loaders.by_path import RunFile
 from symcircuits.tables.blocks import COMPOSITIONS, range_of
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.measure import Measure, resolved
-from symcircuits.values.measured import measure
+from symcircuits.values.measured import Measuring
 from symcircuits.values.top import joined, top
 from symcircuits.work.pools import OutOfTime
 from symcircuits.work.progress import OnProgress
@@ -30,7 +30,7 @@ __all__ = ["Sum", "Summary", "summary"]
 Array = npt.NDArray[Any]
 PIECES = 64  # into which terms are divided, whoever works
 FEWEST, MOST_EACH = 1 << 15, 1 << 18  # terms of a piece: fewer take some milliseconds
-LOOK = 1 << 10  # terms after which time is looked at
+LOOK = 1 << 14  # terms whose numbers are put together
 MOST = 10**13  # terms
 MOST_LISTED = 10**6  # of the largest
 
@@ -120,9 +120,20 @@ class _Remote:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Local:
-    values: Values
-    measure: Measure
+    measuring: Measuring
     until: float | None = None  # when time is up; in other processes nobody waits for what is late
+
+    @property
+    def expansion(self) -> Expansion:
+        """The terms."""
+        return self.measuring.values.expansion
+
+    def in_time(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        """What is made until time is up."""
+        for piece in pieces:
+            if self.until is not None and time.monotonic() >= self.until:
+                raise OutOfTime
+            yield piece
 
 
 _Task = tuple[_Local | _Remote, int, int, int]
@@ -146,7 +157,8 @@ def summary(
     until = None if max_seconds is None else time.monotonic() + max_seconds
     with WorkerPool(workers) as crew, pinned():
         local = crew.here or not planned
-        source = _Local(values, found_by, until) if local else _Remote(RunFile.of(run), expansion, found_by)
+        remote = None if local else _Remote(RunFile.of(run), expansion, found_by)
+        source = remote or _Local(Measuring(values, found_by), until)
         parts = crew.results(_measured, _tasks(source, start, start + planned, top), until)
         found = pairwise(_reported(parts, progress, planned, until), partial(_joined, top)) or _Part((), {})
     if not sum(s.absolute for s in found.sums.values()) < float("inf"):
@@ -175,7 +187,7 @@ def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | N
 
 def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterator[tuple[str, _Task]]:
     """The pieces; of scores they are larger, and of whole query paths, as each makes the vectors of its keys anew."""
-    sides = (source.values.expansion if isinstance(source, _Local) else source.expansion).sides
+    sides = source.expansion.sides
     each = min(max(FEWEST * (4 if len(sides) == 2 else 1), -(-(stop - start) // PIECES)), MOST_EACH)
     if len(sides) == 2:
         keys = max(1, sum(sides[1].counts.values()))
@@ -211,7 +223,7 @@ def _joined(k: int, a: _Part, b: _Part) -> _Part:
 @lru_cache(maxsize=2)
 def _local(remote: _Remote) -> _Local:
     values = evaluate(remote.expansion, remote.run.run())
-    return _Local(values, remote.measure)
+    return _Local(Measuring(values, remote.measure))
 
 
 def _measured(task: _Task) -> _Part:
@@ -221,14 +233,12 @@ def _measured(task: _Task) -> _Part:
         pin()
         source = _local(source)
     sizes = np.empty(stop - start)
-    for block in measure(source.values, source.measure, size=LOOK, start=start, stop=stop):
+    for block in source.measuring.blocks(LOOK, range(start, stop), source.in_time):
         at = block.start - start
         sizes[at : at + len(block.values)] = over_rows(block.values)
-        if source.until is not None and time.monotonic() >= source.until:
-            raise OutOfTime
     if not np.isfinite(sizes).all():  # of a batch: each row is finite
         raise ValueError("the norm of a term over all rows leaves the range of float64: scale the weights")
-    return _Part(top([(start, sizes)], k), _sums(source.values.expansion, sizes, start, stop))
+    return _Part(top([(start, sizes)], k), _sums(source.expansion, sizes, start, stop))
 
 
 def over_rows(numbers: Array) -> Array:

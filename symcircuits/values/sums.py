@@ -12,7 +12,7 @@ from symcircuits.core.expansion import Expansion, Term, composition_of
 from symcircuits.core.paths import Paths, path_branches
 from symcircuits.core.seam import higher
 from symcircuits.core.text import need
-from symcircuits.core.walk import Mark, Matrices
+from symcircuits.core.walk import Mark, Matrices, walk_marked
 from symcircuits.work.progress import OnProgress
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ A = TypeVar("A")
 class Sums(Generic[A]):
     """The sums of an expansion's terms, of any kind of arrays that can be added.
 
-    Whoever has them says what the paths of a side add up to (:meth:`side`) and how a query meets a key.
+    Whoever has them says what kind of arrays they are; see :class:`symcircuits.values.engine.Engine`.
     """
 
     expansion: Expansion
@@ -42,11 +42,24 @@ class Sums(Generic[A]):
 
         ``needed``: bits without which no path is wanted.
         """
-        raise NotImplementedError
+        return walk_marked(paths.program, paths.algebra(self.matrices, most), needed=needed)
+
+    def turned(self, rows: Any, row: int | None = None) -> Any:
+        """Queries or keys as they meet, turned where positions are rotary; ``row``: those of one position."""
+        head = self.expansion.readout.head
+        if row is None or self.expansion.architecture.positions != "rotary":
+            return self.matrices.turned(head, rows) if row is None else rows
+        return rows @ self.matrices.matrices[f"R_{head}"][row, :, :]
+
+    def scaled(self, rows: Any) -> Any:
+        """Times the score scale, where there is one."""
+        label = self.expansion.readout.scale
+        return self.matrices.ring.times(self.matrices.matrices[f"scale_{label}"], rows) if label else rows
 
     def met(self, query: Any, key: Any) -> A:
         """``scale q k^T``, turned where positions are rotary."""
-        raise NotImplementedError
+        found: A = self.scaled(self.turned(query)) @ self.matrices.ring.transpose(self.turned(key))
+        return found
 
     def spread(self, value: Any) -> A:
         """A value with the batch axes of the tokens."""

@@ -8,6 +8,7 @@ and readout.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from symcircuits.core.architecture import Head
 from symcircuits.core.paths import Path, Paths, path_branches
 from symcircuits.core.programs import Branch, Source
 from symcircuits.core.walk import Mark, Matrices
+from symcircuits.values.engine import Piece, Room, Span, gathered
 from symcircuits.values.siblings import readout_of
 
 __all__ = ["TensorTree"]
@@ -49,12 +51,31 @@ class TensorTree:
         self._made: dict[tuple[Any, ...], Any] = {}
         self._kept = 0
 
-    def blocks(self, weights: Mapping[Mark, int]) -> Iterator[tuple[list[Path], Any]]:
-        """Neighbouring paths with weight, and their values ``[paths, ..., n_context, width]``."""
+    def pieces(
+        self, weights: Mapping[Mark, int], span: Span, room: Room | None = None, narrow: bool = False
+    ) -> Iterator[Piece]:
+        """See :class:`symcircuits.values.engine.Side`; what lies before the span is made too. Nothing is written to."""
+        span.enter()
+        marks: list[Mark] = []
+        blocks = self._blocks(weights, marks)
+        first = next(blocks, None)
+        if first is None:
+            return
+        blocks = itertools.chain([first], blocks)
+        if room is not None and room.numbers:
+            blocks = gathered(blocks, room.most(math.prod(first.shape[1:])), self.ring.xp.concat)
+        for block in blocks:
+            count = int(block.shape[0])
+            yield Piece(marks[:count], block, False)
+            del marks[:count]
+
+    def _blocks(self, weights: Mapping[Mark, int], marks: list[Mark]) -> Iterator[Any]:
+        """Values of neighbouring paths with weight, ``[paths, ..., n_context, width]``; their marks are appended."""
         stack: list[_Node] = []
         for chains in self._together(weights):
             sources = self.paths.sources_of(chains[0])
-            rows = [[i for i, s in enumerate(sources) if weights.get(self.paths.mark(Path(s, c)), 0)] for c in chains]
+            named = [[self.paths.mark(Path(s, chain)) for s in sources] for chain in chains]
+            rows = [[i for i, mark in enumerate(row) if weights.get(mark, 0)] for row in named]
             used = sorted({i for row in rows for i in row})
             if not used:
                 continue
@@ -65,7 +86,8 @@ class TensorTree:
             if any(row != used for row in rows):
                 at = [c * len(used) + used.index(i) for c, row in enumerate(rows) for i in row]
                 values = self.ring.xp.stack([values[k, ...] for k in at])
-            yield [Path(sources[i], c) for c, row in zip(chains, rows, strict=True) for i in row], values
+            marks += [found[i] for found, row in zip(named, rows, strict=True) for i in row]
+            yield values
 
     def _together(self, weights: Mapping[Mark, int]) -> Iterator[list[Chain]]:
         """Chains of heads in order, those together that differ in the last head, of one layer, alone."""

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, final
 
-from symcircuits.core.expansion import Expansion, Term
-from symcircuits.core.paths import Paths
-from symcircuits.core.walk import Mark, Matrices, walk_marked
+from symcircuits.core.expansion import Expansion
+from symcircuits.core.walk import Matrices
 from symcircuits.core.words import scalar_argument
 from symcircuits.model import TensorFactors, Tensors
+from symcircuits.values.engine import Ranges, Span
+from symcircuits.values.finite import not_finite
 from symcircuits.values.sums import Sums
+from symcircuits.values.tensor_arithmetic import TensorArithmetic
 from symcircuits.values.tensor_tree import TensorTree
 
-__all__ = ["TensorValues", "gathered"]
+__all__ = ["TensorValues"]
 
-_KEY_NUMBERS = 2**26  # of key vectors, which are held up to so many, else made again for each query path
-_TOGETHER = 2**20  # numbers in what a query path and key paths make in one product, unless it is told
+_REMEDY = "use a wider type, or scale the weights"
 
 
 class _Embedded(Mapping[str, Any]):
@@ -71,121 +71,71 @@ class TensorValues(Sums[Any]):
         return f"<Values of {self.expansion!r} in {self.tensors!r}>"
 
     def __iter__(self) -> Iterator[Any]:
-        for terms, values in self._termwise():
-            yield from (values[i, ...] for i in range(len(terms)))
+        for block in self.blocks():
+            yield from (block.values[i, ...] for i in range(int(block.values.shape[0])))
 
-    def _termwise(self) -> Iterator[tuple[list[Term], Any]]:
-        """Neighbouring terms and their values, ``[terms, ..., n_context, width]``."""
-        make, start = self.expansion._term, 0
-        for sides, values in self.pieces():
-            terms = [make(*paths) for paths in sides]
-            self.look("the value", values, start)
-            yield terms, values
-            start += len(terms)
+    # ------------------------------------------------------------------------- an engine (see values.engine)
+    def paths(self, side: int, row: int | None = None) -> TensorTree:
+        """The paths of a side in pieces; ``row``: their values at one position alone."""
+        return TensorTree(self.expansion.sides[side], self.matrices, self.ring, self.tensors.shape, row)
 
-    def pieces(
-        self, together: int | None = None, row: int | None = None
-    ) -> Iterator[tuple[list[tuple[Any, ...]], Any]]:
-        """The same with the paths of the terms, and not looked at; ``together``: see :meth:`pairs`.
+    @property
+    def arithmetic(self) -> TensorArithmetic:
+        """That of the array API standard."""
+        return TensorArithmetic(self.ring, self.tensors.shape)
 
-        ``row``: of terms of one side, the position that is asked for.
-        """
-        first = self.paths(0, self.expansion._weights, row)
-        if not self.expansion.readout.bilinear:
-            for paths, values in first:
-                yield [(p,) for p in paths], values
-            return
-        for queries, keys in self.pairs(together):
-            yield queries, self.met_turned(*keys)
+    def shorter(self) -> TensorValues:
+        """Values of the same norms, without the vocabulary where that is less."""
+        return TensorValues(self.expansion, self.tensors, _without_vocabulary(self))
 
-    def pairs(
-        self, together: int | None = None, rows: tuple[int | None, int | None] = (None, None)
-    ) -> Iterator[tuple[list[tuple[Any, ...]], tuple[Any, Any]]]:
-        """Of scores: the pairs of paths, a query's vectors ``[..., n, d_head]``, keys' ``[keys, ..., n, d_head]``.
+    def contributions(self, position: int, chosen: list[int]) -> Ranges:
+        """What each term adds to an output at a position, or to the difference of two: one row reads, and one row."""
+        arrays, instead = self.tensors.arrays, dict[str, Any]()
+        biased = self.expansion.target == "logits" and "b_U" in self.expansion.architecture.biases
+        for name in (self.reader, "b_U") if biased else (self.reader,):
+            rows = [arrays[name][i, ...] for i in chosen]
+            row = rows[0] if len(rows) == 1 else rows[0] - rows[1]
+            instead[name] = row[None, None] if name == "b_U" else row[None, :]
+        paths = TensorValues(self.expansion, self.tensors, instead).paths(0, position)
 
-        Both turned, the query's scaled; ``together``: how many key paths at a time; ``rows``: of which positions.
-        """
-        held: dict[frozenset[Mark], list[tuple[list[Any], Any]]] = {}
-        n, room = self.tensors.shape[-1], _KEY_NUMBERS
-        together = together or max(1, _TOGETHER // (n * n * math.prod(self.batch)))
-        for queries, values in self.paths(0, self.expansion._weights, rows[0]):
-            for i, query in enumerate(queries):
-                wanted = self.expansion._key_weights(self.expansion.sides[0].mark(query))
-                name = frozenset(wanted)
-                vector = self.scaled(self.turned(values[i, ...], rows[0]))
-                kept: list[tuple[list[Any], Any]] | None = [] if name not in held else None
-                for paths, keys in held.get(name) or self._keys(wanted, together, rows[1]):
-                    yield [(query, p) for p in paths], (vector, keys)
-                    room -= 0 if kept is None else math.prod(keys.shape)
-                    kept = None if kept is None or room < 0 else [*kept, (paths, keys)]
-                if kept is not None:
-                    held[name] = kept
+        def numbers(terms: range, span: Span) -> Iterator[Any]:
+            return (piece.values[..., 0, 0] for piece in paths.pieces(self.expansion._weights, span))
 
-    def paths(self, side: int, weights: Mapping[Mark, int], row: int | None = None) -> Iterator[tuple[list[Any], Any]]:
-        """The paths of a side with weight, in blocks, and their values; ``row``: at one position alone."""
-        tree = TensorTree(self.expansion.sides[side], self.matrices, self.ring, self.tensors.shape, row)
-        yield from tree.blocks(weights)
+        return numbers
 
-    def _keys(self, wanted: Mapping[Mark, int], together: int, row: int | None) -> Iterator[tuple[list[Any], Any]]:
-        """Key paths and their vectors, some at a time."""
-        names: list[Any] = []
-        found = (self._named(names, *block) for block in self.paths(1, wanted, row))
-        for vectors in gathered(found, together, self.ring.xp):
-            count = int(vectors.shape[0])
-            yield names[:count], self.turned(vectors, row)
-            del names[:count]
+    def mask(self) -> Any:
+        """One where a query may attend to a key, else zero."""
+        head = self.expansion.readout.head
+        assert head is not None
+        name = f"mask_L{head.layer}"
+        if name not in self.tensors.arrays:
+            raise ValueError(
+                f"a masked norm needs {name} [n, n] among the arrays: 1 where a query may attend to a key, else 0"
+            )
+        return self.tensors.arrays[name]
 
-    @staticmethod
-    def _named(names: list[Any], paths: list[Any], values: Any) -> Any:
-        names += paths
-        return values
+    def look(self, what: str, values: Any, first: int) -> None:
+        """ValueError, by the term's name, where something of the terms from ``first`` on is not finite."""
+        if self.tensors.finite and not self.ring.finite(values):
+            raise not_finite(self.expansion, what, first + self.ring.place(values)[0], self.ring, _REMEDY)
 
-    # ------------------------------------------------------------------------------------- what sums need
-    def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
-        """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: all)."""
-        return walk_marked(paths.program, paths.algebra(self.matrices, most), needed=needed)
+    def quiet(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        """As they come: what a library warns of is not ours."""
+        return pieces
 
     def spread(self, value: Any) -> Any:
         """A value with the batch axes of the tokens."""
         return self.ring.spread(value, self.batch)
 
-    def turned(self, rows: Any, row: int | None = None) -> Any:
-        """Queries or keys as they meet; ``row``: those of one position."""
-        head = self.expansion.readout.head
-        if row is None or self.expansion.architecture.positions != "rotary":
-            return self.matrices.turned(head, rows) if row is None else rows
-        return rows @ self.matrices.matrices[f"R_{head}"][row, :, :]
-
-    def scaled(self, rows: Any) -> Any:
-        """Times the score scale, where there is one."""
-        label = self.expansion.readout.scale
-        return self.ring.times(self.matrices.matrices[f"scale_{label}"], rows) if label else rows
-
-    def met(self, query: Any, key: Any) -> Any:
-        """``scale q k^T``, turned where positions are rotary."""
-        return self.met_turned(self.scaled(self.turned(query)), self.turned(key))
-
-    def met_turned(self, query: Any, key: Any) -> Any:
-        """``q k^T``."""
-        return query @ self.ring.transpose(key)
-
+    # ------------------------------------------------------------------------------------- what sums need
     def seen(self, value: Any, what: Any) -> Any:
         """A sum, all of whose numbers are finite; else ValueError."""
         if self.tensors.finite and not self.ring.finite(value):
             raise ValueError(
                 f"the sum of {what} of {self.expansion.target} is not finite at {self.ring.place(value)}: numbers "
-                f"leave the range of {self.ring} on the way; use a wider type, or scale the weights"
+                f"leave the range of {self.ring} on the way; {_REMEDY}"
             )
         return value
-
-    def look(self, what: str, values: Any, start: int) -> None:
-        """ValueError, by the term's name, where something of the terms from ``start`` on is not finite."""
-        if self.tensors.finite and not self.ring.finite(values):
-            number = start + self.ring.place(values)[0]
-            raise ValueError(
-                f"{what} of term {number} ({self.expansion[number].label}) is not finite: numbers leave the range "
-                f"of {self.ring} on the way; use a wider type, or scale the weights"
-            )
 
     @property
     def reader(self) -> str:
@@ -193,8 +143,11 @@ class TensorValues(Sums[Any]):
         return self.expansion.readout.sides[0][-1].branches[0].right[-1].symbol.argument
 
     @property
-    def width(self) -> int:
-        """The size of the last axis of a value."""
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
+        return (*self.tensors.shape, self._width())
+
+    def _width(self) -> int:
         if self.expansion.readout.bilinear:
             return int(self.tensors.shape[-1])
         if self.expansion.target == "stream":
@@ -203,24 +156,36 @@ class TensorValues(Sums[Any]):
         return rows
 
     def _zero(self) -> Any:
-        return self.ring.zeros((*self.tensors.shape, self.width))
+        return self.ring.zeros(self.shape)
 
 
-def gathered(pieces: Iterable[Any], size: int, xp: Any) -> Iterator[Any]:
-    """Arrays put together, or cut, along their first axis to ``size`` each; the last may be smaller."""
-    held: list[Any] = []
-    count = 0
-    for piece in pieces:
-        at = 0
-        while at < piece.shape[0]:
-            held.append(piece[at : min(at + size - count, piece.shape[0]), ...])
-            at += int(held[-1].shape[0])
-            count += int(held[-1].shape[0])
-            if count == size:
-                yield held[0] if len(held) == 1 else xp.concat(held, axis=0)
-                held, count = [], 0
-    if held:
-        yield held[0] if len(held) == 1 else xp.concat(held, axis=0)
+def _without_vocabulary(values: TensorValues) -> dict[str, Any]:
+    """Of logits ``W_U`` and ``b_U`` by the triangle T of ``[W_U, b_U] = Q T``, which is as long and smaller."""
+    arrays, xp = values.tensors.arrays, values.ring.xp
+    if values.expansion.target != "logits" or not hasattr(xp, "linalg"):
+        return {}
+    w_u, d = arrays["W_U"], arrays["W_U"].shape[1]
+    biased = "b_U" in values.expansion.architecture.biases
+    whole = xp.concat([w_u, arrays["b_U"][:, None]], axis=1) if biased else w_u
+    if whole.shape[0] <= whole.shape[1]:
+        return {}
+    if xp.finfo(values.ring.dtype).bits not in (32, 64):  # no library makes one of other types
+        return {}
+    triangle = xp.linalg.qr(whole)[1]
+    if not _leads_back(values, whole, triangle):
+        return {}
+    return {"W_U": triangle[:, :d]} | ({"b_U": triangle[:, d:]} if biased else {})
+
+
+def _leads_back(values: TensorValues, whole: Any, triangle: Any) -> bool:
+    """Whether derivatives go through a triangle, if there are any: they divide by what stands on its diagonal."""
+    if getattr(whole, "requires_grad", None) is False:
+        return True
+    if not values.tensors.finite:  # nothing can be looked at
+        return False
+    xp = values.ring.xp
+    sizes = xp.abs(xp.linalg.diagonal(triangle))
+    return bool(xp.min(sizes) > float(xp.finfo(values.ring.dtype).eps) ** 0.5 * xp.max(sizes))
 
 
 def _check_there(expansion: Expansion, tensors: Tensors, instead: Mapping[str, Any]) -> None:

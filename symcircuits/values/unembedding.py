@@ -9,17 +9,18 @@ of ``b_U`` among them keep their norms too. Source: own derivation (orthonormal 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from symcircuits.arrays.rings import Array
 from symcircuits.model import Model, Run
-from symcircuits.values.evaluate import Values
+
+if TYPE_CHECKING:
+    from symcircuits.values.evaluate import Values
 
 __all__ = ["Compact", "compact"]
-
 
 # Of each model and type T, and by what it is seen that an array was written to meanwhile, as may be done where somebody
 # gave it to the model.
