@@ -20,6 +20,7 @@ from symcircuits.explanation.sizes import largest
 from symcircuits.model import Run
 from symcircuits.values import measured
 from symcircuits.values import summary as summaries
+from symcircuits.values import top as top_module
 from symcircuits.values.engine import Ranges, Span
 from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import KINDS, Kind, Measure, kinds_of
@@ -404,13 +405,17 @@ NUMBERS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -2.0]), st.float
     st.lists(NUMBERS, max_size=60) | st.lists(NUMBERS, min_size=12, max_size=30),
     st.integers(0, 8) | st.integers(0, 70),
     st.lists(st.integers(0, 60), max_size=5),
+    st.sampled_from([1, 2, 3, 64]),
 )
-def test_top_is_what_sorting_gives(numbers: list[float], k: int, cuts: list[int]) -> None:
+def test_top_is_what_sorting_gives(numbers: list[float], k: int, cuts: list[int], group: int) -> None:
+    """However many numbers are looked at for their largest first."""
     wanted = sorted(enumerate(numbers), key=lambda one: (-abs(one[1]), one[0]))[:k]
     places = sorted({0, *(c for c in cuts if c < len(numbers)), len(numbers)})
     blocks = [(a, np.array(numbers[a:b])) for a, b in itertools.pairwise(places)]
-    assert list(top(blocks, k)) == wanted
-    assert list(joined(k, *(top([block], k) for block in reversed(blocks)))) == wanted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(top_module, "_GROUP", group)
+        assert list(top(blocks, k)) == wanted
+        assert list(joined(k, *(top([block], k) for block in reversed(blocks)))) == wanted
 
 
 # --------------------------------------------------------------------------- where a statistic of terms is added

@@ -14,6 +14,8 @@ from strategies import architectures
 
 import symcircuits as sc
 from symcircuits.core.programs import readout
+from symcircuits.tables import blocks as tables
+from symcircuits.values import pairs
 from symcircuits.values import summary as summaries
 from symcircuits.values.measure import Measure
 from symcircuits.values.measured import Measuring
@@ -214,3 +216,21 @@ def test_pieces_of_scores_are_of_whole_query_paths_and_compute_no_more() -> None
     assert [at for _, at, _, _ in tasks] == [250, *range(300, 2_345, 300)]
     assert [end for _, _, end, _ in tasks] == [*range(300, 2_345, 300), 2_345]
     assert list(summaries._tasks(local, 7, 7, 5)) == []
+
+
+@pytest.mark.parametrize("by", [sc.norm(), sc.score_entry()])
+def test_a_summary_lists_no_term_and_makes_keys_once(by: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many pieces: orders come by arithmetic, or by tables of paths where conditions tell paths apart."""
+    run = sc.random_model(sc.attention_only((9, 9, 9)), d_vocab=11, d_model=8, d_head=2, seed=1).run([1, 2, 3])
+    e, made = sc.scores(run.model.architecture, "L2H0"), list[int]()
+    monkeypatch.setattr(summaries, "FEWEST", 80)
+    monkeypatch.setattr(tables, "TermBlock", None)  # what blocks of terms are made of
+    blocks = pairs.side_blocks
+    monkeypatch.setattr(pairs, "side_blocks", lambda v, side, *more: (made.append(side), blocks(v, side, *more))[1])
+    for terms in (e, e.through("L1H3"), e.order(1, 2)):
+        made.clear()
+        found = sc.evaluate(terms, run).summary(by)
+        assert {orders: s.count for orders, s in found.by_order().items()} == terms.counts_by_order()
+        sets = {frozenset(terms._key_weights(mark)) for mark, n in terms._weights.items() if n}
+        assert made.count(1) == len(sets)
+        assert made.count(0) >= min(20, terms.count // 400)

@@ -19,7 +19,7 @@ from strategies import cases, selections, term_count
 import symcircuits as sc
 from symcircuits.core.architecture import transformer
 from symcircuits.core.expansion import Expansion
-from symcircuits.tables.blocks import COMPOSITIONS, TermBlock
+from symcircuits.tables.blocks import COMPOSITIONS, OrderRun, TermBlock, order_runs
 from symcircuits.tables.paths import PathTables, smallest_type
 
 ROOT = Path(__file__).parent.parent
@@ -97,6 +97,38 @@ def test_ranges_join(data: DataObject) -> None:
             for row in zip(b.heads[side].tolist(), b.sources[side].tolist(), strict=True)
         ]  # fmt: skip
         assert found == expected
+
+
+def orders_of(run: OrderRun) -> list[tuple[int, ...]]:
+    """The orders of each side of each term of a run, one by one."""
+    if not run.keys:
+        return [(run.order,)] * run.terms
+    keys = [key for key, count in run.keys for _ in range(count)]
+    return [(run.order, keys[i % len(keys)]) for i in range(run.skip, run.skip + run.terms)]
+
+
+@pytest.mark.parametrize("held", [0, 1 << 16])
+@given(data=st.data())
+def test_order_runs_are_the_orders_of_the_terms(held: int, data: DataObject) -> None:
+    """Of any selection, from any term to any other; with key paths held or streamed."""
+    e = drawn(data, 300)
+    a, b = sorted((data.draw(st.integers(0, e.count)), data.draw(st.integers(0, e.count))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.import_module("symcircuits.tables.blocks"), "MAX_KEYS", held)
+        found = [orders for run in order_runs(e, a, b) for orders in orders_of(run)]
+    assert found == [e[i].orders for i in range(a, b)]
+
+
+def test_order_runs_at_any_depth() -> None:
+    """Some trillions of terms are a few runs; a selection of them is reached at once."""
+    whole = sc.scores(sc.attention_only((12,) * 8), "L7H0")
+    assert sum(run.terms for run in order_runs(whole, 0, whole.count)) == whole.count
+    assert len(list(order_runs(whole, 0, whole.count))) == 8
+    part = whole.through("L3H7")
+    at = part.count // 3
+    assert [o for run in order_runs(part, at, at + 50) for o in orders_of(run)] == [
+        part[at + i].orders for i in range(50)
+    ]
 
 
 @given(st.data(), st.sampled_from(["row", "paper", "transformerlens"]), st.sampled_from([None, {"A": "Omega"}]))

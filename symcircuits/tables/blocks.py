@@ -16,7 +16,7 @@ from symcircuits.core.text import amount, as_whole, many, need, shown, whole
 from symcircuits.core.walk import Mark
 from symcircuits.tables.paths import Chunk, PathTables, smallest_type
 
-__all__ = ["COMPOSITIONS", "Census", "TermBlock", "blocks", "range_of"]
+__all__ = ["COMPOSITIONS", "Census", "OrderRun", "TermBlock", "blocks", "composition_code", "order_runs", "range_of"]
 
 COMPOSITIONS: Final = ("none", "V", "Q", "K", "QK")  # by code
 BLOCK = 1 << 16
@@ -202,10 +202,14 @@ def blocks(expansion: Expansion, size: int = BLOCK, start: int = 0, stop: int | 
     (1000000000000, True, (1000, 12))
     """
     need("blocks", expansion, Expansion)
-    if len(expansion.clauses) > MAX_CLAUSES:
-        raise ValueError(f"blocks take at most {MAX_CLAUSES} conditions; this expansion has {len(expansion.clauses)}")
+    _not_too_many(expansion)
     size, terms = whole("size", size, 1), range_of(expansion, start, stop)
     return _blocks(expansion, size, terms.start, terms.stop)
+
+
+def _not_too_many(expansion: Expansion) -> None:
+    if len(expansion.clauses) > MAX_CLAUSES:
+        raise ValueError(f"blocks take at most {MAX_CLAUSES} conditions; this expansion has {len(expansion.clauses)}")
 
 
 def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
@@ -245,6 +249,62 @@ def _blocks(expansion: Expansion, size: int, start: int, stop: int) -> Iterator[
                 canvas, at = maker.canvas(wide), 0
 
 
+class OrderRun(NamedTuple):
+    """Consecutive terms, ``terms`` of them, by their orders alone.
+
+    Of one side: all of ``order``. Of scores: query paths of ``order``, each times the same key paths, whose orders come
+    in ``keys``, (order, how many) one after the other; from the pair ``skip`` on.
+    """
+
+    order: int
+    terms: int
+    keys: tuple[tuple[int, int], ...] = ()
+    skip: int = 0
+
+
+def order_runs(expansion: Expansion, start: int, stop: int) -> Iterator[OrderRun]:
+    """The orders of the terms of a range, in their order, none of them listed.
+
+    >>> import symcircuits as sc
+    >>> for run in order_runs(sc.scores(sc.attention_only((2, 2)), "L1H0"), 1, 9):
+    ...     print(run)
+    OrderRun(order=0, terms=2, keys=((0, 1), (1, 2)), skip=1)
+    OrderRun(order=1, terms=6, keys=((0, 1), (1, 2)), skip=0)
+    """
+    at = start
+    runs = _runs_by_order(expansion, start) if _alike(expansion) else _runs_by_path(expansion, start)
+    while at < stop:
+        run = next(runs)
+        yield run._replace(terms=min(run.terms, stop - at))
+        at += run.terms
+
+
+def _alike(expansion: Expansion) -> bool:
+    """Whether paths of one order are all continued by the same key paths: no condition tells them apart."""
+    bits = (bit for side in expansion.sides for bits in (side.head_bits, side.name_bits) for bit in bits.values())
+    return len(expansion.sides) == 1 or not any(bits)
+
+
+def _runs_by_order(expansion: Expansion, start: int) -> Iterator[OrderRun]:
+    """By arithmetic."""
+    at = 0
+    for order, terms in expansion.sides[0]._order_masses(expansion._weights):
+        skip, at = max(start - at, 0), at + terms
+        if skip >= terms:
+            continue
+        keys: tuple[tuple[int, int], ...] = ()
+        if len(expansion.sides) == 2:
+            wanted, counts = sorted(expansion._key_weights(Mark(order, 0))), expansion.sides[1].counts
+            keys = tuple((m.order, counts[m]) for m in wanted if counts[m])
+        yield OrderRun(order, terms - skip, keys, skip % sum(n for _, n in keys) if keys else 0)
+
+
+def _runs_by_path(expansion: Expansion, start: int) -> Iterator[OrderRun]:
+    """By the tables of paths."""
+    _not_too_many(expansion)
+    return (piece.orders() for piece in _Maker(expansion, 1).pieces(start))
+
+
 class _Canvas(NamedTuple):
     """The arrays of a block while they are filled: heads ``[layers, n]``, sources and orders of each side."""
 
@@ -275,6 +335,10 @@ class _One(NamedTuple):
     def __len__(self) -> int:
         return len(self.chunk)
 
+    def orders(self) -> OrderRun:
+        order, n = self.chunk.order, len(self.chunk)
+        return OrderRun(order, n) if self.query is None else OrderRun(self.query[2], n, ((order, n),))
+
     def fill(self, canvas: _Canvas, at: int, first: int, last: int) -> None:
         to = slice(at, at + last - first)
         canvas.orders[self.side][to] = self.chunk.order
@@ -292,6 +356,14 @@ class _Keys(NamedTuple):
     sources: Any
     orders: Any
 
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """The orders of one period, and how many key paths have each."""
+        import numpy as np
+
+        orders = self.orders[: self.period]
+        ends = [*(1 + np.flatnonzero(orders[1:] != orders[:-1])).tolist(), self.period]
+        return tuple((int(orders[a]), b - a) for a, b in pairwise([0, *ends]))
+
 
 class _Pairs(NamedTuple):
     """Query paths of one order times a selection of key paths, from the pair ``skip`` on."""
@@ -304,6 +376,9 @@ class _Pairs(NamedTuple):
 
     def __len__(self) -> int:
         return int(self.sources.size) * self.keys.period - self.skip
+
+    def orders(self) -> OrderRun:
+        return OrderRun(self.order, len(self), self.keys.runs(), self.skip)
 
     def fill(self, canvas: _Canvas, at: int, first: int, last: int) -> None:
         to, period = slice(at, at + last - first), self.keys.period

@@ -188,7 +188,7 @@ class _Direct:
 class _Entries:
     """``<q_p, k_r>`` of paths at one position each."""
 
-    keys, queries = _KEYS, 64
+    keys, queries = 1 << 12, 64  # one position of each: keys are small, and products stay in the cache
 
     def query(self, block: Array) -> Array:
         """``[batch, queries, d_head]``."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise as pairwise_of
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
 from symcircuits.core.text import Ended, amount, seconds, whole
 from symcircuits.loaders.by_path import RunFile
-from symcircuits.tables.blocks import COMPOSITIONS, range_of
+from symcircuits.tables.blocks import COMPOSITIONS, OrderRun, composition_code, order_runs, range_of
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.measure import Measure, resolved
 from symcircuits.values.measured import Measuring
@@ -232,13 +233,22 @@ def _measured(task: _Task) -> _Part:
     if isinstance(source, _Remote):
         pin()
         source = _local(source)
-    sizes = np.empty(stop - start)
-    for block in source.measuring.blocks(LOOK, range(start, stop), source.in_time):
-        at = block.start - start
-        sizes[at : at + len(block.values)] = over_rows(block.values)
+    sizes = _sizes(source, range(start, stop))
     if not np.isfinite(sizes).all():  # of a batch: each row is finite
         raise ValueError("the norm of a term over all rows leaves the range of float64: scale the weights")
     return _Part(top([(start, sizes)], k), _sums(source.expansion, sizes, start, stop))
+
+
+def _sizes(source: _Local, terms: range) -> Array:
+    """One number a term, in float64."""
+    if prod(source.measuring.values.batch) == 1:  # as they are written
+        [whole] = source.measuring.blocks(len(terms), terms, source.in_time)
+        return over_rows(whole.values)
+    sizes = np.empty(len(terms))
+    for block in source.measuring.blocks(LOOK, terms, source.in_time):
+        at = block.start - terms.start
+        sizes[at : at + len(block.values)] = over_rows(block.values)
+    return sizes
 
 
 def over_rows(numbers: Array) -> Array:
@@ -255,19 +265,38 @@ def over_rows(numbers: Array) -> Array:
 @np.errstate(over="ignore", invalid="ignore")
 def _sums(expansion: Expansion, sizes: Array, start: int, stop: int) -> dict[tuple[tuple[int, ...], str], Sum]:
     """Sums by the orders of each side and composition type; what overflows is refused in the end."""
-    [block] = expansion.blocks(stop - start, start=start, stop=stop)
-    most = [int(side.max(initial=0)) + 1 for side in block.orders]
-    code = np.asarray(block.composition, np.int64)
-    for side, n in zip(block.orders, most, strict=True):
-        code = code * n + side
-    order = np.argsort(code, kind="stable")
-    counts = np.bincount(code)
-    present = np.flatnonzero(counts)
+    parts: dict[tuple[int, ...], list[Array]] = {}
+    at = 0
+    for run in order_runs(expansion, start, stop):
+        for orders, some in _by_orders(run, sizes[at : at + run.terms]):
+            parts.setdefault(orders, []).append(some)
+        at += run.terms
     found = {}
-    for one, part in zip(present.tolist(), np.split(sizes[order], np.cumsum(counts[present])[:-1]), strict=True):
-        orders = list[int]()
-        for n in reversed(most):
-            one, order_of_side = divmod(one, n)
-            orders.insert(0, order_of_side)
-        found[tuple(orders), COMPOSITIONS[one]] = Sum(len(part), float(part.sum()), float(np.abs(part).sum()))
-    return dict(sorted(found.items()))
+    for orders, alike in sorted(parts.items()):
+        part = alike[0] if len(alike) == 1 else np.concatenate(alike)
+        total = float(part.sum())
+        absolute = np.abs(part, out=None if np.may_share_memory(part, sizes) else part)  # in place where it is a copy
+        one = Sum(len(part), total, float(absolute.sum()))
+        found[orders, COMPOSITIONS[composition_code(orders)]] = one
+    return found
+
+
+def _by_orders(run: OrderRun, sizes: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """The sizes of a run of terms by their orders: of scores, columns of query paths times key paths."""
+    if not run.keys:
+        yield (run.order,), sizes
+        return
+    period = sum(count for _, count in run.keys)
+    first = min(-run.skip % period, len(sizes))  # what is left of a query path that began before
+    whole = (len(sizes) - first) // period * period
+    for key, part in (
+        (run.skip % period, sizes[:first].reshape(1, -1)),
+        (0, sizes[first : first + whole].reshape(-1, period)),
+        (0, sizes[first + whole :].reshape(1, -1)),
+    ):
+        at = -key
+        for order, count in run.keys:
+            some = part[:, max(at, 0) : max(at + count, 0)]
+            at += count
+            if some.size:
+                yield (run.order, order), some.reshape(-1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["joined", "top"]
+
+_GROUP = 64  # numbers of which the largest is found first
 
 Numbered = tuple[tuple[int, float], ...]
 
@@ -31,10 +33,21 @@ def joined(k: int, *parts: Numbered) -> Numbered:
 
 
 def _of_block(start: int, sizes: npt.NDArray[np.floating], k: int) -> Numbered:
-    absolute = np.abs(sizes)
-    if k < len(sizes):  # all that are not below the k-th, so that ties are all there
-        least = np.partition(absolute, len(sizes) - k)[len(sizes) - k] if k else np.inf
-        places: Iterator[int] | range = iter(np.flatnonzero(absolute >= least).tolist())
+    groups = len(sizes) // _GROUP
+    if 0 < k <= groups // 4:  # the k-th largest of the largest of each group is not above the k-th of all
+        whole = sizes[: groups * _GROUP].reshape(groups, _GROUP)
+        highest = np.maximum(whole.max(1), -whole.min(1))
+        chosen = np.flatnonzero(highest >= _kth(highest, k))
+        places = (chosen[:, None] * _GROUP + np.arange(_GROUP)).reshape(-1)
+        places = np.concatenate([places, np.arange(groups * _GROUP, len(sizes))])
     else:
-        places = range(len(sizes))
-    return joined(k, tuple((start + i, float(sizes[i])) for i in places))
+        places = np.arange(len(sizes))
+    absolute = np.abs(sizes[places])
+    if k < len(places):  # all that are not below the k-th, so that ties are all there
+        places = places[absolute >= (_kth(absolute, k) if k else np.inf)]
+    return joined(k, tuple((start + int(i), float(sizes[i])) for i in places))
+
+
+def _kth(sizes: npt.NDArray[np.floating], k: int) -> float:
+    """The k-th largest."""
+    return float(np.partition(sizes, len(sizes) - k)[len(sizes) - k])
