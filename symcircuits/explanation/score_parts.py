@@ -101,12 +101,12 @@ def _side(values: Values, side: int) -> Mapping[tuple[int, str], tuple[int, Arra
     sources = [s for layer in paths.program for s in layer.sources]
     kinds = list(dict.fromkeys(s.kind for s in sources))
     marked = Paths(paths.program, {}, {s.name: 1 << kinds.index(s.kind) for s in sources})
-    found: dict[tuple[int, str], tuple[int, Array]] = {}
-    for mark, value in values.side(marked).items():
+    counts: dict[tuple[int, str], int] = {}
+    for mark, n in marked.counts.items():
         key = (min(mark.order, 1), kinds[mark.bits.bit_length() - 1])
-        n, total = found.get(key, (0, 0))
-        found[key] = (n + marked.counts[mark], np.asarray(total + value))
-    return found
+        counts[key] = counts.get(key, 0) + n
+    sums = {(mark.order, kinds[mark.bits.bit_length() - 1]): v for mark, v in values.side(marked, most=1).items()}
+    return {key: (n, np.asarray(sums[key])) for key, n in counts.items()}
 
 
 # ---------------------------------------------------------------------------------------------- its terms

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from symcircuits.arrays.rings import Array
+from symcircuits.model.forward import Changes, Record
 from symcircuits.model.transformer import Run, _run
 
 __all__ = ["Edited", "rerun"]
@@ -37,7 +38,7 @@ class Edited:
 
 
 def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Iterable[str] = ()) -> Edited:
-    """The forward pass of a run on its tokens, with edits; whatever the edits do not give is computed anew.
+    """The forward pass of a run on its tokens, with edits; what comes after the first of them is computed anew.
 
     ``patterns``: by head label the pattern ``[..., n, n]`` to use in place of the softmax of the head's scores;
     ``removed``: labels of heads that add nothing to the stream. Raises ValueError on a head that is not there and
@@ -57,5 +58,15 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
             raise ValueError(f"the pattern of {label} must have shape {list(shape)}, not {list(np.shape(pattern))}")
         given[str(run.model.architecture.head(label))] = np.array(pattern, dtype=run.dtype)
     labels = {str(run.model.architecture.head(label)) for label in removed}
-    found = _run(run.model, run.tokens, run.dtype, given, labels, run.attended)
+    start = min((run.model.architecture.head(label).layer for label in (*given, *labels)), default=0)
+    changes = Changes(given, labels, start, _before(run, start) if start else None)
+    found = _run(run.model, run.tokens, run.dtype, changes, run.attended)
     return Edited(found.logits, found.streams, found.patterns, found.products, found.readouts)
+
+
+def _before(run: Run, layer: int) -> Record:
+    """What the first layers of a run left; what comes after is computed anew, and stands in the place of what was."""
+    found = Record(streams=list(run.streams[: layer + 1]))
+    for kind in ("scores", "patterns", "products", "results", "masks", "norms", "mlps", "readouts"):
+        getattr(found, kind).update(getattr(run, kind))
+    return found

@@ -114,14 +114,6 @@ class Settings:
                 raise ValueError(f"{name} must be a positive number, or None, not {shown(cap)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What is not as the model computes it: patterns ``given`` by head, and heads whose output is ``removed``."""
-
-    given: Mapping[str, Array] = field(default_factory=dict)
-    removed: Collection[str] = ()
-
-
 @dataclass(slots=True)
 class Record:
     """What a forward pass leaves; see :class:`~symcircuits.model.Run`."""
@@ -152,6 +144,19 @@ class Record:
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is not as the model computes it: patterns ``given`` by head, and heads whose output is ``removed``.
+
+    ``before``: the record of the pass without them, of which the first ``start`` layers stand.
+    """
+
+    given: Mapping[str, Array] = field(default_factory=dict)
+    removed: Collection[str] = ()
+    start: int = 0
+    before: Record | None = None
+
+
 def forward(
     architecture: Architecture,
     w: Weights,
@@ -172,6 +177,7 @@ def forward(
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by _finite, with the place
         pass_ = _Pass(architecture, w, scales, settings, tokens.shape[-1])
         pass_.changes, pass_.attached, pass_.attended = changes or pass_.changes, attached or {}, attended
+        pass_.record = pass_.changes.before or pass_.record
         return pass_.run(tokens).close()
 
 
@@ -204,11 +210,9 @@ class _Pass:
 
     def run(self, tokens: npt.NDArray[np.int64]) -> Record:
         arch, record = self.architecture, self.record
-        stream = self.times("m_E", embedded(self.w, tokens))
-        if arch.positions == "standard":
-            stream = stream + self.positions
-        stream = self.reached(0, stream)
-        for layer in range(arch.n_layers):
+        start = self.changes.start
+        stream = record.streams[start] if start else self.reached(0, self.embedded(tokens))
+        for layer in range(start, arch.n_layers):
             after = self.attention(layer, stream)
             if layer in arch.mlps:
                 read = stream if arch.parallel else after
@@ -222,6 +226,11 @@ class _Pass:
             if record.logits is not logits:
                 record.products["logits"] = logits
         return record
+
+    def embedded(self, tokens: npt.NDArray[np.int64]) -> Array:
+        """What the stream begins with."""
+        stream = self.times("m_E", embedded(self.w, tokens))
+        return stream + self.positions if self.architecture.positions == "standard" else stream
 
     def times(self, multiplier: str, x: Array) -> Array:
         """The multiplier of that name times an array; the array where there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -262,7 +262,7 @@ class Run:
         return of_run(self, like, device, dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _run, (self.model, self.tokens, self.dtype, {}, (), self.attended)  # the same numbers, computed again
+        return _run, (self.model, self.tokens, self.dtype, None, self.attended)  # the same numbers, computed again
 
     def __repr__(self) -> str:
         return f"<Run of {visible(self.model.name)} on tokens {list(self.tokens.shape)}, {self.dtype}>"
@@ -319,22 +319,17 @@ def _run(
     model: Model,
     tokens: npt.NDArray[np.int64],
     dtype: np.dtype[Any],
-    given: Mapping[str, Array] = MappingProxyType({}),
-    removed: Collection[str] = (),
+    changes: Changes | None = None,
     attended: Attended | None = None,
 ) -> Run:
-    """The forward pass; with patterns ``given`` by head, and the outputs of heads ``removed`` (see ``edits``).
-
-    ``attended``: a mask in place of the model's own.
-    """
+    """The forward pass; with changes, if any (see ``edits``). ``attended``: a mask in place of the model's own."""
     check_run(model, tokens, dtype)
     tokens = tokens.view()
     tokens.flags.writeable = False
     w = Converted(model.weights, dtype)
-    changed = Changes(given, removed)
     scalars = {**model.score_scale, **model.multipliers}
     own = arrays_of(model.architecture, model.attached, tokens.shape, dtype)
-    record = forward(model.architecture, w, scalars, model.settings, tokens, changed, own, attended)
+    record = forward(model.architecture, w, scalars, model.settings, tokens, changes, own, attended)
     arrays = _arrays(model, w, own, tokens, record)
     by_label = {name: MappingProxyType(getattr(record, name)) for name in ("scores", "patterns", "results")}
     by_label |= {
@@ -342,7 +337,7 @@ def _run(
     }
     streams = tuple(record.streams)
     run = Run(model, tokens, dtype, record.logits, streams=streams, arrays=arrays, attended=attended, **by_label)
-    object.__setattr__(run, "original", not given and not removed)
+    object.__setattr__(run, "original", changes is None)
     return run
 
 
