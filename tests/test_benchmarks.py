@@ -32,7 +32,7 @@ def bench() -> Iterator[Any]:
         for name in THREADS:
             patch.setenv(name, "1")
         patch.syspath_prepend(str(FOLDER))
-        names = ("results", "measuring", "peers", *(f"bench_{name}" for name in SCRIPTS))
+        names = ("results", "measuring", "peers", "plain_terms", *(f"bench_{name}" for name in SCRIPTS))
         yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
 
@@ -60,6 +60,8 @@ def test_the_table_is_whole(bench: Any, quick: Any) -> None:
     peers = {row["peer"] for row in rows}
     assert peers >= {
         "FORM, commuting", "FORM, noncommuting", "FORM, commuting, text", "FORM, noncommuting, text",
+        "plain NumPy, products", "plain NumPy, types", "plain loop, labels", "plain loop, text",
+        "plain loop, five columns", "SymPy's lambdify, as it is", "Python -c pass",
         "python-flint, commuting", "SymPy, noncommuting", "einsum over all paths, NumPy",
         "einsum over all paths, torch", "one lambdify of the list, built, called",
         "one lambdify a term, built, called", "dgemm", "sgemm",

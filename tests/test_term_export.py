@@ -26,8 +26,9 @@ from symcircuits.cli.main import main
 from symcircuits.core.attachments import Part as sc_part
 from symcircuits.core.attachments import Reading
 from symcircuits.core.expansion import Expansion, expand
+from symcircuits.tables import weaving
 from symcircuits.tables.export import Exported
-from symcircuits.tables.formats import COLUMNS, columns_of
+from symcircuits.tables.formats import COLUMNS, columns_of, rows_of
 from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.zoo import path as model_path
 
@@ -127,6 +128,50 @@ def test_one_column_alone(tmp_path: Path, form: str, column: str) -> None:
         assert read(tmp_path / f"a.{form}") == [
             {column: expected(expansion, i)[column]} for i in range(expansion.count)
         ]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_rows_by_path_are_those_of_the_terms(tmp_path: Path, form: str) -> None:
+    """In any blocks and parts, few or many key paths, whatever decides the columns."""
+
+    @given(st.data())
+    def check(data: DataObject) -> None:
+        arch, target = data.draw(cases(max_terms=200).filter(lambda case: case[1].startswith("scores")))
+        expansion = sc.expand(arch, target)
+        for chosen in data.draw(st.lists(selections(arch, target), max_size=2)):
+            expansion = chosen.select(expansion)
+        expansion = expansion.written(data.draw(st.sampled_from(["row", "paper"])), {"X0": 'x"0', "A": "α\\"})
+        chosen = data.draw(st.permutations([c for c in COLUMNS if c != "orders"]))[: data.draw(st.integers(1, 8))]
+        start, size = data.draw(st.integers(0, expansion.count)), data.draw(st.integers(1, 300))
+        columns = columns_of(expansion, ["number"] if chosen == ["heads"] else chosen)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(weaving, "FEW_KEYS", 1)
+            patch.setattr(weaving, "TIMES", data.draw(st.sampled_from([1, 1000])))
+            patch.setattr(weaving, "MOST_KEYS", data.draw(st.sampled_from([20, 1 << 15])))
+            patch.setattr(weaving, "PART", data.draw(st.sampled_from([1, 300])))
+            rows, content = rows_of(form, columns, ""), b""
+            for block in expansion.blocks(size, start=start):
+                parts = list(rows.rows(block, data.draw(st.integers(1, 40))))
+                assert sum(n for _, n in parts) == len(block)
+                content += b"".join(part for part, _ in parts)
+        (tmp_path / f"a.{form}").write_bytes(rows.header() + content)
+        wanted = [{c.name: expected(expansion, i)[c.name] for c in columns} for i in range(start, expansion.count)]
+        assert read(tmp_path / f"a.{form}") == wanted
+
+    check()
+
+
+def test_where_a_query_path_meets_its_key_paths_in_two_ways(tmp_path: Path) -> None:
+    """``b_K`` is read behind ``W_K``, so what stands between the two sides changes within the rows of a query path."""
+    for arch in (sc.transformer((4, 4, 1), "shortformer"), sc.transformer((4, 4, 1), "standard", ["b_Q", "b_K"])):
+        expansion = sc.scores(arch, "L2H0")
+        rows = rows_of("csv", columns_of(expansion, ["number", "text", "order"]), "")
+        (block,) = expansion.blocks()
+        parts = list(rows.rows(block, 1 << 16))
+        assert len(block.spans) > 1
+        (tmp_path / "a.csv").write_bytes(rows.header() + b"".join(part for part, _ in parts))
+        wanted = [{"number": i, "text": t.text, "order": t.order} for i, t in enumerate(expansion)]
+        assert read(tmp_path / "a.csv") == wanted
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -537,6 +582,7 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
         (DEEP, "a.csv", {"columns": ["name"]}, ValueError, "there is no column 'name'; the columns are number, order"),
         (DEEP, "a.csv", {"columns": ["text", "text"]}, ValueError, "the column text is asked for twice"),
         (DEEP, "a.csv", {"columns": []}, ValueError, "a table needs columns"),
+        (sc.scores(sc.attention_only((1,)), "L0H0"), "a.csv", {"columns": "heads"}, ValueError, "no layer comes"),
         (DEEP, "a.csv", {"max_terms": -1}, ValueError, "max_terms must be a whole number, 0 or more, not -1"),
         (DEEP, "a.csv", {"max_seconds": -1}, ValueError, "max_seconds must be seconds"),
         (DEEP, "a.csv", {"max_seconds": float("nan")}, ValueError, "max_seconds must be seconds"),

@@ -26,13 +26,41 @@ FEW = 64
 MAX_CLAUSES = 62  # conditions of a selection: a bit each of an int64
 
 
+class KeyPaths(NamedTuple):
+    """A selection of key paths (by marks), repeated until a block and one more period are full."""
+
+    wanted: frozenset[Mark]
+    period: int
+    heads: Any
+    sources: Any
+    orders: Any
+
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """The orders of one period, and how many key paths have each."""
+        import numpy as np
+
+        orders = self.orders[: self.period]
+        ends = [*(1 + np.flatnonzero(orders[1:] != orders[:-1])).tolist(), self.period]
+        return tuple((int(orders[a]), b - a) for a, b in pairwise([0, *ends]))
+
+
+class Span(NamedTuple):
+    """Terms ``at`` to ``end`` of a block: the same key paths, from ``key`` on, behind one query path after another."""
+
+    at: int
+    end: int
+    key: int
+    keys: KeyPaths
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TermBlock:
     """Consecutive terms of an expansion, from number ``start`` on, as arrays of small integers, one entry a term.
 
     For each side (one, or query and key): ``heads[side] [n, layers]`` the head on each layer, -1 where it is skipped;
     ``sources[side] [n]`` the place of the source in ``expansion.sources``; ``orders[side] [n]``. ``composition [n]``
-    is a place in ``COMPOSITIONS``. Arrays may be views of what other blocks use: they are read-only.
+    is a place in ``COMPOSITIONS``. Arrays may be views of what other blocks use: they are read-only. ``spans``: where
+    the same key paths come again and again.
 
     >>> import symcircuits as sc
     >>> block = next(sc.scores(sc.attention_only((2, 2)), "L1H0").blocks())
@@ -48,6 +76,7 @@ class TermBlock:
     sources: tuple[Any, ...]
     orders: tuple[Any, ...]
     composition: Any
+    spans: tuple[Span, ...] = ()
 
     def __len__(self) -> int:
         return int(self.composition.size)
@@ -122,6 +151,12 @@ class TermBlock:
 
         return pieces(self, None if what == "label" else self.expansion.notation, what, escape)
 
+    def meetings(self, what: str) -> Any:
+        """Numbers ``[n]`` that differ where the first of two lists of :meth:`pieces` may differ for one query path."""
+        from symcircuits.tables.printing import meetings
+
+        return meetings(self, None if what == "label" else self.expansion.notation, what)
+
     def _notation(self, notation: str | Notation | None) -> Notation:
         return self.expansion.notation if notation is None else readout_notation(self.expansion.readout, notation)
 
@@ -129,9 +164,11 @@ class TermBlock:
         """How many terms of each order and type there are, counted from the heads themselves."""
         import numpy as np
 
-        found = [(side >= 0).T.sum(0, dtype=np.int32) for side in self.heads]
+        layers = max(side.shape[1] for side in self.heads)
+        kind = smallest_type((layers + 1) ** len(self.heads))
+        found = [(side.T >= 0).view(np.int8).sum(0, dtype=kind) for side in self.heads]
         width = 1 + int(found[-1].max(initial=0))
-        key = found[0] if len(found) == 1 else found[0] * np.int32(width) + found[1]
+        key = found[0] if len(found) == 1 else found[0] * kind.type(width) + found[1]
         counts = np.bincount(key)
         places = [int(p) for p in counts.nonzero()[0]]
         return Census({(p,) if len(found) == 1 else divmod(p, width): int(counts[p]) for p in places})
@@ -185,6 +222,14 @@ def composition_code(orders: tuple[int, ...]) -> int:
     if len(orders) == 1:
         return int(orders[0] >= 2)
     q, k = int(orders[0] > 0), int(orders[1] > 0)
+    return 2 * q + 3 * k - q * k
+
+
+def composition_codes(orders: tuple[Any, ...]) -> Any:
+    """The same of many terms, ``[n]``."""
+    if len(orders) == 1:
+        return (orders[0] >= 2).astype("int8")
+    q, k = ((o > 0).view("int8") for o in orders)
     return 2 * q + 3 * k - q * k
 
 
@@ -311,17 +356,15 @@ class _Canvas(NamedTuple):
     heads: tuple[Any, ...]
     sources: tuple[Any, ...]
     orders: tuple[Any, ...]
+    spans: list[Span]
 
     def block(self, expansion: Expansion, start: int) -> TermBlock:
-        if len(self.orders) == 1:
-            composition = (self.orders[0] >= 2).astype("int8")
-        else:
-            q, k = ((o > 0).view("int8") for o in self.orders)
-            composition = 2 * q + 3 * k - q * k
+        composition = composition_codes(self.orders)
         for array in (*self.heads, *self.sources, *self.orders, composition):
             array.flags.writeable = False
+        heads = tuple(h.T for h in self.heads)
         return TermBlock(
-            expansion, start, tuple(h.T for h in self.heads), self.sources, self.orders, composition=composition
+            expansion, start, heads, self.sources, self.orders, composition=composition, spans=tuple(self.spans)
         )
 
 
@@ -348,30 +391,13 @@ class _One(NamedTuple):
             canvas.heads[0][:, to] = heads[:, None]
 
 
-class _Keys(NamedTuple):
-    """A selection of key paths, repeated until a block and one more period are full."""
-
-    period: int
-    heads: Any
-    sources: Any
-    orders: Any
-
-    def runs(self) -> tuple[tuple[int, int], ...]:
-        """The orders of one period, and how many key paths have each."""
-        import numpy as np
-
-        orders = self.orders[: self.period]
-        ends = [*(1 + np.flatnonzero(orders[1:] != orders[:-1])).tolist(), self.period]
-        return tuple((int(orders[a]), b - a) for a, b in pairwise([0, *ends]))
-
-
 class _Pairs(NamedTuple):
     """Query paths of one order times a selection of key paths, from the pair ``skip`` on."""
 
     order: int
     heads: Any
     sources: Any
-    keys: _Keys
+    keys: KeyPaths
     skip: int
 
     def __len__(self) -> int:
@@ -391,6 +417,7 @@ class _Pairs(NamedTuple):
         for row, column in zip(canvas.heads[0], self.heads, strict=True):
             _spread(row[to], column[query:], period, key)
         _spread(canvas.sources[0][to], self.sources[query:], period, key)
+        canvas.spans.append(Span(to.start, to.stop, key, self.keys))
 
 
 def _spread(out: Any, values: Any, period: int, skip: int) -> None:
@@ -415,7 +442,7 @@ class _Maker:
         self.expansion, self.size = expansion, size
         self.names = [s.name for s in expansion.sources]
         self.first = PathTables(expansion.sides[0], [m for m, n in expansion._weights.items() if n], self.names)
-        self._key_sets: dict[frozenset[Mark], tuple[PathTables, _Keys | None]] = {}
+        self._key_sets: dict[frozenset[Mark], tuple[PathTables, KeyPaths | None]] = {}
 
     def canvas(self, n: int) -> _Canvas:
         import numpy as np
@@ -423,7 +450,7 @@ class _Maker:
         tables = [self.first] if len(self.expansion.sides) == 1 else [self.first, self._key_tables(frozenset())]
         heads = tuple(np.full((t.n_layers, n), -1, t.head_type) for t in tables)
         sources = tuple(np.empty(n, t.source_type) for t in tables)
-        return _Canvas(heads, sources, tuple(np.empty(n, smallest_type(t.n_layers)) for t in tables))
+        return _Canvas(heads, sources, tuple(np.empty(n, smallest_type(t.n_layers)) for t in tables), [])
 
     def pieces(self, start: int) -> Iterator[_One | _Pairs]:
         """The terms from number ``start`` on, as chunks of one side or as products of the two."""
@@ -460,7 +487,7 @@ class _Maker:
                     skip = 0
             skip = 0
 
-    def _keys(self, query: Mark) -> tuple[PathTables, _Keys | None]:
+    def _keys(self, query: Mark) -> tuple[PathTables, KeyPaths | None]:
         """The key paths that go with query paths of a mark: their tables, and all of them where they are few."""
         wanted = frozenset(self.expansion._key_weights(query))
         found = self._key_sets.get(wanted)
@@ -474,7 +501,7 @@ class _Maker:
     def _key_tables(self, wanted: frozenset[Mark]) -> PathTables:
         return PathTables(self.expansion.sides[1], wanted, self.names)
 
-    def _held(self, tables: PathTables) -> _Keys:
+    def _held(self, tables: PathTables) -> KeyPaths:
         import numpy as np
 
         n, at = tables.count, 0
@@ -487,4 +514,4 @@ class _Maker:
             at += len(chunk)
         tables.forget()
         times = -(-(n + self.size) // n)
-        return _Keys(n, *(np.tile(a, times)[..., : n + self.size] for a in (heads, sources, orders)))
+        return KeyPaths(tables.wanted, n, *(np.tile(a, times)[..., : n + self.size] for a in (heads, sources, orders)))

@@ -30,7 +30,7 @@ __all__ = ["Exported", "export_terms"]
 MOST = 10**13  # rows
 MEMORY: Final = 160 << 20  # bytes beyond the interpreter and what it imports
 FIXED: Final = 48 << 20  # of these, tables and strings of paths
-BUFFER: Final = 3 << 20  # bytes of a block's rows; fresh pages for larger ones cost more than making them
+BUFFER: Final = 3 << 20  # bytes of rows made at once; fresh pages for larger ones cost more than making them
 KEPT: Final = 24 << 20
 FEWEST = 64  # terms of a block
 CHECKPOINT = 1.0  # seconds between two notes of what is whole
@@ -160,7 +160,8 @@ def _formatted(task: tuple[Expansion, str, tuple[str, ...], int, int]) -> tuple[
     """The bytes of the rows of a range of terms, by a worker."""
     expansion, form, columns, start, stop = task
     block = next(expansion.blocks(stop - start, start=start, stop=stop))
-    return _formatter(expansion, expansion.notation, form, columns).rows(block), len(block)
+    parts = _formatter(expansion, expansion.notation, form, columns).rows(block, len(block))
+    return b"".join(content for content, _ in parts), len(block)
 
 
 @lru_cache(maxsize=2)
@@ -189,9 +190,10 @@ class _Job:
             size = min(size, BLOCK >> 3)  # so that time is looked at often
         at = start + self.part.state.rows
         if crew.alone:
-            yield from (
-                (self.rows.rows(block), len(block)) for block in self.expansion.blocks(size, start=at, stop=end)
-            )
+            layers = sum(len(side.program) for side in self.expansion.sides)
+            wide = size * max(1, min(BLOCK, BUFFER // max(layers, 1)) // size)
+            for block in self.expansion.blocks(wide, start=at, stop=end):
+                yield from self.rows.rows(block, size)
             return
         cuts = ((a, min(a + size, end)) for a in range(at, end, size))
         tasks = ((f"terms {a:,} to {b - 1:,}", (self.expansion, *form, a, b)) for a, b in cuts)
@@ -267,7 +269,7 @@ def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
 
 
 def _block_size(max_memory: int | None, width: float) -> int:
-    """Terms of a block that fit in memory: a row as strings, joined, and encoded."""
+    """Terms whose rows fit in memory: each as strings, joined, and encoded."""
     budget = MEMORY if max_memory is None else whole("max_memory", max_memory, 1)
     row = 4 * width + 400
     size = int((budget - FIXED) // row)
@@ -277,7 +279,5 @@ def _block_size(max_memory: int | None, width: float) -> int:
             f"{argument('max_memory')} {readable_size(budget)} is not enough: this export takes at least "
             f"{readable_size(least)}"
         )
-    bytearray(
-        KEPT
-    )  # never touched and freed at once: from now on the allocator of glibc keeps so much for the next block
+    bytes(KEPT)  # never touched and freed at once: from now on glibc's allocator keeps so much for the next block
     return min(size, BLOCK, max(int(BUFFER / max(width, 1)), FEWEST))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -17,6 +18,7 @@ from symcircuits.core.expansion import Expansion
 from symcircuits.core.text import brief
 from symcircuits.tables.blocks import COMPOSITIONS, TermBlock
 from symcircuits.tables.paths import smallest_type
+from symcircuits.tables.weaving import Field, Weaver, numbers, sliced, woven
 
 __all__ = ["COLUMNS", "DEFAULT", "FORMATS", "Column", "Rows", "columns_of", "rows_of"]
 
@@ -28,12 +30,16 @@ FORMATS: Final = ("csv", "jsonl", "arrow", "parquet")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: ``kind`` is ``integer``, ``word`` (nothing in it needs quotes) or ``string``."""
+    """A column: ``kind`` is ``integer``, ``word`` (nothing in it needs quotes) or ``string``.
+
+    ``of`` says what decides it in scores (see :class:`~symcircuits.tables.weaving.Field`).
+    """
 
     name: str
     kind: str
     values: Callable[[TermBlock], Any]
     largest: int = 0
+    of: str = "key"
 
 
 def columns_of(expansion: Expansion, chosen: Sequence[str] = DEFAULT) -> list[Column]:
@@ -49,35 +55,39 @@ def columns_of(expansion: Expansion, chosen: Sequence[str] = DEFAULT) -> list[Co
             raise ValueError(f"the column {name} is asked for twice")
     if not chosen:
         raise ValueError(f"a table needs columns; they are {', '.join(COLUMNS)}")
-    return [column for name in chosen for column in _columns(expansion, name)]
+    found = [column for name in chosen for column in _columns(expansion, name)]
+    if not found:
+        raise ValueError(f"heads are one column a layer, and no layer comes before {expansion.target}: add a column")
+    return found
 
 
 def _columns(expansion: Expansion, name: str) -> Iterator[Column]:
     sides = ("query_", "key_") if len(expansion.sides) == 2 else ("",)
     if name == "number":
-        yield Column(name, "integer", lambda b: b.numbers, expansion.count)
+        yield Column(name, "integer", lambda b: b.numbers, expansion.count, "number")
     elif name == "order":
         yield Column(name, "integer", lambda b: b.order, 2 * expansion.architecture.n_layers)
     elif name == "composition":
         yield Column(name, "word", lambda b: list(map(COMPOSITIONS.__getitem__, b.composition.tolist())))
     elif name in PRINTED:
         method = {"label": "labels", "text": "texts", "latex": "latex"}[name]
-        yield Column(name, "string", lambda b: getattr(b, method)())
+        yield Column(name, "string", lambda b: getattr(b, method)(), of="both")
     else:
         for i, side in enumerate(sides):
             yield from _of_side(expansion, name, i, side)
 
 
 def _of_side(expansion: Expansion, name: str, i: int, side: str) -> Iterator[Column]:
+    of = "key" if i else "query"
     if name == "orders":
-        yield Column(f"{side}order", "integer", lambda b: b.orders[i], expansion.architecture.n_layers)
+        yield Column(f"{side}order", "integer", lambda b: b.orders[i], expansion.architecture.n_layers, of)
     elif name == "sources":
         names = [s.name for s in expansion.sources]
-        yield Column(f"{side}source", "string", lambda b: list(map(names.__getitem__, b.sources[i].tolist())))
+        yield Column(f"{side}source", "string", lambda b: list(map(names.__getitem__, b.sources[i].tolist())), of=of)
     else:
         for layer, n in enumerate(expansion.architecture.heads):
             if any(h.layer == layer for heads in expansion.sides[i].layer_heads for h in heads[:1]):
-                yield Column(f"{side}L{layer}", "integer", lambda b, at=layer: b.heads[i][:, at], n)  # type: ignore[misc]
+                yield Column(f"{side}L{layer}", "integer", lambda b, at=layer: b.heads[i][:, at], n, of)  # type: ignore[misc]
 
 
 class Rows(Protocol):
@@ -88,8 +98,8 @@ class Rows(Protocol):
     def header(self) -> bytes:
         """What stands at the beginning."""
 
-    def rows(self, block: TermBlock) -> bytes:
-        """A block."""
+    def rows(self, block: TermBlock, most: int) -> Iterator[tuple[bytes, int]]:
+        """A block in parts, each with how many rows it holds; the strings of at most so many are made at once."""
 
     def width(self, block: TermBlock) -> float:
         """Bytes of a row, on average."""
@@ -126,6 +136,10 @@ def _defused(cells: list[bytes]) -> list[bytes]:
     return [b"'" + cell if cell.startswith(_FORMULAS) else cell for cell in cells]
 
 
+def _meetings(column: Column) -> Callable[[TermBlock], Any] | None:
+    return (lambda block: block.meetings(column.name)) if column.name in PRINTED else None
+
+
 def _doubled(text: str) -> str:
     return text.replace('"', '""')
 
@@ -143,6 +157,13 @@ class _Csv:
 
     def __init__(self, columns: list[Column]) -> None:
         self.columns = columns
+        parts: list[bytes | Field] = []
+        before = b""
+        for i, column in enumerate(columns):
+            parts += [before + self.opens(i), Field(column.of, partial(self._cells, column), _meetings(column))]
+            before = self.closes(i)
+        self.parts = [*parts, before + self.end]
+        self._weaver = Weaver(self.parts)
 
     def header(self) -> bytes:
         return (",".join(c.name for c in self.columns) + "\n").encode()
@@ -155,21 +176,31 @@ class _Csv:
         """What stands behind it."""
         return b'"' if self.columns[i].kind == "string" else b""
 
-    def rows(self, block: TermBlock) -> bytes:
-        guarded = self.runs and _given(block.expansion)
-        if len(self.columns) == 1 and self.columns[0].name in PRINTED and not guarded:
+    def rows(self, block: TermBlock, most: int) -> Iterator[tuple[bytes, int]]:
+        found = self._weaver.rows(block, most)
+        return ((self._one_by_one(b), len(b)) for b in sliced(block, most)) if found is None else found
+
+    def _one_by_one(self, block: TermBlock) -> bytes:
+        if len(self.columns) == 1 and self.columns[0].name in PRINTED and not self._guarded(block):
             first, last = self.opens(0), self.closes(0) + self.end
             return first + block.joined(self.columns[0].name, last + first, _ESCAPES[type(self)]) + last
-        parts: list[list[bytes] | bytes] = []
-        for i, column in enumerate(self.columns):
-            cells = _pieces(column, block, _ESCAPES[type(self)])
-            if guarded and column.kind == "string":
-                cells[0] = _defused(cells[0])
-            parts += [self.opens(i), *cells, self.closes(i)]
-        return _woven([*parts, self.end], len(block))
+        n, cells = len(block), list[list[bytes]]()
+        for part in self.parts:
+            cells += [[part] * n] if isinstance(part, bytes) else part.cells(block)
+        return woven(cells, n)
+
+    def _guarded(self, block: TermBlock) -> bool:
+        return self.runs and _given(block.expansion)
+
+    def _cells(self, column: Column, block: TermBlock) -> list[list[bytes]]:
+        """The fields of a column, or two lists of which they consist."""
+        cells = _pieces(column, block, _ESCAPES[type(self)])
+        if column.kind == "string" and self._guarded(block):
+            cells[0] = _defused(cells[0])
+        return cells
 
     def width(self, block: TermBlock) -> float:
-        return len(self.rows(block)) / len(block)
+        return len(self._one_by_one(block)) / len(block)
 
     def assemble(self, part: Path, target: Path, note: Callable[[int], None]) -> bool:
         return False
@@ -198,6 +229,8 @@ def _pieces(column: Column, block: TermBlock, escape: Callable[[str], str]) -> l
     """The fields of a column, or two lists of which they consist."""
     if column.name in PRINTED:
         return block.pieces(column.name, escape)
+    if column.of == "number":
+        return numbers(block.start, len(block))
     values = column.values(block)
     if column.kind != "integer":
         known = {s: escape(s).encode() for s in set(values)}
@@ -207,20 +240,6 @@ def _pieces(column: Column, block: TermBlock, escape: Callable[[str], str]) -> l
     else:
         return ["\n".join(map(str, values.tolist())).encode().split(b"\n")]
     return [list(map(known.__getitem__, values))]
-
-
-def _woven(parts: list[list[bytes] | bytes], n: int) -> bytes:
-    """Row by row, of each list its item, and what is the same in every row."""
-    columns: list[list[bytes] | bytes] = []
-    for part in parts:
-        if isinstance(part, bytes) and columns and isinstance(columns[-1], bytes):
-            columns[-1] += part
-        elif part:
-            columns.append(part)
-    rows = [b""] * (n * len(columns))
-    for i, column in enumerate(columns):
-        rows[i :: len(columns)] = [column] * n if isinstance(column, bytes) else column
-    return b"".join(rows)
 
 
 class _Arrow:
@@ -253,8 +272,8 @@ class _Arrow:
     def header(self) -> bytes:
         return bytes(self.schema.serialize())
 
-    def rows(self, block: TermBlock) -> bytes:
-        return bytes(self._batch(block).serialize(**self.pool))
+    def rows(self, block: TermBlock, most: int) -> Iterator[tuple[bytes, int]]:
+        return ((bytes(self._batch(b).serialize(**self.pool)), len(b)) for b in sliced(block, most))
 
     def width(self, block: TermBlock) -> float:
         return float(self._batch(block).nbytes / len(block))

@@ -17,7 +17,7 @@ from symcircuits.core.words import Factor, transpose
 from symcircuits.tables.codes import Side, Split
 from symcircuits.tables.wording import Fronts, Wording
 
-__all__ = ["joined", "labels", "pieces", "printed"]
+__all__ = ["joined", "labels", "meetings", "pieces", "printed"]
 
 FEW_KEYS = 8  # terms of one query path from which on it pays to join them
 REMEMBERED = 1 << 14  # paths of a side whose strings are kept
@@ -44,6 +44,12 @@ def joined(block: Any, notation: Notation | None, style: str, between: bytes, es
 def pieces(block: Any, notation: Notation | None, style: str, escape: Callable[[str], str]) -> list[list[bytes]]:
     """What :func:`printed` gives (without notation: :func:`labels`), in UTF-8, or the lists of its two halves."""
     return _printer(block.expansion, notation, style).pieces(block, escape)
+
+
+def meetings(block: Any, notation: Notation | None, style: str) -> Any:
+    """For each term, a number of the way in which its two sides meet, on which its query path's string depends."""
+    printer = _printer(block.expansion, notation, style)
+    return printer.kinds(printer._codes(block)[1][0])
 
 
 def _printer(expansion: Expansion, notation: Notation | None, style: str) -> _Printer:

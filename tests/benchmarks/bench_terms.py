@@ -4,18 +4,21 @@
 
 The scores of the first head of the last layer. Peers, where they are installed: FORM with noncommuting functions (one
 for each matrix) and with commuting letters (one for each head and side, which says which head but not in which order),
-its text written to a file; SymPy's noncommutative symbols and python-flint's commutative polynomials. CPU seconds of
-one thread, medians over rounds that take turns; memory is the largest resident size beyond the start, of a process of
-its own. What was multiplied out is compared as a set with what was enumerated, ours and FORM's.
+its text written to a file; SymPy's noncommutative symbols and python-flint's commutative polynomials; plain NumPy, and
+loops of plain Python that write the same files. CPU seconds of one thread, medians over rounds that take turns; memory
+is the largest resident size beyond the start, of a process of its own. What was multiplied out is compared as a set
+with what was enumerated, ours and FORM's, and files byte for byte.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import os
 import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +28,11 @@ from typing import Any, NamedTuple
 
 import measuring
 import numpy as np
+from plain_terms import by_loop, by_plain_products, by_plain_types, plain_labels, plain_table, plain_texts
 from results import Row, beside
 
 import symcircuits as sc
+from symcircuits.tables.formats import DEFAULT
 from symcircuits.verification.packed_words import Group, Words, multiply_out
 from symcircuits.verification.printed_words import WordReader, printed
 
@@ -69,13 +74,31 @@ def by_blocks(expansion: sc.Expansion) -> Callable[[Path], None]:
     return work
 
 
-def by_text(expansion: sc.Expansion, column: str) -> Callable[[Path], None]:
-    """Every term's text (every matrix, in order), or its label (every head), to a file."""
+def by_text(expansion: sc.Expansion, *columns: str) -> Callable[[Path], None]:
+    """Every term's text (every matrix, in order), its label (every head), or several columns, to a file."""
 
     def work(folder: Path) -> None:
-        assert expansion.export(folder / "terms.csv", [column]).complete
+        assert expansion.export(folder / "terms.csv", columns).complete
 
     return work
+
+
+# ----------------------------------------------------------------------------------------- plain loops
+# Our way, its columns, and the loop that writes the same bytes.
+LOOPS = {
+    "labels": (("label",), plain_labels),
+    "text": (("text",), plain_texts),
+    "five columns": (DEFAULT, plain_table),
+}
+
+
+def compare_files(heads: tuple[int, ...], folder: Path) -> str:
+    """Our files against those of the plain loops: the same bytes?"""
+    for name, (columns, loop) in LOOPS.items():
+        by_text(scores_of(heads), *columns)(folder)
+        by_loop(heads, loop)(folder)
+        assert filecmp.cmp(folder / "terms.csv", folder / "plain.csv", shallow=False), f"{name} differ"
+    return "labels, text, five columns: ours = the plain loops', byte for byte"
 
 
 # ------------------------------------------------------------------------------------------------- FORM
@@ -301,21 +324,61 @@ def ways_of(heads: tuple[int, ...]) -> list[Way]:
         Way("SymPy, noncommuting", scores_of(small).count, by_sympy(small)),
         Way("packed words", n, by_packed_words(expansion)),
         Way("typed blocks", n, by_blocks(expansion)),
-        Way("labels", n, by_text(expansion, "label")),
-        Way("text", n, by_text(expansion, "text")),
+        Way("plain NumPy, products", n, by_plain_products(heads, n) if len(heads) <= 4 and sum(heads) < 120 else None),
+        Way("plain NumPy, types", n, by_plain_types(heads, n)),
+        *(Way(f"plain loop, {name}", n, by_loop(heads, loop)) for name, (_, loop) in LOOPS.items()),
+        *(Way(name, n, by_text(expansion, *columns)) for name, (columns, _) in LOOPS.items()),
     ]
 
 
 # Ours, what it is, beside whom, how many times as fast is asked.
 BESIDE: tuple[tuple[str, str, str, float | None], ...] = (
     ("packed words", "score terms multiplied out", "FORM, noncommuting", None),
+    ("packed words", "", "plain NumPy, products", 1.0),
     ("packed words", "", "python-flint, commuting", None),
     ("packed words", "", "SymPy, noncommuting", None),
     ("typed blocks", "enumerated with types, counted", "FORM, commuting", 30.0),
+    ("typed blocks", "", "plain NumPy, types", 1.0),
     ("labels", "labels to a file", "FORM, commuting, text", 3.0),
+    ("labels", "", "plain loop, labels", 1.5),
     ("text", "every word to a file", "FORM, noncommuting, text", 3.0),
+    ("text", "", "plain loop, text", 1.5),
+    ("five columns", "five columns to a file", "plain loop, five columns", 1.5),
 )
 RATE, MEMORY = 5.0, 200.0  # asked: million terms a second multiplied out; MB beyond the start when enumerating
+FUNCTION = 2.0  # asked: milliseconds in which a function is made of a term
+START = 5.0  # asked: times what Python takes to start
+
+
+def start_row(rounds: int) -> Row:
+    """A command that computes next to nothing, beside Python that does nothing; compiled files are there."""
+    asked = ["-m", "symcircuits", "count", "--heads", "12,12"]
+    ways, spent = {"Python": ["-c", "pass"], "ours": asked}, dict[str, list[float]]()
+    with tempfile.TemporaryDirectory() as folder:
+        root = str(Path(sc.__file__).parents[1])
+        known = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": root}
+        for _ in range(1 + 5 * rounds):
+            for name, words in ways.items():
+                before = _children()
+                subprocess.run([sys.executable, *words], env=known, stdout=subprocess.DEVNULL, check=True)
+                spent.setdefault(name, []).append(_children() - before)
+    bare, ours = (statistics.median(spent[name][1:]) for name in ways)  # the first run compiles
+    return Row("start: count --heads 12,12", "", "Python -c pass", bare, ours, ours / bare, "times as long",
+               START, most=True)  # fmt: skip
+
+
+def function_row(rounds: int) -> Row:
+    """A term as a function of arrays, beside SymPy's ``lambdify`` of the same product as it is."""
+    from sympy import MatrixSymbol, Symbol, lambdify
+
+    term = scores_of((3, 3, 1))[-1]
+    letters = [*sorted(term.expr.atoms(MatrixSymbol), key=str), Symbol(f"scale_{term.readout.head}")]
+    peer = "SymPy's lambdify, as it is"
+    ways: measuring.Ways = {"ours": term.lambdify, peer: lambda: lambdify(letters, term.expr, "numpy")}
+    spent, _ = measuring.medians(rounds, ways)
+    note = f"{spent[peer] / spent['ours']:.2g}x"
+    return Row("a term as a function", "", peer, spent[peer], spent["ours"], 1e3 * spent["ours"], "ms",
+               FUNCTION, most=True, note=note)  # fmt: skip
 
 
 def rows(asked: argparse.Namespace) -> Iterator[Row]:
@@ -340,12 +403,15 @@ def rows(asked: argparse.Namespace) -> Iterator[Row]:
             note = f"{note}; {ways[peer].terms:,} of its terms, for all"
         yield beside(what, size, peer, theirs, seconds[name], limit=None if asked.quick else limit,
                      memory=memory[name], note=note)  # fmt: skip
-        if name == "typed blocks":
+        if name == "typed blocks" and said:
             yield Row("  memory beyond the start", size, "", figure=memory[name], unit="MB", limit=MEMORY, most=True)
+    yield function_row(asked.rounds)
+    yield start_row(asked.rounds)
     if not asked.no_sets:
         with tempfile.TemporaryDirectory() as folder:
             said = compare_sets(scores_of(heads), heads, Path(folder))
-        yield Row("  the same set of words", size, "", note=said)
+            yield Row("  the same set of words", size, "", note=said)
+            yield Row("  the same files", size, "", note=compare_files(heads, Path(folder)))
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,234 @@
+"""Rows of a block put together: of the same key paths behind one query path after another by path, else row by row.
+
+Of scores, what stands in a row is its number, what the query path says, and what the key path says (with the order of
+the query path: the order and type of the term). So the strings of all key paths are made once for an order, those of a
+query path once for all its terms, and the rows of a query path are woven of them in one go. Own derivation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from symcircuits.tables.blocks import Span, TermBlock, composition_codes
+
+__all__ = ["Field", "Weaver", "numbers", "sliced", "woven"]
+
+FEW_KEYS = 8  # terms of one query path from which on it pays to join them
+MOST_KEYS = 1 << 15  # key paths whose strings are kept
+TIMES = 4  # so many more of them than terms of a block, or than rows that are made at once, at most
+PART = 1 << 17  # bytes: what is smaller is put together; what is larger leaves the processor's cache
+_LOW: Final = [b"%03d" % n for n in range(1000)]
+
+
+class Field(NamedTuple):
+    """What stands in a row: ``of`` says what decides it, ``number``, ``query``, ``key``, or ``both`` in this order.
+
+    ``cells`` gives its strings for a block, of ``both`` those of the query path and those of the key path (or one list
+    that cannot be parted); ``meetings`` numbers there that change where that of a query path may do so, too.
+    """
+
+    of: str
+    cells: Callable[[TermBlock], list[list[bytes]]]
+    meetings: Callable[[TermBlock], Any] | None = None
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Neighbours in a row that one thing decides; empty: nothing does."""
+
+    of: str
+    parts: list[bytes | Field]
+
+    def strings(self, block: TermBlock) -> list[bytes]:
+        """What it holds for each term of a block."""
+        place = -1 if self.of == "key" else 0
+        found = [[p] * len(block) if isinstance(p, bytes) else p.cells(block)[place] for p in self.parts]
+        return found[0] if len(found) == 1 else list(map(b"".join, zip(*found, strict=True)))
+
+
+class _Pattern(NamedTuple):
+    """The rows of all key paths: by slot, what they decide; ``cuts``, where those of a query path may change."""
+
+    cuts: list[int]
+    fixed: list[list[bytes]]
+
+
+class Weaver:
+    """Makes the rows of blocks by path, where that can be and pays."""
+
+    def __init__(self, parts: Iterable[bytes | Field]) -> None:
+        self.slots: list[_Slot] = []
+        self.fields: list[Field] = []
+        for part in parts:
+            if isinstance(part, Field):
+                self.fields.append(part)
+                for of in ("query", "key") if part.of == "both" else (part.of,):
+                    self._put(of, part)
+            elif part:
+                self._put("", part)
+        self.pair = [slot.of for slot in self.slots] == ["query", "key"]
+        self._patterns: dict[Any, _Pattern] = {}
+        self._parted = True
+
+    def _put(self, of: str, part: bytes | Field) -> None:
+        """Behind what is there: in its slot, where the same decides both or nothing one of them."""
+        last = self.slots[-1] if self.slots else None
+        if last is None or "number" in (last.of, of) or (last.of != of and last.of and of):
+            self.slots.append(_Slot(of, [part]))
+        else:
+            last.of = last.of or of
+            last.parts.append(part)
+
+    def rows(self, block: TermBlock, most: int) -> Iterator[tuple[bytes, int]] | None:
+        """The rows of a block in parts of at most so many; None: they have to be made one by one."""
+        held = min(TIMES * min(len(block), most), MOST_KEYS)
+        patterns = [self._pattern(block, span, held) for span in block.spans] if self._pays(block, held) else []
+        if not patterns or None in patterns:
+            return None
+        runs = [
+            (at, key, n, pattern.fixed)
+            for span, pattern in zip(block.spans, patterns, strict=True) if pattern is not None
+            for at, key, n in _runs(span, pattern.cuts, most)
+        ]  # fmt: skip
+        first = _taken(block, [at for at, *_ in runs])
+        texts = [slot.strings(first) if slot.of == "query" else [b""] * len(runs) for slot in self.slots]
+        return _gathered(
+            (self._run(block.start + at, key, n, fixed, query), n)
+            for (at, key, n, fixed), *query in zip(runs, *texts, strict=True)
+        )
+
+    def _run(self, start: int, key: int, n: int, fixed: list[list[bytes]], query: list[bytes]) -> bytes:
+        """The rows of ``n`` terms of one query path, whose strings these are by slot."""
+        if self.pair:
+            return query[0] + query[0].join(fixed[1][key : key + n])
+        columns: list[list[bytes]] = []
+        for slot, strings, text in zip(self.slots, fixed, query, strict=True):
+            if slot.of == "number":
+                columns += numbers(start, n)
+            else:
+                columns.append([text] * n if slot.of == "query" else strings[key : key + n])
+        return woven(columns, n)
+
+    def _pays(self, block: TermBlock, held: int) -> bool:
+        """Whether a block is all runs of key paths, and these are neither too few nor too many."""
+        periods = {_name(block, span): span.keys.period for span in block.spans}
+        return (
+            self._parted
+            and sum(s.end - s.at for s in block.spans) == len(block)
+            and min(periods.values()) >= FEW_KEYS
+            and sum(periods.values()) <= held
+        )
+
+    def _pattern(self, block: TermBlock, span: Span, held: int) -> _Pattern | None:
+        """That of the key paths of a span behind query paths of its order; None where fields cannot be parted."""
+        import numpy as np
+
+        name = _name(block, span)
+        if name in self._patterns:
+            return self._patterns[name]
+        every = _all_keys(block, span)
+        self._parted = all(len(f.cells(every)) == 2 for f in self.fields if f.of == "both")
+        if not self._parted:
+            return None
+        if sum(p.cuts[-1] for p in self._patterns.values()) + len(every) > held:
+            self._patterns.clear()
+        changed = np.zeros(len(every) + 1, bool)
+        changed[-1] = True
+        for field in self.fields:
+            if field.meetings is not None:
+                kinds = field.meetings(every)
+                changed[1:-1] |= kinds[1:] != kinds[:-1]
+        fixed = [slot.strings(every) if slot.of in ("key", "") else [] for slot in self.slots]
+        found = self._patterns[name] = _Pattern(np.flatnonzero(changed).tolist(), fixed)
+        return found
+
+
+def _name(block: TermBlock, span: Span) -> tuple[Any, int]:
+    """What decides the pattern of a span: which key paths, and the order of its query paths."""
+    return span.keys.wanted, int(block.orders[0][span.at])
+
+
+def _runs(span: Span, cuts: list[int], most: int) -> Iterator[tuple[int, int, int]]:
+    """The terms of one query path after another, cut where its strings may change: place, key path, how many."""
+    at, key = span.at, span.key
+    while at < span.end:
+        n = min(cuts[bisect_right(cuts, key)] - key, span.end - at, most)
+        yield at, key, n
+        at, key = at + n, (key + n) % span.keys.period
+
+
+def _gathered(parts: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """Small parts together."""
+    held: list[bytes] = []
+    size = rows = 0
+    for content, n in parts:
+        held.append(content)
+        size, rows = size + len(content), rows + n
+        if size >= PART:
+            yield b"".join(held), rows
+            held, size, rows = [], 0, 0
+    if held:
+        yield b"".join(held), rows
+
+
+def sliced(block: TermBlock, most: int) -> Iterator[TermBlock]:
+    """A block in blocks of at most so many terms."""
+    if len(block) <= most:
+        yield block
+        return
+    for a in range(0, len(block), most):
+        part = _taken(block, slice(a, a + most))
+        yield replace(part, start=block.start + a)
+
+
+def _taken(block: TermBlock, rows: list[int] | slice) -> TermBlock:
+    """Some terms of a block."""
+    heads, sources, orders = (tuple(a[rows] for a in arrays) for arrays in (block.heads, block.sources, block.orders))
+    return TermBlock(block.expansion, block.start, heads, sources, orders, composition=block.composition[rows])
+
+
+def _all_keys(block: TermBlock, span: Span) -> TermBlock:
+    """All key paths of a span behind its first query path."""
+    import numpy as np
+
+    n, keys = span.keys.period, span.keys
+    first = _taken(block, [span.at])
+    heads, sources, orders = (np.repeat(a[0], n, axis=0) for a in (first.heads, first.sources, first.orders))
+    both = orders, keys.orders[:n]
+    return TermBlock(
+        block.expansion, 0, (heads, keys.heads[:, :n].T), (sources, keys.sources[:n]), both,
+        composition=composition_codes(both),
+    )  # fmt: skip
+
+
+def numbers(start: int, count: int) -> list[list[bytes]]:
+    """The digits of consecutive numbers: all but the last three, and these.
+
+    >>> [a + b for a, b in zip(*numbers(998, 4), strict=True)]
+    [b'998', b'999', b'1000', b'1001']
+    """
+    high: list[bytes] = []
+    at, end = start, start + count
+    while at < end:
+        stop = min(end, at - at % 1000 + 1000)
+        high += [b"%d" % (at // 1000) if at >= 1000 else b""] * (stop - at)
+        at = stop
+    low = (_LOW * (2 + count // 1000))[start % 1000 :][:count]
+    if start < 1000:
+        low[: 1000 - start] = [b"%d" % n for n in range(start, min(end, 1000))]
+    return [high, low]
+
+
+def woven(columns: list[list[bytes]], n: int) -> bytes:
+    """Row by row, of each column its item.
+
+    >>> woven([[b"a", b"b"], [b"1", b"2"]], 2)
+    b'a1b2'
+    """
+    items = [b""] * (n * len(columns))
+    for i, column in enumerate(columns):
+        items[i :: len(columns)] = column
+    return b"".join(items)
