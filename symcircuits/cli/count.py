@@ -31,7 +31,6 @@ def add_options(parser: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Count, and print the counts."""
     from symcircuits.core.expansion import expand
-    from symcircuits.core.unfrozen.unfrozen import still_held
 
     architecture = subject_architecture(options)
     expansion = selected(expand(architecture, default_target(architecture, options.target)), options)
@@ -52,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
         for key, n in counts.items():
             print(f"  {kind} {key!s:<5} {n:>{size},}")
     if whole is not None:
+        from symcircuits.core.unfrozen.unfrozen import still_held
+
         print(fitted(f"with {still_held(architecture)} (unfrozen): {amount(whole, 'term')}"))
     return 0
 

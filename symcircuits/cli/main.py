@@ -11,7 +11,6 @@ import io
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import NoReturn
@@ -41,15 +40,17 @@ def _terminable() -> Iterator[None]:
     def end(*_: object) -> NoReturn:
         raise Terminated
 
-    here = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGTERM")
-    if not here or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, end)
+    taken = hasattr(signal, "SIGTERM") and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if taken:
+        try:
+            signal.signal(signal.SIGTERM, end)
+        except ValueError:  # not the main thread, which alone may
+            taken = False
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if taken:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

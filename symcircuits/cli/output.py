@@ -40,9 +40,11 @@ def print_json(data: Any) -> None:
 
 def width() -> int:
     """The width that text is made for: of the terminal, at least 40; 100 where there is none."""
+    if not sys.stdout.isatty():
+        return 100
     import shutil
 
-    return max(40, shutil.get_terminal_size((100, 24)).columns) if sys.stdout.isatty() else 100
+    return max(40, shutil.get_terminal_size((100, 24)).columns)
 
 
 def fitted(line: str) -> str:

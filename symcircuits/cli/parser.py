@@ -121,6 +121,10 @@ class _Once(argparse._StoreAction):
         setattr(namespace, self.dest, values)
 
 
+def _of_any_width() -> argparse.HelpFormatter:
+    return argparse.HelpFormatter("", width=80)
+
+
 class Parser(argparse.ArgumentParser):
     """Says what was meant when a command or option is misspelt, and refuses an option that is given twice."""
 
@@ -131,6 +135,14 @@ class Parser(argparse.ArgumentParser):
         self.given: set[str] = set()
         for name in (None, "store"):
             self.register("action", name, _Once)
+
+    def add_argument(self, *args: Any, **more: Any) -> argparse.Action:
+        """As in argparse, which forms a usage line here to see whether it can: of any width, not the terminal's."""
+        self._get_formatter = _of_any_width  # type: ignore[method-assign]
+        try:
+            return super().add_argument(*args, **more)
+        finally:
+            del self._get_formatter
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As in argparse; keeps the words for the hint."""

@@ -20,12 +20,12 @@ __all__ = ["FINAL", "OF", "Part", "Reading", "check_attachments", "check_name", 
 
 FINAL: Final = "final"  # the label of the norm before the unembedding
 # The final norm at another place: its centring, gain and bias, with the ``1 / sigma`` of the rows there.
-_ELSEWHERE: Final = re.compile(rf"{FINAL}([LM]\d+)")
+_ELSEWHERE: Final = rf"{FINAL}([LM]\d+)"
 AT: Final = ("stream", "mlp")  # what a readout reads
 OF: Final = ("stream", "mlp", "added")  # what a source is a part of
 # Names of sources that are there without being attached, and what a name of text notation would be read as.
 _SOURCES: Final = ("embed", "pos", "mlp", "rest")
-_LABELLED: Final = re.compile(r".*_(?:[LM]\d+(?:[HG]\d+)?|final(?:[LM]\d+)?|[QK]\d+(?:[HG]\d+)?)")
+_LABELLED: Final = r".*_(?:[LM]\d+(?:[HG]\d+)?|final(?:[LM]\d+)?|[QK]\d+(?:[HG]\d+)?)"
 
 
 def label_at(layer: int, at: str, n_layers: int, final: bool = False) -> str:
@@ -49,7 +49,7 @@ def norm_of(label: str) -> str:
     >>> norm_of("L1"), norm_of("finalL1")
     ('L1', 'final')
     """
-    return FINAL if _ELSEWHERE.fullmatch(label) else label
+    return FINAL if re.fullmatch(_ELSEWHERE, label) else label
 
 
 def place_of(label: str) -> str:
@@ -58,7 +58,7 @@ def place_of(label: str) -> str:
     >>> place_of("M1"), place_of("finalM1")
     ('M1', 'M1')
     """
-    found = _ELSEWHERE.fullmatch(label)
+    found = re.fullmatch(_ELSEWHERE, label)
     return found[1] if found else label
 
 
@@ -129,7 +129,7 @@ def check_name(name: str) -> str:
         raise ValueError(f"{name!r} cannot be the name of a readout or source: so are those that every model has")
     if like or name in _SOURCES:
         raise ValueError(f"{name!r} cannot be the name of a readout or source: {like or name} is called so already")
-    if _LABELLED.fullmatch(name):
+    if re.fullmatch(_LABELLED, name):
         raise ValueError(
             f"{name!r} cannot be the name of a readout or source: it ends like a label, so that it would be read as a "
             "symbol of that head, layer or norm"

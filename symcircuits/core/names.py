@@ -46,10 +46,10 @@ _ACCENTS: Final = {
 _PART: Final = re.compile(r"[A-Za-z0-9]+")
 # What formulas and sentences hold beside the symbols of matrices: labels of heads and layers, streams, counts, the
 # letters of any matrix (W, b), of any two streams (x, y), of a layer and of the prime.
-_LABELS: Final = re.compile(r"[Ll]\d+(?:[Hh]\d+)?")
-_INDICES: Final = re.compile(r"[fghkq](?:_?\d+)?|[hqk]_l")
-_STREAMS: Final = re.compile(r"[XY]_?\d*|X_l|Y_l")
-_COUNTS: Final = re.compile(r"H(?:_\w+)?|N(?:_\w+)?|e(?:_\w+)?|d_\w+|[Tblpxy]|W|sum|rank")
+_LABELS: Final = r"[Ll]\d+(?:[Hh]\d+)?"
+_INDICES: Final = r"[fghkq](?:_?\d+)?|[hqk]_l"
+_STREAMS: Final = r"[XY]_?\d*|X_l|Y_l"
+_COUNTS: Final = r"H(?:_\w+)?|N(?:_\w+)?|e(?:_\w+)?|d_\w+|[Tblpxy]|W|sum|rank"
 _RESULTS: Final = ("S", "logits", "stream", "scores", "Id")
 
 
@@ -125,10 +125,13 @@ def spelled(name: str) -> Name:
 def _check_free(name: str) -> None:
     """Refuse a name that formulas use for something else than a matrix."""
     used = [
-        (_LABELS.fullmatch(name), "the label of a head or layer"),
-        (_INDICES.fullmatch(name), "an index of heads in formulas, as f, g, h, k and q do, with a number or without"),
-        (_STREAMS.fullmatch(name) and name != "X_0", "a stream"),
-        (_COUNTS.fullmatch(name) or name in _RESULTS, "something else in formulas"),
+        (re.fullmatch(_LABELS, name), "the label of a head or layer"),
+        (
+            re.fullmatch(_INDICES, name),
+            "an index of heads in formulas, as f, g, h, k and q do, with a number or without",
+        ),
+        (re.fullmatch(_STREAMS, name) and name != "X_0", "a stream"),
+        (re.fullmatch(_COUNTS, name) or name in _RESULTS, "something else in formulas"),
         (re.fullmatch(r"[\d.,+-]+", name), "a number"),
     ]
     for found, what in used:

@@ -7,7 +7,6 @@ in ``row``, words as maps of what they start from, ``(A (x) W_OV) X``. All three
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -117,6 +116,8 @@ def _pairs(symbols: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tu
         raise ValueError(f'symbols map names to names, e.g. {{"W_OV": "M"}}, not {shown(symbols)}') from None
     for glyph in names:
         if glyph not in LATEX:
+            import difflib
+
             near = difflib.get_close_matches(str(glyph), LATEX, 1, 0.5)
             hint = f"did you mean {near[0]}? " if near else ""
             raise ValueError(f"there is no symbol {glyph!r}; {hint}the symbols are {', '.join(LATEX)}")

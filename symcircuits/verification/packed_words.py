@@ -212,18 +212,33 @@ def _less(one: Group, two: Group) -> Group:
     return tuple(limb[firsts].repeat(more) for limb in both)
 
 
+def _keys(group: Group) -> Any:
+    """An integer for each word, equal for equal words; 32 bits sort in little more than half the time of 64."""
+    import numpy as np
+
+    found = np.empty(group[0].size, np.uint32)
+    for at in range(0, found.size, 1 << 15):  # in the cache
+        part = slice(at, at + (1 << 15))
+        mixed = np.zeros_like(group[0][part])
+        for limb, odd in zip(group, _MIX * (len(group) // 3 + 1), strict=False):
+            mixed ^= limb[part] * np.uint64(odd)
+        found[part] = mixed >> np.uint64(32)
+    return found
+
+
 def _equal(group: Group) -> int:
     """How many words of a group stand there once more."""
     import numpy as np
 
-    key = group[0].copy()
-    for limb, odd in zip(group[1:], _MIX * (len(group) // 3 + 1), strict=False):
-        key ^= limb * np.uint64(odd)
-    key.sort()
-    if not (key[1:] == key[:-1]).any():
-        return 0  # equal words have equal keys
-    order = np.lexsort(group)
-    alike = np.logical_and.reduce([g[order][1:] == g[order][:-1] for g in group])
+    key = _keys(group)
+    ordered = np.sort(key)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    maybe = np.zeros(1 << 16, bool)
+    maybe[twice >> 16] = True
+    rows = np.flatnonzero(maybe[key >> 16])  # equal words have equal keys: all of them are among these
+    few = [limb[rows] for limb in group]
+    order = np.lexsort(few)
+    alike = np.logical_and.reduce([limb[order][1:] == limb[order][:-1] for limb in few])
     return int(alike.sum())
 
 
