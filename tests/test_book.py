@@ -148,7 +148,7 @@ def test_a_new_derivation_is_one_function_under_the_decorator(
     monkeypatch.setattr(book, "derivations", lambda: iter(listed))
     rows = [line for line in book.index().splitlines() if line.startswith("| [")]
     assert "[novelty](novelty.py) ([tex](novelty.tex)) | The stream starts" in rows[last]
-    assert "1 claims in 1 steps: 1 mod p" in rows[last]
+    assert "1 claim in 1 step: 1 mod p" in rows[last]
     headings = re.findall(r"\\subsection{(.*?)}\n", book.book())
     assert headings[last] == "Something new"
     book.write_files(tmp_path)

@@ -22,6 +22,7 @@ from symcircuits.core.attachments import Part, Reading
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.paths import Path, Paths
 from symcircuits.core.programs import Branch, Layer, Program, Readout, Source
+from symcircuits.core.text import amount
 from symcircuits.core.words import Factor, IllTyped, Word
 from symcircuits.model import random_model
 from symcircuits.tables.blocks import COMPOSITIONS
@@ -882,7 +883,7 @@ def test_names_are_right_on_every_architecture(case: tuple[Architecture, str], s
     expansion = expand(*case)
     listed = check_names([expansion], seed)
     assert (listed.passed, listed.error, listed.bound) == (True, 0, 0)
-    assert listed.what.startswith(f"{expansion.count:,} terms listed: paths, labels")
+    assert listed.what.startswith(f"{amount(expansion.count, 'term')} listed: paths, labels")
     drawn = check_names([expansion], seed, limit=0)
     assert (drawn.passed, drawn.details) == (True, {"seed": seed})
     assert drawn.what.startswith(f"{SAMPLE} drawn at random: paths, labels")

@@ -81,7 +81,7 @@ def _checks(derivation: Derivation) -> str:
         how = by[step.check.how]
         numbers[how] = numbers.get(how, 0) + step.check.claims
     said = ", ".join(f"{n} {how}" for how, n in numbers.items())
-    return f"{sum(numbers.values())} claims in {amount(len(derivation.steps), 'step')}: {said}"
+    return f"{amount(sum(numbers.values()), 'claim')} in {amount(len(derivation.steps), 'step')}: {said}"
 
 
 def _rows(found: Iterable[tuple[Entry, Derivation]]) -> Iterator[str]:

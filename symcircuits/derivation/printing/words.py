@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from symcircuits.core.architecture import SOURCE_BIASES, possible_biases
 from symcircuits.core.expansion import expand
+from symcircuits.core.text import amount
 from symcircuits.derivation.claims import Check
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.frames import Frame
@@ -233,7 +234,7 @@ def seal(derivation: Derivation) -> str:
         return "NOT every step was checked."
     claims = sum(c.claims for c in checks)
     drawn = [c for c in checks if c.prime]
-    parts = [f"Every step was checked: {claims} claims in {len(checks)} steps"]
+    parts = [f"Every step was checked: {amount(claims, 'claim')} in {amount(len(checks), 'step')}"]
     wrong = "a claim that is wrong there" if _at_instances(derivation) else "a wrong claim"
     where = " at the head counts that the steps list" if _at_instances(derivation) else ""
     parts.append(f"{sum(c.claims for c in drawn)} of them exactly, on random matrices over the integers modulo the "
