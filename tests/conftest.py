@@ -20,7 +20,7 @@ settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.register_profile(
     "mutation",
     deadline=None,
-    max_examples=40,
+    max_examples=15,
     derandomize=True,
     database=None,
     report_multiple_bugs=False,

@@ -8,10 +8,24 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mutation import mutate
-from mutation.mutate import Kind, Mutant, Result, annotations, definition, read_diff, read_kernel, report, wanted
+from mutation.mutate import (
+    Kind,
+    Mutant,
+    Quickest,
+    Result,
+    Sample,
+    Tried,
+    annotations,
+    definition,
+    read_diff,
+    read_kernel,
+    report,
+    wanted,
+)  # fmt: skip
 
 TESTS = Path(__file__).parent
 KERNEL = read_kernel(mutate.KERNEL.read_text("utf-8"))
@@ -66,16 +80,34 @@ def test_the_place_of_a_line() -> None:
     assert [definition(source, line) for line in range(1, 11)] == places
 
 
+def test_a_sample_is_drawn_again_by_its_seed() -> None:
+    drawn = Sample(30, 1).of("core/walk", 200)
+    assert len(drawn) == 30
+    assert drawn <= set(range(200))
+    assert drawn == Sample(30, 1).of("core/walk", 200)
+    assert drawn not in (Sample(30, 2).of("core/walk", 200), Sample(30, 1).of("core/paths", 200))
+    assert Sample(30, 1).of("core/walk", 7) == set(range(7))
+
+
+def test_the_quickest_tests_of_each_file_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mutate.TIMES.write_text('{"b::slow": 3.0, "b::quick": 0.1, "a::x": 9.0}', "utf-8")
+    items = [SimpleNamespace(nodeid=name, path=name[0]) for name in ("b::slow", "b::quick", "a::x", "a::new")]
+    Quickest().pytest_collection_modifyitems(items)
+    assert [item.nodeid for item in items] == ["b::quick", "b::slow", "a::new", "a::x"]
+
+
 # ------------------------------------------------------------------------------------------- the report
 ONE, TWO = Mutant("m", "f", "a < b", 'a <= "b"', 3), Mutant("m", "g", "x = 1", "x = 2", 9)
 
 
 def test_survivors_are_counted_unless_they_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {"m": [Result(ONE, "survived"), Result(TWO, "survived"), Result(TWO, "timed out"), Result(TWO, "killed")]}
+    outcomes = [Result(ONE, "survived"), Result(TWO, "survived"), Result(TWO, "timed out"), Result(TWO, "killed")]
+    found = {"m": Tried(outcomes, 9)}
     elsewhere = Kind("elsewhere", "not looked at", (Mutant("other", "f", "a", "b"),))
     assert report(found, [elsewhere]) == 2
     shown = capsys.readouterr().out
-    assert re.search(r"^all +4 +1 +1 +2$", shown, re.MULTILINE)
+    assert re.search(r"^all +9 +4 +1 +1 +2$", shown, re.MULTILINE)
     assert 'symcircuits/m.py:3 in f\n- a < b\n+ a <= "b"\n' in shown
     assert "elsewhere" not in shown
     assert report(found, [Kind("bounds", "never equal", (ONE._replace(line=0),))]) == 1
@@ -87,13 +119,16 @@ def test_survivors_are_counted_unless_they_are_accepted(capsys: pytest.CaptureFi
 
 
 def test_what_is_killed_at_last_need_not_be_accepted_any_more(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report({"m": [Result(ONE, "killed")]}, [Kind("bounds", "never equal", (ONE,))]) == 0
-    shown = capsys.readouterr().out
-    assert f"No survivors any more, to be taken out of kernel.toml (bounds) (1)\n{ONE.entry}\n" in shown
+    accepted = [Kind("bounds", "never equal", (ONE, TWO))]
+    for there, entries in ((1, [ONE, TWO]), (2, [ONE])):  # what is not in a sample may be alive
+        assert report({"m": Tried([Result(ONE, "killed")], there)}, accepted) == 0
+        listed = "\n".join(m.entry for m in entries)
+        title = f"No survivors any more, to be taken out of kernel.toml (bounds) ({len(entries)})"
+        assert capsys.readouterr().out.endswith(f"{title}\n{listed}\n")
 
 
 def test_an_entry_is_read_as_it_is_printed() -> None:
-    text = "tests = []\n[modules]\nm = ['t.py']\n[[accepted]]\nkind = 'k'\nreason = 'r'\nmutants = [\n"
+    text = "[modules]\nm = ['t.py']\n[[accepted]]\nkind = 'k'\nreason = 'r'\nmutants = [\n"
     kernel = read_kernel(text + ONE.entry + "\n" + TWO.entry + "\n]\n")
     assert [m.key for m in kernel.accepted[0].mutants] == [ONE.key, TWO.key]
     assert kernel.modules == {"m": ("t.py",)}
@@ -105,8 +140,18 @@ def test_what_is_accepted_is_of_the_kernel_and_has_a_reason() -> None:
     assert {key[0] for key in keys} <= set(KERNEL.modules)
     assert all(kind.reason and kind.mutants for kind in KERNEL.accepted)
     assert all(m.was != m.now for kind in KERNEL.accepted for m in kind.mutants)
-    for test in (*KERNEL.tests, *(t for own in KERNEL.modules.values() for t in own)):
-        assert (TESTS.parent / test).is_file()
+    for test in (t for own in KERNEL.modules.values() for t in own):
+        file, _, name = test.partition("::")
+        assert name.partition("[")[0] in (TESTS.parent / file).read_text("utf-8")
+
+
+def test_what_is_accepted_is_there_to_be_mutated() -> None:
+    """An entry of lines that were changed since says nothing: it is to be taken out, or tried again."""
+    for mutant in (m for kind in KERNEL.accepted for m in kind.mutants):
+        source = (TESTS.parent / "symcircuits" / f"{mutant.module}.py").read_text("utf-8")
+        was, lines = set(mutant.was.splitlines()), [line.strip() for line in source.splitlines()]
+        assert was <= set(lines), mutant.entry
+        assert mutant.inside in {definition(source, i) for i, line in enumerate(lines, 1) if line in was}, mutant.entry
 
 
 def test_the_page_names_the_kinds_of_survivors() -> None:
@@ -123,7 +168,7 @@ def project(folder: Path, test: str, accepted: str = "") -> Path:
         "symcircuits/small.py": "def least(a: int, b: int | float) -> int:\n    return a if a < b else b\n",
         "tests/test_small.py": f"from symcircuits.small import least\n\n\ndef test_least():\n    {test}\n",
         "tests/mutation/mutate.py": Path(mutate.__file__).read_text("utf-8"),
-        "tests/mutation/kernel.toml": "tests = ['tests/test_small.py']\n[modules]\nsmall = []\n" + accepted,
+        "tests/mutation/kernel.toml": "[modules]\nsmall = ['tests/test_small.py']\n" + accepted,
         "pyproject.toml": "[tool.pytest.ini_options]\n",
     }
     for name, text in files.items():
@@ -136,9 +181,9 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def started(folder: Path, temporary: Path) -> subprocess.Popen[str]:
+def started(folder: Path, temporary: Path, *options: str) -> subprocess.Popen[str]:
     temporary.mkdir(exist_ok=True)
-    command = [sys.executable, "tests/mutation/mutate.py"]
+    command = [sys.executable, "tests/mutation/mutate.py", *options]
     env = {**os.environ, "TMPDIR": str(temporary)}
     return subprocess.Popen(command, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -150,27 +195,33 @@ mutants = [
   { module = "small", inside = "least", was = "return a if a < b else b", now = "return a if a <= b else b" },
 ]
 """
-WEAK = "all               6        0          0         6\n\nSurvivors without a reason (6)\nsymcircuits/small.py:2"
+GONE = "No survivors any more, to be taken out of kernel.toml (equal) (1)"
+# a test that tells one of two equal numbers from the other
+STRICT = "assert (least(1, 2), least(2, 1)) == (1, 1) and type(least(1, 1.0)) is float"
+WEAK = "6        6        0          0         6\n\nSurvivors without a reason (6)\nsymcircuits/small.py:2"
+
+
+KILLING = "assert (least(1, 2), least(2, 1)) == (1, 1)"
+EQUAL = "Accepted, equal: of two equal numbers either is the least (1)"
 
 
 @pytest.mark.parametrize(
-    ("test", "code", "said"),
+    ("test", "options", "code", "said"),
     [
-        (
-            "assert (least(1, 2), least(2, 1)) == (1, 1)",
-            0,
-            "Accepted, equal: of two equal numbers either is the least (1)",
-        ),
-        ("assert least(1, 1) == 1", 1, WEAK),
-        ("assert least(1, 2) == 2", 2, "the tests must pass before mutants are tried on them."),
+        (KILLING, "", 0, EQUAL),
+        (STRICT, "", 0, GONE),
+        (STRICT, "--new", 0, EQUAL),
+        (KILLING, "--sample 4 --seed 3", 0, "all                             6        4"),
+        ("assert least(1, 1) == 1", "", 1, WEAK),
+        ("assert least(1, 2) == 2", "", 2, "the tests must pass before mutants are tried on them."),
     ],
-    ids=["gap accepted", "gaps", "wrong from the start"],
+    ids=["gap accepted", "no gap", "not tried again", "sample", "gaps", "wrong from the start"],
 )
-def test_a_run(tmp_path: Path, test: str, code: int, said: str) -> None:
+def test_a_run(tmp_path: Path, test: str, options: str, code: int, said: str) -> None:
     pytest.importorskip("cosmic_ray", reason="the extra `mutation` is not installed")
     folder = project(tmp_path / "project", test, ACCEPTED if code == 0 else "")
     before = content(folder)
-    process = started(folder, tmp_path / "temporary")
+    process = started(folder, tmp_path / "temporary", *options.split())
     out, err = process.communicate(timeout=120)
     assert process.returncode == code, out + err
     assert said in out + err

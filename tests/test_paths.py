@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import KINDS, architectures, cases, group, oracle
 
 from symcircuits.core.architecture import Architecture, Head, attention_only
-from symcircuits.core.paths import Path, Paths, path_branches, path_factors
+from symcircuits.core.paths import Path, Paths, path_branches, path_factors, path_scales
 from symcircuits.core.programs import Branch, Layer, Program, Source, readout
 from symcircuits.core.walk import Counts, Mark
 from symcircuits.core.words import Factor, Index, Space, Symbol
@@ -41,6 +41,7 @@ def test_paths_in_order(case: tuple[Architecture, str]) -> None:
         assert [paths.unrank(n, Ones()) for n in range(len(found))] == [(p, 0) for p in found]
         assert list(paths.chains(Ones())) == list(dict.fromkeys(p.heads for p in found))
         assert paths.direct == tuple(p.source for p in found if not p.heads)
+        assert paths.heads == {head for layer in program for b in layer.branches if (head := b.head) is not None}
         for heads in {p.heads for p in found}:
             assert paths.sources_of(heads) == tuple(p.source for p in found if p.heads == heads)
         with pytest.raises(IndexError):
@@ -50,13 +51,15 @@ def test_paths_in_order(case: tuple[Architecture, str]) -> None:
 @settings(max_examples=60)
 @given(st.data(), cases(max_terms=200))
 def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -> None:
-    """Any weight for any mark: a path's number is the weight of all that stands before it."""
+    """Any weight for any mark (none: 0): a path's number is the weight of all that stands before it."""
     arch, target = case
     program = readout(arch, target).sides[-1]
     marked = {h: 1 << data.draw(st.integers(0, 2)) for h in arch.all_heads if data.draw(st.booleans())}
     source_bits = {kind: data.draw(st.sampled_from([0, 1, 8])) for kind in KINDS}
-    paths = Paths(program, marked, {s.name: source_bits[s.kind] for layer in program for s in layer.sources})
-    weights: Mapping[Mark, int] = {mark: data.draw(st.integers(0, 3)) for mark in sorted(paths.counts)}
+    sources = [s for layer in program for s in layer.sources]
+    paths = Paths(program, marked, {s.name: source_bits[s.kind] for s in sources if source_bits[s.kind]})
+    drawn = {mark: data.draw(st.integers(-3, 3)) for mark in sorted(paths.counts)}
+    weights: Mapping[Mark, int] = {mark: weight for mark, weight in drawn.items() if weight >= 0}
     every = list(unmarked(program).iterate(Ones()))
     number = 0
     kept = []
@@ -65,7 +68,7 @@ def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -
         for h in p.heads:
             bits |= marked.get(h, 0)
         assert paths.mark(p) == Mark(len(p.heads), bits)
-        weight = weights[Mark(len(p.heads), bits)]
+        weight = weights.get(Mark(len(p.heads), bits), 0)
         if weight:
             kept.append(p)
             assert paths.rank(p, weights) == number
@@ -75,9 +78,26 @@ def test_weighted_numbers(data: st.DataObject, case: tuple[Architecture, str]) -
                 paths.rank(p, weights)
         number += weight
     assert list(paths.iterate(weights)) == kept
-    assert sum(n * weights[mark] for mark, n in paths.counts.items()) == number
+    assert sum(n * weights.get(mark, 0) for mark, n in paths.counts.items()) == number
     with pytest.raises(IndexError, match="index out of range"):
         paths.unrank(number, weights)
+
+
+def test_marks_and_names_that_nothing_is_said_of_count_nothing() -> None:
+    program = readout(attention_only((2, 1), "standard"), "stream").sides[0]
+    paths = Paths(program, {Head(0, 1): 1}, {"pos": 2})
+    assert sorted(paths.counts) == [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1), (2, 2), (2, 3)]
+    chosen = {Mark(1, 3): 2, Mark(2, 0): 1, Mark(0, 2): 0}
+    found = list(paths.iterate(chosen))
+    assert [p.label for p in found] == ["pos -> L0H1", "embed -> L0H0 -> L1H0"]
+    assert [paths.rank(p, chosen) for p in found] == [0, 2]
+    assert [paths.unrank(n, chosen) for n in range(3)] == [(found[0], 0), (found[0], 1), (found[1], 0)]
+    for other in unmarked(program).iterate(Ones()):
+        if other not in found:
+            with pytest.raises(ValueError, match="is not in this expansion"):
+                paths.rank(other, chosen)
+    for nothing in ({}, {Mark(0, 2): 0}):
+        assert list(paths.iterate(nothing)) == []
 
 
 def test_a_feature_of_source_and_heads_is_one_feature() -> None:
@@ -250,6 +270,28 @@ def test_sources_sort_by_kind_then_by_layer() -> None:
     order = ["embed", "pos", "b_V[L0H0]", "b_O[L1]", "b_O[L0]", "zz", "other"]
     assert [s.name for s in paths.direct] == order
     assert [s.name for s in paths.sources_of((Head(1, 0),))] == order
+
+
+def test_what_is_set_apart_stands_where_mlps_stand() -> None:
+    """Sources with names of one's own, and the rest they leave, between positions and biases."""
+
+    def own(name: str) -> Source:
+        symbol = letter("x")[0].symbol
+        return Source(name, (Factor(Symbol(name, "", symbol.row, symbol.col, own="part")),))
+
+    sources = [Source(name, letter(name)) for name in ("b_O[L0]", "rest[L0]", "mlp[L0]", "pos", "embed")]
+    paths = unmarked((layer(0, 0, sources[0], own("b_mine"), *sources[1:]), layer(1, 1)))
+    assert [s.name for s in paths.direct] == ["embed", "pos", "b_mine", "rest[L0]", "mlp[L0]", "b_O[L0]"]
+
+
+def test_multipliers_of_a_path_are_those_of_its_source_and_its_branches() -> None:
+    source, plain = Source("embed", letter("x"), scales=("m_E",)), Source("pos", letter("y"))
+    branches = [Branch(Head(i, 0), letter("a"), letter("w"), (f"r[L{i}]",)) for i in range(2)]
+    last = Layer((Branch(None, (), (), ("m_U",)),), skip=False)
+    program = (Layer((), (source, plain)), *(Layer((branch,)) for branch in branches), last)
+    assert path_scales(program, Path(source, (Head(0, 0), Head(1, 0)))) == ("m_E", "r[L0]", "r[L1]", "m_U")
+    assert path_scales(program, Path(source, (Head(1, 0),))) == ("m_E", "r[L1]", "m_U")
+    assert path_scales(program, Path(plain)) == ("m_U",)
 
 
 def test_a_layer_is_passed_in_one_way() -> None:

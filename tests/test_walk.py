@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from strategies import architectures, cases, group, oracle, routes, term_count
 from symcircuits.core.architecture import Architecture, Head, attention_only
 from symcircuits.core.expansion import expand
 from symcircuits.core.programs import Branch, Layer, Source, readout
-from symcircuits.core.walk import Counts, Mark, Marked, Matrices, walk, walk_marked
+from symcircuits.core.walk import Counts, Joints, Mark, Marked, Matrices, Walks, walk, walk_marked
 from symcircuits.core.words import Factor, Index, Space, Symbol
 
 SIZES = {"one": 1, "context": 3, "vocab_in": 4, "vocab_out": 2, "model": 3, "attention_input": 3, "qk": 2, "ov": 2}
@@ -201,6 +202,26 @@ def test_a_feature_is_met_once_however_often() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "features",
+    [(), ("a",), ("a", "b"), ("ab",), ("ab", "bc"), ("ab", "bc", "ac"), ("b", "ab", "c"), ("aa", "ba", "b")],
+    ids=lambda features: " ".join(features) or "none",
+)
+def test_joined_pieces_have_what_the_whole_has(features: tuple[str, ...]) -> None:
+    """A feature is a head that a path goes through, or two heads that follow on one another, however often."""
+    joints = Joints(len(features) if any(len(f) == 2 for f in features) else 0)
+    bits = dict.fromkeys("abc", 0)
+    for i, feature in enumerate(features):
+        for head, bit in zip(feature, joints.pair(i) if len(feature) == 2 else (1 << i,), strict=True):
+            bits[head] |= bit
+    for path in ("".join(heads) for n in range(5) for heads in product("abc", repeat=n)):
+        has = sum(1 << i for i, f in enumerate(features) if f in path)
+        for cut in range(len(path) + 1):
+            begun = reduce(lambda known, head: joints.grown(known, bits[head]), path[:cut], 0)
+            tail = reduce(lambda known, head: joints.led(bits[head], known), reversed(path[cut:]), 0)
+            assert joints.met(begun, tail) == has
+
+
 # ------------------------------------------------------------------------------------------------ matrices
 @settings(max_examples=60)
 @given(cases(max_terms=150), st.integers(0, 2**32))
@@ -300,6 +321,34 @@ def test_layers_with_and_without_skip() -> None:
     assert walk((first, Layer((one, two), (source,), skip=False)), Counts()) == 3
     assert walk((Layer((one,), (source,)), Layer((two,), (source, source))), Counts()) == 4
     assert walk((first, Layer(skip=False), first), Counts()) == 1
+
+
+def test_a_layer_that_stands_at_several_places_is_walked_at_each() -> None:
+    """What is remembered of a layer is what it gives after the layers before it, not what it gives elsewhere."""
+    source, branch = Source("embed", letter("X0")), Branch(Head(0, 0), (), ())
+    first, second = Layer((branch,), (source,)), Layer((branch, branch), (source,))
+    programs = [
+        (first, second, second, first),
+        (second, first),
+        (second, second, second),
+        (first,),
+        (first, first, first),
+    ]
+    walks = Walks(Counts())
+    expected = [27, 3, 13, 1, 7]  # n becomes 2n + 1 in the first and 3n + 1 in the second, nothing becomes 1
+    assert [walks.walk(program) for program in programs + programs] == expected + expected
+    assert [walk(program, Counts()) for program in programs] == expected
+
+
+def test_whole_paths_are_marked_by_what_they_have_alone() -> None:
+    """How a piece ends matters while it grows; of whole paths that end alike or not the same is remembered."""
+    joints, (a, b) = Joints(1), (Head(0, 0), Head(1, 0))
+    ends, starts = joints.pair(0)
+    layers = [Layer((Branch(head, (), ()),)) for head in (a, b)]
+    algebra = Marked(Counts(), {a: ends, b: starts}, lambda s: 0, joints)
+    found = walk_marked((Layer((), (Source("embed", letter("X0")),)), *layers), algebra)
+    assert found == {Mark(0, 0): 1, Mark(1, 0): 2, Mark(2, 1): 1}
+    assert algebra.whole({Mark(1, ends): 3, Mark(1, 0): 5, Mark(2, ends | 1): 7}) == {Mark(1, 0): 8, Mark(2, 1): 7}
 
 
 @pytest.mark.parametrize("n_layers", [0, 1, 5])

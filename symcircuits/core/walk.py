@@ -186,12 +186,12 @@ class Marked:
 
     def branch(self, branch: Branch, value: dict[Mark, Any]) -> dict[Mark, Any]:
         """Every part goes through the branch and is marked by its head."""
-        bits = 0 if branch.head is None else self.heads.get(branch.head, 0)
+        if branch.head is None:
+            return {mark: self.base.branch(branch, part) for mark, part in value.items()}
+        bits = self.heads.get(branch.head, 0)
         parts: dict[Mark, list[Any]] = {}
         for mark, part in value.items():
-            grown = branch.head is not None
-            key = Mark(self._after(mark.order), self.joints.grown(mark.bits, bits)) if grown else mark
-            parts.setdefault(key, []).append(part)
+            parts.setdefault(Mark(self._after(mark.order), self.joints.grown(mark.bits, bits)), []).append(part)
         # Parts that come to share a mark are added before the branch: it is linear, and this is cheaper.
         return {mark: self.base.branch(branch, self._sum(same)) for mark, same in parts.items()}
 

@@ -1,4 +1,4 @@
-"""Mutation testing of the kernel with Cosmic Ray: python3 go.py mutate [MODULE ...] [--jobs N]
+"""Mutation testing with Cosmic Ray: python3 go.py mutate [MODULE ...] [--jobs N] [--sample N --seed S]
 
 A mutant is a module with one small change: another operator or comparison, a number off by one, a condition negated, a
 loop left out, a decorator taken away. The tests run on each; a mutant that passes them all has survived: the tests
@@ -14,8 +14,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import difflib
+import gc
+import importlib
 import json
+import multiprocessing
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -25,10 +31,13 @@ import tempfile
 import threading
 import time
 import tomllib
+import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+Running = subprocess.Popen[bytes]
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = Path(__file__).with_name("kernel.toml")
@@ -41,9 +50,14 @@ BINARY = {
 UNARY = ("Delete_Not", "Delete_USub", "USub_Invert")
 
 MEMORY = 4 << 30  # bytes that a mutant may take: one that never stops collecting must not fill the machine
+OPTIONS = ("-x", "-q", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider")
+TIMES = Path("times-of-the-tests.json")  # in a copy
+
 PACE = 3  # times as much of the processor's time as the right program a mutant may take
 PATIENCE = 40  # times as long by the clock, which also counts what others do on the machine
+NOT_IN_SAMPLE = "not in the sample"
 OUT_OF_TIME = b"mutate: out of time"
+AT_HAND = ("numpy", "sympy", "pytest", "hypothesis.strategies", "hypothesis.internal.conjecture.engine")  # see fork_of
 
 
 class Failure(Exception):
@@ -85,6 +99,25 @@ class Result(NamedTuple):
     outcome: str
 
 
+class Tried(NamedTuple):
+    """The mutants of a module that were tried, and how many there are: more where they are a sample."""
+
+    results: Sequence[Result]
+    there: int
+
+
+class Sample(NamedTuple):
+    """At most so many mutants of a module, drawn at random: the same ones from the same code and seed."""
+
+    size: int
+    seed: int = 0
+
+    def of(self, module: str, there: int) -> set[int]:
+        """Which of the mutants of a module, by their place in the file."""
+        drawn = random.Random(f"{self.seed} {module}")
+        return set(drawn.sample(range(there), min(self.size, there)))
+
+
 class Kind(NamedTuple):
     """Mutants that may survive for one reason."""
 
@@ -94,10 +127,9 @@ class Kind(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What kernel.toml says: the modules with their own tests, what all are tested by, and what may survive."""
+    """What kernel.toml says: the modules with what their mutants are tested by, and which of them may survive."""
 
     modules: Mapping[str, tuple[str, ...]]
-    tests: tuple[str, ...]
     accepted: tuple[Kind, ...]
 
 
@@ -105,8 +137,7 @@ def read_kernel(text: str) -> Kernel:
     """Read kernel.toml."""
     given = tomllib.loads(text)
     kinds = (Kind(k["kind"], k["reason"], tuple(Mutant(**m) for m in k["mutants"])) for k in given.get("accepted", ()))
-    modules = {name: tuple(tests) for name, tests in given["modules"].items()}
-    return Kernel(modules, tuple(given["tests"]), tuple(kinds))
+    return Kernel({name: tuple(tests) for name, tests in given["modules"].items()}, tuple(kinds))
 
 
 # --------------------------------------------------------------------------------------- which mutants
@@ -134,30 +165,36 @@ def wanted(operator: str) -> bool:
     return True
 
 
-def choose(session: Path, source: str) -> None:
-    """Take out of a session what is not wanted, and what changes a type only."""
+def choose(session: Path, module: str, sample: Sample | None) -> None:
+    """Take out of a session what is not wanted, what changes a type only, and what is not in the sample."""
     from cosmic_ray.work_db import use_db
     from cosmic_ray.work_item import WorkerOutcome, WorkResult
 
-    types = annotations(source)
+    types = annotations(source_of(module, session.parent).read_text("utf-8"))
     with use_db(str(session)) as db:
-        dropped = [
-            item.job_id
-            for item in db.pending_work_items
-            for change in item.mutations
-            if not wanted(change.operator_name) or any(begin <= tuple(change.start_pos) < end for begin, end in types)
-        ]
+        made, dropped = [], []
+        for item in db.pending_work_items:
+            change = item.mutations[0]
+            begin, name = tuple(change.start_pos), change.operator_name
+            if wanted(name) and not any(first <= begin < end for first, end in types):
+                made.append((begin, name, change.occurrence, item.job_id))
+            else:
+                dropped.append(item.job_id)
         db.set_multiple_results(dropped, WorkResult(output="not wanted", worker_outcome=WorkerOutcome.SKIPPED))
+        chosen = sample.of(module, len(made)) if sample else range(len(made))
+        left_out = [job for i, (*_, job) in enumerate(sorted(made)) if i not in chosen]
+        db.set_multiple_results(left_out, WorkResult(output=NOT_IN_SAMPLE, worker_outcome=WorkerOutcome.SKIPPED))
 
 
-def results(session: Path, module: str) -> list[Result]:
+def results(session: Path, module: str) -> Tried:
     """What became of the mutants of a session, in the order of the file."""
     from cosmic_ray.work_db import use_db
 
-    found, source = [], source_of(module, session.parent).read_text("utf-8")
+    found, left_out, source = [], 0, source_of(module, session.parent).read_text("utf-8")
     with use_db(str(session)) as db:
         for item, result in db.completed_work_items:
             if result.worker_outcome.value == "skipped":
+                left_out += result.output == NOT_IN_SAMPLE
                 continue
             change, outcome = item.mutations[0], result.test_outcome and result.test_outcome.value
             if outcome not in ("killed", "survived"):
@@ -166,7 +203,7 @@ def results(session: Path, module: str) -> list[Result]:
             mutant = Mutant(module, definition(source, line), *read_diff(result.diff or ""), line)
             late = result.output == "timeout" or OUT_OF_TIME.decode() in (result.output or "")
             found.append(Result(mutant, "timed out" if late else outcome))
-    return sorted(found, key=lambda r: (r.mutant.line, r.mutant.key))
+    return Tried(sorted(found, key=lambda r: (r.mutant.line, r.mutant.key)), len(found) + left_out)
 
 
 def definition(source: str, line: int) -> str:
@@ -190,7 +227,7 @@ def read_diff(diff: str) -> tuple[str, str]:
 
 # --------------------------------------------------------------------------------- the tests on a mutant
 def against(kernel: Kernel, module: str, seconds: int) -> int:
-    """Run the tests, those of the module first; 0 where all pass. This is what Cosmic Ray calls for every mutant."""
+    """Run the tests of a module within so many seconds (0: no limit); 0 where all pass."""
     import pytest
 
     threading.Thread(target=leave_with, args=(os.getppid(),), daemon=True).start()
@@ -199,12 +236,108 @@ def against(kernel: Kernel, module: str, seconds: int) -> int:
 
     if not Path(symcircuits.__file__).is_relative_to(ROOT):
         raise Failure(f"the tests would run {symcircuits.__file__} instead of the copy in {ROOT}.")
-    first = kernel.modules[module]
-    options = ("-x", "-q", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider")
-    for tests in (first, [t for t in kernel.tests if t not in first]):
-        if code := pytest.main([*options, *tests]):
-            return int(code)
-    return 0
+    return int(pytest.main([*OPTIONS, *kernel.modules[module]], plugins=[Quickest()]))
+
+
+class Quickest:
+    """For pytest: of each file the tests come first that were quickest on the right program: they kill most mutants."""
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        known = json.loads(TIMES.read_text("utf-8")) if TIMES.is_file() else {}
+        files = list(dict.fromkeys(item.path for item in items))
+        items.sort(key=lambda item: (files.index(item.path), known.get(item.nodeid, 0.0)))
+
+
+class Stopwatch:
+    """For pytest: adds the seconds of each test to the file of times."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, float] = json.loads(TIMES.read_text("utf-8")) if TIMES.is_file() else {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seen[report.nodeid] = self.seen.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        TIMES.write_text(json.dumps(self.seen), "utf-8")
+
+
+def execute(kernel: Kernel, module: str, seconds: int, new: bool) -> None:
+    """Try every mutant of the session in this folder, as Cosmic Ray does, but in forks of this process (see fork_of).
+
+    Where processes cannot be forked Cosmic Ray starts a new one for every mutant. ``new``: those that kernel.toml
+    accepts count as survivors without being tried.
+    """
+    from cosmic_ray import mutating
+    from cosmic_ray.work_db import use_db
+    from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
+
+    if hasattr(os, "fork"):
+        mutating.run_tests = fork_of(lambda: against(kernel, module, seconds))
+    known = {m.key for kind in kernel.accepted for m in kind.mutants if m.module == module} if new else set()
+    run, clock = shlex.join(command(module, seconds)), PATIENCE * seconds
+    with use_db("session.sqlite") as db:
+        for item in list(db.pending_work_items):
+            if diff := accepted_diff(item.mutations[0], module, known):
+                result = WorkResult(WorkerOutcome.NORMAL, "accepted", TestOutcome.SURVIVED, diff)
+            else:
+                result = mutating.mutate_and_test(item.mutations, run, clock)
+            db.set_result(item.job_id, result)
+
+
+def accepted_diff(change: Any, module: str, known: set[tuple[str, ...]]) -> str:
+    """The diff of a mutant where it is one of these, else nothing."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    source, line = source_of(module, ROOT).read_text("utf-8"), change.start_pos[0]
+    if source.splitlines()[line - 1].strip() not in {text for _, _, was, _ in known for text in was.splitlines()}:
+        return ""
+    mutated = mutate_code(source, get_operator(change.operator_name)(**change.operator_args), change.occurrence)
+    diff = "\n".join(difflib.unified_diff(source.split("\n"), mutated.split("\n"), lineterm=""))
+    return diff if Mutant(module, definition(source, line), *read_diff(diff)).key in known else ""
+
+
+def fork_of(job: Callable[[], int]) -> Callable[[str, float], Any]:
+    """What runs the tests for Cosmic Ray, in a fork of this process.
+
+    Half of the time of a mutant that is killed early goes into the import of NumPy, SymPy, pytest and Hypothesis, which
+    are the same for all. Here they are imported once; of the package and its tests nothing is.
+    """
+    from cosmic_ray.work_item import TestOutcome
+
+    for name in AT_HAND:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    sys.dont_write_bytecode = True  # two mutants of one second could be taken for each other
+    gc.freeze()
+
+    def child(output: str) -> None:
+        os.setsid()
+        with open(output, "wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        try:
+            code = job()
+        except BaseException:
+            code = 2
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    def run_tests(_: str, clock: float) -> tuple[TestOutcome, str]:
+        process = multiprocessing.get_context("fork").Process(target=child, args=("output-of-the-mutant.txt",))
+        process.start()
+        process.join(clock)
+        late = process.exitcode is None
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # and what it started
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
+        output = Path("output-of-the-mutant.txt").read_text("utf-8", "replace")
+        alive = process.exitcode == 0 and not late
+        return TestOutcome.SURVIVED if alive else TestOutcome.KILLED, "timeout" if late else output
+
+    return run_tests
 
 
 def leave_with(parent: int) -> None:
@@ -236,47 +369,51 @@ def environment(copy: Path) -> dict[str, str]:
     return {**os.environ, **fixed}
 
 
-def command(module: str, seconds: int = 0) -> list[str]:
-    return [sys.executable, "tests/mutation/mutate.py", "--against", module, "--seconds", str(seconds)]
+def command(module: str, seconds: int = 0, what: str = "--against") -> list[str]:
+    return [sys.executable, "tests/mutation/mutate.py", what, module, "--seconds", str(seconds)]
 
 
 def source_of(module: str, folder: Path) -> Path:
     return folder / "symcircuits" / f"{module}.py"
 
 
-def copy_of_the_project(kernel: Kernel, folder: Path) -> tuple[Path, float]:
-    """A copy with compiled bytecode, and the seconds that the tests take in it; Failure where they do not pass."""
-    copy, module = folder / "right", next(iter(kernel.modules))
+def copy_of_the_project(folder: Path) -> Path:
+    """A copy of the package and its tests, into which the right program's bytecode will be compiled."""
+    copy = folder / "right"
     for name in ("symcircuits", "tests"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     shutil.copy2(ROOT / "pyproject.toml", copy)
+    return copy
+
+
+def time_of(test: str, copy: Path) -> float:
+    """The processor's seconds that the tests of a file take on the right program; Failure where they do not pass."""
     began = time.monotonic(), os.times()
     run = subprocess.run(
-        command(module), cwd=copy, env=environment(copy), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
+        [sys.executable, "tests/mutation/mutate.py", "--time", test], cwd=copy, env=environment(copy),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
     if run.returncode:
         sys.stderr.write(run.stdout.decode("utf-8", "replace"))
         raise Failure("the tests must pass before mutants are tried on them.")
     clock, spent = time.monotonic() - began[0], os.times()
-    seconds = spent.children_user - began[1].children_user or clock  # Windows knows only the clock
-    for name in kernel.modules:  # bytecode of the right module must not stand in for a mutant
-        path = source_of(name, copy)
-        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
-            compiled.unlink()
-    return copy, seconds
+    return spent.children_user - began[1].children_user or clock  # Windows knows only the clock
 
 
-def start(module: str, right: Path, seconds: float) -> tuple[subprocess.Popen[bytes], Path]:
+def start(module: str, right: Path, seconds: int, sample: Sample | None, new: bool) -> tuple[Running, Path]:
     """Make the mutants of a module in a copy of its own, and begin to try them; the process and the session's file."""
     copy = right.with_name("mutants-of-" + module.replace("/", "-"))
     shutil.copytree(right, copy)
+    path = source_of(module, copy)
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+        compiled.unlink()  # bytecode of the right module must not stand in for a mutant
     session, config = copy / "session.sqlite", copy / "cosmic-ray.toml"
     config.write_text(
         "[cosmic-ray]\n"
         f'module-path = "symcircuits/{module}.py"\n'
-        f"timeout = {PATIENCE * seconds:.1f}\n"
+        "timeout = 1.0\n"  # this and the command are given to each mutant: see execute
         "excluded-modules = []\n"
-        f"test-command = {json.dumps(shlex.join(command(module, 10 + round(PACE * seconds))))}\n"
+        'test-command = ""\n'
         '[cosmic-ray.distributor]\nname = "local"\n',
         "utf-8",
     )
@@ -284,34 +421,39 @@ def start(module: str, right: Path, seconds: float) -> tuple[subprocess.Popen[by
     made = subprocess.run([*cosmic_ray, "init", config.name, session.name], cwd=copy, capture_output=True, check=False)
     if made.returncode:
         raise Failure(f"Cosmic Ray could not mutate {module}: {made.stderr.decode('utf-8', 'replace').strip()}")
-    choose(session, source_of(module, copy).read_text("utf-8"))
+    choose(session, module, sample)
     with (copy / "output.txt").open("wb") as output:
         process = subprocess.Popen(
-            [*cosmic_ray, "exec", config.name, session.name],
+            [*command(module, seconds, "--execute"), *(["--new"] if new else [])],
             cwd=copy, env=environment(copy), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
     return process, session
 
 
-def examine(kernel: Kernel, modules: Sequence[str], jobs: int) -> Iterator[tuple[str, list[Result]]]:
+def examine(
+    kernel: Kernel, modules: Sequence[str], jobs: int, sample: Sample | None = None, new: bool = False
+) -> Iterator[tuple[str, Tried]]:
     """Each module with what became of its mutants, as they are finished."""
-    running: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
-    waiting = list(modules)
+    running: dict[str, tuple[Running, Path]] = {}
+    waiting, took = list(modules), dict[str, float]()
     with tempfile.TemporaryDirectory(prefix="symcircuits-mutation-", ignore_cleanup_errors=True) as name:
         try:
-            right, seconds = copy_of_the_project(kernel, Path(name))
-            say(f"the tests pass on the right program, in {seconds:.0f} s")
+            right = copy_of_the_project(Path(name))
+            for test in dict.fromkeys(test for module in modules for test in kernel.modules[module]):
+                took[test] = time_of(test, right)
+            say(f"the tests pass on the right program, in {sum(took.values()):.0f} s")
             while waiting or running:
                 while waiting and len(running) < jobs:
                     module = waiting.pop(0)
-                    running[module] = start(module, right, seconds)
+                    seconds = 10 + round(PACE * sum(took[test] for test in kernel.modules[module]))
+                    running[module] = start(module, right, seconds, sample, new)
                 for module, (process, session) in list(running.items()):
                     if process.poll() is None:
                         continue
                     del running[module]
                     if process.returncode:
                         output = session.with_name("output.txt").read_text("utf-8", "replace")
-                        raise Failure(f"Cosmic Ray ended with {process.returncode} on {module}: {output.strip()}")
+                        raise Failure(f"mutants of {module} could not be tried: {output.strip()}")
                     yield module, results(session, module)
                 time.sleep(0.2)
         finally:
@@ -321,28 +463,32 @@ def examine(kernel: Kernel, modules: Sequence[str], jobs: int) -> Iterator[tuple
 
 
 # -------------------------------------------------------------------------------------------- the report
-def report(found: Mapping[str, Sequence[Result]], accepted: Iterable[Kind]) -> int:
+def report(found: Mapping[str, Tried], accepted: Iterable[Kind]) -> int:
     """Print the figures and the survivors; the number of those without a reason."""
-    print(f"{'module':<10}{'mutants':>9}{'killed':>9}{'timed out':>11}{'survived':>10}")
+    print(f"{'module':<24}{'mutants':>9}{'tried':>9}{'killed':>9}{'timed out':>11}{'survived':>10}")
     for module, tried in found.items():
         print(figures(module, tried))
-    print(figures("all", [r for tried in found.values() for r in tried]))
-    alive = [r.mutant for tried in found.values() for r in tried if r.outcome == "survived"]
-    keys, known = {m.key for m in alive}, set()
+    every = [r for tried in found.values() for r in tried.results]
+    print(figures("all", Tried(every, sum(tried.there for tried in found.values()))))
+    alive = [r.mutant for r in every if r.outcome == "survived"]
+    keys, known, tried_keys = {m.key for m in alive}, set(), {r.mutant.key for r in every}
+    whole = {module for module, tried in found.items() if tried.there == len(tried.results)}
     for kind in accepted:
         mine = {m.key for m in kind.mutants if m.module in found}
         known |= mine
         show(f"Accepted, {kind.name}: {kind.reason}", [m.diff for m in alive if m.key in mine])
-        gone = [m.entry for m in kind.mutants if m.key in mine - keys]
-        show(f"No survivors any more, to be taken out of kernel.toml ({kind.name})", gone)
+        gone = [m for m in kind.mutants if m.key in mine - keys and (m.module in whole or m.key in tried_keys)]
+        show(f"No survivors any more, to be taken out of kernel.toml ({kind.name})", [m.entry for m in gone])
     gaps = [m for m in alive if m.key not in known]
     show("Survivors without a reason", [f"{m.diff}\n  {m.entry}" for m in gaps])
     return len(gaps)
 
 
-def figures(name: str, tried: Sequence[Result]) -> str:
-    counts = Counter(r.outcome for r in tried)
-    return f"{name:<10}{len(tried):>9}{counts['killed']:>9}{counts['timed out']:>11}{counts['survived']:>10}"
+def figures(name: str, tried: Tried) -> str:
+    counts, number = Counter(r.outcome for r in tried.results), len(tried.results)
+    return (
+        f"{name:<24}{tried.there:>9}{number:>9}{counts['killed']:>9}{counts['timed out']:>11}{counts['survived']:>10}"
+    )
 
 
 def show(title: str, items: Sequence[str]) -> None:
@@ -358,24 +504,42 @@ def say(text: str) -> None:
 def main(arguments: Sequence[str]) -> int:
     kernel = read_kernel(KERNEL.read_text("utf-8"))
     names = ", ".join(kernel.modules)
-    parser = argparse.ArgumentParser(prog="go.py mutate", description="Mutation testing of the kernel.")
+    parser = argparse.ArgumentParser(prog="go.py mutate", description="Mutation testing.")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of {names}; all where none is named")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="modules at the same time (default 1)")
-    parser.add_argument("--against", choices=kernel.modules, help=argparse.SUPPRESS)
+    parser.add_argument("--sample", type=int, metavar="N", help="try N mutants of each module, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="what the sample is drawn with (default 0)")
+    parser.add_argument("--new", action="store_true", help="count what kernel.toml accepts as alive without trying it")
+    for hidden in ("--against", "--execute"):
+        parser.add_argument(hidden, choices=kernel.modules, help=argparse.SUPPRESS)
+    parser.add_argument("--time", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.against:
         return against(kernel, given.against, given.seconds)
+    if given.execute:
+        execute(kernel, given.execute, given.seconds, given.new)
+        return 0
+    if given.time:
+        import pytest
+
+        return int(pytest.main([*OPTIONS, given.time], plugins=[Stopwatch()]))
     for module in given.modules:
         if module not in kernel.modules:
             parser.error(f"there is no {module!r} in kernel.toml; its modules are {names}")
+    for name, number in (("--jobs", given.jobs), ("--sample", given.sample)):
+        if number is not None and number < 1:
+            parser.error(f"{name} {number} must be at least 1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copies are removed then too
-    found: dict[str, list[Result]] = {}
-    began = time.monotonic()
-    for module, tried in examine(kernel, given.modules or list(kernel.modules), max(1, given.jobs)):
-        found[module] = tried
-        say(f"{module}: {len(tried)} mutants tried, {time.monotonic() - began:.0f} s so far")
-    return 1 if report({name: found[name] for name in kernel.modules if name in found}, kernel.accepted) else 0
+    found: dict[str, Tried] = {}
+    began, sample = time.monotonic(), Sample(given.sample, given.seed) if given.sample else None
+    try:
+        for module, tried in examine(kernel, given.modules or list(kernel.modules), given.jobs, sample, given.new):
+            found[module] = tried
+            say(f"{module}: {len(tried.results)} mutants tried, {time.monotonic() - began:.0f} s so far")
+    finally:  # of an interrupted run what is finished
+        gaps = report({name: found[name] for name in kernel.modules if name in found}, kernel.accepted) if found else 0
+    return 1 if gaps else 0
 
 
 if __name__ == "__main__":
