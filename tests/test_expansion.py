@@ -32,7 +32,7 @@ from symcircuits.core.architecture import Architecture, Head, attention_only
 from symcircuits.core.attachments import Part, Reading
 from symcircuits.core.expansion import Expansion, Term, composition_of, expand, logits, scores, stream
 from symcircuits.core.paths import Path
-from symcircuits.core.sequence import MAX_LISTED
+from symcircuits.core.sequence import MAX_LISTED, TermSequence
 from symcircuits.core.words import is_multiplier
 from symcircuits.model import random_model
 from symcircuits.values.evaluate import evaluate
@@ -700,3 +700,14 @@ def test_an_empty_expansion_is_zero_or_nothing_everywhere(select: Any, batch: bo
     if e.readout.bilinear:
         assert list(sc.evaluate(e, run).measure(sc.score_entry(1, 0))) == []
         assert not sc.remove_scores(run, e.target.partition(":")[2], e).distance.any()
+
+
+@pytest.mark.parametrize("missing", ["marks", "_at", "__iter__", "index"])
+def test_a_sequence_without_one_of_its_four_methods_is_not_made(missing: str) -> None:
+    methods: dict[str, Any] = {name: lambda self, *_: None for name in ("marks", "_at", "__iter__", "index")}
+    whole: Any = type("Whole", (TermSequence,), methods)
+    whole()
+    del methods[missing]
+    half: Any = type("Half", (TermSequence,), methods)
+    with pytest.raises(TypeError, match=missing):
+        half()

@@ -87,6 +87,7 @@ def test_a_sample_is_drawn_again_by_its_seed() -> None:
     assert drawn == Sample(30, 1).of("core/walk", 200)
     assert drawn not in (Sample(30, 2).of("core/walk", 200), Sample(30, 1).of("core/paths", 200))
     assert Sample(30, 1).of("core/walk", 7) == set(range(7))
+    assert Sample(29, 1).of("core/walk", 200) < drawn
 
 
 def test_the_quickest_tests_of_each_file_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import symcircuits as sc
 from symcircuits.checking.matching import Spelling, letters_of
 from symcircuits.checking.parser import read
-from symcircuits.core.architecture import Architecture, Head, attention_only
+from symcircuits.core.architecture import Architecture, Head, attention_only, transformer
 from symcircuits.core.expansion import Expansion, Term, expand, logits, scores, stream
 from symcircuits.core.notation import (
     NOTATIONS,
@@ -378,6 +378,16 @@ def test_the_evaluator_sees_a_wrong_map() -> None:
 
 
 # ------------------------------------------------------------------------------------ nothing is printed twice
+@pytest.mark.parametrize("name", ["r", "m_E", "m_U", "scale"])
+def test_a_multiplier_takes_its_name_only_where_there_is_one(name: str) -> None:
+    with_all, plain = transformer((1, 1), multipliers=True), attention_only((1, 1))
+    for target in ("logits", "scores:L1H0"):
+        with pytest.raises(ValueError, match=f"A cannot be printed as '{name}': so is {name};"):
+            expand(with_all, target).written("row", {"A": name})
+        if name != "scale":
+            assert expand(plain, target).written("row", {"A": name})[1].text.count(f"{name}[L0H0]") == 1
+
+
 def drawn_notation() -> st.SearchStrategy[Notation]:
     return st.builds(Notation, st.sampled_from(NOTATIONS), st.sampled_from(NAMES))
 

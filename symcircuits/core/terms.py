@@ -98,7 +98,13 @@ class PrintedTerm:
 
     @property
     def expr(self) -> Any:
-        """The term as a SymPy matrix expression: ``MatrixSymbol``s with symbolic sizes."""
+        """The term as a SymPy matrix expression: ``MatrixSymbol``s with symbolic sizes.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> from symcircuits.core.expansion import logits
+        >>> logits(attention_only((1,)))[1].expr.shape
+        (n_context, d_vocab_out)
+        """
         return self.matrix_expr()
 
     def matrix_expr(self, **sizes: Any) -> Any:

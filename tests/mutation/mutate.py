@@ -107,15 +107,19 @@ class Tried(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """At most so many mutants of a module, drawn at random: the same ones from the same code and seed."""
+    """At most so many mutants of a module, drawn at random: the same ones from the same code and seed.
+
+    A larger sample with the same seed has those of a smaller one and more.
+    """
 
     size: int
     seed: int = 0
 
     def of(self, module: str, there: int) -> set[int]:
         """Which of the mutants of a module, by their place in the file."""
-        drawn = random.Random(f"{self.seed} {module}")
-        return set(drawn.sample(range(there), min(self.size, there)))
+        places = list(range(there))
+        random.Random(f"{self.seed} {module}").shuffle(places)
+        return set(places[: self.size])
 
 
 class Kind(NamedTuple):
