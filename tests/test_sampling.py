@@ -140,6 +140,16 @@ def test_the_same_seed_draws_the_same() -> None:
     )
 
 
+@pytest.mark.parametrize("weights", ["uniform", "bound"])
+def test_time_ends_the_draws_when_it_is_up_and_no_sooner(weights: str) -> None:
+    run = model_and_run()
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    enough, none = (values.sample(20, weights=weights, max_seconds=s) for s in (10**6, 0))
+    assert (len(enough.terms), enough.reached) == (20, "")
+    assert enough.terms == values.sample(20, weights=weights).terms
+    assert (len(none.terms), none.reached) == (0, "0 seconds")
+
+
 def test_nothing_to_draw() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)

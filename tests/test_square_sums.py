@@ -119,3 +119,27 @@ def test_an_estimate_needs_samples() -> None:
         sc.evaluate(sc.logits(run.model.architecture), run).sum_of_squares(samples=1, max_memory=0)
     with pytest.raises(ValueError, match="measured by"):
         sc.evaluate(sc.logits(run.model.architecture), run).sum_of_squares(sc.score_entry())
+
+
+def test_an_estimate_ends_when_time_is_up() -> None:
+    run = model_and_run()
+    e = sc.logits(run.model.architecture)
+    measure = measure_of("norm").on(e, run)
+    found = trees(measure, e, run, 0)
+    none = squares_of(measure, e, run, found, 10, until=0.0)
+    assert np.isnan([none.value, none.error]).all()
+    assert not none.exact
+    whole = squares_of(measure, e, run, found, 10, until=float("inf"))
+    assert whole == squares_of(measure, e, run, found, 10)
+    assert whole.value > 0
+
+
+@pytest.mark.usefixtures("limited")
+def test_an_estimate_needs_no_more_memory_than_one_choice_of_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where several do not fit they are drawn one by one."""
+    monkeypatch.setattr(square_sums, "_BLOCK_BYTES", 1)
+    run = model_and_run()
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    found = values.sum_of_squares(samples=400, max_memory=0)
+    assert not found.exact
+    assert abs(found.value - values.sum_of_squares().value) <= 5 * found.error

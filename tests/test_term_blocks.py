@@ -166,6 +166,20 @@ def test_another_notation_may_be_asked_for() -> None:
         block.texts("mine")
 
 
+@pytest.mark.parametrize("what", ["label", "text", "latex"])
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
+def test_strings_in_one_and_in_pieces_are_those_of_the_terms(what: str, target: str) -> None:
+    expansion = sc.expand(sc.attention_only((2, 1), "standard"), target).written("paper", {"A": "Omega"})
+    wanted = [{"label": t.label, "text": t.text, "latex": t.latex()}[what] for t in expansion]
+    (block,) = expansion.blocks()
+    assert block.joined(what).decode() == "\n".join(wanted)
+    assert block.joined(what, b"; ", str.upper).decode() == "; ".join(wanted).upper()
+    assert [b"".join(parts).decode() for parts in zip(*block.pieces(what), strict=True)] == wanted
+    assert [b"".join(p).decode() for p in zip(*block.pieces(what, str.lower), strict=True)] == [
+        w.lower() for w in wanted
+    ]
+
+
 def test_strings_of_many_layers_and_codes_beyond_int64(monkeypatch: pytest.MonkeyPatch) -> None:
     expansion = sc.scores(sc.transformer((3,) * 40, biases=["b_V", "b_K"]), "L39H1")
     start = expansion.count // 3
@@ -251,9 +265,10 @@ def test_a_block_of_any_size_holds_what_there_is() -> None:
     expansion = sc.scores(sc.attention_only((2, 2)), "L1H0")
     (block,) = expansion.blocks(10**15)
     assert list(block) == list(expansion)
-    assert block[-1] == expansion[-1]
-    with pytest.raises(IndexError):
-        block[9]
+    assert [block[i] for i in range(-9, 9)] == 2 * list(expansion)
+    for beyond in (9, -10):
+        with pytest.raises(IndexError):
+            block[beyond]
     with pytest.raises(TypeError, match="numbered by whole numbers, not a slice"):
         block[1:3]  # type: ignore[index]
 

@@ -240,7 +240,7 @@ def against(kernel: Kernel, module: str, seconds: int) -> int:
 
     if not Path(symcircuits.__file__).is_relative_to(ROOT):
         raise Failure(f"the tests would run {symcircuits.__file__} instead of the copy in {ROOT}.")
-    return int(pytest.main([*OPTIONS, *kernel.modules[module]], plugins=[Quickest()]))
+    return int(pytest.main([*OPTIONS, *shlex.split(" ".join(kernel.modules[module]))], plugins=[Quickest()]))
 
 
 class Quickest:
@@ -527,7 +527,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.time:
         import pytest
 
-        return int(pytest.main([*OPTIONS, given.time], plugins=[Stopwatch()]))
+        return int(pytest.main([*OPTIONS, *shlex.split(given.time)], plugins=[Stopwatch()]))
     for module in given.modules:
         if module not in kernel.modules:
             parser.error(f"there is no {module!r} in kernel.toml; its modules are {names}")
