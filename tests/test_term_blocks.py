@@ -26,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 blocks_module = importlib.import_module("symcircuits.tables.blocks")
 tables_module = importlib.import_module("symcircuits.tables.paths")
 bulk_module = importlib.import_module("symcircuits.tables.printing")
+census_module = importlib.import_module("symcircuits.tables.census")
 
 
 def drawn(data: DataObject, max_terms: int) -> Expansion:
@@ -168,8 +169,10 @@ def test_another_notation_may_be_asked_for() -> None:
 
 @pytest.mark.parametrize("what", ["label", "text", "latex"])
 @pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
-def test_strings_in_one_and_in_pieces_are_those_of_the_terms(what: str, target: str) -> None:
-    expansion = sc.expand(sc.attention_only((2, 1), "standard"), target).written("paper", {"A": "Omega"})
+@pytest.mark.parametrize("notation", ["row", "paper"])
+def test_strings_in_one_and_in_pieces_are_those_of_the_terms(what: str, target: str, notation: str) -> None:
+    architecture = sc.transformer((2, 1), "standard", norm="LN")
+    expansion = sc.expand(architecture, target).written(notation, {"A": "Omega"})
     wanted = [{"label": t.label, "text": t.text, "latex": t.latex()}[what] for t in expansion]
     (block,) = expansion.blocks()
     assert block.joined(what).decode() == "\n".join(wanted)
@@ -293,6 +296,12 @@ def test_blocks_are_printed_by_several_threads(monkeypatch: pytest.MonkeyPatch) 
         assert [t for part in found for t in part] == texts
 
 
+def test_a_table_counts_all_its_bytes() -> None:
+    heads, sources, bits = np.zeros((3, 4), np.int8), np.zeros(4, np.int16), np.zeros(4, np.int64)
+    assert tables_module.Table(heads, sources, None).size == 12 + 8
+    assert tables_module.Table(heads, sources, bits).size == 12 + 8 + 32
+
+
 def test_arrays_are_read_only() -> None:
     for block in sc.scores(sc.attention_only((2, 2)), "L1H0").blocks(4):
         for array in (*block.heads, *block.sources, *block.orders, block.composition):
@@ -374,6 +383,29 @@ def test_a_census_by_workers_is_the_same(who: int | str, monkeypatch: pytest.Mon
     assert e.census(start=9, stop=9, workers=workers).count == 0
     with pytest.raises(ValueError, match="stop must be a whole number"):
         e.census(start=0, stop=-1, workers=workers)
+
+
+def test_the_ranges_of_a_census_are_each_term_once_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what workers are given, and what is said of it where one fails."""
+    names = []
+
+    class Pool:
+        def __init__(self, _: object) -> None: ...
+        def __enter__(self) -> "Pool":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def results(self, job: Any, tasks: Any) -> Any:
+            for name, task in tasks:
+                names.append(name)
+                yield job(task)
+
+    monkeypatch.setattr(census_module, "EACH", 4)
+    monkeypatch.setattr(census_module, "WorkerPool", Pool)
+    expansion = sc.scores(sc.attention_only((2, 2)), "L1H0")
+    found = census_module.census(expansion, workers=1)
+    assert names == ["terms 0 to 3", "terms 4 to 7", "terms 8 to 8"]
+    assert found.by_order() == census_module.census(expansion).by_order() == {0: 1, 1: 4, 2: 4}
 
 
 def test_blocks_at_more_layers_than_python_has_frames() -> None:
