@@ -1,5 +1,6 @@
 """What a layer adds up to, against the stream after it: parts that are added, streams of zeros, the worst of all."""
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 import symcircuits as sc
 from symcircuits.values.closure import layer_closures, worst_closure
 from symcircuits.values.evaluate import Closure
+
+evaluation = importlib.import_module("symcircuits.values.evaluate")
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
@@ -53,3 +56,23 @@ def test_the_worst_is_the_first_that_fails_else_the_nearest_to_its_bound() -> No
     assert worst_closure((zero,)) is zero
     assert worst_closure((near, failed, closure("4", 9, 1))) is failed
     assert worst_closure(()) is None
+
+
+def test_sums_of_terms_that_cancel_are_given_the_room_of_the_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who lists no term finds what who lists all does, as long as there are not too many to list."""
+    model = sc.random_model(sc.attention_only((2,), unembed=False), seed=1)
+    weights = {name: np.array(w) for name, w in model.weights.items()}
+    for name in "QKVO":
+        weights[f"W_{name}_L0H1"] = weights[f"W_{name}_L0H0"].copy()
+    weights["W_O_L0H0"] *= 1e9
+    weights["W_O_L0H1"] = -weights["W_O_L0H0"]
+    run = replace(model, weights=weights).run([1, 2, 3])
+    expansion = sc.stream(model.architecture)
+    listed, walked = evaluation.closure(expansion, run), evaluation.closure(expansion, run, listed=0)
+    assert listed == walked
+    assert listed.passed
+    assert listed.listed
+    monkeypatch.setattr(evaluation, "LISTED", expansion.count - 1)
+    alone = evaluation.closure(expansion, run, listed=0)
+    assert not alone.listed
+    assert not alone.passed

@@ -314,6 +314,25 @@ def test_what_is_not_a_whole_number_is_refused_where_it_is_said(wrong: Any) -> N
             sc.norm(masked=wrong)
 
 
+def test_all_terms_are_meant_where_no_range_is_said() -> None:
+    run = sc.random_model(sc.attention_only((2, 2)), seed=0).run([1, 2, 3])
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    (found,) = measured.measure(values)
+    (said,) = values.measure()
+    assert found.start == said.start == 0
+    assert np.array_equal(found.values, said.values)
+    assert len(found.values) == 9
+
+
+def test_the_last_position_is_meant_where_none_is_said() -> None:
+    run = sc.random_model(sc.attention_only((2, 2)), seed=0).run([1, 2, 3, 4])
+    arch = run.model.architecture
+    assert sc.logit(1).on(sc.logits(arch), run).position == 3
+    assert sc.logit(1, position=-3).on(sc.logits(arch), run).position == 1
+    assert sc.score_entry(key=0).on(sc.scores(arch, "L1H0"), run).position == 3
+    assert Measure(kind="logit", token=1).on(sc.logits(arch), run).position == 3
+
+
 def test_what_is_left_open_is_filled_in() -> None:
     run = attached()
     first, second = (int(i) for i in np.argsort(-run.logits[1])[:2])  # type: ignore[index]

@@ -516,3 +516,16 @@ def test_ranges_that_overlap_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     right = numbers(sc.evaluate(e, run).measure(start=9))[1]
     monkeypatch.setattr(engine.Span, "enter", lambda self: setattr(self, "left", 0))
     assert not np.allclose(numbers(sc.evaluate(e, run).measure(start=9))[1], right)
+
+
+def test_what_is_kept_of_one_unembedding_is_not_taken_for_another() -> None:
+    """Runs that are there at once, with and without a bias, with other weights: each has the norms of its own terms."""
+    runs = []
+    for biases, seed in ((False, 0), (True, 0), (False, 1), (True, 1)):
+        model = random_model(sc.attention_only((2, 1), biases=biases), d_vocab=60, d_model=6, d_head=2, seed=seed)
+        runs.append(model.run([1, 2, 3]))
+    for run in runs + runs:
+        values = sc.evaluate(sc.logits(run.model.architecture), run)
+        found = np.concatenate([block.values for block in values.measure()])
+        wanted = [np.linalg.norm(value) for value in values]
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)

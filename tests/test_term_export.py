@@ -115,19 +115,26 @@ def test_every_column_of_every_term(tmp_path_factory: pytest.TempPathFactory, fo
     check()
 
 
+def test_a_layer_without_heads_has_no_column() -> None:
+    arch = sc.attention_only((0, 2, 0, 1))
+    assert [c.name for c in columns_of(sc.logits(arch), ["heads"])] == ["L1", "L3"]
+    assert [c.name for c in columns_of(sc.scores(arch, "L3H0"), ["heads"])] == ["query_L1", "key_L1"]
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("column", ["label", "text", "latex"])
 def test_one_column_alone(tmp_path: Path, form: str, column: str) -> None:
-    """Written by another way, whole runs of terms at once."""
+    """Written by another way, whole runs of terms at once; not where another column follows."""
     needs(form)
     for notation in ("row", "paper"):
         expansion = sc.scores(sc.transformer((2, 2, 1), "standard", ["b_V", "b_K"]), "L2H0").written(
             notation, {"A": 'a"\\b'}
         )
+        wanted = [{column: expected(expansion, i)[column], "number": i} for i in range(expansion.count)]
         expansion.export(tmp_path / f"a.{form}", [column])
-        assert read(tmp_path / f"a.{form}") == [
-            {column: expected(expansion, i)[column]} for i in range(expansion.count)
-        ]
+        assert read(tmp_path / f"a.{form}") == [{column: row[column]} for row in wanted]
+        expansion.export(tmp_path / f"b.{form}", [column, "number"])
+        assert read(tmp_path / f"b.{form}") == wanted
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
