@@ -13,7 +13,19 @@ from symcircuits.core.architecture import Architecture, Head, attention_only
 from symcircuits.core.expansion import Expansion, expand, logits, scores
 from symcircuits.core.programs import readout
 from symcircuits.core.rules import check_finished, score_sides
-from symcircuits.core.words import Factor, IllTyped, Index, Space, Symbol, Word, fuse, product, transpose, unfuse
+from symcircuits.core.words import (
+    Factor,
+    IllTyped,
+    Index,
+    Space,
+    Symbol,
+    Word,
+    contraction_fault,
+    fuse,
+    product,
+    transpose,
+    unfuse,
+)  # fmt: skip
 
 
 def symbols(arch: Architecture) -> dict[str, Symbol]:
@@ -566,3 +578,16 @@ def test_corruptions_of_every_term_of_one_model() -> None:
     assert {kind for kind, _ in left} == {"drop"}
     assert {text for _, text in left} == {t.text for t in expand(arch, "stream")}
     assert refused(expand(arch, "stream"), names) == []
+
+
+@pytest.mark.parametrize("written", [None, 0, 1, 2])
+@pytest.mark.parametrize("read", [None, 0, 1, 2])
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("at", [False, True])
+def test_nothing_is_read_before_it_is_written(written: int | None, read: int | None, by: bool, at: bool) -> None:
+    """At one point an MLP reads what the heads wrote, and not what it writes itself."""
+    vector, reader = Index(Space("model"), False, written, by), Index(Space("model"), True, read, at)
+    known = written is not None and read is not None
+    later = known and (written, by and at) > (read, False)
+    for pair in ((vector, reader), (reader, vector)):
+        assert bool(contraction_fault(*pair)) is later

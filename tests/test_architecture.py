@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import all_targets, architectures, possible_biases
 
 from symcircuits.core.architecture import Architecture, Head, as_head, attention_only, transformer
-from symcircuits.core.programs import Branch, Layer, Source, readout
+from symcircuits.core.programs import Branch, Layer, Source, norm, readout
 from symcircuits.core.rules import check_finished
 from symcircuits.core.words import Factor, Word
 
@@ -291,3 +291,28 @@ def test_sources_and_branches(arch: Architecture) -> None:
                     if b.head is not None:
                         assert b.left[0].text == patterns[0]
                         assert all(type(f) is Factor for f in b.left + b.right)
+
+
+def test_what_comes_out_of_a_norm_stands_where_it_goes_in() -> None:
+    """At the point of the stream that the norm reads, the first one too, with or without a gain behind it."""
+    for gains in (True, False):
+        arch = transformer((1, 1), norm="RMS", gains=["L0", "L1"] if gains else [])
+        for point in (0, 1):
+            symbol = norm(arch, f"L{point}", point).symbol
+            assert symbol.row.point == symbol.col.point == point
+
+
+@pytest.mark.parametrize(
+    ("options", "polynomial"),
+    [({}, False), ({"softmax": False}, True), ({"mlps": True}, False), ({"mlps": True, "bilinear": True}, True)],
+)
+def test_what_can_be_multiplied_out(options: dict[str, Any], polynomial: bool) -> None:
+    assert transformer((1, 1), **options).polynomial is polynomial
+
+
+@pytest.mark.parametrize("number", [-1, 10**9, 10**9 + 1, 10**30])
+def test_numbers_of_heads_have_at_most_nine_digits(number: int) -> None:
+    assert as_head((0, 10**9 - 1)) == as_head((0, 999_999_999)) == as_head("L0H999999999")
+    for pair in ((0, number), (number, 0)):
+        with pytest.raises(ValueError, match="is not the name of a head"):
+            as_head(pair)

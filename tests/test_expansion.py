@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import pickle
 import random
 import tracemalloc
 from collections import Counter, deque
@@ -711,3 +712,21 @@ def test_a_sequence_without_one_of_its_four_methods_is_not_made(missing: str) ->
     half: Any = type("Half", (TermSequence,), methods)
     with pytest.raises(TypeError, match=missing):
         half()
+
+
+def test_an_expansion_is_the_same_when_it_is_unpacked() -> None:
+    e = scores(attention_only((2, 2), "standard"), "L1H0").through("L0H1").written("paper")
+    next(e.blocks()).labels()  # something is remembered to print it
+    other = pickle.loads(pickle.dumps(e))
+    assert other == e
+    assert [t.text for t in other] == [t.text for t in e]
+    assert (other.count, other.printers) == (e.count, {})
+
+
+def test_the_bit_of_a_source_marks_its_paths() -> None:
+    e = logits(attention_only((2, 1), "standard", True)).through("L0H1")
+    for name in ("embed", "pos", "b_V[L0H1]"):
+        found, bit = e._marked_by_source(name, 0)
+        marked = sum(n for mark, n in found.sides[0].counts.items() if mark.bits & bit)
+        assert marked == sum(p.source.name == name for p in e.sides[0].iterate(dict.fromkeys(e.sides[0].counts, 1)))
+        assert found.count == sum(t.sources == (name,) for t in e) > 0

@@ -75,3 +75,27 @@ def test_what_flips_is_stored_transposed_in_transformerlens(name: str, shape: tu
     stored = np.arange(30.0).reshape(shape)
     assert LETTERS[name].flips
     assert np.array_equal(to_paper({f"blocks.0.attn.{name}": stored})[f"{name}_L0H1"], stored[1].T)
+
+
+def test_what_depends_on_the_tokens_is_of_tokens() -> None:
+    """Of two runs on other tokens those arrays differ, and no other."""
+    model = sc.random_model(sc.transformer((2, 2), mlps=True, norm="LN", biases=True), seed=1)
+    apart = model.with_(sc.source("feature", np.linspace(-1, 1, model.d_model), 1))
+    one, other = apart.run([1, 2, 3]), apart.run([4, 5, 6])
+    differ = {name for name in one.arrays if not np.array_equal(one.arrays[name], other.arrays[name])}
+    of_tokens = {name for name in one.arrays if any(name == g or name.startswith(f"{g}_") for g in OF_TOKENS)}
+    assert differ == of_tokens - {"ones"}
+    assert {"t", "A_L0H0", "D_final", "mlp_L1", "rest_L1"} <= differ
+
+
+def test_in_transformerlens_no_weight_of_a_term_is_transposed() -> None:
+    terms = sc.logits(sc.attention_only((1,), biases=True)).written("transformerlens")
+    texts = [term.text for term in terms]
+    assert [text for text in texts if ".T" in text] == []
+    assert "ones @ b_U" in texts
+
+
+@pytest.mark.parametrize("name", ["W_gate", "W_in", "W_out", "b_in", "b_out", "b_gate", "b_N", "gain", "m_E", "m_U"])
+def test_names_of_features_that_a_model_lacks_are_free(name: str) -> None:
+    plain = sc.logits(sc.attention_only((1,)))
+    assert plain.written("row", {"A": name})[1].text.startswith(f"{name}[L0H0] @ ")
