@@ -18,7 +18,7 @@ import symcircuits as sc
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import expand
 from symcircuits.core.programs import mask
-from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen
+from symcircuits.core.unfrozen.unfrozen import Unfrozen, UnfrozenTerm, check_unfrozen, still_held
 from symcircuits.core.words import Factor, IllTyped, Symbol, Word
 from symcircuits.model import Run
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types
@@ -358,6 +358,11 @@ def test_types_refuse_what_is_no_part_of_a_pattern() -> None:
     for change in (
         lambda m, s: (m, other),  # the scores of another head
         lambda m, s: (wrong_mask, s),  # the mask of another layer
+    ):
+        with pytest.raises(IllTyped, match=r"not a part of the pattern of L1H0: it must be mask\[L1\]") as caught:
+            check_unfrozen(_changed(word, change), arch)
+        assert caught.value.rule == 2
+    for change in (
         lambda m, s: (m, Word(s.factors)),  # the scale is missing
         lambda m, s: (m, Word(s.factors, (*s.scales, *s.scales))),  # the scale stands twice
     ):
@@ -531,3 +536,28 @@ def test_what_is_made_of_the_same_expansion_is_the_same() -> None:
     assert len({one, two}) == 1
     assert one != sc.logits(arch).through("L0H0").unfrozen()
     assert one != sc.logits(arch)
+
+
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [
+        ({"softmax": False}, ""),
+        ({"softmax": False, "mlps": True}, " but MLPs"),
+        ({"mlps": True, "bilinear": True}, " but patterns"),
+        ({"softmax": False, "mlps": True, "norm": "RMS"}, " but MLPs and norms"),
+        ({"softmax": False, "qk_norm": True}, " but norms"),
+    ],
+)
+def test_what_is_still_held_fixed(options: dict[str, Any], held: str) -> None:
+    assert still_held(sc.transformer((1, 1), **options)) == f"nothing held fixed{held}"
+
+
+def test_terms_of_three_layers_of_scores_have_their_numbers() -> None:
+    """Marks of two sides come by the orders of both together, and not side by side."""
+    terms = sc.scores(sc.attention_only((1, 1, 1), softmax=False), "L2H0").order(1, 2).unfrozen()
+    starts, before = [], 0
+    for _, n in terms.marks():
+        starts += [before, before + n - 1]
+        before += n
+    assert before == terms.count
+    assert [terms.index(terms[i]) for i in starts] == starts
