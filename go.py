@@ -4,7 +4,7 @@
     python3 go.py test    the tests (what follows is passed on to pytest: python3 go.py test -k walk)
     python3 go.py torch   the tests that use PyTorch and transformers, which they bring along
     python3 go.py lint    style and types
-    python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the kernel, one at a time
+    python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the package, one at a time
 
 The environment is the folder .venv beside this file, or the one named by SYMCIRCUITS_ENV. It is
 set up once; later runs need no network until pyproject.toml changes. Only the standard library is
