@@ -35,7 +35,7 @@ class Field(NamedTuple):
     meetings: Callable[[TermBlock], Any] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Slot:
     """Neighbours in a row that one thing decides; empty: nothing does."""
 
@@ -79,8 +79,7 @@ class Weaver:
         if last is None or "number" in (last.of, of) or (last.of != of and last.of and of):
             self.slots.append(_Slot(of, [part]))
         else:
-            last.of = last.of or of
-            last.parts.append(part)
+            self.slots[-1] = _Slot(last.of or of, [*last.parts, part])
 
     def rows(self, block: TermBlock, most: int) -> Iterator[tuple[bytes, int]] | None:
         """The rows of a block in parts of at most so many; None: they have to be made one by one."""
