@@ -297,6 +297,14 @@ def test_options_without_effect_are_refused(command: str, by: str, without: str,
         assert cli(command, *WORDS, *target, "--by", by, f"--{name}", number).code in (0, 1, 3)
 
 
+@pytest.mark.parametrize("command", ["largest", "sample", "summary"])
+def test_an_empty_target_is_none(command: str, cli: Cli) -> None:
+    """It is refused, as other commands do, and not read as the logits."""
+    ran = cli(command, *WORDS, "--target", "")
+    assert (ran.code, ran.out) == (2, "")
+    assert "unknown target ''" in ran.err
+
+
 def test_what_is_attached_is_not_sent(cli: Cli, tmp_path: Path) -> None:
     probe = tmp_path / "probe.npy"
     np.save(probe, np.ones(48))

@@ -77,7 +77,9 @@ def _ranked(options: argparse.Namespace) -> Ranked:
     model = load_model(options.model)
     tokens, compared = compared_tokens(options, model)
     model = model.with_(*attached)
-    target = options.target or (f"readout:{readout.name}" if readout is not None else None)
+    target = options.target
+    if target is None and readout is not None:
+        target = f"readout:{readout.name}"
     expansion = selected(expand(model.architecture, default_target(model.architecture, target)), options)
     _check_kind(options.by, expansion.target)
     return Ranked(evaluate(expansion, model.run(tokens, options.dtype)), measure, compared)
