@@ -753,7 +753,7 @@ def test_a_difference_is_shown_where_it_was_chosen(model: Any) -> None:
         ({"against": 11}, "the token against 11 does not exist: there are 11"),
         ({"against": -1}, "the token against -1 does not exist"),
         ({"against": 1.5}, "against must be a whole number, not 1.5"),
-        ({"sort": "difference"}, 'sort is "norm" or, for a model with logits, "contribution", not'),
+        ({"sort": "difference"}, "'difference'; a difference is of two tokens, by=sc.logit"),
         ({"sort": "size", "against": 1}, 'or, as two tokens are given, "difference", not'),
     ],
 )

@@ -232,7 +232,9 @@ def _check_sort(sort: str, measure: Measure) -> None:
     allowed = ["norm", "contribution", "difference"][: 1 + len(measure.chosen)]
     if sort not in allowed:
         more = ', or, as two tokens are given, "difference"' if measure.against is not None else ""
-        raise ValueError(f'sort is "norm" or, for a model with logits, "contribution"{more}, not {shown(sort)}')
+        said = f'sort is "norm" or, for a model with logits, "contribution"{more}, not {shown(sort)}'
+        hint = "; a difference is of two tokens, by=sc.logit(token, against=other)" if sort == "difference" else ""
+        raise ValueError(said + hint)
 
 
 def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
