@@ -292,6 +292,13 @@ def test_first_words_are_looked_at(name: str, said: Any, monkeypatch: pytest.Mon
     assert check_every_head(LARGE, LARGE.all_heads, ()).passed is False
 
 
+def test_what_is_too_much_for_polynomials_is_told_by_its_letters() -> None:
+    """Of scores the heads of both sides have letters, and so has what reads: none of it is a number of heads."""
+    row = check_monomials([sc.logits(sc.attention_only((6000,)))])
+    assert row is not None
+    assert (row.passed, row.what) == (None, "6,001 terms are too many for polynomials in 6,001 letters or more")
+
+
 def test_what_was_sampled_is_named() -> None:
     report = verify(LARGE)
     assert report.ok
@@ -300,6 +307,8 @@ def test_what_was_sampled_is_named() -> None:
     assert row.what.startswith("each of 24 heads: as many terms as the forward pass in ones, its first terms")
     assert row.what.endswith("in the other rows L0H7, L1H7, L2H7 stand for all of their layers")
     assert row.details["sampled"] == ["L0H7", "L1H7", "L2H7"]
+    alone = check_every_head(LARGE, LARGE.all_heads, (Head(1, 7),)).what
+    assert alone.endswith("in the other rows L1H7 stands for all of its layer")
     assert "every head" in report.text()
     assert not [c for c in verify(RECORD).checks if c.name == "every head"]  # all were looked at in all rows
 

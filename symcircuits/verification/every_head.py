@@ -64,10 +64,11 @@ def check_every_head(
         ring, top, sizes = PrimeField(), max(degrees(targets)), sizes_for(targets)
     words = "its" if len(chosen) == len(targets) else f"of {amount(len(chosen), 'head')} among them the"
     stand = ", ".join(map(str, standing[:3])) + (f", ... ({len(standing)} heads)" if len(standing) > 3 else "")
+    whole = "stand for all of their layers" if len(standing) > 1 else "stands for all of its layer"
     what = (
         f"each of {amount(len(heads), 'head')}: as many terms as the forward pass in ones, {words} first terms and the "
         "last typed, named and numbered as their words say, forward pass = walk, exactly"
-        + (f"; in the other rows {stand} stand for all of their layers" if standing else "")
+        + (f"; in the other rows {stand} {whole}" if standing else "")
     )
     details = {
         "p": ring.p, "k": [min(sizes), max(sizes)], "degree": top, "trials": trials,

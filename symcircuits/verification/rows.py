@@ -140,9 +140,10 @@ def check_monomials(
     It cannot see the order of the letters of a term. None where there is nothing of that size.
     """
     sized = [e for e in group if limits[0] < e.count <= limits[1]]
-    chosen = [e for e in sized if e.count * _heads_in(e) <= LETTERS_WORK]
+    chosen = [e for e in sized if e.count * _branches_in(e) <= LETTERS_WORK]
     if sized and not chosen:
-        what = f"{amount(sized[0].count, 'term')} in the letters of {_heads_in(sized[0]):,} heads are too many"
+        said = f"polynomials in {_branches_in(sized[0]):,} letters or more"
+        what = f"{amount(sized[0].count, 'term')} are too many for {said}"
         return Check("same letters", named(sized), None, None, None, what=what)
     if not chosen:
         return None
@@ -159,8 +160,8 @@ def check_monomials(
     return Check("same letters", named(chosen), differing == 0, differing, 0, what=what, details={"terms": seen})
 
 
-def _heads_in(e: Expansion) -> int:
-    """How many heads its words may name: SymPy holds a number for every letter of each term."""
+def _branches_in(e: Expansion) -> int:
+    """How many branches its words may take, each with letters: SymPy holds a number for every letter of each term."""
     return sum(len(layer.branches) for side in e.readout.sides for layer in side)
 
 
