@@ -483,7 +483,7 @@ def test_unknown_targets_name_the_readouts() -> None:
     arch = sc.attention_only((1,)).attached(Reading("probe", 1))
     with pytest.raises(ValueError, match="there is no readout 'prob'; the readouts: probe"):
         sc.expand(arch, "readout:prob")
-    with pytest.raises(ValueError, match="there is none"):
+    with pytest.raises(ValueError, match=r"there is no readout 'probe': none is attached to the model$"):
         sc.expand(sc.attention_only((1,)), "readout:probe")
     with pytest.raises(ValueError, match='"readout:probe"'):
         sc.expand(arch, "probe")

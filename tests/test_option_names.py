@@ -31,6 +31,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("count --heads 4,4 --key-value-heads 2", "key/value heads are listed for 1 layer, but heads for 2"),
+        ("count --heads 2 --through query:L0H0", "side 'query' of logits does not exist: only scores have sides"),
+        (f"summary {BIAS} --tokens 1 --start 99", "--start 99 and --stop "),
+        ("terms --heads 2 -o FOLDER/a.csv --stop 4", "--start 0 and --stop 4 are not a range of the 3 terms of logits"),
+        (f"largest {BIAS} --tokens 1;2 --by logit", "--row is required: the run is a batch of 2 rows"),
+        (f"sample {BIAS} --tokens 1 --target readout:x", "no readout 'x': none is attached to the model"),
         ("derive --heads 300,300", "use the generic form (--form generic), or derive a smaller model"),
         ("check OV[L0H0] --heads 2", "OV is TransformerLens's (--convention transformerlens)"),
         ("terms --heads 2 -o FOLDER/a.csv --max-memory 1", "--max-memory 1 bytes is not enough: this export takes"),
@@ -56,6 +62,7 @@ def test_python_is_told_of_its_arguments(folder: Path) -> None:
         (lambda: sc.logits(plain).export(folder / "a.csv", max_memory=1), "max_memory 1 bytes is not enough"),
         (lambda: sc.evaluate(sc.logits(plain), run).sample(99999999, max_memory=1), "max_memory is 1 byte: draw"),
         (lambda: normed.with_(sc.readout(np.ones(16))), 'normed=False (the stream as it stands), or normed="final"'),
+        (lambda: sc.logits(plain).export(folder / "a.csv", stop=4), "start 0 and stop 4 are not a range of"),
         (lambda: sc.logits(plain).where([]), "give a composition type, e.g. where(composition='K'), or several"),
     ]
     for call, message in calls:

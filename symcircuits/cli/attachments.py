@@ -51,7 +51,7 @@ def attachments_of(options: argparse.Namespace) -> tuple[Attachment | None, list
     for text in options.source:
         name, sign, rest = text.partition("=")
         match = _PLACE.fullmatch(rest)
-        if not sign or match is None or match[2] is None:
+        if not sign or match is None or match[2] is None or match[3] not in (None, "stream", "mlp", "added"):
             raise ValueError(f"--source {text!r}: {_SOURCE}")
         array = _array_of("--source", text, match[1])
         given.append(source(name, array, numbers(match[2], "--source")[0], of=match[3] or "stream"))

@@ -216,8 +216,9 @@ class Architecture:
         for found in self.readings:
             if found.name == name:
                 return found
-        known = ", ".join(r.name for r in self.readings) or "there is none (see symcircuits.readout)"
-        raise ValueError(f"there is no readout {brief(name)}; the readouts: {known}")
+        known = ", ".join(r.name for r in self.readings)
+        more = f"; the readouts: {known}" if known else ": none is attached to the model"
+        raise ValueError(f"there is no readout {brief(name)}{more}")
 
     def __repr__(self) -> str:
         return f"<Architecture: {self}>"
@@ -487,7 +488,7 @@ def _groups(groups: Iterable[int] | None, counts: tuple[int, ...]) -> tuple[int,
         return None
     found = _listed(groups, "groups must list the number of key/value heads of each layer, e.g. (2, 2)")
     if len(found) != len(counts):
-        raise ValueError(f"groups lists {amount(len(found), 'layer')}, but heads lists {len(counts)}")
+        raise ValueError(f"key/value heads are listed for {amount(len(found), 'layer')}, but heads for {len(counts)}")
     for layer, (g, n) in enumerate(zip(found, counts, strict=True)):
         of_group = as_whole(g)
         if of_group is None or of_group < 0 or (n % of_group if of_group else n):

@@ -278,8 +278,8 @@ class Expansion(TermSequence[Term]):
 
     def _check_side(self, side: str) -> str:
         if side not in ("either", *(SIDES if self.readout.bilinear else ())):
-            known = '"query", "key" or "either"' if self.readout.bilinear else '"either": only scores have sides'
-            raise ValueError(f"side {brief(side)} of {self.target} does not exist; side is {known}")
+            known = 'choose "query", "key" or "either"' if self.readout.bilinear else "only scores have sides"
+            raise ValueError(f"side {brief(side)} of {self.target} does not exist: {known}")
         return side
 
     def softmax_invisible(self) -> Expansion:

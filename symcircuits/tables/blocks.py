@@ -12,7 +12,7 @@ from symcircuits.core.expansion import Expansion
 from symcircuits.core.notation import Notation
 from symcircuits.core.paths import Path
 from symcircuits.core.terms import Term, readout_notation
-from symcircuits.core.text import amount, as_whole, many, need, shown, whole
+from symcircuits.core.text import amount, argument, as_whole, many, need, shown, whole
 from symcircuits.core.walk import Mark
 from symcircuits.tables.paths import Chunk, PathTables, smallest_type
 
@@ -267,8 +267,8 @@ def range_of(expansion: Expansion, start: int, stop: int | None) -> range:
     first, last = whole("start", start, 0), expansion.count if stop is None else whole("stop", stop, 0)
     if not first <= last <= expansion.count:
         raise ValueError(
-            f"start {many(first)} and stop {many(last)} are not a range of the {amount(expansion.count, 'term')} of "
-            f"{expansion.target}, counted from 0"
+            f"{argument('start')} {many(first)} and {argument('stop')} {many(last)} are not a range of the "
+            f"{amount(expansion.count, 'term')} of {expansion.target}, counted from 0"
         )
     return range(first, last)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion
-from symcircuits.core.text import brief, place, shown, whole
+from symcircuits.core.text import argument, brief, place, shown, whole
 from symcircuits.model import Run, Tensors
 from symcircuits.values.evaluate import reference
 
@@ -126,7 +126,8 @@ class Measure:
         rows = shape[0] if len(shape) == 2 else None
         row = None if self.row is None else place("row", self.row, 1 if rows is None else rows)
         if one_row and rows is not None and row is None:
-            raise ValueError(f"row is required: the run is a batch of {rows} rows, and one number a term is asked for")
+            said = f"the run is a batch of {rows} rows, and one number a term is asked for"
+            raise ValueError(f"{argument('row')} is required: {said}")
         position = place("position", -1 if self.position is None else self.position, shape[-1])
         return replace(self, row=None if rows is None else row, position=position)
 
