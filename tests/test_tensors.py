@@ -378,6 +378,10 @@ def test_what_is_no_set_of_arrays(run: Run) -> None:
         Tensors(arch, arrays, xp.ones((3,), dtype=xp.float64))
     with pytest.raises(ValueError, match="W_E is needed, and is not among the arrays"):
         Tensors(arch, {"W_U": arrays["W_U"]}, [1, 2])
+    with pytest.raises(ValueError, match=r"W_E has shape \[3\]; expected \[d_model, d_vocab\]"):
+        Tensors(arch, {**arrays, "W_E": xp.ones((3,))}, [1, 2])  # before tokens are held to it
+    with pytest.raises(ValueError, match=r"W_pos has shape \[\]; expected \[n_ctx, d_model\]"):
+        Tensors(arch, {**arrays, "W_pos": xp.asarray(1.0)}, [1, 2])
     with pytest.raises(AttributeError, match="Tensors have no attribute 'novel'"):
         Tensors(arch, arrays).novel  # noqa: B018
 

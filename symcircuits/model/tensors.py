@@ -158,6 +158,8 @@ class Tensors:
                 raise ValueError(f"tokens are whole numbers, not {tokens.dtype}")
             if not self.finite:
                 return tokens
+        tables = {n: a for n, a in weight_axes(self.architecture).items() if n in ("W_E", "W_pos") and n in self.arrays}
+        check_shapes(tables, self.arrays, {})  # what tokens are held to has axes
         read = read_tokens(tokens, self._named("W_E").shape[1], getattr(self.arrays.get("W_pos"), "shape", [None])[0])
         return self.ring.whole(read)
 
