@@ -35,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
         ("count --heads 2 --through query:L0H0", "side 'query' of logits does not exist: only scores have sides"),
         (f"summary {BIAS} --tokens 1 --start 99", "--start 99 and --stop "),
         ("terms --heads 2 -o FOLDER/a.csv --stop 4", "--start 0 and --stop 4 are not a range of the 3 terms of logits"),
+        ("terms --heads 99,99,99,99,99,99,99 -o FOLDER/a.csv", "choose some (--order, --through, ...), a range, or a"),
         (f"largest {BIAS} --tokens 1;2 --by logit", "--row is required: the run is a batch of 2 rows"),
         (f"sample {BIAS} --tokens 1 --target readout:x", "no readout 'x': none is attached to the model"),
         ("derive --heads 300,300", "use the generic form (--form generic), or derive a smaller model"),

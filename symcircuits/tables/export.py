@@ -120,8 +120,8 @@ def export_terms(
             planned = min(limit, total - state.rows)
             if planned >= MOST:
                 raise OverflowError(
-                    f"{many(planned)} terms are too many to write, at a row each: choose some (order, through, ...), "
-                    "a range, or a limit"
+                    f"{many(planned)} terms are too many to write, at a row each: choose some ({argument('order')}, "
+                    f"{argument('through')}, ...), a range, or a limit"
                 )
             width = _width(expansion, rows, start, start + total)
             room = int(width * planned)

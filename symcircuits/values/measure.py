@@ -143,11 +143,12 @@ class Measure:
 
     def _logit(self, expansion: Expansion, run: Run | Tensors) -> Measure:
         """With the token, by default the first choice, and the one it is held against."""
-        left_open, what = self.token is None or self.against == SECOND, self.kind.partition(" ")[0]
+        what, given = self.kind.partition(" ")[0], {"token": self.token is not None, "against": self.against != SECOND}
+        left_open = " and ".join(name for name, is_given in given.items() if not is_given)
+        needed = f"{left_open} {'are' if ' ' in left_open else 'is'} required"
         if isinstance(run, Tensors):
             if left_open:
-                name = what.replace("logit", "token")
-                raise ValueError(f"{name} and against are required in arrays of other libraries")
+                raise ValueError(f"{needed} in arrays of other libraries")
             reader = expansion.readout.sides[0][-1].branches[0].right[-1].symbol.argument
             return self.outputs(int(run.arrays[reader].shape[0]))
         values = reference(expansion.target, run)
@@ -155,7 +156,7 @@ class Measure:
         if not left_open:
             return found
         if values.ndim == 3 and self.row is None:
-            raise ValueError("token and against are required where every row of a batch is asked for, or else a row")
+            raise ValueError(f"{needed} where every row of a batch is asked for, or else a row")
         here = values[self.position] if self.row is None else values[self.row, self.position]
         token, against = found.token, found.against
         if token is None:  # of directions the one that reads most, whatever the sign
