@@ -542,6 +542,9 @@ def test_a_batch_is_its_rows_added_up(model: Any) -> None:
         norms = [r.totals["order"][order]["norm"] for r in rows]
         assert total["norm"] == pytest.approx(math.hypot(*norms), rel=1e-12)
     assert both.value == pytest.approx(rows[0].value)
+    said = f"norms and shares are over all {len(rows)} rows"
+    assert said in both.assumptions
+    assert not any(said[:15] in line for row in rows for line in row.assumptions)
 
 
 # ---------------------------------------------------------------------------------------------- small and odd

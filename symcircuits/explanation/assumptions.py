@@ -14,6 +14,8 @@ def assumptions(run: Run) -> tuple[str, ...]:
     model, architecture = run.model, run.model.architecture
     lines = [_held_sentence(architecture)]
     lines.append(f"computed in {run.dtype}; the file holds {model.dtype}")
+    if run.tokens.ndim == 2 and len(run.tokens) > 1:
+        lines.append(f"norms and shares are over all {len(run.tokens)} rows")
     lines.append(_position_sentence(architecture))
     direction = "causal (a query sees itself and what is before)" if architecture.causal else "bidirectional"
     if run.attended is not None:
