@@ -259,6 +259,7 @@ WRONG: dict[str, tuple[Architecture, Patch]] = {
     "no multiplier": (FULL, line_edited(b"m_E * ", b"")),
     "a multiplier twice": (FULL, line_edited(b"r[L0] * ", b"r[L0] * r[L0] * ")),
     "another layer's multiplier": (FULL, line_edited(b"r[L0] * ", b"r[L1] * ")),
+    "a multiplier among the letters": (FULL, line_edited(b"r[L1] * D[QL2H0] @ ", b"D[QL2H0] @ r[L1] * ")),
     "many multipliers": (FULL, line_edited(b"r[L0] * ", b"r[L0] * " * 300)),
     "no multipliers anywhere": (FULL, attribute(Wording, "scalars", lambda right: lambda self, scales: "")),
     "the multipliers of one side": (
@@ -304,6 +305,22 @@ def test_another_order_or_type_is_refused(fault: str) -> None:
     check = looked_at(check_words([e], ABOVE, lines))
     assert check.error == (1 if fault == "orders" else 3)
     assert "it has another order or type: scale[L2H0] * " in check.what
+
+
+@pytest.mark.parametrize("moved", [1, 1000])
+def test_lines_of_another_block_than_their_types_are_refused(moved: int) -> None:
+    """The words are right then, and only their places are not: no type would be looked at."""
+
+    def lines(e: sc.Expansion) -> Iterator[Printed]:
+        first, second, *rest = printed(e.blocks(1000))
+        both, cut = (first.text + second.text).splitlines(keepends=True), 1000 + moved
+        yield first._replace(text=b"".join(both[:cut]), composition=0 * first.composition)
+        yield second._replace(text=b"".join(both[cut:]), composition=0 * second.composition)
+        yield from rest
+
+    check = looked_at(check_words([sc.scores(PLAIN, "L2H0")], ABOVE, lines))
+    assert (check.passed, check.error) == (False, 2 * moved)
+    assert check.what == "scores:L2H0: lines stand in another block than their orders and types"
 
 
 def test_verify_refuses_by_this_row_alone_what_sympy_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,8 @@ class WordReader:
 
     ``unread``: lines in which something stands that is not a letter of the readout, or not in its place.
     ``mistyped``: lines whose patterns (plain those of the query side, transposed those of the key side) are not as many
-    as their orders say, or do not make their type. ``faults``: an example of each.
+    as their orders say, or do not make their type. ``uneven``: by how many lines blocks have more or fewer than they
+    say orders and types, which are then not compared. ``faults``: an example of each.
 
     >>> import symcircuits as sc
     >>> from symcircuits.verification.packed_words import multiply_out
@@ -76,7 +77,7 @@ class WordReader:
 
     def __init__(self, alphabet: Alphabet) -> None:
         self.alphabet = alphabet
-        self.unread, self.mistyped, self.faults = 0, 0, list[str]()
+        self.unread, self.mistyped, self.uneven, self.faults = 0, 0, 0, list[str]()
         known = _known(alphabet)
         # A name that holds a sign with its spaces is read as another, which nobody can give.
         signs = sorted((name for name in known if b" @ " in name or b" * " in name), key=len, reverse=True)
@@ -108,6 +109,7 @@ class WordReader:
 
     def _read(self, block: Printed) -> Iterator[tuple[int, Group]]:
         text = block.text
+        self.uneven += abs(text.count(b"\n") - len(block.composition))
         if not text:
             return
         for name, other in self.others.items():
@@ -117,7 +119,7 @@ class WordReader:
         if self.alphabet.multipliers:  # more of them would run over from digit to digit
             right &= np.add.reduceat(self.sizes[names] == 0, first) <= self.alphabet.most
         self._count(text, ~right, "cannot read", "unread")
-        if len(first) == len(block.composition):  # else terms are missing or are too many, which the words show
+        if len(first) == len(block.composition):
             self._count(text, right & self._mistyped(block, names, first), "it has another order or type", "mistyped")
         lengths, limbs = self._packed(names, first)
         limbs = [*limbs, *(np.add.reduceat(counted[names], first) for counted in self.counted)]
@@ -146,6 +148,7 @@ class WordReader:
         for part, known in zip(parts, self.parts, strict=True):
             right &= part == known[places]
         right &= self.scalar[places] == (sign == _TIMES)
+        right[1:] &= (sign[1:] != _TIMES) | (sign[:-1] != _AT)  # scalars stand before all letters
         return places, right, np.concatenate([[0], np.flatnonzero(sign == _LINE)[:-1] + 1])
 
     def _packed(self, names: Any, first: Any) -> tuple[Any, list[Any]]:

@@ -94,4 +94,7 @@ def _compared(e: Expansion, lines: Callable[[Expansion], Iterable[Printed]]) -> 
         differing += missing.count + extra.count
         faults = [*faults, *(f"not multiplied out: {text}" for text in islice(extra.texts(), 1))]
         faults += [f"missing here: {text}" for text in islice(missing.texts(), 1)]
+    elif reader.uneven:  # the words are right, but stand where other orders and types are said
+        differing += reader.uneven
+        faults = [*faults, "lines stand in another block than their orders and types"]
     return right.count, differing, faults
