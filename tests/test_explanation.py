@@ -180,7 +180,7 @@ def test_error_and_bound_are_those_of_the_entry_with_the_largest_ratio(name: str
         return 1e-8 * size * draw.uniform(0.5, 1, size.shape)
 
     x = run.streams[-1]
-    norm, summed = np.sqrt((x**2).sum(-1))[..., None], np.abs(mine.values).sum(axis=0)
+    norm, summed = row_sizes(run, w, len(run.streams) - 1)[..., None], np.abs(mine.values).sum(axis=0)
     if arch.unembed:
         size = summed + norm * np.sqrt((w["W_U"].astype(float) ** 2).sum(1))
         moved = move(size)
@@ -191,7 +191,7 @@ def test_error_and_bound_are_those_of_the_entry_with_the_largest_ratio(name: str
         check("stream", moved, size, True, streams=(*run.streams[:-1], x + moved))
     for head in (str(h) for h in arch.all_heads):
         read = run.streams[int(head[1])]
-        rows = np.sqrt((read**2).sum(-1))
+        rows = row_sizes(run, w, int(head[1]))
         if arch.positions == "shortformer":
             rows = rows + np.sqrt((w["W_pos"][: x.shape[1]].astype(float) ** 2).sum(-1))
         read = read + w["W_pos"][: x.shape[1]].astype(float) if arch.positions == "shortformer" else read
@@ -205,6 +205,28 @@ def test_error_and_bound_are_those_of_the_entry_with_the_largest_ratio(name: str
         moved = move(size)
         scores = {**run.scores, head: run.scores[head] + moved}
         check(f"scores:{head}", moved, size, np.isfinite(mine.scores[head]), scores=scores)
+
+
+def row_sizes(run: Any, w: Any, point: int) -> Any:
+    """``|x_i|`` at a point, or 6 sixteenths of what was written and what heads made of roundings, if that is more."""
+    squares = (run.streams[0] ** 2).sum(-1)
+    for layer in range(point):
+        heads = [str(h) for h in run.model.architecture.layer_heads(layer)]
+        maps = {h: (w[f"W_O_{h}"] @ w[f"W_V_{h}"]).astype(float) for h in heads}
+        passed_on = [(run.patterns[h] ** 2 @ squares[..., None])[..., 0] * (maps[h] ** 2).sum() for h in heads]
+        written = [written_size(run, w, h, row_sizes(run, w, layer)) ** 2 for h in heads]
+        squares = squares + sum(passed_on) / len(w["W_E"]) + sum(written) + (run.streams[layer + 1] ** 2).sum(-1)
+    return np.maximum(np.sqrt((run.streams[point] ** 2).sum(-1)), np.sqrt(squares) * 6 / 16 * (point > 0))
+
+
+def written_size(run: Any, w: Any, head: str, rows: Any) -> Any:
+    """That of what a head writes; where it or the stream is narrow, with a sixth of what its values are made of."""
+    size = np.sqrt((run.results[head] ** 2).sum(-1))
+    w_v, w_o = (w[f"W_{m}_{head}"].astype(float) for m in "VO")
+    if min(w_v.shape) > 4:
+        return size
+    made = rows * np.linalg.norm(w_v) + np.linalg.norm(w.get(f"b_V_{head}", np.zeros(1)))
+    return size + (run.patterns[head] @ made[..., None])[..., 0] / 6 * np.linalg.norm(w_o) / np.sqrt(len(w_v))
 
 
 def made_of(x: Any, lengths: list[Any], w: Any, head: str) -> Any:

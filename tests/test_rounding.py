@@ -148,6 +148,27 @@ def test_right_models_of_tiny_sizes_close(seeds: tuple[int, ...]) -> None:
     assert np.median(ratios) > 1 / 40  # not vacuous
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("layers", "d_model", "seed"), [(8, 1, 513), (12, 2, 682), (12, 1, 432), (12, 2, 524)])
+def test_right_models_whose_heads_pass_roundings_on_close(layers: int, d_model: int, seed: int, dtype: str) -> None:
+    """A narrow row all but cancels in what heads make of it, and its rounding does not: errors were 15 to 34 bounds."""
+    arch = sc.attention_only((2,) * layers, biases=True, norm="RMS")
+    model = sc.random_model(arch, d_model=d_model, d_head=16, seed=seed, weight_scale=1e3)
+    run = model.run([5, 6, 0, 5, 6, 10, 4, 2, 0], dtype=dtype)
+    assert ratio(closures(run, ("stream", "logits"))) < 0.9
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_right_scores_of_queries_and_keys_of_roundings_alone_close(dtype: str) -> None:
+    """Nothing is left of rows behind a norm: what is left of queries times what is left of keys was 12,000 bounds."""
+    for seed in range(4):
+        arch = sc.attention_only((1, 1, 1), "shortformer", norm="LN")
+        model = sc.random_model(arch, d_model=4, seed=seed, weight_scale=1e-3, settings=sc.Settings(eps=1e-12))
+        weights = {**model.weights, "W_E": model.weights["W_E"] + 1e5}
+        run = dataclasses.replace(model, weights=weights).run([1, 1, 1, 1, 0], dtype=dtype)
+        assert ratio(closures(run, ("scores:L1H0", "scores:L2H0"))) <= NEAR
+
+
 # ---------------------------------------------------------------------------------------- wrong copies of a run
 def changed(run: Run, **arrays: Array) -> Run:
     """The run with other arrays: what terms are made of, beside what the model computed."""

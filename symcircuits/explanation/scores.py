@@ -115,7 +115,8 @@ def margin_shares(
     pattern, allowed = run.patterns[label], np.isfinite(run.scores[label])
     parts = {c: margin(v, pattern, allowed, queries) for c, v in sums.items()}
     total = sum(parts.values())
-    bound = 16 * np.finfo(run.dtype).eps / 2 * _margin(_size(run, expansion, sums), pattern, allowed, queries, +1)
+    unit = float(np.finfo(run.dtype).eps) / 2  # of float32 itself, the product would be in float32 and overflow
+    bound = 16 * unit * _margin(_size(run, expansion, sums), pattern, allowed, queries, +1)
     if not abs(total) > bound:
         return dict.fromkeys(COMPOSITIONS)
     return {c: parts.get(c, 0.0) / total for c in COMPOSITIONS}

@@ -17,7 +17,7 @@ __all__ = ["rounding_scale"]
 Array = npt.NDArray[Any]
 ROUNDINGS = 6  # of what a layer writes: its norm, values, their average, output, the sum of heads, that with the stream
 OF_NORM = {"LN": 3, "RMS": 1}  # before rows are read: mean, difference, scale; the scale alone
-SMALL = 4  # d_head up to which all of a head's values, queries or keys may cancel
+SMALL = 4  # d_head up to which all of a head's values, queries or keys may cancel; d_model, all that it writes
 
 
 class _Rows(NamedTuple):
@@ -35,10 +35,11 @@ def rounding_scale(target: str, run: Run, fused: bool = False) -> Array:
 
     A row of the stream may be small by cancellation: what layers write is rounded where it is written, so |x_i| is at
     least 6 sixteenths of ``(sum over the layers before of |x_l|^2 + sum over heads of r^2)^(1/2)``, r what a head
-    writes, and beside it what cancels in its values (see :func:`_written`). Before an LN |x_i| is that of the row with
-    its mean. q and k may be small by cancellation too, and carry the rounding of the rows that are read: ``|q_i|`` is
-    increased by ``(|x_i| - |x_i - mean|) / sigma |W_Q| / sqrt(d_model)``, what cancelled there in a direction like any
-    other, ``|k_j|`` likewise, to first order; and f of scores is at least
+    writes, and beside it what cancels in its values (see :func:`_written`), and what heads make of the roundings before
+    them (see :func:`_passed_on`). Before an LN |x_i| is that of the row with its mean. q and k may be small by
+    cancellation too, and carry the rounding of the rows that are read: ``|q_i|`` is increased by
+    ``(|x_i| - |x_i - mean|) / sigma |W_Q| / sqrt(d_model)``, what cancelled there in a direction like any other,
+    ``|k_j|`` likewise, and f by ``16 u`` times the product of what both may be off by; and f of scores is at least
     ``scale (|x_i||W_Q||k_j| + |q_i||x_j||W_K|) l / 16`` (Frobenius norms of the weights), l the number of layers
     before, and where d_head is small (4 or less, where all of a query may cancel, or a sixteenth of d_model or less)
     one more for the products, and 3 for an LN, 1 for an RMS norm. ``fused`` says that W_QK itself is multiplied with: f
@@ -87,6 +88,9 @@ def _product_size(run: Run, head: Head, fused: bool) -> Array:
     steps = head.layer + (1 + OF_NORM.get(arch.norm or "", 0) if small else 0)
     if steps:
         size = np.maximum(size, (_outer(made[0], k) + _outer(q, made[1])) * steps / 16)
+    both = [np.maximum(c, m * steps / 16) for c, m in zip(cancelled, made, strict=True)]
+    u = float(np.finfo(run.dtype).eps) / 2
+    size = size + _outer(both[0] * 16 * u, both[1])  # q and k may be nothing but rounding
     if fused:
         size = np.maximum(size, _outer(x, x) * _length(arrays[f"W_QK_{label}"]) / 16)
     return size
@@ -99,7 +103,8 @@ def _carried(run: Run) -> tuple[_Rows, ...]:
         total = rows[0].size
         for layer in range(run.model.architecture.n_layers):
             after = _norm(run.streams[layer + 1])
-            total = np.hypot(np.hypot(total, after), _written(run, layer, rows[-1]))
+            passed_on, written = _passed_on(run, layer, total), _written(run, layer, rows[-1])
+            total = np.hypot(np.hypot(np.hypot(total, passed_on), after), written)
             rows.append(_rows(run, layer + 1, np.maximum(after, total * ROUNDINGS / 16)))
         _CARRIED[run] = tuple(rows)
     return _CARRIED[run]
@@ -116,8 +121,9 @@ def _written(run: Run, layer: int, read: _Rows) -> Array:
     """The size of what a layer writes, ``[..., n]``: the root of the sum of squares over its heads and its MLP.
 
     That of a head is ``|result_i| + sum_j |A_ij| y_j |W_O| / sqrt(d_head)``, y what cancelled in the rows that its
-    values are made of, times ``|W_V| / sqrt(d_model)``; where d_head is small values may cancel themselves, and y is at
-    least ``(|x_j||W_V| + |b_V|) / 6``, the rounding of that product.
+    values are made of, times ``|W_V| / sqrt(d_model)``; where d_head is small values may cancel themselves, where
+    d_model is small all that the head writes, and y is at least ``(|x_j||W_V| + |b_V|) / 6``, the rounding of that
+    product.
     """
     arrays, arch, at = run.arrays, run.model.architecture, f"L{layer}"
     mlp = _norm(run.mlps[at]) * abs(float(arrays.get(f"r_M{layer}", 1))) if at in run.mlps else 0.0
@@ -126,7 +132,7 @@ def _written(run: Run, layer: int, read: _Rows) -> Array:
         shared = arch.key_value(head)
         w_v, w_o = arrays[f"W_V_{shared}"], arrays[f"W_O_{head}"]
         size, values = _norm(run.results[str(head)]), np.zeros(1)
-        if len(w_v) <= SMALL:
+        if min(w_v.shape) <= SMALL:
             values = (whole * _length(w_v) + _length(arrays.get(f"b_V_{shared}", np.zeros(1)))) / ROUNDINGS
         if read.hidden.any():
             values = np.maximum(values, read.hidden * _gain(run, head, w_v))
@@ -135,6 +141,32 @@ def _written(run: Run, layer: int, read: _Rows) -> Array:
             size = size + (np.abs(run.patterns[str(head)]) @ values[..., None])[..., 0] * out
         total = np.hypot(total, size)
     return total
+
+
+def _passed_on(run: Run, layer: int, before: Array) -> Array:
+    """What the heads of a layer make of the roundings that their rows carry: of each as of a row of any direction.
+
+    ``(sum_h sum_j (A_ij before_j |W_O W_V|)^2 / d_model)^(1/2)``, through the norm times ``1 / sigma`` and gain.
+    """
+    arrays, arch, at = run.arrays, run.model.architecture, f"L{layer}"
+    total, r = np.zeros(1), abs(float(arrays.get(f"r_{at}", 1)))
+    rows, most = _unit(before * _wide(run.norms[at]) if arch.norm else before)
+    for head in arch.layer_heads(layer):
+        (w_o, out), (w_v, into) = (
+            _unit(_wide(arrays[f"W_O_{head}"])),
+            _unit(_wide(arrays[f"W_V_{arch.key_value(head)}"]) * _wide(arrays.get(f"gain_{at}", np.ones(1)))),
+        )
+        length = np.sqrt(max(float(((w_o.T @ w_o) * (w_v @ w_v.T)).sum()), 0.0) / w_v.shape[1])
+        pattern, largest = _unit(_wide(run.patterns[str(head)]))
+        read = np.sqrt((pattern**2 @ (rows**2)[..., None])[..., 0])
+        total = np.hypot(total, read * length * largest * most * out * into * r)
+    return total
+
+
+def _unit(array: Array) -> tuple[Array, float]:
+    """An array whose squares do not overflow, and by what it is to be multiplied."""
+    most = float(np.abs(array).max(initial=0.0)) or 1.0
+    return np.asarray(array / most), most
 
 
 def _gain(run: Run, head: Head, weight: Array) -> float:
