@@ -811,3 +811,14 @@ def test_a_small_vocabulary_is_left_as_it_is() -> None:
     assert compact(evaluate(sc.stream(run.model.architecture), run), []) is None
     run = random_model(sc.attention_only((1,), biases=["b_U"]), d_model=5, d_vocab=7).run([1])
     assert compact(evaluate(sc.logits(run.model.architecture), run), [0]) is None  # the bias counts as a column
+
+
+def test_matrices_that_stand_in_are_not_kept_with_the_run() -> None:
+    run = random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    terms = sc.scores(run.model.architecture, "L1H0")
+    right, twice = evaluate(terms, run).total(), {"W_O_L0H0": 2 * run.arrays["W_O_L0H0"]}
+    for _ in range(2):
+        other = Values(terms, run, twice)
+        np.testing.assert_allclose(other.total(), sum(other), atol=1e-12)
+        assert np.abs(other.total() - right).max() > 0.01
+        np.testing.assert_array_equal(evaluate(terms, run).total(), right)

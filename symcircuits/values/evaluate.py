@@ -133,11 +133,12 @@ class Values(Sums[Array]):
     def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
         """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: all).
 
-        The stream that all scores of a run read is walked once: what the last side saw of it is kept with the run.
+        The stream that all scores of a run read is walked once: what the last side saw of it is kept with the
+        run, unless other matrices stand in for those of the run.
         """
         algebra, program = paths.algebra(self.matrices, most), paths.program
         head = self.expansion.readout.head
-        if head is None or any(paths.head_bits.values()) or any(paths.name_bits.values()):
+        if head is None or self.instead or any(paths.head_bits.values()) or any(paths.name_bits.values()):
             return walk_marked(program, algebra, needed=needed)
         kept = _STREAMS.setdefault(self.run, {})
         start = first_layer(self.expansion.architecture, head.layer)
