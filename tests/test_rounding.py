@@ -206,6 +206,16 @@ def test_wrong_copies_of_models_are_refused(d: int, norm: str | None) -> None:
 
 
 # -------------------------------------------------------------------------------------------- weights that are huge
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_norm_of_one_number_hides_no_rounding(dtype: str) -> None:
+    """Its row less its mean is 0, exactly: a scale that is off by a part in a thousand is seen."""
+    arch = sc.transformer((2, 2), norm="LN", biases=True)
+    run = sc.random_model(arch, d_model=1, d_head=2, seed=1, weight_scale=100.0).run([1, 2, 3], dtype)
+    wrong = changed(run, scale_L1H0=np.asarray(1.001 * run.arrays["scale_L1H0"], run.dtype))
+    assert closure(sc.scores(arch, "L1H0"), run).passed
+    assert not closure(sc.scores(arch, "L1H0"), wrong).passed
+
+
 def huge(arch: sc.Architecture, start: str, by: float) -> Model:
     model = sc.random_model(arch, seed=1)
     weights = {name: w * by if name.startswith(start) else w for name, w in model.weights.items()}

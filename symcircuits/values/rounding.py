@@ -113,8 +113,8 @@ def _carried(run: Run) -> tuple[_Rows, ...]:
 def _rows(run: Run, point: int, size: Array) -> _Rows:
     stream, norm = run.streams[point], run.model.architecture.norm
     read = _norm(stream - stream.mean(axis=-1, keepdims=True)) if norm == "LN" else _norm(stream)
-    inverse = run.norms.get(f"L{point}", np.ones(1)) if norm else np.ones(1)
-    return _Rows(size, np.maximum(size - read, 0) * _wide(inverse))
+    inverse = _inverse(run, f"L{point}") if f"L{point}" in run.norms else np.ones(1)
+    return _Rows(size, np.maximum(size - read, 0) * inverse)
 
 
 def _written(run: Run, layer: int, read: _Rows) -> Array:
@@ -217,7 +217,14 @@ def _through(run: Run, label: str, size: Array) -> Array:
     """The size of rows after a norm: times its ``1 / sigma`` and largest gain, and the size of its bias."""
     own = norm_of(label)
     gain = float(np.abs(_wide(run.arrays.get(f"gain_{own}", np.ones(1)))).max())
-    return np.asarray(size * _wide(run.norms[label]) * gain + _norm(run.arrays.get(f"b_N_{own}", np.zeros(1))))
+    inverse = _inverse(run, label)
+    return np.asarray(size * inverse * gain + _norm(run.arrays.get(f"b_N_{own}", np.zeros(1))))
+
+
+def _inverse(run: Run, label: str) -> Array:
+    """``1 / sigma`` of a norm; 0 where an LN is of one number, which less itself is 0, exactly, whatever its rounding."""
+    nothing = run.model.architecture.norm == "LN" and run.model.d_model == 1
+    return np.zeros_like(run.norms[label], np.float64) if nothing else _wide(run.norms[label])
 
 
 def _wide(array: Array) -> Array:
