@@ -222,7 +222,7 @@ def _through(run: Run, label: str, size: Array) -> Array:
 
 
 def _inverse(run: Run, label: str) -> Array:
-    """``1 / sigma`` of a norm; 0 where an LN is of one number, which less itself is 0, exactly, whatever its rounding."""
+    """``1 / sigma`` of a norm; 0 where an LN is of one number, which less itself is 0, exactly."""
     nothing = run.model.architecture.norm == "LN" and run.model.d_model == 1
     return np.zeros_like(run.norms[label], np.float64) if nothing else _wide(run.norms[label])
 
