@@ -498,6 +498,10 @@ def check_the_advice(verdict: Verdict, arch: Architecture, target: str) -> None:
         assert check(verdict.nearest, arch, target).right
 
 
+def _flipped(text: str) -> str:
+    return text.removesuffix(".T") if text.endswith(".T") else f"{text}.T"
+
+
 @given(case=cases(max_terms=100, max_layers=2, max_heads=3), data=st.data())
 def test_one_wrong_word_in_a_sum_is_found(case: tuple[Architecture, str], data: st.DataObject) -> None:
     arch, target = case
@@ -510,6 +514,8 @@ def test_one_wrong_word_in_a_sum_is_found(case: tuple[Architecture, str], data: 
     wrong = front + " @ ".join(f.text for f in letters)
     assume(wrong != texts[i])
     assume("C @ C" not in wrong)  # centring twice is centring
+    whole = front + " @ ".join(_flipped(text) for text in reversed([f.text for f in letters]))
+    assume("ones" not in wrong or whole != texts[i])  # b^T W b is its own transpose, with the same vector on both sides
     verdict = check(" + ".join([*texts[:i], wrong, *texts[i + 1 :]]), arch, target)
     assert not verdict.right
     assert texts[i] in list(verdict.missing) or verdict.mistake == "scale"
