@@ -570,17 +570,32 @@ def rows_with_roundings(run: Run) -> list[tuple[Array, Array]]:
     for point, stream in enumerate(run.streams):
         x = stream.astype(float)
         row = np.sqrt((x**2).sum(-1))
-        total = total + row**2
+        before, total = total, total + row**2
         if point:
             m = run.model.multipliers.get(f"r[M{point - 1}]", 1.0)
             total = total + ((m * run.mlps.get(f"L{point - 1}", np.zeros(1)).astype(float)) ** 2).sum(-1)
             for head in arch.layer_heads(point - 1):
-                total = total + written(run, head, *found[-1]) ** 2
+                total = total + written(run, head, *found[-1]) ** 2 + passed_on(run, head, before)
         size = np.maximum(row, 6 / 16 * np.sqrt(total)) if point else row
         seen = x - x.mean(-1, keepdims=True) if arch.norm == "LN" else x
-        inverse = run.norms.get(f"L{point}", np.ones(1)).astype(float) if arch.norm else 1.0
+        inverse = inverses(run, f"L{point}") if arch.norm and f"L{point}" in run.norms else 1.0
         found.append((size, np.maximum(size - np.sqrt((seen**2).sum(-1)), 0) * inverse))
     return found
+
+
+def inverses(run: Run, norm: str) -> Array:
+    """``1 / sigma``, and 0 for an LN of one number."""
+    return run.norms[norm].astype(float) * (run.model.architecture.norm != "LN" or run.model.d_model > 1)
+
+
+def passed_on(run: Run, head: Any, before: Array) -> Array:
+    """The square of what a head makes of the roundings in the rows that it reads, each as a row of any direction."""
+    w, arch, norm = run.model.weights, run.model.architecture, f"L{head.layer}"
+    whole = w[f"W_O_{head}"].astype(float) @ (w[f"W_V_{arch.key_value(head)}"] * w.get(f"gain_{norm}", 1.0))
+    seen = before * inverses(run, norm) ** 2 if arch.norm else before + np.zeros(run.tokens.shape)
+    mixed = np.einsum("...ij,...j->...i", run.patterns[str(head)].astype(float) ** 2, seen)
+    r = run.model.multipliers.get(f"r[L{head.layer}]", 1.0)
+    return np.asarray(mixed * (whole**2).sum() / run.model.d_model * r**2)
 
 
 def written(run: Run, head: Any, rows: Array, hidden: Array) -> Array:
@@ -590,9 +605,9 @@ def written(run: Run, head: Any, rows: Array, hidden: Array) -> Array:
     w_v, w_o, b_v = w[f"W_V_{shared}"], w[f"W_O_{head}"], w.get(f"b_V_{shared}", np.zeros(1))
     d_head, d_model = w_v.shape
     lost = hidden * np.sqrt(((w_v * w.get(f"gain_{norm}", np.ones(d_model))) ** 2).sum() / d_model)
-    if d_head <= 4:
+    if min(d_head, d_model) <= 4:
         if arch.norm:
-            rows = rows * run.norms[norm] * np.abs(w.get(f"gain_{norm}", np.ones(1))).max()
+            rows = rows * inverses(run, norm) * np.abs(w.get(f"gain_{norm}", np.ones(1))).max()
             rows = rows + np.sqrt((w.get(f"b_N_{norm}", np.zeros(1)) ** 2).sum())
         lost = np.maximum(lost, (rows * np.sqrt((w_v**2).sum()) + np.sqrt((b_v**2).sum())) / 6)
     out = np.sqrt((w_o**2).sum() / d_head) * run.model.multipliers.get(f"r[L{head.layer}]", 1.0)
@@ -613,7 +628,7 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
     elif target == "logits":
         f = carried[-1][0]
         if arch.norm:  # of what the norm's summands are
-            f = f * run.norms["final"] * np.abs(w.get("gain_final", np.ones(1))).max()
+            f = f * inverses(run, "final") * np.abs(w.get("gain_final", np.ones(1))).max()
             f = f + np.sqrt((w.get("b_N_final", np.zeros(1)) ** 2).sum())
         f = f[..., None] * np.sqrt((w["W_U"] ** 2).sum(1)) * model.multipliers.get("m_U", 1.0)
     else:
@@ -627,7 +642,7 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
             read = read + w["W_pos"][: run.tokens.shape[-1]]
         rows, hidden = carried[int(layer[1:])]
         if arch.norm:
-            rows = rows * run.norms[layer] * np.abs(w.get(f"gain_{layer}", np.ones(1))).max()
+            rows = rows * inverses(run, layer) * np.abs(w.get(f"gain_{layer}", np.ones(1))).max()
             rows = rows + np.sqrt((w.get(f"b_N_{layer}", np.zeros(1)) ** 2).sum())
         if model.architecture.positions == "shortformer":
             rows = rows + np.sqrt((w["W_pos"][: run.tokens.shape[-1]].astype(float) ** 2).sum(-1))
@@ -649,7 +664,9 @@ def test_the_bound_as_defined(drawn: tuple[Expansion, Run]) -> None:
         d_head, d_model = w[f"W_Q_{head}"].shape
         of_norm = {"LN": 3, "RMS": 1}.get(arch.norm, 0)
         steps = int(layer[1:]) + (1 + of_norm) * (d_head <= 4 or d_model >= 16 * d_head)
-        f = model.score_scale.get(head, 1.0) * np.maximum(f, made_f * steps / 16)
+        both = [np.maximum(a, b * steps / 16) for a, b in zip(lost, made, strict=True)]
+        rounded = 8 * float(np.finfo(run.dtype).eps) * both[0][..., :, None] * both[1][..., None, :]
+        f = model.score_scale.get(head, 1.0) * (np.maximum(f, made_f * steps / 16) + rounded)
     unit = float(np.finfo(run.dtype).eps) / 2
     bound = np.broadcast_to(16 * unit * (sum(np.abs(v) for v in values) + f), reference(target, run).shape)
     found = closure(expansion, run)

@@ -150,7 +150,7 @@ def _passed_on(run: Run, layer: int, before: Array) -> Array:
     """
     arrays, arch, at = run.arrays, run.model.architecture, f"L{layer}"
     total, r = np.zeros(1), abs(float(arrays.get(f"r_{at}", 1)))
-    rows, most = _unit(before * _wide(run.norms[at]) if arch.norm else before)
+    rows, most = _unit(before * _inverse(run, at) if arch.norm else before)
     for head in arch.layer_heads(layer):
         (w_o, out), (w_v, into) = (
             _unit(_wide(arrays[f"W_O_{head}"])),
