@@ -1,6 +1,7 @@
 """Is a formula right: every right one is, every known mistake has its name, and nothing wrong is called right."""
 
 import json
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -498,6 +499,17 @@ def check_the_advice(verdict: Verdict, arch: Architecture, target: str) -> None:
         assert check(verdict.nearest, arch, target).right
 
 
+def _product(text: str) -> list[str]:
+    return text.rpartition(" * ")[2].split(" @ ")
+
+
+def _diagonals_sorted(text: str) -> list[str]:
+    """The letters, neighbours of one diagonal kind in one order."""
+    letters = [letter.removesuffix(".T") if letter[:2] in ("D[", "ga") else letter for letter in _product(text)]
+    runs = groupby(letters, lambda letter: letter.partition("[")[0] if letter[:2] in ("D[", "ga") else letter)
+    return [letter for _, run in runs for letter in sorted(run)]
+
+
 def _flipped(text: str) -> str:
     return text.removesuffix(".T") if text.endswith(".T") else f"{text}.T"
 
@@ -514,6 +526,7 @@ def test_one_wrong_word_in_a_sum_is_found(case: tuple[Architecture, str], data: 
     wrong = front + " @ ".join(f.text for f in letters)
     assume(wrong != texts[i])
     assume("C @ C" not in wrong)  # centring twice is centring
+    assume(_diagonals_sorted(wrong) != _diagonals_sorted(texts[i]))  # diagonal matrices commute
     whole = front + " @ ".join(_flipped(text) for text in reversed([f.text for f in letters]))
     assume("ones" not in wrong or whole != texts[i])  # b^T W b is its own transpose, with the same vector on both sides
     verdict = check(" + ".join([*texts[:i], wrong, *texts[i + 1 :]]), arch, target)
