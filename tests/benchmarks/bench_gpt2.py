@@ -132,7 +132,7 @@ def rows(asked: argparse.Namespace) -> Iterator[Row]:
         assert not found["failed"], f"{found['failed']} of {found['closures']} closures fail"
         note = (
             f"loaded in {found['load']:.1f} s; {many(found['looked'])} of {many(found['terms'])} terms one by one; "
-            f"{found['closures']} closures hold"
+            f"{found['closures']} closures pass"
         )
         size = f"{shape.layers} x {shape.heads}, {found['dtype']}"
         yield Row(f"explain, {found['kind']}", size, "", None, found["cpu"], found["explain"], "s wall",
