@@ -389,8 +389,8 @@ def attention_only(
     >>> arch.n_layers, [str(h) for h in arch.layer_heads(1)]
     (2, ['L1H0', 'L1H1', 'L1H2'])
     """
-    for name in ("mlps", "gated", "parallel", "bilinear"):
-        if name in features:
+    for name in features:
+        if name in _DEFAULTS and name not in AttentionFeatures.__annotations__:
             raise ValueError(
                 f"an attention-only transformer has no MLPs, so {name} has no meaning: describe it with "
                 "transformer(heads, mlps=True)"

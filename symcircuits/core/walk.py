@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate
 from operator import or_
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, final
 
@@ -310,9 +311,8 @@ def walk_marked(
     if not needed or algebra.joints.width:
         found = walk(program, algebra, value)
         return _EMPTY if found is None else algebra.whole(found)
-    later = [algebra.bits(layer) for layer in program]
-    for i, layer in enumerate(program):
+    later = [*accumulate(map(algebra.bits, reversed(program)), or_, initial=0)]  # of the last layers, so many each
+    for layer, to_come in zip(program, reversed(later[:-1]), strict=True):
         value = walk((layer,), algebra, value)
-        to_come = reduce(or_, later[i + 1 :], 0)
         value = {m: v for m, v in (value or _EMPTY).items() if not needed & ~(m.bits | to_come)}
     return value or _EMPTY

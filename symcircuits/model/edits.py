@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from symcircuits.arrays.rings import Array
-from symcircuits.model.forward import Changes, Record
+from symcircuits.model.forward import BY_LABEL, Changes, Record
 from symcircuits.model.transformer import Run, _run
 
 __all__ = ["Edited", "rerun"]
@@ -67,6 +67,6 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
 def _before(run: Run, layer: int) -> Record:
     """What the first layers of a run left; what comes after is computed anew, and stands in the place of what was."""
     found = Record(streams=list(run.streams[: layer + 1]))
-    for kind in ("scores", "patterns", "products", "results", "masks", "norms", "mlps", "readouts"):
+    for kind in BY_LABEL:
         getattr(found, kind).update(getattr(run, kind))
     return found

@@ -32,7 +32,7 @@ from symcircuits.core.text import brief, shown
 from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
 
-__all__ = ["ACTIVATIONS", "Changes", "Record", "Settings", "forward", "pattern_of"]
+__all__ = ["ACTIVATIONS", "BY_LABEL", "Changes", "Record", "Settings", "forward", "pattern_of"]
 
 Weights = Mapping[str, Array]
 Scales = Mapping[str, float]
@@ -114,6 +114,10 @@ class Settings:
                 raise ValueError(f"{name} must be a positive number, or None, not {shown(cap)}")
 
 
+# What a record holds by label.
+BY_LABEL: Final = ("scores", "patterns", "products", "results", "masks", "norms", "mlps", "readouts")
+
+
 @dataclass(slots=True)
 class Record:
     """What a forward pass leaves; see :class:`~symcircuits.model.Run`."""
@@ -131,13 +135,8 @@ class Record:
 
     def close(self) -> Record:
         """Make every array read-only: a record, in which what is changed would not change the rest."""
-        kinds = (self.scores, self.patterns, self.products, self.results, self.masks, self.norms, self.mlps)
-        arrays: tuple[Any, ...] = (
-            *self.readouts.values(),
-            *(a for kind in kinds for a in kind.values()),
-            *self.streams,
-            self.logits,
-        )
+        labelled = (a for kind in BY_LABEL for a in getattr(self, kind).values())
+        arrays: tuple[Any, ...] = (*labelled, *self.streams, self.logits)
         for array in arrays:
             if array is not None:
                 array.flags.writeable = False

@@ -21,7 +21,7 @@ from symcircuits.core.words import scalar_argument, scalar_order
 from symcircuits.model.attached import arrays_of, attach, check_attached
 from symcircuits.model.attending import Attended, check_windows, read_mask, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values, float_type
-from symcircuits.model.forward import Changes, Record, Settings, forward
+from symcircuits.model.forward import BY_LABEL, Changes, Record, Settings, forward
 from symcircuits.model.needs import Converted, check_run, embedded
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
@@ -331,10 +331,7 @@ def _run(
     own = arrays_of(model.architecture, model.attached, tokens.shape, dtype)
     record = forward(model.architecture, w, scalars, model.settings, tokens, changes, own, attended)
     arrays = _arrays(model, w, own, tokens, record)
-    by_label = {name: MappingProxyType(getattr(record, name)) for name in ("scores", "patterns", "results")}
-    by_label |= {
-        name: MappingProxyType(getattr(record, name)) for name in ("products", "masks", "norms", "mlps", "readouts")
-    }
+    by_label: dict[str, Any] = {kind: MappingProxyType(getattr(record, kind)) for kind in BY_LABEL}
     streams = tuple(record.streams)
     run = Run(model, tokens, dtype, record.logits, streams=streams, arrays=arrays, attended=attended, **by_label)
     object.__setattr__(run, "original", changes is None)

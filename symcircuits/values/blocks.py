@@ -38,11 +38,10 @@ def within(pieces: Iterable[Any], terms: range, span: Span) -> Iterator[Any]:
     """What belongs to a range of terms, of pieces that a span began; what is ``inside`` of it is left out."""
     left = terms.stop - terms.start
     for piece in pieces if terms else ():
-        passed = min(span.inside, int(piece.shape[0]))
-        span.inside -= passed
-        end = min(int(piece.shape[0]), passed + left)
-        if passed < end:
-            yield piece if end - passed == piece.shape[0] else piece[passed:end, ...]
-            left -= end - passed
+        part = span.part(int(piece.shape[0]), left)
+        count = part.stop - part.start
+        if count > 0:
+            yield piece if count == piece.shape[0] else piece[part, ...]
+            left -= count
         if not left:
             return

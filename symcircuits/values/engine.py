@@ -52,6 +52,12 @@ class Span:
         """From here on all is computed."""
         self.inside, self.left = self.inside + self.left, 0
 
+    def part(self, terms: int, left: int) -> slice:
+        """Which of so many terms, computed next, belong to a range of which so many are left."""
+        passed = min(self.inside, terms)
+        self.inside -= passed
+        return slice(passed, min(terms, passed + left))
+
 
 class Room:
     """Where values are written: fresh memory for each piece (``reused`` false), or the same again and again.

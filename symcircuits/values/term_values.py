@@ -59,9 +59,7 @@ def _cut(values: Engine, blocks: Iterator[_Found], terms: range, span: Span) -> 
     """Blocks of values from ``span`` on as those of a range; what is not a number is refused by the term's name."""
     at = terms.start
     for block, finite in blocks if terms else ():
-        passed = min(span.inside, block.shape[0])
-        span.inside -= passed
-        found = block[passed : min(block.shape[0], passed + terms.stop - at), ...]
+        found = block[span.part(int(block.shape[0]), terms.stop - at), ...]
         if found.shape[0]:
             if not finite:
                 values.look("the value", found, at)
