@@ -430,4 +430,4 @@ def _target_of(words: Sequence[Letters], architecture: Architecture, circuit: bo
         if f.glyph in probes:
             return f"readout:{f.glyph}"
     ends = circuit or any(f.glyph in ("W_U", "b_U") for letters in words for f in letters)
-    return "logits" if ends and architecture.unembed else "stream"
+    return architecture.end if ends else "stream"

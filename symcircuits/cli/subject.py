@@ -133,7 +133,7 @@ def described(options: argparse.Namespace) -> list[str]:
 
 def default_target(architecture: Architecture, target: str | None) -> str:
     """The target, by default the logits, or the stream where there is no unembedding."""
-    return target if target is not None else "logits" if architecture.unembed else "stream"
+    return architecture.end if target is None else target
 
 
 def load_model(path: str) -> Model:

@@ -116,6 +116,20 @@ class Architecture:
         return not self.softmax or self.bilinear
 
     @property
+    def end(self) -> str:
+        """The target that a model like this ends in: its logits, or its stream where there is no unembedding."""
+        return "logits" if self.unembed else "stream"
+
+    def targets(self, heads: Iterable[Head]) -> list[str]:
+        """The end, the scores of these heads, and the readouts.
+
+        >>> arch = attention_only((1, 2), unembed=False)
+        >>> arch.targets(arch.layer_heads(1))
+        ['stream', 'scores:L1H0', 'scores:L1H1']
+        """
+        return [self.end, *(f"scores:{h}" for h in heads), *(f"readout:{r.name}" for r in self.readings)]
+
+    @property
     def n_layers(self) -> int:
         """Number of layers."""
         return len(self.heads)

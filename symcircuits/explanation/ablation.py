@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.text import brief, need
-from symcircuits.explanation.subject import whole_target
 from symcircuits.model import Arrays, Edited, Run, rerun
 from symcircuits.model.forward import pattern_of
 from symcircuits.values.evaluate import evaluate
@@ -195,7 +194,7 @@ def _end_name(run: Run, target: str) -> str:
 
 def _expanded_end(run: Run, target: str | None) -> Expansion:
     """The expansion of the end; ValueError where the model has no such end."""
-    found = expand(run.model.architecture, whole_target(run.model) if target is None else target)
+    found = expand(run.model, run.model.architecture.end if target is None else target)
     if found.readout.bilinear:
         raise ValueError(f"target is logits, stream or a readout, whose change is computed, not {found.target}")
     return found

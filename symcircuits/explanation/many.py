@@ -15,7 +15,7 @@ from symcircuits.explanation.labels import Labels
 from symcircuits.explanation.one_prompt import Far, Key, Look, Seen, Task, look_at
 from symcircuits.explanation.prompts import BadPrompt, Prompt, Prompts
 from symcircuits.explanation.statistics import Running, Spread
-from symcircuits.explanation.subject import as_logit, check_no_token, whole_target
+from symcircuits.explanation.subject import as_logit, check_no_token
 from symcircuits.explanation.tokenizers import encoder, tokenizer_labels, vocabulary_labels
 from symcircuits.loaders import load
 from symcircuits.loaders.by_path import ModelFile
@@ -274,7 +274,7 @@ class _Tally:
 
     def __init__(self, model: Model, by: Measure, read: Prompts, skip_bad: bool) -> None:
         self.model, self.by, self.read, self.skip_bad = model, by, read, skip_bad
-        self.expansion = expand(model.architecture, whole_target(model))
+        self.expansion = expand(model, model.architecture.end)
         self.sums: dict[Key, dict[str, Running]] = {}
         self.counts: dict[Key, int] = {}
         self.chosen: dict[str, int] = {}

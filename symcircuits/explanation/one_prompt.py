@@ -12,7 +12,7 @@ from symcircuits.explanation.assumptions import assumptions
 from symcircuits.explanation.prompts import Prompt
 from symcircuits.explanation.scores import head_scores
 from symcircuits.explanation.sizes import Sizes, by_degree
-from symcircuits.explanation.subject import logit_of, whole_target
+from symcircuits.explanation.subject import logit_of
 from symcircuits.loaders.by_path import ModelFile
 from symcircuits.model import Model, Run
 from symcircuits.values.by_head import through_each_head
@@ -59,7 +59,7 @@ class Look:
     def __init__(self, model: Model, by: Measure, dtype: Any) -> None:
         self.model, self.by, self.dtype = model, by, dtype
         architecture = model.architecture
-        self.expansion = expand(architecture, whole_target(model))
+        self.expansion = expand(architecture, architecture.end)
         self.heads = {str(h): expand(architecture, f"scores:{h}") for h in architecture.all_heads}
         self.counts: dict[str, int] = {}  # of the terms through each head
 

@@ -15,18 +15,13 @@ from symcircuits.values.measure import KINDS, Measure, logit
 from symcircuits.values.tensor_values import TensorValues
 from symcircuits.values.unfrozen import UnfrozenValues
 
-__all__ = ["as_logit", "check_no_token", "logit_of", "values_of", "whole_target"]
+__all__ = ["as_logit", "check_no_token", "logit_of", "values_of"]
 
 _OTHER: Final = {
     TensorValues: "arrays of other libraries",
     Tensors: "arrays of other libraries",
     UnfrozenValues: "unfrozen terms",
 }
-
-
-def whole_target(model: Model) -> str:
-    """What of a model is taken apart unless it is said: the logits, or the stream where there is no unembedding."""
-    return "logits" if model.architecture.unembed else "stream"
 
 
 def values_of(subject: Any, tokens: Any) -> Values:
@@ -49,7 +44,7 @@ def values_of(subject: Any, tokens: Any) -> Values:
 
 
 def _ends(run: Run) -> Values:
-    return evaluate(expand(run.model.architecture, whole_target(run.model)), run)
+    return evaluate(expand(run.model, run.model.architecture.end), run)
 
 
 def _whole(values: Values) -> Values:

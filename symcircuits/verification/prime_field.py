@@ -121,11 +121,9 @@ class Instance:
 @lru_cache(maxsize=8)
 def _all_symbols(architecture: Architecture) -> dict[str, Symbol]:
     found: dict[str, Symbol] = {}
-    targets = ["logits" if architecture.unembed else "stream", *(f"scores:{h}" for h in architecture.all_heads)]
-    targets += [f"readout:{r.name}" for r in architecture.readings]
     seen: dict[int, Layer] = {}
     with made_once():
-        for target in targets:
+        for target in architecture.targets(architecture.all_heads):
             for side in readout(architecture, target).sides:
                 new = [layer for layer in side if id(layer) not in seen]
                 seen |= {id(layer): layer for layer in new}

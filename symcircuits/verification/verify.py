@@ -148,9 +148,7 @@ def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check
 
 def default_targets(architecture: Architecture) -> list[str]:
     """The logits or stream, and the scores of every head; of one head a layer where all would be too many terms."""
-    first = "logits" if architecture.unembed else "stream"
-    heads = _standing(architecture) or architecture.all_heads
-    return [first, *(f"scores:{h}" for h in heads), *(f"readout:{r.name}" for r in architecture.readings)]
+    return architecture.targets(_standing(architecture) or architecture.all_heads)
 
 
 def _standing(architecture: Architecture) -> tuple[Head, ...]:
