@@ -21,6 +21,11 @@ LABELS = {
     "norm": r"[LM]\d+|final|[QK](\d+|L\d+[HG]\d+)",
 }
 
+AXES = {  # the spaces of a kind, without what has been done to a vector in it
+    "context": "token", "in": "input", "out": "output", "input": "model", "model": "model", "qk": "query",
+    "query": "query", "key": "query", "ov": "value", "mlp": "hidden", "one": "one",
+}  # fmt: skip
+
 
 def symbols_of(architecture: Architecture) -> set[Symbol]:
     """Every symbol of the programs of an architecture, and what it abbreviates."""
@@ -52,6 +57,8 @@ def test_every_symbol_has_a_row_and_is_what_it_says(architecture: Architecture) 
         kinds = [index.space.kind.rpartition("_")[2] for index in (symbol.row, symbol.col)]
         sizes = {"query" if kind in ("key", "qk") else kind for kind in kinds}  # a rotation turns one into the other
         assert len(sizes) == 1 or symbol.glyph not in SYMMETRIC, symbol
+        if symbol.glyph != "gain" or symbol.label[0] not in "QK":  # those of queries and keys are in query space
+            assert row.axes == (AXES[kinds[0]], AXES[kinds[1]]), symbol
 
 
 @given(architectures(max_terms=200))

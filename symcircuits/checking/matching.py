@@ -14,7 +14,7 @@ from symcircuits.core.architecture import Architecture, Head, as_head
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.paths import Path, path_factors
 from symcircuits.core.programs import Source, rotation
-from symcircuits.core.symbols import OF_TOKENS, READERS, SYMMETRIC
+from symcircuits.core.symbols import LETTERS, OF_TOKENS, READERS, SYMMETRIC
 from symcircuits.core.words import Factor, scalar_order
 
 __all__ = [
@@ -31,15 +31,6 @@ _PAIRS = {
     ("R", False, "R", True): ("R", False),  # R stands for R_i R_j^T
 }  # fmt: skip
 _DIAGONAL = ("D", "gain")
-# What a row and a column of a letter is; of an attached source and of a readout see Spelling.sizes.
-_SIZES = {
-    "t": ("token", "input"), "X0": ("token", "model"), "P": ("token", "model"), "ones": ("token", "one"),
-    "mlp": ("token", "model"), "rest": ("token", "model"), "A": ("token", "token"), "D": ("token", "token"),
-    "C": ("model", "model"), "W_E": ("model", "input"), "W_U": ("output", "model"), "R": ("query", "query"),
-    "W_Q": ("query", "model"), "W_K": ("query", "model"), "W_V": ("value", "model"), "W_O": ("model", "value"),
-    "W_OV": ("model", "model"), "W_QK": ("model", "model"), "b_N": ("model", "one"), "b_O": ("model", "one"),
-    "b_V": ("value", "one"), "b_Q": ("query", "one"), "b_K": ("query", "one"), "b_U": ("output", "one"),
-}  # fmt: skip
 _HEADED = ("W_O", "W_Q")  # a head's own, where keys and values are those of a group
 _PARTS = {fused: ((a, ta), (b, tb)) for (a, ta, b, tb), fused in _PAIRS.items() if a != "R"}
 
@@ -160,7 +151,8 @@ class Spelling:
         return (found[0][0], found[-1][1]) if fits else ()
 
     def _size(self, letter: Letter) -> tuple[str, str]:
-        row, col = _SIZES.get(letter.glyph) or self._own.get(letter.glyph, ("model", "model"))
+        known = LETTERS.get(letter.glyph)
+        row, col = (known.axes if known else None) or self._own.get(letter.glyph, ("model", "model"))
         if letter.glyph == "gain" and letter.label[:1] in ("Q", "K"):
             row = col = "query"
         return (col, row) if letter.transposed else (row, col)

@@ -16,21 +16,23 @@ __all__ = [
 ]  # fmt: skip
 
 Owner = Literal["", "head", "group", "layer", "norm"]
+Axis = Literal["token", "input", "output", "model", "query", "value", "hidden", "one"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
     """A letter of the formulas.
 
-    ``latex``: as it is printed, without label. ``label``: what stands in its brackets: nothing, a head, a head or the
-    group that shares it, a layer, a norm. ``meaning``: in a few words, for errors. ``flips``: TransformerLens has the
-    transpose. ``symmetric``: equal to its transpose. ``of_tokens``: it belongs to a run on tokens and not to the
-    weights, so that no circuit holds it. ``reads``: it reads the stream for a query or a key. ``always``: it may stand
-    in the formulas of every model, so that its name is never free. ``parts``: the product that it abbreviates.
-    ``short``: its name in TransformerLens.
+    ``latex``: as it is printed, without label. ``axes``: what its rows and its columns are; of a number nothing.
+    ``label``: what stands in its brackets: nothing, a head, a head or the group that shares it, a layer, a norm.
+    ``meaning``: in a few words, for errors. ``flips``: TransformerLens has the transpose. ``symmetric``: equal to
+    its transpose. ``of_tokens``: it belongs to a run on tokens and not to the weights, so that no circuit holds it.
+    ``reads``: it reads the stream for a query or a key. ``always``: it may stand in the formulas of every model, so
+    that its name is never free. ``parts``: the product that it abbreviates. ``short``: its name in TransformerLens.
     """
 
     latex: str
+    axes: tuple[Axis, Axis] | None = None
     label: Owner = ""
     meaning: str = ""
     flips: bool = False
@@ -44,61 +46,73 @@ class Letter:
 
 LETTERS: Final[dict[str, Letter]] = {
     # what a run on tokens has
-    "A": Letter(latex="A", label="head", meaning="attention pattern", of_tokens=True),
-    "t": Letter(latex="t", meaning="tokens, one-hot", of_tokens=True),
-    "P": Letter(latex="P", meaning="position embedding", always=False),
-    "ones": Letter(latex=r"\mathbf{1}", of_tokens=True),
-    "X0": Letter(latex="X_0", of_tokens=True, parts=("t", "W_E")),
-    "Y": Letter(latex="Y"),
+    "A": Letter(latex="A", axes=("token", "token"), label="head", meaning="attention pattern", of_tokens=True),
+    "t": Letter(latex="t", axes=("token", "input"), meaning="tokens, one-hot", of_tokens=True),
+    "P": Letter(latex="P", axes=("token", "model"), meaning="position embedding", always=False),
+    "ones": Letter(latex=r"\mathbf{1}", axes=("token", "one"), of_tokens=True),
+    "X0": Letter(latex="X_0", axes=("token", "model"), of_tokens=True, parts=("t", "W_E")),
+    "Y": Letter(latex="Y", axes=("token", "model")),
     # weights
-    "W_E": Letter(latex="W_E", meaning="token embedding", flips=True),
-    "W_U": Letter(latex="W_U", meaning="unembedding", flips=True),
-    "W_Q": Letter(latex="W_Q", label="head", flips=True, reads=True),
-    "W_K": Letter(latex="W_K", label="group", flips=True, reads=True),
-    "W_V": Letter(latex="W_V", label="group", flips=True),
-    "W_O": Letter(latex="W_O", label="head", flips=True),
+    "W_E": Letter(latex="W_E", axes=("model", "input"), meaning="token embedding", flips=True),
+    "W_U": Letter(latex="W_U", axes=("output", "model"), meaning="unembedding", flips=True),
+    "W_Q": Letter(latex="W_Q", axes=("query", "model"), label="head", flips=True, reads=True),
+    "W_K": Letter(latex="W_K", axes=("query", "model"), label="group", flips=True, reads=True),
+    "W_V": Letter(latex="W_V", axes=("value", "model"), label="group", flips=True),
+    "W_O": Letter(latex="W_O", axes=("model", "value"), label="head", flips=True),
     "W_OV": Letter(
-        latex="W_{OV}", label="head", meaning="W_O @ W_V", flips=True, parts=("W_O", "W_V"), short="OV"
+        latex="W_{OV}", axes=("model", "model"), label="head",
+        meaning="W_O @ W_V", flips=True, parts=("W_O", "W_V"), short="OV",
     ),
     "W_QK": Letter(
-        latex="W_{QK}", label="head", meaning="W_Q.T @ W_K", reads=True, parts=("W_Q", "W_K"), short="QK"
+        latex="W_{QK}", axes=("model", "model"), label="head",
+        meaning="W_Q.T @ W_K", reads=True, parts=("W_Q", "W_K"), short="QK",
     ),
     # norms, MLPs, positions
     "D": Letter(
-        latex="D", label="norm", meaning="1 / sigma of the norm, diagonal", symmetric=True, of_tokens=True, always=False
+        latex="D", axes=("token", "token"), label="norm",
+        meaning="1 / sigma of the norm, diagonal", symmetric=True, of_tokens=True, always=False,
     ),
-    "C": Letter(latex="C", meaning="I - 1 1^T / d_model", symmetric=True, always=False),
+    "C": Letter(latex="C", axes=("model", "model"), meaning="I - 1 1^T / d_model", symmetric=True, always=False),
     "gain": Letter(
-        latex=r"\Gamma", label="norm", meaning="gain of the norm, diagonal", symmetric=True, always=False
+        latex=r"\Gamma", axes=("model", "model"), label="norm",
+        meaning="gain of the norm, diagonal", symmetric=True, always=False,
     ),
-    "mlp": Letter(latex="M", label="layer", meaning="what the MLP writes", of_tokens=True, always=False),
+    "mlp": Letter(
+        latex="M", axes=("token", "model"), label="layer",
+        meaning="what the MLP writes", of_tokens=True, always=False,
+    ),
     "rest": Letter(
-        latex=r"\mathrm{rest}", label="layer", meaning="what is left of the stream, or of what the MLP writes",
+        latex=r"\mathrm{rest}", axes=("token", "model"), label="layer",
+        meaning="what is left of the stream, or of what the MLP writes",
         of_tokens=True, always=False,
     ),
-    "b_N": Letter(latex="b_N", label="norm", flips=True, always=False),
-    "R": Letter(latex="R_{j-i}", label="head", meaning="the rotation of each row", always=False),
+    "b_N": Letter(latex="b_N", axes=("model", "one"), label="norm", flips=True, always=False),
+    "R": Letter(
+        latex="R_{j-i}", axes=("query", "query"), label="head",
+        meaning="the rotation of each row", always=False,
+    ),
     # biases
-    "b_V": Letter(latex="b_V", label="group", flips=True),
-    "b_O": Letter(latex="b_O", label="layer", flips=True),
-    "b_Q": Letter(latex="b_Q", label="head", flips=True, reads=True),
-    "b_K": Letter(latex="b_K", label="group", flips=True, reads=True),
-    "b_U": Letter(latex="b_U", flips=True),
+    "b_V": Letter(latex="b_V", axes=("value", "one"), label="group", flips=True),
+    "b_O": Letter(latex="b_O", axes=("model", "one"), label="layer", flips=True),
+    "b_Q": Letter(latex="b_Q", axes=("query", "one"), label="head", flips=True, reads=True),
+    "b_K": Letter(latex="b_K", axes=("query", "one"), label="group", flips=True, reads=True),
+    "b_U": Letter(latex="b_U", axes=("output", "one"), flips=True),
     # numbers and masks
     "scale": Letter(latex="s", label="head", meaning="score scale"),
     "mask": Letter(
-        latex=r"\mathcal{M}", label="layer", meaning="which keys a query may attend to: 1 or 0", always=False
+        latex=r"\mathcal{M}", axes=("token", "token"), label="layer",
+        meaning="which keys a query may attend to: 1 or 0", always=False,
     ),
     "m_E": Letter(latex="m_E", always=False),
     "m_U": Letter(latex="m_U", always=False),
     "r": Letter(latex="r", label="layer", always=False),
     # inside an MLP
-    "W_in": Letter(latex=r"W_{\mathrm{in}}", label="layer", flips=True, always=False),
-    "W_gate": Letter(latex=r"W_{\mathrm{gate}}", label="layer", flips=True, always=False),
-    "W_out": Letter(latex=r"W_{\mathrm{out}}", label="layer", flips=True, always=False),
-    "b_in": Letter(latex=r"b_{\mathrm{in}}", label="layer", flips=True, always=False),
-    "b_gate": Letter(latex=r"b_{\mathrm{gate}}", label="layer", flips=True, always=False),
-    "b_out": Letter(latex=r"b_{\mathrm{out}}", label="layer", flips=True, always=False),
+    "W_in": Letter(latex=r"W_{\mathrm{in}}", axes=("hidden", "model"), label="layer", flips=True, always=False),
+    "W_gate": Letter(latex=r"W_{\mathrm{gate}}", axes=("hidden", "model"), label="layer", flips=True, always=False),
+    "W_out": Letter(latex=r"W_{\mathrm{out}}", axes=("model", "hidden"), label="layer", flips=True, always=False),
+    "b_in": Letter(latex=r"b_{\mathrm{in}}", axes=("hidden", "one"), label="layer", flips=True, always=False),
+    "b_gate": Letter(latex=r"b_{\mathrm{gate}}", axes=("hidden", "one"), label="layer", flips=True, always=False),
+    "b_out": Letter(latex=r"b_{\mathrm{out}}", axes=("model", "one"), label="layer", flips=True, always=False),
 }  # fmt: skip
 
 

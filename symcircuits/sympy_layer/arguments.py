@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from symcircuits.core.symbols import MEANINGS
+from symcircuits.core.symbols import LETTERS, MEANINGS
 from symcircuits.core.text import amount
 from symcircuits.core.words import Index, Symbol
 
@@ -41,12 +41,14 @@ SIZES: Final = {
 }
 _BATCHED: Final = ("t", "A", "D", "mlp", "rest", "part", "mask")
 _OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov", "mlp")  # spaces whose size is their owner's
+_OWNER: Final = {  # what follows a letter in the name of an argument
+    "": "", "head": r"_L\d+H\d+", "group": r"_L\d+[HG]\d+", "layer": r"_[LM]\d+",
+    "norm": r"_([LM]\d+|final([LM]\d+)?|[QK](\d+|L\d+[HG]\d+))",
+}  # fmt: skip
 # Every array that a model can hand over; what is none of these is a mistake.
 _KNOWN: Final = re.compile(
-    r"(t|X0|W_E|W_U|W_pos|P|b_U|ones|C)|mask_L\d+|(A|R|W_[QKVO]|W_OV|W_QK|b_[VQK]|scale)_L\d+[HG]\d+|(b_O|mlp)_L\d+"
-    r"|m_[EU]|r_[LM]\d+"
-    r"|(D|gain|b_N)_([LM]\d+|final|[QK](\d+|L\d+[HG]\d+))|D_final[LM]\d+|(W_(in|gate|out)|b_(in|gate|out))_L\d+"
-    r"|rest_[LM]\d+|(read|part)_\w+"  # what somebody set apart, and what reads it
+    "|".join(name + _OWNER[letter.label] for name, letter in LETTERS.items())
+    + r"|W_pos|(read|part)_\w+"  # what somebody set apart, and what reads it
 )
 _MEANING: Final = MEANINGS | {"read": "readout, a direction in each row", "part": "source"}
 
