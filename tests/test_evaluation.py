@@ -21,7 +21,7 @@ from symcircuits.model import Model, Run, random_model
 from symcircuits.model.attending import rotate
 from symcircuits.sympy_layer.lambdify import lambdify_words
 from symcircuits.values.evaluate import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
-from symcircuits.values.unembedding import _triangle, compact
+from symcircuits.values.unembedding import _of_gram, _triangle, compact
 from tests.strategies import all_targets, architectures, cases, selections
 
 Array = npt.NDArray[Any]
@@ -820,6 +820,50 @@ def test_a_large_unembedding_is_decomposed_in_blocks(rows: int, columns: int, bl
     for triangle in found:
         assert triangle.shape == (min(rows, columns), columns)
         assert np.allclose(triangle.T @ triangle, wide.T @ wide, rtol=1e-12, atol=1e-12)
+
+
+@given(st.integers(1, 7), st.integers(0, 30), st.booleans())
+def test_norms_of_a_run_in_float32_come_from_a_gram_matrix(columns: int, seed: int, biased: bool) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(5000, columns)).astype(np.float32)  # more than are added up at a time
+    parts = (matrix[:, :-1], matrix[:, -1]) if biased else (matrix, None)
+    found = _of_gram(*parts, 2.0**-24)
+    assert found is not None and np.array_equal(found, _triangle(*parts, 2.0**-24))
+    x = rng.normal(size=(columns, 9))
+    np.testing.assert_allclose(
+        np.linalg.norm(found @ x, axis=0), np.linalg.norm(matrix.astype(float) @ x, axis=0), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("small", [1e-4, 1e-7, 1e-12, 0.0])
+def test_an_ill_conditioned_unembedding_has_no_gram_matrix(small: float) -> None:
+    """A direction that is hardly read at all: its norm would be off by more than float32 rounds; QR has it right."""
+    rng = np.random.default_rng(1)
+    matrix = (rng.normal(size=(300, 4)) * [1, 1, 1, small]) @ np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    hardly = np.linalg.svd(matrix)[2][-1]
+    unit = 2.0**-24
+    assert _of_gram(matrix, None, unit) is None
+    found, right = (float(np.linalg.norm(a @ hardly)) for a in (_triangle(matrix, None, unit), matrix))
+    assert abs(found - right) <= max(unit * right, 1e-14)
+    loose = np.linalg.cholesky(matrix.T @ matrix + 1e-30 * np.eye(4)).T if small == 1e-7 else None
+    assert loose is None or abs(np.linalg.norm(loose @ hardly) - right) > 1e-5 * right  # what is refused is wrong
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, np.inf, np.nan])
+def test_what_has_no_squares_has_no_gram_matrix(size: float) -> None:
+    matrix = np.random.default_rng(2).normal(size=(40, 3)) * size
+    with np.errstate(all="ignore"):
+        assert _of_gram(matrix, None, 2.0**-24) is None
+
+
+def test_a_run_in_float64_keeps_to_qr(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr("symcircuits.values.unembedding._of_gram", lambda *given: asked.append(given[-1]))
+    model = random_model(sc.attention_only((2,)), d_model=4, d_vocab=30)
+    for dtype in ("float64", "float32"):
+        values = evaluate(sc.logits(model.architecture), model.run([1, 2], dtype))
+        assert compact(values, []) is not None
+    assert asked == [2.0**-24]
 
 
 def test_a_small_vocabulary_is_left_as_it_is() -> None:
