@@ -828,7 +828,8 @@ def test_norms_of_a_run_in_float32_come_from_a_gram_matrix(columns: int, seed: i
     matrix = rng.normal(size=(5000, columns)).astype(np.float32)  # more than are added up at a time
     parts = (matrix[:, :-1], matrix[:, -1]) if biased else (matrix, None)
     found = _of_gram(*parts, 2.0**-24)
-    assert found is not None and np.array_equal(found, _triangle(*parts, 2.0**-24))
+    assert found is not None
+    assert np.array_equal(found, _triangle(*parts, 2.0**-24))
     x = rng.normal(size=(columns, 9))
     np.testing.assert_allclose(
         np.linalg.norm(found @ x, axis=0), np.linalg.norm(matrix.astype(float) @ x, axis=0), rtol=1e-12
