@@ -12,7 +12,7 @@ from strategies import KINDS, architectures, cases, group, oracle
 from symcircuits.core.architecture import Architecture, Head, attention_only
 from symcircuits.core.paths import Path, Paths, path_branches, path_factors, path_scales
 from symcircuits.core.programs import Branch, Layer, Program, Source, readout
-from symcircuits.core.walk import Counts, Mark
+from symcircuits.core.walk import Counts, Joints, Mark
 from symcircuits.core.words import Factor, Index, Space, Symbol
 
 
@@ -98,6 +98,19 @@ def test_marks_and_names_that_nothing_is_said_of_count_nothing() -> None:
                 paths.rank(other, chosen)
     for nothing in ({}, {Mark(0, 2): 0}):
         assert list(paths.iterate(nothing)) == []
+
+
+@given(cases(max_terms=400), st.integers(0, 3), st.booleans())
+def test_paths_are_counted_as_a_walk_counts_them(case: tuple[Architecture, str], every: int, paired: bool) -> None:
+    """Mark by mark and in the same order: of all paths, of chosen heads and sources, of heads that follow directly."""
+    arch, target = case
+    heads = {h: 1 << i for i, h in enumerate(arch.all_heads) if i % 3 < every}
+    names = {"embed": 2, "pos": 1, "b_O[L0]": 4} if every else {}
+    if paired:
+        heads, names = {h: 1 << 1 + h.layer % 2 for h in heads}, {}
+    for program in readout(arch, target).sides:
+        paths = Paths(program, heads, names, Joints(1 if paired else 0))
+        assert [*paths.counts.items()] == [*paths.marked(Counts()).items()]
 
 
 def test_a_feature_of_source_and_heads_is_one_feature() -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from symcircuits.core.architecture import SOURCE_ORDER, Head
 from symcircuits.core.programs import Branch, Program, Source
-from symcircuits.core.walk import SIDE_BY_SIDE, Counts, Joints, Mark, Marked, walk_marked
+from symcircuits.core.walk import SIDE_BY_SIDE, Joints, Mark, Marked, walk_marked
 from symcircuits.core.words import Factor
 
 __all__ = ["Path", "Paths", "path_branches", "path_factors", "path_scales"]
@@ -72,8 +72,28 @@ class Paths:
 
     @cached_property
     def counts(self) -> dict[Mark, int]:
-        """Number of paths of each mark."""
-        return walk_marked(self.program, self.algebra(Counts()))
+        """Number of paths of each mark: what a marked walk over integers gives, heads with the same bits as one."""
+        found: dict[Mark, int] = {}
+        for layer, passable, tally in zip(self.program, self.passable, self._tallies, strict=True):
+            before, found = found, dict(found) if passable else {}
+            for bits, n in tally.items():
+                for mark, count in before.items():
+                    _add(found, Mark(mark.order + 1, self.joints.grown(mark.bits, bits)), n * count)
+            for source in layer.sources:
+                _add(found, self._begun(source), 1)
+        if not self.joints.width:
+            return found
+        whole: dict[Mark, int] = {}
+        for mark, count in found.items():
+            _add(whole, Mark(mark.order, self.joints.met(mark.bits, 0)), count)
+        return whole
+
+    def _begun(self, source: Source) -> Mark:
+        """The mark of a path that has its source, and the head that this enters in, alone."""
+        bits = self.source_bits(source)
+        if source.head is None:
+            return Mark(0, bits)
+        return Mark(1, self.joints.grown(bits, self.head_bits.get(source.head, 0)))
 
     def mark(self, path: Path) -> Mark:
         """The mark of a path."""
@@ -273,6 +293,10 @@ def _taken(branches: tuple[Branch, ...], chosen: set[Head]) -> Branch | None:
 def _source_rank(source: Source) -> int:
     kind = "mlp" if source.own or source.kind == "rest" else source.kind  # where the MLPs stand, as in the program
     return SOURCE_ORDER.index(kind) if kind in SOURCE_ORDER else len(SOURCE_ORDER)
+
+
+def _add(counts: dict[Mark, int], mark: Mark, n: int) -> None:
+    counts[mark] = counts.get(mark, 0) + n
 
 
 def _tally(bits: Iterator[int]) -> BitCounts:

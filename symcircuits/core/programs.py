@@ -305,13 +305,15 @@ _MADE: ContextVar[dict[tuple[int, int], tuple[Architecture, list[Layer]]] | None
 def made_once() -> Iterator[None]:
     """Within it the layers of a stream are made once, and are the same objects in every program of an architecture.
 
+    Within another it is a part of that.
+
     >>> from symcircuits.core.architecture import attention_only
     >>> arch = attention_only((2, 2))
     >>> with made_once():
     ...     stream_program(arch, 1)[1] is stream_program(arch, 2)[1]
     True
     """
-    token = _MADE.set({})
+    token = _MADE.set({} if (made := _MADE.get()) is None else made)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from symcircuits.core.architecture import Head
 from symcircuits.core.expansion import expand
+from symcircuits.core.programs import made_once
 from symcircuits.explanation.scores import HeadScores, head_scores
 from symcircuits.loaders.by_path import RunFile
 from symcircuits.model import Run
@@ -29,11 +30,12 @@ def all_head_scores(
     """Of each head, in order; ``sent`` stands in for the run where workers are in other processes."""
     found: dict[str, HeadScores] = {}
     heads = run.model.architecture.all_heads
-    for part in crew.results(_scored, _tasks(run if sent is None else sent, run, queries)):
-        for one in part:
-            found[str(heads[len(found)])] = one
-            if progress:
-                progress("scores", len(found), len(heads))
+    with made_once():  # for workers that are in this thread; others make what a task needs
+        for part in crew.results(_scored, _tasks(run if sent is None else sent, run, queries)):
+            for one in part:
+                found[str(heads[len(found)])] = one
+                if progress:
+                    progress("scores", len(found), len(heads))
     return found
 
 
@@ -50,4 +52,6 @@ def _scored(task: _Task) -> list[HeadScores]:
     if isinstance(source, RunFile):
         pin()
         source = source.run()
-    return [head_scores(source, expand(source.model.architecture, f"scores:{head}"), queries) for head in heads]
+    with made_once():
+        expansions = [expand(source.model.architecture, f"scores:{head}") for head in heads]
+    return [head_scores(source, expansion, queries) for expansion in expansions]

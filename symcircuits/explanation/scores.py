@@ -20,8 +20,7 @@ from symcircuits.model import Run
 from symcircuits.values.evaluate import LISTED, Closure, closure, evaluate, reference, rounding_scale
 
 __all__ = [
-    "HeadScores", "centred", "centred_shares", "head_scores", "margin", "margin_shares",
-    "share_columns",
+    "HeadScores", "centred", "centred_shares", "head_scores", "margin", "share_columns",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -50,19 +49,25 @@ def head_scores(
     run: Run, expansion: Expansion, queries: Sequence[int] | None = None, listed: int = LISTED
 ) -> HeadScores:
     """Closure (up to ``listed`` terms one by one), shares and norms of a head's scores, from their expansion."""
-    label = expansion.target.partition(":")[2]
-    allowed = np.isfinite(run.scores[label])
-    sums = evaluate(expansion, run).by_composition()
-    seen = centred_shares(run, expansion, sums)
+    target, label = expansion.target, expansion.target.partition(":")[2]
+    allowed, counts = np.isfinite(run.scores[label]), expansion.counts_by_composition()
+    sums, scale = evaluate(expansion, run).by_composition(), rounding_scale(target, run)
+    closed = closure(expansion, run, listed, sums.values(), scale)
+    weights = _margin_weights(run.patterns[label], allowed, queries)
+    seen = {c: centred(v, allowed) for c, v in sums.items()}
+    size = _size(sums, scale)
+    shares = _shares_of_margin(sums, weights, 16 * _unit(run) * _weighed(np.abs(weights), size))
+    centred_shares = _shares_of_centred(seen, 32 * _unit(run) * np.where(allowed, size, 0))
+    undefined = None if None in centred_shares.values() else 0.0
     return HeadScores(
-        closure(expansion, run, listed),
-        margin_shares(run, expansion, sums, queries),
+        closed,
+        shares,
         norms={c: frobenius(np.where(allowed, sums[c], 0)) if c in sums else 0.0 for c in COMPOSITIONS},
-        counts={c: expansion.counts_by_composition().get(c, 0) for c in COMPOSITIONS},
+        counts={c: counts.get(c, 0) for c in COMPOSITIONS},
         softmax_invisible=expansion.softmax_invisible().count,
-        margin=margin(reference(expansion.target, run), run.patterns[label], allowed, queries),
-        centred_shares={c: seen.get(c, None if None in seen.values() else 0.0) for c in COMPOSITIONS},
-        centred_norms={c: frobenius(centred(sums[c], allowed)) if c in sums else 0.0 for c in COMPOSITIONS},
+        margin=_weighed(weights, reference(target, run)),
+        centred_shares={c: centred_shares.get(c, undefined) for c in COMPOSITIONS},
+        centred_norms={c: frobenius(seen[c]) if c in seen else 0.0 for c in COMPOSITIONS},
     )
 
 
@@ -91,40 +96,48 @@ def margin(scores: Array, pattern: Array, allowed: Array, queries: Sequence[int]
     >>> margin(scores, np.array([[1.0, 0.0], [0.1, 0.9]]), allowed)
     2.0
     """
-    return _margin(scores, pattern, allowed, queries, -1)
+    return _weighed(_margin_weights(pattern, allowed, queries), scores)
 
 
-def _margin(scores: Array, pattern: Array, allowed: Array, queries: Sequence[int] | None, sign: int) -> float:
-    """Score at the best key plus ``sign`` times the mean over the other allowed keys, summed over queries."""
-    n, total = scores.shape[-1], 0.0
-    flat = (np.broadcast_to(a, scores.shape).reshape(-1, n, n) for a in (scores, pattern, allowed))
-    for s, p, ok in zip(*flat, strict=True):
-        for i in range(n) if queries is None else queries:
-            keys = np.flatnonzero(ok[i])
-            if len(keys) > 1:
-                best = keys[np.argmax(p[i, keys])]
-                total += float(s[i, best] + sign * s[i, keys[keys != best]].mean())
-    return total
+def _margin_weights(pattern: Array, allowed: Array, queries: Sequence[int] | None) -> Array:
+    """The W, ``[..., n, n]`` in float64, with ``margin = sum_ij W_ij S_ij``: 1 at the best key, less the mean of the
+    others, 0 where nothing is allowed or counted."""
+    allowed = np.broadcast_to(allowed, pattern.shape)
+    best = np.argmax(np.where(allowed, pattern, -np.inf), axis=-1, keepdims=True) if pattern.size else None
+    others = allowed.sum(axis=-1, keepdims=True) - 1
+    counted = others > 0
+    if queries is not None:
+        chosen = np.zeros((pattern.shape[-2], 1), bool)
+        chosen[list(queries)] = True
+        counted = counted & chosen
+    weights = np.where(allowed & counted, -1.0 / np.maximum(others, 1), 0.0)
+    if best is not None:
+        np.put_along_axis(weights, best, np.where(counted, 1.0, 0.0), axis=-1)
+    return weights
 
 
-def margin_shares(
-    run: Run, expansion: Expansion, sums: dict[str, Array], queries: Sequence[int] | None = None
-) -> dict[str, float | None]:
+def _weighed(weights: Array, scores: Array) -> float:
+    """``sum_ij W_ij S_ij`` over the entries that have a weight: others may be minus infinity."""
+    return float(np.sum(np.where(weights != 0, scores, 0) * weights))
+
+
+def _shares_of_margin(sums: Mapping[str, Array], weights: Array, bound: float) -> dict[str, float | None]:
     """Each sum's share of a head's margin; None for all where the total is below its own rounding bound."""
-    label = expansion.target.partition(":")[2]
-    pattern, allowed = run.patterns[label], np.isfinite(run.scores[label])
-    parts = {c: margin(v, pattern, allowed, queries) for c, v in sums.items()}
+    parts = {c: _weighed(weights, v) for c, v in sums.items()}
     total = sum(parts.values())
-    unit = float(np.finfo(run.dtype).eps) / 2  # of float32 itself, the product would be in float32 and overflow
-    bound = 16 * unit * _margin(_size(run, expansion, sums), pattern, allowed, queries, +1)
     if not abs(total) > bound:
         return dict.fromkeys(COMPOSITIONS)
     return {c: parts.get(c, 0.0) / total for c in COMPOSITIONS}
 
 
-def _size(run: Run, expansion: Expansion, sums: Mapping[Any, Array]) -> Array:
+def _unit(run: Run) -> float:
+    """The unit roundoff; of float32 itself, products would be in float32 and overflow."""
+    return float(np.finfo(run.dtype).eps) / 2
+
+
+def _size(sums: Mapping[Any, Array], scale: Array) -> Array:
     """What rounding is relative to, entry by entry (see :class:`~symcircuits.values.evaluate.Closure`)."""
-    return np.asarray(sum(np.abs(v) for v in sums.values()) + rounding_scale(expansion.target, run))
+    return np.asarray(sum(np.abs(v) for v in sums.values()) + scale)
 
 
 # ------------------------------------------------------------------------------------------------ centring
@@ -158,11 +171,18 @@ def centred_shares(run: Run, expansion: Expansion, sums: Mapping[Any, Array]) ->
     (['none', 'Q', 'K', 'QK'], 1.0)
     """
     allowed = np.isfinite(run.scores[expansion.target.partition(":")[2]])
-    parts = {c: centred(v, allowed).astype(np.float64) for c, v in sums.items()}
-    total = np.asarray(sum(parts.values(), np.zeros(allowed.shape)))
-    bound = 16 * np.finfo(run.dtype).eps * np.where(allowed, _size(run, expansion, sums), 0)  # twice: centring
+    size = _size(sums, rounding_scale(expansion.target, run))
+    return _shares_of_centred(
+        {c: centred(v, allowed) for c, v in sums.items()}, 32 * _unit(run) * np.where(allowed, size, 0)
+    )
+
+
+def _shares_of_centred(centred_sums: Mapping[Any, Array], bound: Array) -> dict[Any, float | None]:
+    """The same, of what is centred already; ``bound``: of each entry, twice that of a sum, as centring rounds too."""
+    parts = {c: v.astype(np.float64, copy=False) for c, v in centred_sums.items()}
+    total = np.asarray(sum(parts.values(), np.zeros(bound.shape)))
     length = frobenius(total)
     if not length > frobenius(bound):
-        return dict.fromkeys(sums)
+        return dict.fromkeys(parts)
     unit = total / length
     return {c: float(np.sum(v * unit)) / length for c, v in parts.items()}

@@ -8,7 +8,7 @@ what the model itself computed, with the bound that rounding allows.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -254,11 +254,13 @@ def _compared(target: str, run: Run) -> str:
     return "before the addend" if target.partition(":")[2] in run.products else ""
 
 
-def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fused: bool = False) -> Closure:
+def compare(
+    target: str, run: Run, summands: Iterable[Array], listed: bool, fused: bool = False, scale: Array | None = None
+) -> Closure:
     """Add the summands pairwise and set the sum against the model's own value, entry by entry.
 
-    ``fused``: see :func:`rounding_scale`. Nothing is taken on trust: no summand at all, an entry that is not a finite
-    number and a bound that is not a number fail.
+    ``fused``: see :func:`rounding_scale`; ``scale``: what that gives, where it is known. Nothing is taken on trust: no
+    summand at all, an entry that is not a finite number and a bound that is not a number fail.
     """
     model, of = np.asarray(reference(target, run)), _compared(target, run)
     total, size = PairwiseSum(), PairwiseSum()
@@ -269,7 +271,8 @@ def compare(target: str, run: Run, summands: Iterator[Array], listed: bool, fuse
         zero = np.zeros(model.shape, dtype=run.dtype)
         summed, absolute = (total.value, size.value) if total.count else (zero, zero)
         unit = np.finfo(run.dtype).eps / 2
-        bound = np.broadcast_to(16 * unit * (absolute + rounding_scale(target, run, fused)), model.shape)
+        scale = rounding_scale(target, run, fused) if scale is None else scale
+        bound = np.broadcast_to(16 * unit * (absolute + scale), model.shape)
         allowed = np.broadcast_to(_allowed(target, run), model.shape)
         bound = np.where(bound > 0, np.maximum(bound, np.finfo(run.dtype).tiny), bound)
         error, bound = np.abs(summed - model)[allowed], bound[allowed]
@@ -290,14 +293,18 @@ def _allowed(target: str, run: Run) -> Array:
     return run.masks[f"L{run.model.architecture.head(target.partition(':')[2]).layer}"]
 
 
-def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
+def closure(
+    expansion: Expansion, run: Run, listed: int = LISTED, summed: Iterable[Array] | None = None,
+    scale: Array | None = None,
+) -> Closure:  # fmt: skip
     """Whether the terms of a whole expansion add up to what the model computed, within rounding.
 
     Up to ``listed`` terms are evaluated one by one; beyond, the walk's sums are added, split no further than types of
     composition are. Terms may cancel in these sums, and then have more to round than the sums show: where they do not
     close, and there are no more than ``LISTED`` terms, the bound is that of the terms all the same, so that who lists
-    none finds what who does. Raises ValueError where terms, or the bound, leave the range of floating point: that does
-    not decide about the expansion.
+    none finds what who does. ``summed`` (the sums by type of composition) and ``scale`` (:func:`rounding_scale`) need
+    not be made again where they are known. Raises ValueError where terms, or the bound, leave the range of floating
+    point: that does not decide about the expansion.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -305,10 +312,11 @@ def closure(expansion: Expansion, run: Run, listed: int = LISTED) -> Closure:
     True
     """
     values = evaluate(expansion, run)
-    summands = iter(values) if expansion.count <= listed else (value for _, value in values.classes(expansion.typed))
-    found = compare(expansion.target, run, summands, expansion.count <= listed)
+    by_type = (value for _, value in values.classes(expansion.typed)) if summed is None else summed
+    is_listed = expansion.count <= listed
+    found = compare(expansion.target, run, values if is_listed else by_type, is_listed, scale=scale)
     if not found.passed and listed < expansion.count <= LISTED:
-        by_term = compare(expansion.target, run, iter(values), True)
+        by_term = compare(expansion.target, run, values, True, scale=scale)
         found = by_term if np.isfinite([by_term.error, by_term.bound]).all() else found
     model = np.asarray(reference(expansion.target, run))
     known = np.isfinite(model[np.broadcast_to(_allowed(expansion.target, run), model.shape)]).all()
