@@ -15,8 +15,8 @@ import pytest
 from test_cli import Cli, cli
 
 import symcircuits as sc
+from symcircuits.core import budgets
 from symcircuits.search import largest as ranking
-from symcircuits.search import sample as sampling
 from symcircuits.search import squares as square_sums
 from symcircuits.values import summary as measured
 from symcircuits.values.evaluate import Values
@@ -108,10 +108,10 @@ def ticking(step: float) -> Any:
 
 def test_time_ends_the_draws_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
-    monkeypatch.setattr(sampling, "time", ticking(0.01))
-    found = sc.evaluate(sc.logits(DEEP), run).sample(10**6, max_seconds=0.5)
-    assert 40 < len(found.terms) < 60  # a look before each
-    assert found.reached == "0.5 seconds"
+    monkeypatch.setattr(budgets, "time", ticking(0.01))
+    found = sc.evaluate(sc.logits(DEEP), run).sample(10**6, max_seconds=1.94)
+    assert 40 < len(found.terms) < 60  # a look before each, after one for each head
+    assert found.reached == "max_seconds (1.94)"
     assert len(found.sizes) == len(found.chances) == len(found.terms)
     assert found.terms == sc.evaluate(sc.logits(DEEP), run).sample(len(found.terms)).terms
 
@@ -120,15 +120,15 @@ def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -
     """Of a model that is so slow that there is no time for anything, nothing is proved, and that is said."""
     run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
     found = sc.evaluate(sc.logits(DEEP), run).largest(5, max_seconds=0)
-    assert (found.terms, found.exact, found.certain, found.reached) == ((), False, 0, "0 seconds")
+    assert (found.terms, found.exact, found.certain, found.reached) == ((), False, 0, "max_seconds (0)")
     assert (found.bound, found.open, found.looked) == (float("inf"), 13**12, 0)
     assert found.total == pytest.approx(float(np.linalg.norm(run.logits)))
     said = " ".join(found.text().split())
-    assert "nothing is proved: the search ended after 0 seconds, when nothing had a bound yet" in said
+    assert "nothing is proved: the search ended at max_seconds (0), when nothing had a bound yet" in said
     assert "the sum of the squares of all terms was not estimated: time was up" in said
     assert json.loads(json.dumps(found.json(), allow_nan=False))["squares"]["value"] is None
     drawn = sc.evaluate(sc.logits(DEEP), run).sample(5, max_seconds=0)
-    assert (drawn.terms, drawn.bound, drawn.reached) == ((), float("inf"), "0 seconds")
+    assert (drawn.terms, drawn.bound, drawn.reached) == ((), float("inf"), "max_seconds (0)")
     signed = square_sums._signed_sums
 
     def slow(*given: Any) -> Any:
@@ -319,7 +319,7 @@ def test_what_is_attached_is_not_sent(cli: Cli, tmp_path: Path) -> None:
 def test_a_budget_that_ends_the_work_exits_3(cli: Cli) -> None:
     ran = cli("largest", *WORDS, "--max-seconds", "0")
     assert ran.code == 3
-    assert "the search ended after 0 seconds" in " ".join(ran.out.split())
+    assert "the search ended at --max-seconds (0)" in " ".join(ran.out.split())
 
 
 # --------------------------------------------------------------------------------- 10^13 rows are never begun

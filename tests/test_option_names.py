@@ -13,7 +13,7 @@ from test_cli import BIAS, DATA, Cli, cli, refused
 
 import symcircuits as sc
 from symcircuits.cli.parser import _commands, _options, parser_of
-from symcircuits.core.text import Ended, told
+from symcircuits.core.budgets import Ended, told
 
 __all__ = ["cli"]  # a fixture
 PACKAGE = Path(sc.__file__).parent

@@ -17,9 +17,10 @@ from test_attachments import attached, ran, targets
 import symcircuits as sc
 from symcircuits.arrays.structured import Centring, Diagonal
 from symcircuits.cli.main import main
+from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion
 from symcircuits.model import Run, random_model
-from symcircuits.search.best_first import Budget, Search, Tree
+from symcircuits.search.best_first import Search, Tree
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.largest import Largest
 from symcircuits.search.magnitudes import gamma, largest_row_sum, size_and_roundings, spectral
@@ -170,7 +171,7 @@ def check_bounds(tree: Tree, found: Any) -> int:
 @given(searches(60))
 def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
     e, run, asked = case
-    for tree in trees(asked.on(e, run, one_row=True), e, run):
+    for tree in trees(asked.on(e, run, one_row=True), e, run, Budget()):
         check_bounds(tree, tree.start()[0])
 
 
@@ -179,7 +180,7 @@ def test_no_term_is_larger_than_a_bound_on_it(case: Any) -> None:
 def test_a_bound_made_too_small_is_seen(monkeypatch: pytest.MonkeyPatch, by: str, which: str) -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
-    tree = trees(measure_of(by).on(e, run), e, run)[0]
+    tree = trees(measure_of(by).on(e, run), e, run, Budget())[0]
     assert check_bounds(tree, tree.start()[0]) == 7 * 3 + 9 * 3 - 9 + 3 * 8  # every chain of one to three heads
     if which == "pairwise":
         whole: Callable[..., Any] = Bounds.pairwise
@@ -313,7 +314,7 @@ def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any]
     least = found.terms[-1].size if len(found.terms) == 10 else -1.0
     seen = 0 if len(found.terms) == 10 else found.looked - len(found.terms)
     assert sum(v > least * (1 + 1e-9) for v in others) <= found.open + seen
-    assert f"the search ended after {found.reached}" in " ".join(found.text().split())
+    assert f"the search ended at {found.reached}" in " ".join(found.text().split())
 
 
 def test_none_and_one_are_said_as_such() -> None:
@@ -322,7 +323,7 @@ def test_none_and_one_are_said_as_such() -> None:
     assert "- proved: this is the largest; no other of the" in sc.evaluate(e, run).largest(1).text()
     assert "- nothing is proved: no term was asked for" in sc.evaluate(e, run).largest(0).text()
     said = sc.evaluate(e, run).largest(5, max_memory=0).text()
-    assert "the search ended after 0 bytes of memory" in said
+    assert "the search ended at max_memory (0 bytes)" in said
 
 
 @pytest.mark.parametrize("max_memory", [2**20, 2**18, 2**16, 2**14])
@@ -332,7 +333,7 @@ def test_second_moments_stay_within_the_memory(max_memory: int) -> None:
     asked = sc.norm()
     made = []
     for chosen in (e, e.order(1, 2, 3), e.order(2).through("L1H0"), e.through_sequence("L0H0", "L1H1").where("V")):
-        held = trees(asked, chosen, run, max_memory)[0].bounds.moments
+        held = trees(asked, chosen, run, Budget(max_memory=max_memory))[0].bounds.moments
         made.append(held is not None)
         assert sum(a.nbytes for a in (held or {}).values()) <= max_memory
     assert all(made) or max_memory < 2**20
@@ -345,11 +346,11 @@ def test_a_search_counts_the_memory_that_it_takes(heads: tuple[int, ...], by: st
     """What it counts is no less than what Python allocates for it, and no more than two and a half times that."""
     run = model_and_run(heads)
     e = sc.logits(run.model.architecture)
-    tree = trees(measure_of(by).on(e, run), e, run)[0]
+    budget = Budget(max_expansions=300)
+    tree = trees(measure_of(by).on(e, run), e, run, budget)[0]
     made = tree.bytes
     assert made >= sum(a.nbytes for a in (tree.net.patterns, tree.net.reads, tree.net.writes, tree.values))
-    budget = Budget(max_expansions=300)
-    search = Search(tree, budget)
+    search = Search(tree)
     assert budget.bytes == made
     tracemalloc.start()
     try:
@@ -366,7 +367,7 @@ def test_no_row_of_a_source_is_larger_than_is_said(by: str) -> None:
     """By the largest row of what it starts from the rounding error of a term is bounded."""
     run = model_and_run(positions="standard", biases=True, scale=3.0)
     e = sc.logits(run.model.architecture)
-    tree = trees(measure_of(by).on(e, run), e, run)[0]
+    tree = trees(measure_of(by).on(e, run), e, run, Budget())[0]
     rows = np.linalg.norm(tree.values, axis=-1).reshape(len(tree.values), -1).max(1)
     assert (rows <= tree.most).all()
     assert (tree.most <= rows * (1 + 1e-9)).all()
@@ -589,7 +590,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         "0",
     )
     assert code == 3
-    assert "the search ended after 0 expansions" in out
+    assert "the search ended at --max-expansions (0)" in out
 
 
 @pytest.mark.parametrize(

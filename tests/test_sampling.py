@@ -147,7 +147,7 @@ def test_time_ends_the_draws_when_it_is_up_and_no_sooner(weights: str) -> None:
     enough, none = (values.sample(20, weights=weights, max_seconds=s) for s in (10**6, 0))
     assert (len(enough.terms), enough.reached) == (20, "")
     assert enough.terms == values.sample(20, weights=weights).terms
-    assert (len(none.terms), none.reached) == (0, "0 seconds")
+    assert (len(none.terms), none.reached) == (0, "max_seconds (0)")
 
 
 def test_nothing_to_draw() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_ranking import model_and_run, searches, sizes
 
 import symcircuits as sc
+from symcircuits.core.budgets import Budget
 from symcircuits.search import squares as square_sums
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.squares import squares_of
@@ -77,8 +78,8 @@ def test_the_estimate_is_unbiased_and_its_error_is_its_error(target: str, by: st
     e = sc.expand(run.model.architecture, target)
     exact = by_enumeration(sc.evaluate(e, run).largest(0, measure_of(by)), run)
     asked = measure_of(by).on(e, run, one_row=True)
-    plain = trees(asked, e, run, moments=False)
-    found = [squares_of(asked, e, run, plain, 300, seed) for seed in range(25)]
+    plain = trees(asked, e, run, Budget(), moments=False)
+    found = [squares_of(asked, e, run, plain, Budget(), 300, seed) for seed in range(25)]
     assert not any(f.exact for f in found)
     values, errors = np.array([f.value for f in found]), np.array([f.error for f in found])
     spread = values.std(ddof=1)
@@ -103,13 +104,13 @@ def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     e = sc.logits(run.model.architecture)
     exact = by_enumeration(sc.evaluate(e, run).largest(0), run)
     asked = sc.norm()
-    plain = trees(asked, e, run, moments=False)
-    right = squares_of(asked, e, run, plain, 4000)
+    plain = trees(asked, e, run, Budget(), moments=False)
+    right = squares_of(asked, e, run, plain, Budget(), 4000)
     assert abs(right.value - exact) <= 4 * right.error
     sign = square_sums._Signed._sign
     shared = lambda self, of, value: sign(self, getattr(of, "layer", of), value)  # noqa: E731
     monkeypatch.setattr(square_sums._Signed, "_sign", shared)
-    wrong = squares_of(asked, e, run, plain, 4000)
+    wrong = squares_of(asked, e, run, plain, Budget(), 4000)
     assert abs(wrong.value - exact) > 8 * wrong.error
 
 
@@ -125,12 +126,12 @@ def test_an_estimate_ends_when_time_is_up() -> None:
     run = model_and_run()
     e = sc.logits(run.model.architecture)
     measure = measure_of("norm").on(e, run)
-    found = trees(measure, e, run, 0)
-    none = squares_of(measure, e, run, found, 10, until=0.0)
+    found = trees(measure, e, run, Budget(max_memory=0))
+    none = squares_of(measure, e, run, found, Budget(max_seconds=0), 10)
     assert np.isnan([none.value, none.error]).all()
     assert not none.exact
-    whole = squares_of(measure, e, run, found, 10, until=float("inf"))
-    assert whole == squares_of(measure, e, run, found, 10)
+    whole = squares_of(measure, e, run, found, Budget(max_seconds=float("inf")), 10)
+    assert whole == squares_of(measure, e, run, found, Budget(), 10)
     assert whole.value > 0
 
 

@@ -23,6 +23,7 @@ from strategies import cases, selections
 
 import symcircuits as sc
 from symcircuits.cli.main import main
+from symcircuits.core import budgets
 from symcircuits.core.attachments import Part as sc_part
 from symcircuits.core.attachments import Reading
 from symcircuits.core.expansion import Expansion, expand
@@ -519,10 +520,10 @@ def test_max_terms_holds(tmp_path: Path) -> None:
 def test_timeout_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on by a hundredth of a second with each look, whatever else the machine does."""
     file, times = tmp_path / "a.csv", count(0, 0.01)
-    monkeypatch.setattr(export_module, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(budgets, "time", SimpleNamespace(monotonic=lambda: next(times)))
     deep = sc.logits(sc.attention_only((12,) * 12)).order(3, 4)
     found = deep.export(file, max_seconds=0.5)
-    assert found.stopped == "max_seconds (0.5 s)"
+    assert found.stopped == "max_seconds (0.5)"
     assert 0 < found.rows < deep.count
     again = deep.export(file, resume=True, max_seconds=0)
     assert again.rows == found.rows
@@ -531,18 +532,15 @@ def test_timeout_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_timeout_while_a_parquet_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("parquet")
     file = tmp_path / "a.parquet"
-    late = property(lambda self: "max_seconds (1 s)" if self.finishing else "")
-    monkeypatch.setattr(export_module._Budget, "late", late)
-    monkeypatch.setattr(export_module._Budget, "finishing", False, raising=False)
+    now = [0.0]
+    monkeypatch.setattr(budgets, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def step(what: str, done: int, total: int) -> None:
-        if what == "making the file":
-            monkeypatch.setattr(export_module._Budget, "finishing", True)
+        now[0] += what == "making the file"
 
-    found = scores().export(file, progress=step)
-    assert (found.stopped, found.rows) == ("max_seconds (1 s)", scores().count)
+    found = scores().export(file, progress=step, max_seconds=1)
+    assert (found.stopped, found.rows) == ("max_seconds (1)", scores().count)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.parquet.part", "a.parquet.part.json"]
-    monkeypatch.setattr(export_module._Budget, "finishing", False)
     assert scores().export(file, resume=True).complete
     assert len(read(file)) == scores().count
 

@@ -18,8 +18,8 @@ from numbers import Real
 from typing import Any, Final
 
 __all__ = [
-    "Ended", "amount", "argument", "as_whole", "brief", "called_by", "entries", "finite", "keywords", "many",
-    "mebibytes", "need", "not_taken", "place", "seconds", "setting", "shown", "told", "whole",
+    "amount", "argument", "as_whole", "brief", "called_by", "entries", "finite", "keywords", "many",
+    "mebibytes", "need", "not_taken", "place", "seconds", "setting", "shown", "whole",
 ]  # fmt: skip
 
 _MOST: Final = 60
@@ -190,30 +190,6 @@ def setting(name: str, value: Any, python: str = "") -> str:
     spelling = _SPELLING.get()
     plain = f'{name}="{value}"' if isinstance(value, str) else f"{name}={value!r}"
     return (spelling(name, value) if spelling else "") or python or plain
-
-
-class Ended(str):
-    """The budget that ended some work, as results hold it, whoever asked.
-
-    >>> Ended("max_terms", "7")
-    'max_terms (7)'
-    """
-
-    name: str
-    value: str
-
-    def __new__(cls, name: str, value: str) -> Ended:
-        made = super().__new__(cls, f"{name} ({value})")
-        made.name, made.value = name, value
-        return made
-
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
-        return self.name, self.value
-
-
-def told(ended: str) -> str:
-    """The budget that ended some work, for a message: by the name that the caller gives to it."""
-    return f"{argument(ended.name)} ({ended.value})" if isinstance(ended, Ended) else ended
 
 
 # ---------------------------------------------------------------------------------------------- whole numbers

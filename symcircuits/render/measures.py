@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.core.text import amount, argument, told
+from symcircuits.core.budgets import told
+from symcircuits.core.text import amount, argument
 from symcircuits.render.tables import Titled, measured, number, plain_text
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def sample_text(found: Sample, width: int = 100, top: int = 10) -> str:
         said.append(f"proved: it is at most {number(found.bound, 6)}")
     said.append(f"{amount(drawn, 'draw')}, {_DRAWN[found.weights]} (seed {found.seed})")
     if found.reached:
-        said.append(f"{found.reached} reached: no more were drawn")
+        said.append(f"{told(found.reached)} reached: no more were drawn")
     if found.weights == "uniform" and drawn:
         said.append("where few terms hold most of the sum, such draws may miss them, and the error is too small")
     parts = [Titled(head, points=[f"  - {line}" for line in said])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from symcircuits.core.budgets import told
 from symcircuits.core.text import amount
 from symcircuits.render.measures import finite, measured_terms
 from symcircuits.render.tables import Titled, measured, number, plain_text
@@ -32,12 +33,12 @@ def certificate(found: Largest) -> list[str]:
         ]
     elif found.bound == float("inf") and not shown:
         said = [
-            f"nothing is proved: the search ended after {found.reached}, when nothing had a bound yet",
+            f"nothing is proved: the search ended at {told(found.reached)}, when nothing had a bound yet",
             f"{work}, {found.open:,} left open",
         ]
     else:
         said = [
-            f"not proved for all: the search ended after {found.reached}. {_certain(found.certain, shown)}; "
+            f"not proved for all: the search ended at {told(found.reached)}. {_certain(found.certain, shown)}; "
             f"no term that is not listed is larger than {number(found.bound)} (rounding can change "
             f"{number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds, {found.open:,} left open",

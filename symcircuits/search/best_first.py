@@ -8,9 +8,8 @@ path is the next largest, as nothing that is open can be larger. Source: A* sear
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple
@@ -18,15 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.core.budgets import Budget
 from symcircuits.core.paths import Path
 from symcircuits.core.programs import Source
-from symcircuits.core.text import amount, mebibytes
 from symcircuits.core.walk import Mark
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.suffixes import Functional, Network
 from symcircuits.work.progress import OnProgress
 
-__all__ = ["Budget", "Found", "Search", "Tree"]
+__all__ = ["Found", "Search", "Tree"]
 
 Array = npt.NDArray[Any]
 Wanted = Callable[[Mark], bool]
@@ -34,32 +33,6 @@ _EXTREME = 1e70
 _ENTRY_BYTES = 250  # of an open partial path: its place in the heap
 _ALWAYS = 192  # numbers in a head's values up to which second moments are made however many heads there are
 _MOMENT_WORK = 5 * 10**10  # multiplications up to which second moments are made: some five seconds
-
-
-@dataclass(slots=True)
-class Budget:
-    """What a search may use; ``reached`` says which limit was met first, if one was."""
-
-    max_expansions: int | None = None
-    max_seconds: float | None = None
-    max_memory: int = 2**30
-    start: float = field(default_factory=time.monotonic)
-    expansions: int = 0
-    bytes: int = 0
-    reached: str = ""
-    progress: OnProgress = None
-
-    def over(self) -> bool:
-        """Whether a limit is met; says now and then how far the search is."""
-        if self.progress is not None and not self.expansions % 50:
-            self.progress("partial paths", self.expansions, self.max_expansions or 0)
-        if self.max_expansions is not None and self.expansions >= self.max_expansions:
-            self.reached = amount(self.max_expansions, "expansion")
-        elif self.max_seconds is not None and time.monotonic() - self.start >= self.max_seconds:
-            self.reached = f"{self.max_seconds:g} seconds"
-        elif self.bytes >= self.max_memory:
-            self.reached = f"{mebibytes(self.max_memory)} of memory"
-        return bool(self.reached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +67,16 @@ class Read(NamedTuple):
 class Tree:
     """The partial paths of a program that are wanted, for one thing that is read of a run.
 
-    ``possible``: whether what begins with a mark can be wanted.
+    ``possible``: whether what begins with a mark can be wanted; ``share``: how many trees share the memory.
     """
 
     def __init__(
-        self, net: Network, read: Read, wanted: Wanted, possible: Wanted, *, max_memory: int = 2**30,
-        moments: bool | None = None, until: float | None = None,
+        self, net: Network, read: Read, wanted: Wanted, possible: Wanted, budget: Budget, *,
+        moments: bool | None = None, share: int = 1,
     ) -> None:  # fmt: skip
         self.net, self.wanted, self.key = net, wanted, 0
-        self.has_moments = moments is not False and _moments_fit(self.net, max_memory)
-        self._possible, self._until = possible, until
+        self.has_moments = moments is not False and _moments_fit(self.net, budget.max_memory // share)
+        self.budget, self._possible = budget, possible
         self._read, net.small = read, read.cols is None
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
             self.root, self.met = self._what_is_read(net.small)
@@ -122,7 +95,7 @@ class Tree:
     @cached_property
     def bounds(self) -> Bounds:
         """The bounds on what is behind a head; made when a search asks for them. OutOfTime where time is up."""
-        return Bounds(self.net, self._possible, self.has_moments, self._until)
+        return Bounds(self.net, self._possible, self.has_moments, self.budget)
 
     @property
     def bytes(self) -> int:
@@ -238,12 +211,12 @@ class Search:
     ``left``: the largest bound of what was left out because ``keep`` larger paths were known.
     """
 
-    def __init__(self, tree: Tree, budget: Budget, keep: int | None = None) -> None:
-        self.tree, self.budget, self.keep = tree, budget, keep
+    def __init__(self, tree: Tree, keep: int | None = None, progress: OnProgress = None) -> None:
+        self.tree, self.budget, self.keep, self.progress = tree, tree.budget, keep, progress
         self.left, self.looked, self.off = 0.0, 0, 0.0
         self._order, self._best = count(), list[float]()
         self._heap: list[tuple[float, int, int, Any]] = []
-        budget.bytes += tree.bytes
+        self.budget.bytes += tree.bytes
         self._push(float("inf"), 2, (None, -1, tree.count))
 
     def _push(self, size: float, kind: int, what: Any) -> None:
@@ -294,7 +267,9 @@ class Search:
             if kind == 0:
                 heapq.heappop(self._heap)
                 return what  # type: ignore[no-any-return]
-            if self.budget.over():
+            if self.progress and not self.budget.expansions % 50:
+                self.progress("partial paths", self.budget.expansions, self.budget.max_expansions or 0)
+            if self.budget.ended():
                 return None
             heapq.heappop(self._heap)
             found, f, number = what

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.core.budgets import Budget
 from symcircuits.core.walk import Mark
 from symcircuits.search.magnitudes import gamma, spectral
 from symcircuits.search.suffixes import Functional, Network
@@ -27,10 +27,10 @@ class Bounds:
     All are of values after the head's pattern. ``largest[mark] [heads, batch, n]``: a bound on every path's row;
     ``sums``: a bound on the sum of these norms over all paths; ``moments[mark] [heads, batch, b, n n, a]``: the sum of
     ``Z[t, b] Z[s, a]`` over all paths, Z the values; ``off_moments[mark] [heads]`` bounds its error in Frobenius norm.
-    ``possible``: whether a path that begins so can be wanted at all. ``until``: when OutOfTime is raised.
+    ``possible``: whether a path that begins so can be wanted at all. Raises OutOfTime where no time is left.
     """
 
-    def __init__(self, network: Network, possible: Wanted, moments: bool, until: float | None = None) -> None:
+    def __init__(self, network: Network, possible: Wanted, moments: bool, budget: Budget) -> None:
         self.network, self.possible = network, possible
         self.counts: dict[Mark, list[int]] = {}
         self.largest: dict[Mark, Array] = {}
@@ -47,7 +47,7 @@ class Bounds:
                 links = net.writes[:before].reshape(-1, net.d_model) @ readers  # one product for all pairs of heads
                 links = links.reshape(before, net.d_head, last - before, net.d_head)
                 for h in range(before, last):
-                    if until is not None and time.monotonic() >= until:
+                    if budget.late:
                         raise OutOfTime
                     self._enter(h, layer, before, np.ascontiguousarray(links[:, :, h - before]))
 

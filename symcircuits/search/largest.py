@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.norms import frobenius
+from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
-from symcircuits.core.text import argument, mebibytes, seconds, whole
+from symcircuits.core.text import argument, mebibytes, whole
 from symcircuits.model import Run
-from symcircuits.search.best_first import Budget, Found, Search, Tree
+from symcircuits.search.best_first import Found, Search, Tree
 from symcircuits.search.pairs import Pairs
 from symcircuits.search.squares import Squares, squares_of
 from symcircuits.search.trees import trees
@@ -122,27 +123,25 @@ def largest(
     True
     """
     expansion, run = values.expansion, values.run
-    k, max_memory = whole("k", k, 0), whole("max_memory", max_memory, 0)
-    max_expansions = None if max_expansions is None else whole("max_expansions", max_expansions, 0)
-    _check(k, expansion.count, max_seconds, max_memory)
-    start = time.monotonic()
+    k, budget = whole("k", k, 0), Budget(max_expansions=max_expansions, max_seconds=max_seconds, max_memory=max_memory)
+    _check(k, expansion.count, max_memory)
     measure = resolved(values, by)
-    budget = Budget(max_expansions, max_seconds, max_memory, progress=progress)
     with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, and bounds all the same
-        return _largest(measure, expansion, run, budget, k, moments, start)
+        return _largest(measure, expansion, run, budget, k, moments, progress)
 
 
 def _largest(
-    measure: Measure, expansion: Expansion, run: Run, budget: Budget, k: int, moments: bool | None, start: float
-) -> Largest:
+    measure: Measure, expansion: Expansion, run: Run, budget: Budget, k: int, moments: bool | None,
+    progress: OnProgress,
+) -> Largest:  # fmt: skip
     """Search, and what is proved by it."""
-    until = None if budget.max_seconds is None else start + budget.max_seconds
-    found = trees(measure, expansion, run, budget.max_memory, moments, until)
+    found = trees(measure, expansion, run, budget, moments)
     searched, begun = _one_side if len(found) == 1 else _two_sides, True
     try:
-        terms, unseen, unlisted, off, looked, still = searched(found, measure, run, expansion, budget, k)
+        terms, unseen, unlisted, off, looked, still = searched(found, measure, run, expansion, k, progress)
     except OutOfTime:  # before there was a bound on anything
-        budget.reached, begun = f"{budget.max_seconds:g} seconds", False
+        budget.ended()
+        begun = False
         terms, unseen, unlisted, off, looked, still = (), float("inf"), 0.0, 0.0, 0, expansion.count
     if not all(t.size < float("inf") for t in terms):
         raise ValueError("there are terms so large that their norms leave the range of float64; scale the weights")
@@ -153,18 +152,17 @@ def _largest(
     certain = len(terms) if exact else sum(t.size >= unseen for t in terms)
     open_ = 0 if exact else still
     sums, none = _sums(found, measure, run, expansion, terms), Squares(float("nan"), float("nan"), False, str(measure))
-    squares = squares_of(measure, expansion, run, found, _SIGNED, until=until) if begun else none
+    squares = squares_of(measure, expansion, run, found, budget, _SIGNED) if begun else none
     total, listed, rest = sums
     return Largest(
         expansion, measure, terms, exact=exact, certain=certain, reached="" if exact else budget.reached,
         bound=max(unseen, unlisted), rounding=off, expansions=budget.expansions, looked=looked,
         excluded=expansion.count - looked - open_, open=open_, total=total, listed=listed, remainder=rest,
-        squares=squares, seconds=time.monotonic() - start,
+        squares=squares, seconds=time.monotonic() - budget.start,
     )  # fmt: skip
 
 
-def _check(k: int, count: int, max_seconds: float | None, max_memory: int) -> None:
-    seconds("max_seconds", max_seconds)
+def _check(k: int, count: int, max_memory: int) -> None:
     if min(k, count) * _TERM_BYTES > max(max_memory, _FEW_BYTES):
         raise ValueError(
             f"the {min(k, count):,} largest terms need about {mebibytes(min(k, count) * _TERM_BYTES)}, and "
@@ -176,9 +174,9 @@ _Searched = tuple[tuple[LargeTerm, ...], float, float, float, int, int]
 
 
 def _one_side(
-    found: tuple[Tree, ...], measure: Measure, run: Run, expansion: Expansion, budget: Budget, k: int
+    found: tuple[Tree, ...], measure: Measure, run: Run, expansion: Expansion, k: int, progress: OnProgress
 ) -> _Searched:
-    search = Search(found[0], budget, k)
+    search = Search(found[0], k, progress)
     best: list[Found] = []
     while len(best) < k and (one := search.next()) is not None:
         best.append(one)
@@ -195,9 +193,9 @@ def _one_side(
 
 
 def _two_sides(
-    found: tuple[Tree, ...], measure: Measure, run: Run, expansion: Expansion, budget: Budget, k: int
+    found: tuple[Tree, ...], measure: Measure, run: Run, expansion: Expansion, k: int, progress: OnProgress
 ) -> _Searched:
-    pairs = Pairs(found, measure.kind, run, expansion, budget, keep=k)
+    pairs = Pairs(found, measure.kind, run, expansion, keep=k, progress=progress)
     pairs.run()
     terms = tuple(
         LargeTerm(expansion._term(q.path, key.path), size, value if measure.signed else None)

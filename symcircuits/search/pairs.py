@@ -18,7 +18,8 @@ import numpy.typing as npt
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
-from symcircuits.search.best_first import Budget, Found, Search, Tree
+from symcircuits.search.best_first import Found, Search, Tree
+from symcircuits.work.progress import OnProgress
 
 __all__ = ["Pairs", "pair_sizes"]
 
@@ -88,14 +89,14 @@ class Pairs:
     """The largest pairs of two trees; after :meth:`run`, ``best`` holds ``(size, value, query, key)``."""
 
     def __init__(
-        self, trees: tuple[Tree, ...], by: str, run: Run, expansion: Expansion, budget: Budget, keep: int
+        self, trees: tuple[Tree, ...], by: str, run: Run, expansion: Expansion, keep: int, progress: OnProgress = None
     ) -> None:
         head = expansion.readout.head
         turns = None
         if by != "score entry" and f"R_{head}" in run.arrays:
             turns = np.asarray(run.arrays[f"R_{head}"], np.float64)[trees[0].net.tokens]
-        self.by, self.run_, self.expansion, self.budget, self.keep = by, run, expansion, budget, keep
-        self.sides = [_Side(Search(t, budget), turns, p) for t, p in zip(trees, expansion.sides, strict=True)]
+        self.by, self.run_, self.expansion, self.keep = by, run, expansion, keep
+        self.sides = [_Side(Search(t, None, progress), turns, p) for t, p in zip(trees, expansion.sides, strict=True)]
         self.looked, self.off = 0, 0.0
         self._heap: list[tuple[float, int, float, Found, Found]] = []
         self._order = count()
@@ -122,7 +123,7 @@ class Pairs:
             first = 1 - first if self.sides[first].done else first
             if self.sides[first].take():
                 self._meet(first)
-            elif self.budget.reached:
+            elif self.sides[first].search.budget.reached:
                 return
 
     def _meet(self, first: int) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
-from symcircuits.core.text import argument, many, mebibytes, seconds, setting, shown, whole
+from symcircuits.core.text import argument, many, mebibytes, setting, shown, whole
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search.best_first import Found, Tree
@@ -99,39 +99,37 @@ def sample(
     >>> bool(abs(found.estimate - exact) < 4 * found.error), bool(exact <= found.bound)
     (True, True)
     """
-    started = time.monotonic()
+    budget = Budget(max_seconds=max_seconds, max_memory=max_memory)
     expansion, run = values.expansion, values.run
-    k, seed, max_memory = whole("k", k, 0), whole("seed", seed, 0), whole("max_memory", max_memory, 0)
-    _check(k, weights, max_seconds, max_memory)
+    k, seed = whole("k", k, 0), whole("seed", seed, 0)
+    _check(k, weights, budget.max_memory)
     measure = resolved(values, by)
-    until = None if max_seconds is None else started + max_seconds
-    terms, reached, bound = list[Term](), "", float("inf")
+    terms, bound = list[Term](), float("inf")
     sizes, chances = np.zeros(k if expansion.count else 0), np.ones(k if expansion.count else 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = trees(measure, expansion, run, moments=False, until=until)
+        found = trees(measure, expansion, run, budget, moments=False)
         try:
             drawn = _Drawn(measure, expansion, run, found, weights == "bound", rng=np.random.default_rng(seed))
             bound = drawn.bound
             for i in range(len(sizes)):
-                if until is not None and time.monotonic() >= until:
+                if budget.late:
                     raise OutOfTime
                 one, sizes[i], chances[i] = drawn.draw()
                 terms.append(one)
                 if progress:
                     progress("draws", i + 1, len(sizes))
         except OutOfTime:
-            reached = f"{max_seconds:g} seconds"
+            budget.ended()
     n = len(terms)
     return Sample(
         expansion, measure, weights, tuple(terms), sizes=sizes[:n], chances=chances[:n], bound=bound,
-        count=expansion.count, seed=seed, reached=reached,
+        count=expansion.count, seed=seed, reached=budget.reached,
     )  # fmt: skip
 
 
-def _check(k: int, weights: str, max_seconds: float | None, max_memory: int) -> None:
+def _check(k: int, weights: str, max_memory: int) -> None:
     if weights not in WEIGHTS:
         raise ValueError(f'weights is "uniform" or "bound", not {shown(weights)}')
-    seconds("max_seconds", max_seconds)
     if k * _DRAW_BYTES > max_memory:
         raise ValueError(
             f"{many(k)} draws need about {mebibytes(k * _DRAW_BYTES)}, and {argument('max_memory')} is "

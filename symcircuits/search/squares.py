@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.programs import Branch, Source
 from symcircuits.core.text import whole
@@ -64,23 +64,23 @@ def squares(
     """
     expansion, run = values.expansion, values.run
     measure = resolved(values, by)
-    samples, seed, max_memory = whole("samples", samples, 2), whole("seed", seed, 0), whole("max_memory", max_memory, 0)
+    samples, seed, budget = whole("samples", samples, 2), whole("seed", seed, 0), Budget(max_memory=max_memory)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not a number is seen in the sum
-        found = squares_of(measure, expansion, run, trees(measure, expansion, run, max_memory), samples, seed)
+        found = squares_of(measure, expansion, run, trees(measure, expansion, run, budget), budget, samples, seed)
     if not found.value + found.error < float("inf"):
         finite(values, "the sum of the squares of all terms", np.array(float("nan")))
     return found
 
 
 def squares_of(
-    measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int = SAMPLES, seed: int = 0,
-    until: float | None = None,
+    measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], budget: Budget, samples: int = SAMPLES,
+    seed: int = 0,
 ) -> Squares:  # fmt: skip
-    """The same, of trees that are there; not a number where there is no time for an estimate before ``until``."""
+    """The same, of trees that are there; not a number where there is no time for an estimate."""
     exact = _exact(measure, expansion, found)
     if exact is not None:
         return Squares(exact, 0.0, True, str(measure))
-    values = _signed_squares(measure, expansion, run, found, samples, seed, until)
+    values = _signed_squares(measure, expansion, run, found, budget, samples, seed)
     if len(values) < 2:
         return Squares(float("nan"), float("nan"), False, str(measure))
     return Squares(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), False, str(measure))
@@ -153,14 +153,13 @@ class _Signed:
 
 
 def _signed_squares(
-    measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], samples: int, seed: int,
-    until: float | None,
-) -> Array:  # fmt: skip
+    measure: Measure, expansion: Expansion, run: Run, found: tuple[Tree, ...], budget: Budget, samples: int, seed: int
+) -> Array:
     """``|sum of signed terms|^2`` for each choice of signs."""
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK_BYTES // (8 * run.tokens.size * run.model.d_model * (1 + found[0].net.cap)))
     squared: list[Array] = []
-    while (done := sum(map(len, squared))) < samples and (until is None or time.monotonic() < until):
+    while (done := sum(map(len, squared))) < samples and not budget.late:
         count = min(block, samples - done)
         sides = [_signed_sums(tree, rng, count) for tree in found]
         if len(sides) == 1:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
@@ -24,10 +25,9 @@ BOUNDED = (
 
 
 def trees(
-    measure: Measure, expansion: Expansion, run: Run, max_memory: int = 2**30, moments: bool | None = None,
-    until: float | None = None,
-) -> tuple[Tree, ...]:  # fmt: skip
-    """The partial paths of each side, with their bounds, for a measure; time for the bounds ends at ``until``."""
+    measure: Measure, expansion: Expansion, run: Run, budget: Budget, moments: bool | None = None
+) -> tuple[Tree, ...]:
+    """The partial paths of each side, with their bounds, for a measure; their memory and time are of the budget."""
     if measure.kind not in BOUNDED:
         raise ValueError(
             f"sizes by {KINDS[measure.kind].written} have no bounds, so that terms are not ranked or drawn by them: "
@@ -44,8 +44,8 @@ def trees(
         read = _read(measure, expansion, run, side)
         net = Network(paths, run, measure.row, read.rows, cap)
         found.append(Tree(
-            net, read, _wanted(expansion, side, folded), possible, max_memory=max_memory // len(expansion.sides),
-            moments=moments, until=until,
+            net, read, _wanted(expansion, side, folded), possible, budget, moments=moments,
+            share=len(expansion.sides),
         ))  # fmt: skip
     return tuple(found)
 

@@ -15,13 +15,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Unpack
 
+from symcircuits.core.budgets import Budget, told
 from symcircuits.core.expansion import Expansion, Limits
 from symcircuits.core.notation import Notation
-from symcircuits.core.text import Ended, amount, argument, keywords, many, need, seconds, setting, told, whole
+from symcircuits.core.text import amount, argument, keywords, many, need, setting
 from symcircuits.tables.blocks import BLOCK, range_of
 from symcircuits.tables.formats import DEFAULT, FORMATS, Rows, columns_of, rows_of
 from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.work.files import check_writable, user_path
+from symcircuits.work.pools import OutOfTime
 from symcircuits.work.progress import OnProgress
 from symcircuits.work.workers import WorkerPool
 
@@ -101,14 +103,12 @@ def export_terms(
     2,"embed -> L0H0 | embed"
     3,"embed -> L0H0 | embed -> L0H0"
     """
-    started = time.monotonic()
+    keywords("export", limits, Limits.__annotations__)
+    memory = MEMORY if (given := limits.get("max_memory")) is None else given
+    budget = Budget(max_terms=limits.get("max_terms"), max_seconds=limits.get("max_seconds"), max_memory=memory)
     need("export", expansion, Expansion)
     start, end = (chosen := range_of(expansion, start, stop)).start, chosen.stop
     total = end - start
-    keywords("export", limits, Limits.__annotations__)
-    max_terms, max_seconds = limits.get("max_terms"), limits.get("max_seconds")
-    limit = total if max_terms is None else whole("max_terms", max_terms, 0)
-    seconds("max_seconds", max_seconds)
     form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
     what = _described(expansion, form, columns, start, start + total)
     rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))
@@ -117,7 +117,8 @@ def export_terms(
     part = Part(user_path(path), what, total)
     try:
         with part.opened(resume, rows.header()) as state:
-            planned = min(limit, total - state.rows)
+            left = total - state.rows
+            planned = left if budget.max_terms is None else min(budget.max_terms, left)
             if planned >= MOST:
                 raise OverflowError(
                     f"{many(planned)} terms are too many to write, at a row each: choose some ({argument('order')}, "
@@ -126,8 +127,8 @@ def export_terms(
             width = _width(expansion, rows, start, start + total)
             room = int(width * planned)
             part.needs(room if rows.is_the_file else 2 * room + state.size)
-            size = _block_size(limits.get("max_memory"), width)
-            job = _Job(expansion, rows, part, _Budget(started, max_seconds, planned), progress or _silent, total=total)
+            size = _block_size(budget.max_memory, width)
+            job = _Job(expansion, rows, part, budget, progress or _silent, total=total)
             with WorkerPool(workers) as crew:
                 made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
                 stopped = job.write(made) or job.finish()
@@ -140,20 +141,6 @@ def export_terms(
 
 def _silent(what: str, done: int, total: int) -> None:
     """No progress is shown."""
-
-
-class _Budget:
-    """Whether time is up, and which budget it is that ends the work."""
-
-    def __init__(self, started: float, max_seconds: float | None, terms: int) -> None:
-        self.until = None if max_seconds is None else started + max_seconds
-        self.max_seconds, self.terms = max_seconds, terms
-
-    @property
-    def late(self) -> str:
-        """The time budget, if it is used up."""
-        late = self.until is not None and time.monotonic() >= self.until
-        return Ended("max_seconds", f"{self.max_seconds:g} s") if late else ""
 
 
 def _formatted(task: tuple[Expansion, str, tuple[str, ...], int, int]) -> tuple[bytes, int]:
@@ -169,16 +156,10 @@ def _formatter(expansion: Expansion, notation: Notation, form: str, columns: tup
     return rows_of(form, columns_of(expansion, columns), "")
 
 
-class _OutOfTime(Exception):
-    pass
-
-
 class _Job:
     """The work itself: blocks to bytes to the part, then the file."""
 
-    def __init__(
-        self, expansion: Expansion, rows: Rows, part: Part, budget: _Budget, progress: Any, total: int
-    ) -> None:
+    def __init__(self, expansion: Expansion, rows: Rows, part: Part, budget: Budget, progress: Any, total: int) -> None:
         self.expansion, self.rows, self.part = expansion, rows, part
         self.budget, self.progress, self.total = budget, progress, total
 
@@ -186,7 +167,7 @@ class _Job:
         self, crew: WorkerPool, start: int, end: int, size: int, form: tuple[str, tuple[str, ...]]
     ) -> Iterator[tuple[bytes, int]]:
         """The bytes of the terms that are not whole yet, and of how many terms they are; by workers, or here."""
-        if self.budget.until is not None:
+        if self.budget.max_seconds is not None:
             size = min(size, BLOCK >> 3)  # so that time is looked at often
         at = start + self.part.state.rows
         if crew.alone:
@@ -203,17 +184,16 @@ class _Job:
         """Write what is made; the budget that ended it, if one did."""
         noted = time.monotonic()
         for content, count in made:
-            if self.budget.late:
+            if self.budget.ended():
                 break
             self.part.add(content, count)
+            self.budget.terms += count
             self.progress("writing terms", self.part.state.rows, self.total)
             if time.monotonic() - noted > CHECKPOINT:
                 self.part.note()
                 noted = time.monotonic()
         self.part.note()
-        if self.part.state.rows == self.total:
-            return ""
-        return self.budget.late or Ended("max_terms", f"{self.budget.terms:,}")
+        return "" if self.part.state.rows == self.total else self.budget.ended()
 
     def finish(self) -> str:
         """Give the file its name, made of the part where it is not the part itself."""
@@ -221,12 +201,12 @@ class _Job:
         def note(done: int) -> None:
             self.progress("making the file", done, self.total)
             if self.budget.late:
-                raise _OutOfTime
+                raise OutOfTime
 
         try:
             self.part.finish(lambda part, target: self.rows.assemble(part, target, note))
-        except _OutOfTime:
-            return self.budget.late
+        except OutOfTime:
+            return self.budget.ended()
         return ""
 
 
@@ -268,15 +248,14 @@ def _width(expansion: Expansion, rows: Rows, start: int, stop: int) -> float:
     return 1.1 * sum(rows.width(next(expansion.blocks(1, start=i))) for i in at) / count
 
 
-def _block_size(max_memory: int | None, width: float) -> int:
+def _block_size(max_memory: int, width: float) -> int:
     """Terms whose rows fit in memory: each as strings, joined, and encoded."""
-    budget = MEMORY if max_memory is None else whole("max_memory", max_memory, 1)
     row = 4 * width + 400
-    size = int((budget - FIXED) // row)
+    size = int((max_memory - FIXED) // row)
     if size < FEWEST:
         least = FIXED + int(FEWEST * row)
         raise ValueError(
-            f"{argument('max_memory')} {readable_size(budget)} is not enough: this export takes at least "
+            f"{argument('max_memory')} {readable_size(max_memory)} is not enough: this export takes at least "
             f"{readable_size(least)}"
         )
     bytes(KEPT)  # never touched and freed at once: from now on glibc's allocator keeps so much for the next block

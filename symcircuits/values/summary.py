@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import pairwise as pairwise_of
 from math import prod
@@ -13,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
-from symcircuits.core.text import Ended, amount, seconds, whole
+from symcircuits.core.text import amount, whole
 from symcircuits.loaders.by_path import RunFile
 from symcircuits.tables.blocks import COMPOSITIONS, OrderRun, composition_code, order_runs, range_of
 from symcircuits.values.evaluate import Values, evaluate
@@ -122,7 +122,7 @@ class _Remote:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Local:
     measuring: Measuring
-    until: float | None = None  # when time is up; in other processes nobody waits for what is late
+    budget: Budget = field(default_factory=Budget)  # in other processes nobody waits for what is late
 
     @property
     def expansion(self) -> Expansion:
@@ -132,7 +132,7 @@ class _Local:
     def in_time(self, pieces: Iterator[Any]) -> Iterator[Any]:
         """What is made until time is up."""
         for piece in pieces:
-            if self.until is not None and time.monotonic() >= self.until:
+            if self.budget.late:
                 raise OutOfTime
             yield piece
 
@@ -154,25 +154,23 @@ def summary(
     found_by = resolved(values, by)
     top, chosen = whole("top", top, 0), range_of(expansion, start, stop)
     start = chosen.start
-    planned = _planned(len(chosen), top, max_terms, max_seconds)
-    until = None if max_seconds is None else time.monotonic() + max_seconds
+    budget = Budget(max_terms=max_terms, max_seconds=max_seconds)
+    planned = _planned(len(chosen), top, budget)
     with WorkerPool(workers) as crew, pinned():
         local = crew.here or not planned
         remote = None if local else _Remote(RunFile.of(run), expansion, found_by)
-        source = remote or _Local(Measuring(values, found_by), until)
-        parts = crew.results(_measured, _tasks(source, start, start + planned, top), until)
-        found = pairwise(_reported(parts, progress, planned, until), partial(_joined, top)) or _Part((), {})
+        source = remote or _Local(Measuring(values, found_by), budget)
+        parts = crew.results(_measured, _tasks(source, start, start + planned, top), budget.until)
+        found = pairwise(_reported(parts, progress, planned, budget), partial(_joined, top)) or _Part((), {})
     if not sum(s.absolute for s in found.sums.values()) < float("inf"):
         raise ValueError("the sum of the sizes of the terms leaves the range of float64: scale the weights")
-    done = sum(s.count for s in found.sums.values())
-    late = "" if done == planned else Ended("max_seconds", f"{max_seconds:g}")
-    reached = "" if done == len(chosen) else late or Ended("max_terms", f"{planned:,}")
-    return Summary(expansion, found_by, start, start + done, found.top, sums=found.sums, reached=reached)
+    reached = "" if budget.terms == len(chosen) else budget.ended()
+    return Summary(expansion, found_by, start, start + budget.terms, found.top, sums=found.sums, reached=reached)
 
 
-def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | None) -> int:
+def _planned(total: int, top: int, budget: Budget) -> int:
     """How many of so many terms are looked at; an error where that, or what is listed of them, is too much."""
-    planned = total if max_terms is None else min(total, whole("max_terms", max_terms, 0))
+    planned = total if budget.max_terms is None else min(total, budget.max_terms)
     if planned >= MOST:
         raise ValueError(
             f"{amount(planned, 'term')} are too many to look at one by one: see largest and sample, or choose some"
@@ -182,7 +180,6 @@ def _planned(total: int, top: int, max_terms: int | None, max_seconds: float | N
             f"the {min(top, planned):,} largest are too many to list ({MOST_LISTED:,} at most): measure gives the "
             "numbers of all terms in blocks"
         )
-    seconds("max_seconds", max_seconds)
     return planned
 
 
@@ -198,19 +195,18 @@ def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterato
         yield f"terms {at:,} to {end - 1:,}", (source, at, end, top)
 
 
-def _reported(parts: Iterator[_Part], progress: OnProgress, total: int, until: float | None) -> Iterator[_Part]:
-    """The parts until time is up, each reported."""
-    done = 0
-    while until is None or time.monotonic() < until:
+def _reported(parts: Iterator[_Part], progress: OnProgress, total: int, budget: Budget) -> Iterator[_Part]:
+    """The parts until the budget is used up, each reported."""
+    while not budget.ended():
         try:
             part = next(parts, None)
         except OutOfTime:
             return
         if part is None:
             return
-        done += sum(s.count for s in part.sums.values())
+        budget.terms += sum(s.count for s in part.sums.values())
         if progress:
-            progress("terms", done, total)
+            progress("terms", budget.terms, total)
         yield part
 
 
