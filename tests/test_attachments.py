@@ -1,6 +1,7 @@
 """Attached readouts and sources: what they are, that everything adds up with them, and what is refused."""
 
 import pickle
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from symcircuits.arrays.rings import Floats
 from symcircuits.checking.lexer import ReadError
 from symcircuits.core import programs
 from symcircuits.core.architecture import Architecture
-from symcircuits.core.attachments import Part, Reading, check_name
+from symcircuits.core.attachments import Part, Reading, check_attachments, check_name
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.names import spelled
 from symcircuits.core.rules import check_finished
@@ -446,6 +447,22 @@ def test_what_does_not_fit_the_model_is_refused(given: Any, message: str) -> Non
     model = sc.random_model(sc.transformer((1, 1), mlps=[0]), **SIZES)
     with pytest.raises(ValueError, match=message):
         model.with_(*given)
+
+
+def test_a_readout_says_where_it_reads_and_through_which_norm() -> None:
+    said = {Reading("p", 1): "point 1", Reading("p", 1, "mlp"): "the MLP of layer 1"}
+    said |= {Reading("p", 1, norm="L1"): "point 1, after its norm (L1)"}
+    said |= {Reading("p", 1, "mlp", "M1"): "the MLP of layer 1, after its norm (M1)"}
+    said |= {Reading("p", 1, "mlp", "finalM1"): "the MLP of layer 1, after the final norm taken there (finalM1)"}
+    assert [str(one) for one in said] == [f"readout p at {place}" for place in said.values()]
+
+
+@pytest.mark.parametrize(("first", "second"), [("a b", "a_b"), ("a_b", "a b"), ("a b", "a b")])
+def test_names_that_would_be_one_argument_are_refused(first: str, second: str) -> None:
+    alike = "" if first == second else f" ({first!r} and {second!r} are too much alike)"
+    wanted = f"two readouts or sources are called {second!r}{alike}; give one of them another name"
+    with pytest.raises(ValueError, match=re.escape(wanted)):
+        check_attachments([Reading(first, 1)], [Part(second, 1)], 2, (), ())
 
 
 def test_other_things_are_no_attachments() -> None:

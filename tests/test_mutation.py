@@ -98,6 +98,17 @@ def test_the_quickest_tests_of_each_file_come_first(tmp_path: Path, monkeypatch:
     assert [item.nodeid for item in items] == ["b::quick", "b::slow", "a::new", "a::x"]
 
 
+def test_what_killed_mutants_is_run_before_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By mutants a second, so that a slow test of few mutants does not stand before a quick one of many."""
+    monkeypatch.chdir(tmp_path)
+    mutate.TIMES.write_text('{"a::x": 0.1, "b::slow": 3.0, "b::quick": 0.2}', "utf-8")
+    items = [SimpleNamespace(nodeid=name, path=name[0]) for name in ("a::x", "b::slow", "b::quick")]
+    for name, failed in (("b::slow", True), ("b::slow", True), ("b::quick", True), ("a::x", False)):
+        Quickest().pytest_runtest_logreport(SimpleNamespace(nodeid=name, failed=failed))
+    Quickest().pytest_collection_modifyitems(items)
+    assert [item.nodeid for item in items] == ["b::quick", "b::slow", "a::x"]
+
+
 # ------------------------------------------------------------------------------------------- the report
 ONE, TWO = Mutant("m", "f", "a < b", 'a <= "b"', 3), Mutant("m", "g", "x = 1", "x = 2", 9)
 

@@ -57,6 +57,8 @@ def test_symbols() -> None:
 
 def test_generic_heads_and_streams() -> None:
     assert [latex_label(label) for label in ("h", "h_1", "h_12", "L0")] == ["h", "h_{1}", "h_{12}", r"\mathrm{L0}"]
+    assert [latex_label(label) for label in ("G(h)", "G(h_12)")] == ["G(h)", "G(h_{12})"]
+    assert latex_label("G(L0H1)") == r"G(\mathrm{L0H1})"
     assert [glyph_latex(glyph) for glyph in ("X0", "X1", "X12", "P")] == ["X_0", "X_{1}", "X_{12}", "P"]
 
 
@@ -117,6 +119,27 @@ def test_every_letter_can_be_written() -> None:
     for target in ("logits", "scores:L1H1"):
         for term in expand(ARCH, target):
             assert "_" not in re.sub(r"_(\w|\{\w+\})", "", word_latex(term.word))
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_entrywise_products_are_enclosed_and_transposed(scale: bool) -> None:
+    """Each word of them that is more than a symbol stands in parentheses, and the transpose is of the whole."""
+    head = transformer((1,), softmax=False, scale=scale)
+    pattern = logits(head).unfrozen()[-1].word
+    inside = "scale[L0H0] * X0 @ W_QK[L0H0] @ X0.T" if scale else "X0 @ W_QK[L0H0] @ X0.T"
+    latex = r"s^{\mathrm{L0H0}}\,"[: None if scale else 0] + r"X_0\,W_{QK}^{\mathrm{L0H0}}\,X_0^{\mathsf{T}}"
+    latex = rf"\left(\mathcal{{M}}^{{\mathrm{{L0}}}}\odot \left({latex}\right)\right)"
+    assert word_text(pattern) == f"(mask[L0] * ({inside})) @ X0 @ W_OV[L0H0].T @ W_U.T"
+    assert word_text(pattern.T) == f"W_U @ W_OV[L0H0] @ X0.T @ (mask[L0] * ({inside})).T"
+    assert factor_latex(pattern.factors[0]) == latex
+    assert factor_latex(pattern.factors[0].T) == latex + r"^{\mathsf{T}}"
+
+
+def test_entrywise_products_are_written_alike_by_words_and_notations() -> None:
+    arch = transformer((2, 1), softmax=False, mlps=True, bilinear=True, multipliers=True)
+    for term in logits(arch).unfrozen()[:200]:
+        for word in (term.word, term.word.T):
+            assert word_text(word) == word.text
 
 
 # ---------------------------------------------------------------------------------------------- the notations

@@ -24,7 +24,9 @@ NASTY = [
     ("name", "text", "latex"),
     [
         ("M", "M", "M"), ("W_E", "W_E", "W_E"), ("W_OV", "W_OV", "W_{OV}"), ("W_12", "W_12", "W_{12}"),
-        ("W_out", "W_out", r"W_{\mathrm{out}}"), ("att", "att", r"\mathrm{att}"), ("A2", "A2", r"\mathrm{A2}"),
+        ("W_out", "W_out", r"W_{\mathrm{out}}"), ("W_OUT", "W_OUT", r"W_{\mathrm{OUT}}"),
+        ("W_ab", "W_ab", r"W_{\mathrm{ab}}"), ("a" * 40, "a" * 40, rf"\mathrm{{{'a' * 40}}}"),
+        ("att", "att", r"\mathrm{att}"), ("A2", "A2", r"\mathrm{A2}"),
         ("Omega", "Omega", r"\Omega"), ("omega_0", "omega_0", r"\omega_0"), ("W_Psi", "W_Psi", r"W_{\Psi}"),
         ("Ω", '"Ω"', r"\Omega"), ("omicron", "omicron", r"\mathrm{omicron}"),
         ("$x_1%", '"$x_1%"', r"\text{\$x\_1\%}"), ("é", '"é"', r"\text{\'{e}}"), ("ï", '"ï"', r"\text{\" {\i{}}}"),

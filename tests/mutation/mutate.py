@@ -52,6 +52,7 @@ UNARY = ("Delete_Not", "Delete_USub", "USub_Invert")
 MEMORY = 4 << 30  # bytes that a mutant may take: one that never stops collecting must not fill the machine
 OPTIONS = ("-x", "-q", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider")
 TIMES = Path("times-of-the-tests.json")  # in a copy
+KILLS = Path("kills-of-the-tests.json")
 
 PACE = 3  # times as much of the processor's time as the right program a mutant may take
 PATIENCE = 40  # times as long by the clock, which also counts what others do on the machine
@@ -243,20 +244,38 @@ def against(kernel: Kernel, module: str, seconds: int) -> int:
     return int(pytest.main([*OPTIONS, *shlex.split(" ".join(kernel.modules[module]))], plugins=[Quickest()]))
 
 
+def noted(file: Path) -> dict[str, float]:
+    """A number for each test that is known."""
+    found: dict[str, float] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    return found
+
+
 class Quickest:
-    """For pytest: of each file the tests come first that were quickest on the right program: they kill most mutants."""
+    """For pytest: first the tests that killed mutants of the module, by mutants a second; then, file by file, the
+    tests that were quickest on the right program."""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        known = json.loads(TIMES.read_text("utf-8")) if TIMES.is_file() else {}
+        times, kills = noted(TIMES), noted(KILLS)
         files = list(dict.fromkeys(item.path for item in items))
-        items.sort(key=lambda item: (files.index(item.path), known.get(item.nodeid, 0.0)))
+
+        def place(item: Any) -> tuple[float, int, float]:
+            took = times.get(item.nodeid, 0.0)
+            return -kills.get(item.nodeid, 0.0) / (0.01 + took), files.index(item.path), took
+
+        items.sort(key=place)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            kills, new = noted(KILLS), KILLS.with_suffix(".new")
+            new.write_text(json.dumps({**kills, report.nodeid: kills.get(report.nodeid, 0.0) + 1}), "utf-8")
+            new.replace(KILLS)  # whole or not at all: time may be up at any moment
 
 
 class Stopwatch:
     """For pytest: adds the seconds of each test to the file of times."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, float] = json.loads(TIMES.read_text("utf-8")) if TIMES.is_file() else {}
+        self.seen = noted(TIMES)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seen[report.nodeid] = self.seen.get(report.nodeid, 0.0) + report.duration
