@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,4 +16,5 @@ def frobenius(value: npt.NDArray[Any]) -> float:
     largest = float(np.abs(value).max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):
         return largest
-    return largest * float(np.linalg.norm(value.astype(np.float64) / largest))
+    scaled = (value.astype(np.float64) / largest).ravel()
+    return largest * math.sqrt(scaled @ scaled)

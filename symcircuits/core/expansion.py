@@ -135,6 +135,8 @@ class Expansion(TermSequence[Term]):
 
     def marks(self) -> Iterator[tuple[tuple[Mark, ...], int]]:
         """The marks of the selection's terms, each with its number of terms."""
+        if not all(c.values for c in self.clauses):
+            return  # a condition that no term meets
         if len(self.sides) == 1:
             yield from (((m,), n) for m, n in self.sides[0].counts.items() if self.accepts((m,)))
             return
@@ -289,6 +291,11 @@ class Expansion(TermSequence[Term]):
         """
         if not self.readout.bilinear:
             raise ValueError(f"only score terms meet a softmax, those of {self.target} do not")
+        return self._softmax_invisible
+
+    @cached_property
+    def _softmax_invisible(self) -> Expansion:
+        """The same, made once: its terms are counted for every prompt."""
         layers = self.readout.sides[1]
         seen = layers[-1:] if self.architecture.norm else layers  # norms stand before every reader, or nowhere
         if self.architecture.positions == "rotary" or self.architecture.qk_norm:

@@ -115,12 +115,17 @@ class Readout:
     @property
     def head(self) -> Head | None:
         """The head whose scores are read, if any."""
-        return as_head(self.target.partition(":")[2]) if self.bilinear else None
+        return _read_head(self.target) if self.bilinear else None
 
     @property
     def bilinear(self) -> bool:
         """Whether it has a query and a key side."""
         return len(self.sides) == 2
+
+
+@lru_cache(maxsize=4096)
+def _read_head(target: str) -> Head:
+    return as_head(target.partition(":")[2])
 
 
 # ---------------------------------------------------------------------------------------------- symbols

@@ -58,7 +58,7 @@ class TermSequence(ABC, Generic[T]):
     @cached_property
     def count(self) -> int:
         """Exact number of terms."""
-        return sum(n for _, n in self.marks())
+        return sum(self._numbers.values())
 
     def counts_by_order(self) -> dict[int, int]:
         """Number of terms of each order (heads of the path, both sides together) that occurs."""
@@ -66,17 +66,31 @@ class TermSequence(ABC, Generic[T]):
 
     def counts_by_composition(self) -> dict[str, int]:
         """Number of terms of each composition type of the path that occurs."""
-        found = self._counts_by(composition_of)
-        return {c: found[c] for c in ("none", "V", "Q", "K", "QK") if c in found}
+        return dict(self._compositions)
 
     def counts_by_orders(self) -> dict[tuple[int, ...], int]:
         """Number of terms by the order of each side, e.g. by (query, key)."""
         return self._counts_by(lambda orders: orders)
 
+    @cached_property
+    def _compositions(self) -> dict[str, int]:
+        """Number of terms of each composition type; made once."""
+        found = self._counts_by(composition_of)
+        return {c: found[c] for c in ("none", "V", "Q", "K", "QK") if c in found}
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[int, ...], int]:
+        """Number of terms by the order of each side; made once."""
+        found: dict[tuple[int, ...], int] = {}
+        for marks, n in self.marks():
+            orders = tuple(m.order for m in marks)
+            found[orders] = found.get(orders, 0) + n
+        return found
+
     def _counts_by(self, key: Callable[[tuple[int, ...]], Any]) -> dict[Any, int]:
         found: dict[Any, int] = {}
-        for marks, n in self.marks():
-            k = key(tuple(m.order for m in marks))
+        for orders, n in self._numbers.items():
+            k = key(orders)
             found[k] = found.get(k, 0) + n
         return dict(sorted(found.items()))
 

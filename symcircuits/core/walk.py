@@ -24,7 +24,11 @@ V = TypeVar("V")
 
 
 class Algebra(Protocol[V]):
-    """What values of a walk can do: start from a source, go through a branch, be added."""
+    """What values of a walk can do: start from a source, go through a branch, be added.
+
+    An algebra may have ``summands(branches, value)`` too: what the branches of a layer give, some of them added up,
+    where that is less work than one after the other.
+    """
 
     def source(self, source: Source) -> V:
         """The value that a source writes."""
@@ -50,10 +54,16 @@ def walk(program: Program, algebra: Algebra[V], value: V | None = None) -> V | N
         summands: list[V] = []
         if value is not None:
             summands += [value] if layer.skip else []
-            summands += [algebra.branch(b, value) for b in layer.branches]
+            summands += _through(algebra, layer.branches, value)
         summands += [algebra.source(s) for s in layer.sources]
         value = algebra.add(summands) if summands else None
     return value
+
+
+def _through(algebra: Any, branches: Sequence[Branch], value: V) -> list[V]:
+    if branches and hasattr(algebra, "summands"):
+        return list(algebra.summands(branches, value))
+    return [algebra.branch(b, value) for b in branches]
 
 
 @final
@@ -189,12 +199,32 @@ class Marked:
         """Every part goes through the branch and is marked by its head."""
         if branch.head is None:
             return {mark: self.base.branch(branch, part) for mark, part in value.items()}
-        bits = self.heads.get(branch.head, 0)
+        grown = self._grown(self.heads.get(branch.head, 0), value)
+        return {mark: self.base.branch(branch, part) for mark, part in grown.items()}
+
+    def summands(self, branches: Sequence[Branch], value: dict[Mark, Any]) -> list[dict[Mark, Any]]:
+        """What branches give; heads with the same bits added up, where the other algebra takes them ``together``."""
+        if not hasattr(self.base, "together"):
+            return [self.branch(b, value) for b in branches]
+        alike: dict[int, list[Branch]] = {}
+        for b in branches:
+            if b.head is not None:
+                alike.setdefault(self.heads.get(b.head, 0), []).append(b)
+        found = [self.branch(b, value) for b in branches if b.head is None]
+        for bits, some in alike.items():
+            grown = self._grown(bits, value)
+            found.append(dict(zip(grown, self.base.together(some, list(grown.values())), strict=True)))
+        return found
+
+    def _grown(self, bits: int, value: dict[Mark, Any]) -> dict[Mark, Any]:
+        """The parts by the marks that they have after a head with these bits.
+
+        Parts that come to share a mark are added before the branch: it is linear, and this is cheaper.
+        """
         parts: dict[Mark, list[Any]] = {}
         for mark, part in value.items():
             parts.setdefault(Mark(self._after(mark.order), self.joints.grown(mark.bits, bits)), []).append(part)
-        # Parts that come to share a mark are added before the branch: it is linear, and this is cheaper.
-        return {mark: self.base.branch(branch, self._sum(same)) for mark, same in parts.items()}
+        return {mark: self._sum(same) for mark, same in parts.items()}
 
     def add(self, values: Sequence[dict[Mark, Any]]) -> dict[Mark, Any]:
         """Mark by mark."""
@@ -241,7 +271,6 @@ class MatrixRing(Protocol):
         """The last two axes swapped."""
 
 
-@final
 class Matrices:
     """Matrices over a ring: the walk is the frozen forward pass, exact where the ring is.
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, final
 
 from symcircuits.core.expansion import expand
+from symcircuits.core.programs import made_once
 from symcircuits.explanation.assumptions import assumptions
 from symcircuits.explanation.prompts import Prompt
 from symcircuits.explanation.scores import head_scores
@@ -60,7 +61,8 @@ class Look:
         self.model, self.by, self.dtype = model, by, dtype
         architecture = model.architecture
         self.expansion = expand(architecture, architecture.end)
-        self.heads = {str(h): expand(architecture, f"scores:{h}") for h in architecture.all_heads}
+        with made_once():
+            self.heads = {str(h): expand(architecture, f"scores:{h}") for h in architecture.all_heads}
         self.counts: dict[str, int] = {}  # of the terms through each head
 
     def at(self, prompt: Prompt) -> Seen:

@@ -9,6 +9,7 @@ from symcircuits.core.architecture import Head
 from symcircuits.core.programs import Branch, Source
 from symcircuits.core.text import shown
 from symcircuits.core.walk import Matrices, walk
+from symcircuits.values.factors import RunMatrices
 from symcircuits.values.sums import Sums
 
 __all__ = ["through_each_head"]
@@ -33,10 +34,20 @@ class _Through:
 
     def branch(self, branch: Branch, value: _Split) -> _Split:
         """Everything that goes through a head's branch goes through that head."""
+        [found] = self.summands([branch], value)
+        return found
+
+    def summands(self, branches: Sequence[Branch], value: _Split) -> list[_Split]:
+        """The sum of branches; what is through heads before goes through all of them at once, where it can."""
         whole, parts = value
-        moved = {head: self.base.branch(branch, part) for head, part in parts.items()}
-        through = self.base.branch(branch, whole)
-        return through, moved if branch.head is None else {**moved, branch.head: through}
+        each = [(b.head, self.base.branch(b, whole)) for b in branches]
+        values, base = list(parts.values()), self.base
+        if isinstance(base, RunMatrices):
+            moved = base.together(branches, values)
+        else:
+            moved = [base.add([base.branch(b, v) for b in branches]) for v in values]
+        new = {head: one for head, one in each if head is not None}
+        return [(base.add([one for _, one in each]), dict(zip(parts, moved, strict=True)) | new)]
 
     def add(self, values: Sequence[_Split]) -> _Split:
         """Head by head."""

@@ -29,7 +29,7 @@ from symcircuits.core.walk import Mark, Matrices, walk_marked
 from symcircuits.model import Run, Tensors
 from symcircuits.values.endings import read_at
 from symcircuits.values.engine import Ranges, Span
-from symcircuits.values.factors import RunFactors
+from symcircuits.values.factors import RunFactors, RunMatrices
 from symcircuits.values.finite import finite, not_finite, quiet, remedy
 from symcircuits.values.rounding import rounding_scale
 from symcircuits.values.run_arithmetic import RunArithmetic
@@ -65,13 +65,16 @@ class Values(Sums[Array]):
     ``[..., n_context, n_context]`` for scores (scaled, before the mask), batch axes of the tokens leading. Single
     values are given as they are, also where they leave the range of their type; sums are not.
     ``instead``: matrices that stand in for the run's, by argument name (see :mod:`symcircuits.values.unembedding`).
+    ``apart``: sums go through the heads of a layer one after the other, not through all at once.
     """
 
-    def __init__(self, expansion: Expansion, run: Run, instead: Mapping[str, Array] = MappingProxyType({})) -> None:
-        self.expansion, self.run, self.instead = expansion, run, instead
+    def __init__(
+        self, expansion: Expansion, run: Run, instead: Mapping[str, Array] = MappingProxyType({}), apart: bool = False
+    ) -> None:
+        self.expansion, self.run, self.instead, self.apart = expansion, run, instead, apart
         known = {"embed": run.arrays["X0"]}
         factors = ChainMap({**instead}, RunFactors(run)) if instead else RunFactors(run)  # type: ignore[arg-type]
-        self.matrices = Matrices(factors, Floats(run.dtype), known)
+        self.matrices = (Matrices if apart else RunMatrices)(factors, Floats(run.dtype), known)
         self.batch = tuple(np.shape(run.tokens)[:-1])
 
     def __len__(self) -> int:
@@ -127,7 +130,8 @@ class Values(Sums[Array]):
 
     def spread(self, value: Array) -> Array:
         """A value with the batch axes of the run."""
-        return np.broadcast_to(value, self.batch + value.shape[-2:])
+        shape = self.batch + value.shape[-2:]
+        return value if value.shape == shape else np.broadcast_to(value, shape)
 
     # --------------------------------------------------------------------------------- sums, by the walk
     def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
@@ -138,7 +142,7 @@ class Values(Sums[Array]):
         """
         algebra, program = paths.algebra(self.matrices, most), paths.program
         head = self.expansion.readout.head
-        if head is None or self.instead or any(paths.head_bits.values()) or any(paths.name_bits.values()):
+        if head is None or self.instead or self.apart or any(paths.head_bits.values()) or any(paths.name_bits.values()):
             return walk_marked(program, algebra, needed=needed)
         kept = _STREAMS.setdefault(self.run, {})
         start = first_layer(self.expansion.architecture, head.layer)
@@ -149,6 +153,15 @@ class Values(Sums[Array]):
         value = walk_marked(program[done:length], algebra, value or None)
         kept[most] = start, length, value
         return walk_marked(program[length:], algebra, value)
+
+    def total(self) -> Array:
+        """The sum of all terms; where it is not finite, once more with heads that may cancel one after the other."""
+        try:
+            return super().total()
+        except ValueError:
+            if self.apart:
+                raise
+            return Values(self.expansion, self.run, self.instead, apart=True).total()
 
     def calm(self) -> AbstractContextManager[Any]:
         """No warnings: what is not finite is refused."""
