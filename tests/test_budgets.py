@@ -50,7 +50,11 @@ def test_a_limit_is_met_when_all_of_it_is_used(limit: dict[str, int], used: str,
     setattr(budget, used, 1000)
     assert budget.reached == ""  # nobody has asked
     assert (budget.ended(), budget.reached, budget.late) == (said, said, False)
+    beyond = Budget(**limit)  # type: ignore[arg-type]
+    setattr(beyond, used, 1001)  # work in pieces goes beyond
+    assert beyond.ended() == said
     assert Budget(**dict.fromkeys(limit, 0)).ended()  # type: ignore[arg-type]
+    assert not Budget(**dict.fromkeys(limit, 1)).ended()  # type: ignore[arg-type]
 
 
 def test_time_begins_when_the_budget_is_made_and_is_up_at_its_end(clock: Clock) -> None:
@@ -97,6 +101,11 @@ def test_what_ended_the_work_stays(clock: Clock) -> None:
 def test_what_is_not_a_limit_is_refused(limit: dict[str, Any], wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         Budget(**limit)
+
+
+def test_limits_are_given_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        Budget(7)  # type: ignore[misc]
 
 
 def test_a_message_names_the_limit_as_the_caller_does() -> None:
