@@ -85,6 +85,28 @@ def test_norms_of_pairs_are_those_of_the_terms_formed(n: int, d: int, masked: bo
     np.testing.assert_allclose(found / (sizes * 1e-100), lengths(terms), rtol=1e-9)
 
 
+def test_norms_of_pairs_that_cancel_are_zero_and_not_undefined() -> None:
+    """A query at right angles to a key: the products of their Gram matrices add up to zero, or a little less."""
+    rng, meeting = np.random.default_rng(0), RunArithmetic((1, 1, 1), np.dtype(np.float64), 4).lengths_of_pairs(None)
+    query, keys = rng.standard_normal(4), rng.standard_normal((300, 4))
+    keys -= (keys @ query / (query @ query))[:, None] * query
+    found = meeting.met(meeting.query(query[None, None, None]), meeting.key(keys[:, None, None]))
+    assert found.max() < 1e-6
+
+
+def test_every_meeting_takes_some_keys_and_queries_at_a_time() -> None:
+    run = [
+        RUN.lengths_of_pairs(None),
+        RUN.lengths_of_pairs(CAUSAL),
+        RUN.entries_of_pairs(),
+        RUN.scores_of_pairs(Room()),
+    ]
+    other = [tensors().lengths_of_pairs(None), tensors().entries_of_pairs(), tensors().scores_of_pairs(Room())]
+    assert all(meeting.keys >= 1 for meeting in (*run, *other))
+    assert RUN.entries_of_pairs().queries >= 1
+    assert RUN.lengths_of_pairs(None).queries == 0  # no limit
+
+
 def test_masked_norms_are_made_in_the_way_of_less_work() -> None:
     """n d (d + 1) multiplications a pair or 2 n^2 d; and what is made of keys has a bound."""
     for n in range(1, 9):

@@ -92,6 +92,12 @@ def test_arrays_are_put_together_and_cut(lengths: list[int], size: int) -> None:
     assert [n for one in found for n in one.reshape(-1).tolist()] == list(range(2 * total))
 
 
+def test_what_is_left_at_the_end_is_put_together_too() -> None:
+    pieces = [np.arange(a, a + 2) for a in (0, 2, 4, 6)]
+    assert [one.tolist() for one in gathered(pieces, 3, np.concatenate)] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [one.tolist() for one in gathered(pieces[:2], 9, np.concatenate)] == [[0, 1, 2, 3]]
+
+
 @pytest.mark.parametrize("size", [3, 4])
 def test_an_array_that_fits_is_given_as_it_is(size: int) -> None:
     """Nothing is copied: not where a piece is of that size, and not where one is left at the end."""
