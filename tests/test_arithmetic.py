@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import symcircuits as sc
 from symcircuits.arrays.namespaces import namespace_of
 from symcircuits.values import run_arithmetic, tensor_arithmetic, unembedding
 from symcircuits.values.engine import Room
@@ -194,6 +195,22 @@ def test_entries_and_scores_in_arrays_of_other_libraries() -> None:
     assert finite is False
 
 
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_any_batch_axes_in_arrays_of_other_libraries(batch: tuple[int, ...]) -> None:
+    arithmetic = tensors((*batch, N))
+    query, keys = np.random.default_rng(0).standard_normal((2, 4, *batch, N, D))
+    meeting = arithmetic.lengths_of_pairs(None)
+    found = meeting.met(query[0], keys)
+    assert found.shape == (1, 4, *batch)
+    np.testing.assert_allclose(found[0], lengths(query[0] @ keys.swapaxes(-1, -2)), rtol=1e-14)
+    np.testing.assert_allclose(arithmetic.lengths(keys), lengths(keys), rtol=1e-14)
+
+
+def test_some_bytes_of_what_is_made_of_keys_are_kept() -> None:
+    assert min(RUN.kept, tensors().kept) >= 2**20
+    assert tensors((0, 3)).lengths_of_pairs(None).keys >= 1  # a batch of nothing
+
+
 def test_how_many_keys_meet_a_query_at_a_time() -> None:
     each = BATCH * N * N
     assert tensors().scores_of_pairs(Room(7 * each + 1)).keys == 7
@@ -216,6 +233,21 @@ def test_other_axes_and_pieces_in_arrays_of_other_libraries() -> None:
 
 
 # ---------------------------------------------------------------------------------- unembeddings made small
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("tokens", [[], [1], [1, 0]])
+def test_an_unembedding_is_made_small_only_where_that_is_smaller(biased: bool, tokens: list[int]) -> None:
+    """It has the columns of the stream, one for a bias, and one for each token that is asked for."""
+    small = 4 + biased + len(tokens)
+    arch = sc.attention_only((1,), biases=["b_U"] if biased else False)
+    for rows in (small - 1, small, small + 1):
+        run = sc.random_model(arch, d_vocab=rows, d_model=4, d_head=2, seed=1).run([1, 2])
+        found = unembedding.compact(sc.evaluate(sc.logits(arch), run), tokens)
+        assert (found is not None) == (rows > small)
+        if found is not None:
+            assert len(found.matrices["W_U"]) == small
+        assert unembedding.compact(sc.evaluate(sc.stream(arch), run), tokens) is None
+
+
 @settings(max_examples=30)
 @given(st.integers(1, 40), st.integers(1, 4), st.booleans(), st.integers(1, 200), st.integers(0, 99))
 def test_a_triangle_has_the_lengths_of_the_matrix(rows: int, cols: int, biased: bool, each: int, seed: int) -> None:
