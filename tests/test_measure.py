@@ -437,6 +437,16 @@ def test_top_is_what_sorting_gives(numbers: list[float], k: int, cuts: list[int]
         assert list(joined(k, *(top([block], k) for block in reversed(blocks)))) == wanted
 
 
+@pytest.mark.parametrize("group", [1, 3, 5, 64])
+def test_top_of_many_numbers_with_ties_and_some_left_over(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_module, "_GROUP", group)
+    numbers = np.random.default_rng(0).integers(-20, 20, 64 * 9 + 7).astype(float)
+    numbers[-2] = 21.0  # among those that fill no group
+    wanted = sorted(enumerate(numbers.tolist(), 100), key=lambda one: (-abs(one[1]), one[0]))
+    for k in (0, 1, 2, 3, 30, len(numbers) - 1, len(numbers), len(numbers) + 1):
+        assert list(top([(100, numbers)], k)) == wanted[:k]
+
+
 # --------------------------------------------------------------------------- where a statistic of terms is added
 def largest_entries(values: Values, by: Measure) -> Ranges:
     """The largest absolute entry of each term: one function over blocks."""
