@@ -652,9 +652,7 @@ def test_a_page_without_memory_for_its_reruns_is_written(monkeypatch: pytest.Mon
     assert "could not be made" not in whole
 
 
-@pytest.mark.parametrize(
-    "part", ["score_maps", "score_parts", "source_maps", "remove_scores", "remove_heads", "figure"]
-)
+@pytest.mark.parametrize("part", ["score_maps", "score_parts", "source_maps", "distance", "_changes", "figure"])
 def test_no_part_of_a_page_loses_the_rest(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3])
 

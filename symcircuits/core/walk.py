@@ -313,6 +313,21 @@ class Matrices:
             value = self.ring.matmul(self.factor(f), value)
         return self.scaled(branch.scales, self.chain(branch.right[cut:], value))
 
+    def back(self, branch: Branch, reader: Any) -> Any:
+        """What is read of a value by what reads it behind a branch: ``left^T reader right^T``, times the multipliers.
+
+        The adjoint of :meth:`branch`, ``<reader, left value right> = <left^T reader right^T, value>``.
+        """
+        cut = 0 if branch.head is None else len(branch.right) - 1
+        turned = self.ring.transpose
+        for f in reversed(branch.right[cut:]):
+            reader = self.ring.matmul(reader, turned(self.factor(f)))
+        for f in branch.left:
+            reader = self.ring.matmul(turned(self.factor(f)), reader)
+        for f in reversed(branch.right[:cut]):
+            reader = self.ring.matmul(reader, turned(self.factor(f)))
+        return self.scaled(branch.scales, reader)
+
     def turned(self, head: Head | None, rows: Any) -> Any:
         """Queries or keys of a head as they meet: row i times ``R_i`` where positions are rotary, else as they are."""
         rotations = self.matrices.get(f"R_{head}")

@@ -22,7 +22,10 @@ from symcircuits.model import Arrays, Edited, Run, rerun
 from symcircuits.model.forward import pattern_of
 from symcircuits.values.evaluate import evaluate
 
-__all__ = ["HeadRemoval", "ScoreRemoval", "remove_heads", "remove_scores", "without"]
+__all__ = [
+    "HeadRemoval", "ScoreRemoval", "distance", "end_of", "part_name", "remove_heads", "remove_scores", "score_part",
+    "with_pattern", "without",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
@@ -69,7 +72,7 @@ def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], target:
     expansion = _expanded_end(run, target)
     labels = [str(h) for h in architecture.some_heads(heads)]
     value = np.array(-evaluate(expansion.through(labels), run).total())
-    change = _end(rerun(run, removed=labels), expansion.target) - _end(run, expansion.target)
+    change = end_of(rerun(run, removed=labels), expansion.target) - end_of(run, expansion.target)
     return HeadRemoval(tuple(labels), _end_name(run, expansion.target), value, np.asarray(change - value))
 
 
@@ -97,7 +100,12 @@ class ScoreRemoval:
 
         Half the sum of the absolute changes; without softmax, where rows need not sum to one, it has no upper end.
         """
-        return np.asarray(np.abs(self.pattern_change).sum(axis=-1) / 2)
+        return distance(self.pattern_change)
+
+
+def distance(pattern_change: Array) -> Array:
+    """Half the sum of the absolute changes of a pattern, query by query."""
+    return np.asarray(np.abs(pattern_change).sum(axis=-1) / 2)
 
 
 def without(run: Run, head: str, part: Array) -> Array:
@@ -140,13 +148,11 @@ def remove_scores(
     need("remove_scores", run, Run)
     architecture = run.model.architecture
     label = str(architecture.head(head))
-    name, part = _part(run, expand(architecture, f"scores:{label}"), what)
-    name += ", before the soft cap" if run.model.settings.score_cap is not None else ""
+    name, part = score_part(run, expand(architecture, f"scores:{label}"), what)
     pattern = without(run, label, part)
     change = np.asarray(pattern - run.patterns[label])
     end = _expanded_end(run, target)
-    frozen = np.array(evaluate(end.through(label), _with_pattern(run, label, change)).total())
-    recomputed = _end(rerun(run, patterns={label: pattern}), end.target) - _end(run, end.target)
+    frozen, recomputed = with_pattern(run, end, label, pattern)
     return ScoreRemoval(
         label,
         name,
@@ -155,16 +161,34 @@ def remove_scores(
         pattern=pattern,
         pattern_change=change,
         frozen=frozen,
-        recomputed=np.asarray(recomputed),
+        recomputed=recomputed,
     )
 
 
+def with_pattern(run: Run, end: Expansion, label: str, pattern: Array) -> tuple[Array, Array]:
+    """The change of an end when a head has another pattern: everything else held fixed, and recomputed."""
+    changed = replace(run, arrays=Arrays({f"A_{label}": pattern - run.patterns[label]}, {}, run.arrays))
+    frozen = np.array(evaluate(end.through(label), changed).total())
+    recomputed = end_of(rerun(run, patterns={label: pattern}), end.target) - end_of(run, end.target)
+    return frozen, np.asarray(recomputed)
+
+
+def score_part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[str, Array]:
+    """What is taken from a head's scores (see :func:`remove_scores`), in words, and its value."""
+    name, values = _part(run, scores, what)
+    return part_name(run, name), np.array(values)
+
+
+def part_name(run: Run, name: str) -> str:
+    """The name of a part of scores, with where it is taken from."""
+    return name + (", before the soft cap" if run.model.settings.score_cap is not None else "")
+
+
 def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[str, Array]:
-    """What is removed, in words, and its value."""
     if isinstance(what, Term):
-        return what.label, np.array(evaluate(scores, run).value(what))
+        return what.label, evaluate(scores, run).value(what)
     if isinstance(what, str):
-        return f"composition {what}", np.array(evaluate(scores.where(what), run).total())
+        return f"composition {what}", evaluate(scores.where(what), run).total()
     if isinstance(what, Expansion) and what.target == scores.target and what.readout != scores.readout:
         raise ValueError(
             f"this selection is of [{what.architecture}], but the run is of a model that is [{scores.architecture}]; "
@@ -172,15 +196,11 @@ def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[st
         )
     if not isinstance(what, Expansion) or what.readout != scores.readout:
         raise ValueError(f"{brief(what)} is neither a composition type, a term nor a selection of {scores.target}")
-    return ", ".join(map(str, what.clauses)) or "all terms", np.array(evaluate(what, run).total())
+    return ", ".join(map(str, what.clauses)) or "all terms", evaluate(what, run).total()
 
 
-def _with_pattern(run: Run, label: str, pattern: Array) -> Run:
-    """The record with another pattern among the arrays that terms are made of."""
-    return replace(run, arrays=Arrays({f"A_{label}": pattern}, {}, run.arrays))
-
-
-def _end(run: Run | Edited, target: str) -> Array:
+def end_of(run: Run | Edited, target: str) -> Array:
+    """The logits (before their soft cap), the last stream or the readout that a target names."""
     kind, _, name = target.partition(":")
     if kind == "readout":
         return run.readouts[name]

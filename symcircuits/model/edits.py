@@ -5,8 +5,8 @@ What comes out is not a :class:`~symcircuits.model.Run`: its terms would not add
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from symcircuits.arrays.rings import Array
 from symcircuits.model.forward import BY_LABEL, Changes, Record
 from symcircuits.model.transformer import Run, _run
 
-__all__ = ["Edited", "rerun"]
+__all__ = ["Edited", "rerun", "rerun_patterns", "rerun_without"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +53,58 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
     """
     given = {}
     for label, pattern in (patterns or {}).items():
-        shape = run.patterns[str(run.model.architecture.head(label))].shape
-        if np.shape(pattern) != shape:
-            raise ValueError(f"the pattern of {label} must have shape {list(shape)}, not {list(np.shape(pattern))}")
-        given[str(run.model.architecture.head(label))] = np.array(pattern, dtype=run.dtype)
-    labels = {str(run.model.architecture.head(label)) for label in removed}
-    start = min((run.model.architecture.head(label).layer for label in (*given, *labels)), default=0)
-    changes = Changes(given, labels, start, _before(run, start) if start else None)
+        _check_shape(run, label, np.shape(pattern))
+        given[_named(run, label)] = np.array(pattern, dtype=run.dtype)
+    return _edited(run, Changes(given, dict.fromkeys((_named(run, label) for label in removed), np.ones(1, bool))))
+
+
+def rerun_patterns(run: Run, head: str, patterns: Array) -> Edited:
+    """As many reruns at once as there are patterns of a head, ``[reruns, ..., n, n]``.
+
+    What comes after that head has an axis ``[reruns, ...]`` in front.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> run = random_model(attention_only((1, 1)), seed=1).run([1, 2, 3])
+    >>> both = rerun_patterns(run, "L0H0", np.stack([np.eye(3), run.patterns["L0H0"]]))
+    >>> bool(np.allclose(both.logits[0], rerun(run, patterns={"L0H0": np.eye(3)}).logits)), both.logits.shape
+    (True, (2, 3, 11))
+    """
+    _check_shape(run, head, np.shape(patterns)[1:])
+    return _edited(run, Changes({_named(run, head): np.array(patterns, dtype=run.dtype)}))
+
+
+def rerun_without(run: Run, heads: Sequence[str]) -> Edited:
+    """As many reruns at once as there are heads of one layer, each without the output of one of them.
+
+    What comes after that layer has an axis ``[heads, ...]`` in front.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> run = random_model(attention_only((2, 1)), seed=1).run([1, 2, 3])
+    >>> both = rerun_without(run, ["L0H0", "L0H1"])
+    >>> bool(np.allclose(both.logits[1], rerun(run, removed=["L0H1"]).logits)), both.logits.shape
+    (True, (2, 3, 11))
+    """
+    where = np.eye(len(heads), dtype=bool).reshape(len(heads), len(heads), *(1,) * run.streams[0].ndim)
+    return _edited(run, Changes({}, {_named(run, head): where[i] for i, head in enumerate(heads)}))
+
+
+def _named(run: Run, label: str) -> str:
+    return str(run.model.architecture.head(label))
+
+
+def _check_shape(run: Run, label: str, given: tuple[int, ...]) -> None:
+    shape = run.patterns[_named(run, label)].shape
+    if given != shape:
+        raise ValueError(f"the pattern of {label} must have shape {list(shape)}, not {list(given)}")
+
+
+def _edited(run: Run, changes: Changes) -> Edited:
+    """The forward pass with these changes, from the first layer on in which there is one."""
+    changed = [run.model.architecture.head(label).layer for label in (*changes.given, *changes.removed)]
+    if changed:
+        changes = replace(changes, start=min(changed), before=_before(run, min(changed)))
     found = _run(run.model, run.tokens, run.dtype, changes, run.attended)
     return Edited(found.logits, found.streams, found.patterns, found.products, found.readouts)
 

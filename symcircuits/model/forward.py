@@ -18,7 +18,7 @@ Sennrich (2019) for the norms; Shazeer (2020) for gated MLPs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -145,13 +145,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is not as the model computes it: patterns ``given`` by head, and heads whose output is ``removed``.
+    """What is not as the model computes it: patterns ``given`` by head, and where the output of heads is ``removed``.
 
-    ``before``: the record of the pass without them, of which the first ``start`` layers stand.
+    Patterns may have axes in front of those of the run, for several changes at once; ``removed``: truth values that
+    broadcast against ``[..., n, d_model]``. ``before``: the record of the pass without them, of which the first
+    ``start`` layers stand, and in the next one the heads that are not changed; of what comes after streams, patterns
+    and what the model gives are recorded.
     """
 
     given: Mapping[str, Array] = field(default_factory=dict)
-    removed: Collection[str] = ()
+    removed: Mapping[str, Array] = field(default_factory=dict)
     start: int = 0
     before: Record | None = None
 
@@ -210,7 +213,7 @@ class _Pass:
     def run(self, tokens: npt.NDArray[np.int64]) -> Record:
         arch, record = self.architecture, self.record
         start = self.changes.start
-        stream = record.streams[start] if start else self.reached(0, self.embedded(tokens))
+        stream = self.reached(0, self.embedded(tokens)) if self.changes.before is None else record.streams[start]
         for layer in range(start, arch.n_layers):
             after = self.attention(layer, stream)
             if layer in arch.mlps:
@@ -275,20 +278,35 @@ class _Pass:
         window = self.settings.windows[layer] if self.settings.windows else None
         record.masks[f"L{layer}"] = allowed = self.allowed(layer, window)
         for head in self.architecture.layer_heads(layer):
-            name, shared = str(head), self.architecture.key_value(head)
-            product = _finite(self.scores(head, read), f"the scores of {head}")
-            record.scores[name] = self.masked(head, product, allowed)
-            if self.settings.score_cap is not None or self.adds:
-                record.products[name] = product
-            given = self.changes.given.get(name)
-            record.patterns[name] = self.pattern(record.scores[name], allowed) if given is None else given
-            values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
-            result = (record.patterns[name] @ values) @ transpose(self.w[f"W_O_{head}"])
-            result = self.times(f"r[L{layer}]", result)
-            record.results[name] = np.zeros_like(result) if name in self.changes.removed else result
-            total.add(record.results[name])
+            result = self.result(head, read, values_of, allowed)
+            removed = self.changes.removed.get(str(head))
+            total.add(result if removed is None else np.where(removed, result.dtype.type(0), result))
         after: Array = total.value
         return after + self.times(f"r[L{layer}]", self.w[f"b_O_L{layer}"]) if f"b_O_L{layer}" in self.w else after
+
+    def result(self, head: Head, read: Array, values_of: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+        """What a head adds to the stream, from the rows that its queries and keys, and its values, are made of."""
+        name, shared, record = str(head), self.architecture.key_value(head), self.record
+        given, again = self.changes.given.get(name), self.changes.before is not None
+        known = again and head.layer == self.changes.start  # nothing that it reads is changed
+        if known and given is None:
+            return record.results[name]
+        if not known:
+            product = _finite(self.scores(head, read), f"the scores of {head}")
+            scores = self.masked(head, product, allowed)
+            if self.settings.score_cap is not None or self.adds:
+                record.products[name] = product
+            if not again:
+                record.scores[name] = scores
+            given = self.pattern(scores, allowed) if given is None else given
+        assert given is not None
+        record.patterns[name] = given
+        values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
+        result = (given @ values) @ transpose(self.w[f"W_O_{head}"])
+        result = self.times(f"r[L{head.layer}]", result)
+        if not again:
+            record.results[name] = result
+        return result
 
     def allowed(self, layer: int, window: int | None) -> npt.NDArray[np.bool_]:
         """Which keys the queries of a layer attend to, ``[n, n]``, or with a mask for each row ``[batch, n, n]``."""

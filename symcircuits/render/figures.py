@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term
-from symcircuits.explanation.ablation import ScoreRemoval
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.score_parts import ScoreParts
 from symcircuits.explanation.scores import centred
@@ -123,11 +122,10 @@ def pattern_map(found: Explanation, head: str) -> HeatMap:
     return _square(found, f"pattern of {head}", found.run.patterns[head], shown, largest=1.0, signed=False)
 
 
-def removed_map(found: Explanation, removal: ScoreRemoval) -> HeatMap:
+def removed_map(found: Explanation, head: str, removed: str, pattern: Array) -> HeatMap:
     """The pattern of a head when a part of its scores is removed."""
-    title = f"pattern of {removal.head} without {removal.removed}"
-    shown = _allowed(found, removal.head)
-    return _square(found, title, removal.pattern, shown, largest=1.0, signed=False)
+    title = f"pattern of {head} without {removed}"
+    return _square(found, title, pattern, _allowed(found, head), largest=1.0, signed=False)
 
 
 def score_maps(found: Explanation, parts: ScoreParts, centre: bool = True) -> list[HeatMap]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -17,6 +17,7 @@ from symcircuits.core.expansion import Term
 from symcircuits.core.text import amount
 from symcircuits.explanation import sizes
 from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.removals import Removals
 from symcircuits.render.explained import (
     against_name,
     closure_cells,
@@ -28,7 +29,7 @@ from symcircuits.render.explained import (
 )
 from symcircuits.render.explained import sizes as size_names
 from symcircuits.render.figures import contribution_bars, origin_map, term_map, token_labels
-from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table
+from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table, removals_of
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, section, table
 from symcircuits.render.svg import bar, figure, palette
 from symcircuits.render.tables import Titled, number
@@ -74,7 +75,8 @@ def explanation_html(found: Explanation, head: str | None = None, progress: OnPr
     title = f"explain {found.model.name}"
     header = _header(found, title, left_out)
     shown, rest = _shown(found, left_out)
-    heads = head_sections(found, chosen, left_out, progress)
+    removals = cache(partial(removals_of, found))
+    heads = head_sections(found, chosen, removals, left_out, progress)
     main = [
         _assumptions(found),
         _closures(found, left_out),
@@ -82,7 +84,7 @@ def explanation_html(found: Explanation, head: str | None = None, progress: OnPr
         _terms(found, shown, rest),
         *_figures(found, shown, rest, left_out),
         *heads,
-        *_removals(found, "".join(heads), left_out),
+        *_removals(found, removals, "".join(heads), left_out),
         _left_out(left_out, len(token_labels(found))),
         _reading(found),
     ]
@@ -262,14 +264,14 @@ def _read(found: Explanation) -> str:
     return "readout" if found.readout else "logit"
 
 
-def _removals(found: Explanation, heads: str, left_out: list[str]) -> list[Markup]:
+def _removals(found: Explanation, removals: Callable[[], Removals], heads: str, left_out: list[str]) -> list[Markup]:
     if not found.scores:
         return []
     said = el(
         "p", "The head adds nothing to the stream. Value part: everything held fixed; pattern part: the rest, "
         "recomputed minus frozen; both add up to the change.", class_="soft",
     )  # fmt: skip
-    table_of = optional("removing heads", lambda: removal_table(found, heads, left_out), left_out)
+    table_of = optional("removing heads", lambda: removal_table(found, removals(), heads, left_out), left_out)
     return [section("removals", "Removing a head", said, table_of)]
 
 

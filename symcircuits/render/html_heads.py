@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from symcircuits.arrays.norms import frobenius
+from symcircuits.core.expansion import expand
 from symcircuits.core.text import amount
-from symcircuits.explanation.ablation import remove_heads, remove_scores
+from symcircuits.explanation.ablation import distance, part_name, score_part
 from symcircuits.explanation.explain import Explanation
+from symcircuits.explanation.removals import Removals
 from symcircuits.explanation.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
 from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, table
@@ -20,7 +21,7 @@ from symcircuits.render.svg import figure
 from symcircuits.render.tables import Titled, number
 from symcircuits.work.progress import OnProgress
 
-__all__ = ["MOST_CELLS", "head_sections", "removal_table"]
+__all__ = ["MOST_CELLS", "head_sections", "removal_table", "removals_of"]
 
 MOST_CELLS = 40  # rows and columns of a heat map
 MOST_BYTES = 6_000_000  # of the sections of heads together
@@ -32,13 +33,14 @@ MOST_SINGLE = 8  # heads of a model up to which terms are removed one by one for
 
 
 def head_sections(
-    found: Explanation, chosen: str | None, left_out: list[str], progress: OnProgress = None
-) -> list[Markup]:
+    found: Explanation, chosen: str | None, removals: Callable[[], Removals], left_out: list[str],
+    progress: OnProgress = None,
+) -> list[Markup]:  # fmt: skip
     """The scores of heads: the chosen one, then those of largest margin as far as there is room."""
     if chosen is None:
         return []
     order = [chosen, *sorted((h for h in found.scores if h != chosen), key=lambda h: -abs(found.scores[h].margin))]
-    narrow, single = cache(partial(_narrow, found)), len(order) <= MOST_SINGLE
+    single = len(order) <= MOST_SINGLE
     if not single:
         left_out.append(f"removing score terms one by one, for other heads than {chosen}")
     made: dict[str, Markup] = {}
@@ -46,7 +48,7 @@ def head_sections(
     for i, head in enumerate(order[:MOST_SECTIONS]):
         some = MOST_OWN if single or head == chosen else 0
         said = left_out if head == chosen else []
-        one = optional(f"scores of {head}", partial(_head_section, found, narrow, head, said, some), left_out)
+        one = optional(f"scores of {head}", partial(_head_section, found, removals, head, said, some), left_out)
         size += len(one)
         if made and size > MOST_BYTES:
             break
@@ -65,7 +67,7 @@ def head_sections(
 
 
 def _head_section(
-    found: Explanation, narrow: Callable[[], Explanation], head: str, left_out: list[str], single: int
+    found: Explanation, removals: Callable[[], Removals], head: str, left_out: list[str], single: int
 ) -> Markup:
     parts = score_parts(found.run, head)
     terms, looked_at = largest_score_terms(found.run, head, MOST_TERMS)
@@ -87,7 +89,10 @@ def _head_section(
         ),
         optional(f"scores of {head} by source", lambda: _sources(found, parts), left_out),
         optional(f"largest score terms of {head}", lambda: _terms(found, head, terms, count), left_out),
-        optional(f"removing parts of the scores of {head}", lambda: _removed(narrow(), head, terms[:single]), left_out),
+        optional(
+            f"removing parts of the scores of {head}", lambda: _removed(found, removals(), parts, terms[:single]),
+            left_out,
+        ),
     ]  # fmt: skip
     return el("section", *inside, data_head=head, id=f"head-{head}")
 
@@ -152,21 +157,22 @@ def _terms(found: Explanation, head: str, terms: Sequence[ScoreTerm], count: int
 
 
 # ------------------------------------------------------------------------------------------------ removals
-def _removed(found: Explanation, head: str, terms: Sequence[ScoreTerm]) -> Markup:
+def _removed(found: Explanation, removals: Removals, parts: ScoreParts, terms: Sequence[ScoreTerm]) -> Markup:
     """What the pattern and the logits do when composition types and single terms are taken from the scores."""
-    types = [c for c, n in found.scores[head].counts.items() if n]
-    end = found.expansion.target
-    gone = [remove_scores(found.run, head, c, end) for c in types]
-    maps = [removed_map(found, g) for g in gone]
-    gone += [remove_scores(found.run, head, s.term, end) for s in terms] if len(terms) > 1 else []
+    head, run = parts.head, found.run
+    types = {part_name(run, f"composition {c}"): v for c, v in parts.by_composition.items()}
+    scores = expand(run.model.architecture, f"scores:{head}")
+    single = dict(score_part(run, scores, s.term) for s in terms) if len(terms) > 1 else {}
+    gone = removals.scores(head, {**types, **single})
+    maps = [removed_map(found, head, name, gone[name].pattern) for name in types]
     rows = []
-    for g in gone:
-        far = g.distance
-        if found.model.architecture.softmax and far.size:  # a query of one key has the pattern 1, whatever is removed
-            far = far[..., np.sum(np.isfinite(found.run.scores[head]), axis=-1) > 1]
-        change = [c for x in (g.frozen, g.recomputed) for c in _change(found, x)]
+    for name, change in gone.items():
+        far = distance(change.pattern - run.patterns[head])
+        if run.model.architecture.softmax and far.size:  # a query of one key has the pattern 1, whatever is removed
+            far = far[..., np.sum(parts.allowed, axis=-1) > 1]
         mean = float(far.mean()) if far.size else 0.0
-        rows.append([g.removed, *map(number, (mean, float(far.max(initial=0.0)), *change))])
+        changes = (mean, float(far.max(initial=0.0)), *change.frozen, *change.recomputed)
+        rows.append([name, *map(number, changes)])
     names = [f"{name}: {kind}" for kind in ("frozen", "recomputed") for name in _changes(found)]
     header = ["removed from the scores", "pattern distance, mean", "largest", *names]
     title = f"What changes when a part of the scores of {head} is removed (computed, not estimated)"
@@ -180,37 +186,29 @@ def _changes(found: Explanation) -> list[str]:
     return names[: len(found.measure.chosen)] or ["norm of the change"]
 
 
-def _change(found: Explanation, value: npt.NDArray[np.floating]) -> list[float | None]:
-    if found.measure.token is None:
-        return [frobenius(value)]
-    return list(found.measure.at(value))[: len(found.measure.chosen)]
+def removals_of(found: Explanation) -> Removals:
+    """Of the same model with the chosen outputs alone: changes of these cost no whole vocabulary."""
+    by, chosen, run = found.measure, found.measure.chosen, found.run
+    if chosen and not found.readout:
+        ends = {name: found.model.weights[name][chosen] for name in ("W_U", "b_U") if name in found.model.weights}
+        model = replace(found.model, weights={**found.model.weights, **ends})
+        run = model.run(run.tokens, run.dtype, mask=run.attended)
+        by = replace(by, token=0, against=1 if len(chosen) == 2 else None)
+    return Removals(run, found.expansion, by)
 
 
-def _narrow(found: Explanation) -> Explanation:
-    """The same model with the chosen outputs alone: changes of these cost no whole vocabulary."""
-    by, chosen = found.measure, found.measure.chosen
-    if not chosen or found.readout:
-        return found
-    ends = {name: found.model.weights[name][chosen] for name in ("W_U", "b_U") if name in found.model.weights}
-    model = replace(found.model, weights={**found.model.weights, **ends})
-    run = model.run(found.run.tokens, found.run.dtype, mask=found.run.attended)
-    return replace(found, model=model, run=run, measure=replace(by, token=0, against=1 if len(chosen) == 2 else None))
-
-
-def removal_table(found: Explanation, shown: str, left_out: list[str]) -> Markup:
+def removal_table(found: Explanation, removals: Removals, shown: str, left_out: list[str]) -> Markup:
     """For every head: what removing its output changes, in two parts; with links to the sections in ``shown``."""
-    found = _narrow(found)
     heads = sorted(found.scores, key=lambda h: -abs(found.scores[h].margin))[:MOST_REMOVALS]
     heads = [h for h in found.scores if h in set(heads)]
     if len(heads) < len(found.scores):
         left_out.append(f"the removal of {amount(len(found.scores) - len(heads), 'head')} with smaller margins")
     rows = []
-    for head in heads:
-        gone = remove_heads(found.run, head, found.expansion.target)
+    for head, change in removals.heads(heads).items():
         here = f'id="head-{head}"' in shown
         cells: list[str] = [el("a", head, href=f"#head-{head}") if here else head]
-        for i in range(len(_changes(found))):
-            cells += [number(_change(found, x)[i]) for x in (gone.value_part, gone.pattern_part, gone.change)]
+        for three in zip(change.value, change.pattern, change.whole, strict=True):
+            cells += map(number, three)
         rows.append(cells)
     parts = ("value part (frozen)", "pattern part", "whole change")
     header = ["head", *(f"{name}: {part}" for name in _changes(found) for part in parts)]

@@ -88,7 +88,8 @@ def patterns_without(found: Explanation, head: str) -> Figure:
     _check(found)
     label = _head(found, head)
     types = [c for c, n in found.scores[label].counts.items() if n]
-    removed = [removed_map(found, remove_scores(found.run, label, c)) for c in types]
+    gone = [remove_scores(found.run, label, c) for c in types]
+    removed = [removed_map(found, label, g.removed, g.pattern) for g in gone]
     return heat_maps([pattern_map(found, label), *removed])
 
 
