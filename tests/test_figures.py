@@ -132,7 +132,7 @@ def test_maps_of_terms_and_removals() -> None:
         assert np.allclose(origins.values.sum(1), [getattr(s, kind) for s in found.terms])
         assert origins.rows == tuple(s.term.label for s in found.terms)
     gone = remove_scores(found.run, "L1H1", "K")
-    assert np.array_equal(figures.removed_map(found, gone).values, gone.pattern[1])
+    assert np.array_equal(figures.removed_map(found, "L1H1", gone.removed, gone.pattern).values, gone.pattern[1])
     score = sc.scores(BIASED, "L1H1")[7]
     value = evaluate(sc.scores(BIASED, "L1H1"), found.run).value(score)[1]
     allowed = np.isfinite(found.run.scores["L1H1"][1])

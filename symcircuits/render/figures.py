@@ -54,8 +54,9 @@ class HeatMap:
         names = [self.rows, self.columns]
         for axis in (0, 1):
             starts, size = _blocks(len(names[axis]), most)
-            values = np.stack([_extreme(part, axis) for part in np.split(values, starts[1:], axis)], axis)
-            shown = np.stack([part.any(axis) for part in np.split(shown, starts[1:], axis)], axis)
+            values, shown = _in_blocks(values, axis, size), _in_blocks(shown, axis, size).any(axis + 1)
+            places = np.abs(values).argmax(axis + 1, keepdims=True)  # of blocks that are filled up with zeros
+            values = np.take_along_axis(values, places, axis + 1).squeeze(axis + 1)
             names[axis] = tuple(_block_name(names[axis][s : s + size]) for s in starts)
         return replace(self, values=values, shown=shown, rows=names[0], columns=names[1])
 
@@ -70,9 +71,10 @@ def _block_name(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
-def _extreme(values: Array, axis: int) -> Array:
-    """Along an axis, the entry with the largest size."""
-    return np.take_along_axis(values, np.abs(values).argmax(axis, keepdims=True), axis).squeeze(axis)
+def _in_blocks(values: Array, axis: int, size: int) -> Array:
+    """An axis of a matrix as two, of blocks and of what is in each; the last block is filled up with zeros."""
+    missing = [(0, -values.shape[i] % size if i == axis else 0) for i in (0, 1)]
+    return np.pad(values, missing).reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
 
 
 @dataclass(frozen=True, slots=True)

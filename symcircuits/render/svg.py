@@ -16,6 +16,7 @@ LEVELS = 10
 _LETTER = 6.1  # width of a letter of the axes, in the units of the drawing
 _STEP = 5  # width of a colour of the scale
 _LONGEST = 22  # letters of a name that fit beside the map
+_HIDDEN = LEVELS + 1  # in the place of a level
 
 
 def palette() -> str:
@@ -62,7 +63,8 @@ def heat_map(data: HeatMap) -> Markup:
         aria_label=_words(data), data_at=f"{left} {top} {cell}", data_rows=json.dumps(data.rows),
         data_columns=json.dumps(data.columns), data_names=f"{data.row_name}|{data.column_name}",
         data_values=" ".join(
-            f"{v:.3g}" if s else "-" for v, s in zip(data.values.ravel(), data.shown.ravel(), strict=True)
+            f"{v:.3g}" if s else "-"
+            for v, s in zip(data.values.ravel().tolist(), data.shown.ravel().tolist(), strict=True)
         ),
     )  # fmt: skip
 
@@ -80,25 +82,19 @@ def _cells(data: HeatMap) -> list[Markup]:
     """One path a level: runs of neighbouring cells as rectangles."""
     ratio = data.values / data.largest if data.largest else np.zeros(data.values.shape)
     levels = np.clip(np.rint(np.abs(ratio) * LEVELS), 0, LEVELS).astype(int)
-    names = np.where(ratio < 0, "m", "p" if data.signed else "u")
-    paths: dict[str, list[str]] = {}
-    for i in range(levels.shape[0]):
-        j = 0
-        while j < levels.shape[1]:
-            if not data.shown[i, j]:
-                j += 1
-                continue
-            name = f"{names[i, j]}{levels[i, j]}" if levels[i, j] else "z"
-            end = j + 1
-            while end < levels.shape[1] and data.shown[i, end] and _same(name, names[i, end], levels[i, end]):
-                end += 1
-            paths.setdefault(name, []).append(f"M{j} {i}h{end - j}v1h{j - end}z")
-            j = end
-    return [el("path", class_=name, d="".join(runs)) for name, runs in sorted(paths.items())]
-
-
-def _same(name: str, sign: str, level: int) -> bool:
-    return name == (f"{sign}{level}" if level else "z")
+    codes = np.where(data.shown, np.where(ratio < 0, -levels, levels), _HIDDEN)
+    begun = np.ones(codes.shape, bool)  # where a run begins: at the edge, or beside another level
+    begun[:, 1:] = codes[:, 1:] != codes[:, :-1]
+    rows, starts = (axis.tolist() for axis in np.nonzero(begun))
+    paths: dict[int, list[str]] = {}
+    ends = [*starts, 0][1:]
+    for i, j, end, code in zip(rows, starts, ends, codes[begun].tolist(), strict=True):
+        if code != _HIDDEN:
+            length = (end or codes.shape[1]) - j
+            paths.setdefault(code, []).append(f"M{j} {i}h{length}v1h{-length}z")
+    sign = "p" if data.signed else "u"
+    named = {f"{'m' if code < 0 else sign}{abs(code)}" if code else "z": runs for code, runs in paths.items()}
+    return [el("path", class_=name, d="".join(runs)) for name, runs in sorted(named.items())]
 
 
 def _names(data: HeatMap, cell: int, left: int, top: int) -> list[Markup]:

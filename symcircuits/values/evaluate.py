@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, final, overload
+from typing import Any, NamedTuple, final, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -52,8 +52,18 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-# Of each run, by how far orders are counted: where the program starts, how many layers of it, the stream by mark.
-_STREAMS: WeakKeyDictionary[Run, dict[int | None, tuple[int, int, dict[Mark, Any]]]] = WeakKeyDictionary()
+
+
+class _Stream(NamedTuple):
+    """A stream by mark, as far as it was walked: where the program starts, and the bits of the sources by layer."""
+
+    start: int
+    bits: tuple[tuple[int, ...], ...]
+    value: dict[Mark, Any]
+
+
+# Of each run, by how far orders are counted, and whether sources have bits.
+_STREAMS: WeakKeyDictionary[Run, dict[tuple[int | None, bool], _Stream]] = WeakKeyDictionary()
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's sums by type
 
 
@@ -137,21 +147,23 @@ class Values(Sums[Array]):
     def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:
         """The sums of the paths of a side's program, by mark, with orders counted up to ``most`` (None: all).
 
-        The stream that all scores of a run read is walked once: what the last side saw of it is kept with the
-        run, unless other matrices stand in for those of the run.
+        The stream that all scores of a run read is walked once: what the last side saw of it, if its sources had the
+        same bits, is kept with the run, unless other matrices stand in for those of the run.
         """
         algebra, program = paths.algebra(self.matrices, most), paths.program
         head = self.expansion.readout.head
-        if head is None or self.instead or self.apart or any(paths.head_bits.values()) or any(paths.name_bits.values()):
+        if head is None or self.instead or self.apart or any(paths.head_bits.values()) or paths.joints.width:
             return walk_marked(program, algebra, needed=needed)
         kept = _STREAMS.setdefault(self.run, {})
         start = first_layer(self.expansion.architecture, head.layer)
         length = head.layer - start + 1  # layers of the program that write the stream
-        begun, done, value = kept.get(most, (start, 0, {}))
-        if begun != start or done > length:
-            done, value = 0, {}
-        value = walk_marked(program[done:length], algebra, value or None)
-        kept[most] = start, length, value
+        bits = tuple(tuple(map(paths.source_bits, layer.sources)) for layer in program[:length])
+        key = most, any(map(any, bits))
+        seen = kept.get(key)
+        if seen is None or seen.start != start or seen.bits != bits[: len(seen.bits)]:
+            seen = _Stream(start, (), {})
+        value = walk_marked(program[len(seen.bits) : length], algebra, seen.value or None)
+        kept[key] = _Stream(start, bits, value)
         return walk_marked(program[length:], algebra, value)
 
     def total(self) -> Array:
