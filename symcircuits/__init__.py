@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from symcircuits.model import random_model as random_model
     from symcircuits.model import readout as readout
     from symcircuits.model import source as source
+    from symcircuits.sympy_layer.reading import read as read
+    from symcircuits.sympy_layer.streams import symbolic as symbolic
     from symcircuits.values.evaluate import evaluate as evaluate
     from symcircuits.values.measure import logit as logit
     from symcircuits.values.measure import norm as norm
@@ -59,6 +61,8 @@ _HOME = {
     "scores": "core.expansion",
     "stream": "core.expansion",
     "check": "checking.check",
+    "symbolic": "sympy_layer.streams",
+    "read": "sympy_layer.reading",
     "Model": "model",
     "Run": "model",
     "Settings": "model",
@@ -98,6 +102,8 @@ __all__ = [
     "scores",
     "stream",
     "check",
+    "symbolic",
+    "read",
     "Model",
     "Run",
     "Settings",

@@ -51,6 +51,7 @@ def test_every_term_is_right(case: tuple[Architecture, str], seed: int) -> None:
         unfused = front + " @ ".join(f.text for f in term.word.factors)
         theirs = in_their_words(term.text, arch)
         written = [(term.text, "paper"), (unfused, "paper"), (term.latex(), "paper"), (term.expr, "paper"),
+                   (term.matrix_expr(), "paper"),
                    (term, "paper"), (theirs, "transformerlens")]  # fmt: skip
         for formula, convention in written:
             verdict = check(formula, arch, target if target != "stream" else None, convention)
@@ -86,7 +87,7 @@ def test_whole_sums_are_right_and_partial_sums_are_not(case: tuple[Architecture,
 @pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
 def test_sympy_sums_are_right(target: str) -> None:
     assert check(recursion(BIASED, target), BIASED, target)
-    assert check(sympy.MatAdd(*(t.expr for t in expand(BIASED, target))), BIASED)
+    assert check(sympy.MatAdd(*(t.matrix_expr() for t in expand(BIASED, target))), BIASED)
 
 
 def test_factored_forms_are_right() -> None:

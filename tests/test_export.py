@@ -18,7 +18,8 @@ from symcircuits.core.architecture import Architecture, attention_only
 from symcircuits.core.expansion import expand, logits, scores, stream
 from symcircuits.core.words import Factor, Index, Space, Symbol, Word
 from symcircuits.model import random_model
-from symcircuits.sympy_layer.lambdify import lambdify_word, lambdify_words, word_expr
+from symcircuits.sympy_layer.expressions import word_matrix
+from symcircuits.sympy_layer.lambdify import lambdify_word, lambdify_words
 from symcircuits.values.evaluate import evaluate
 
 Arrays = dict[str, Any]
@@ -218,7 +219,7 @@ def test_shapes_and_order_of_every_term(case: tuple[Architecture, str]) -> None:
     arch, target = case
     shape = SHAPES[target.partition(":")[0]]
     for term in expand(arch, target):
-        expression = term.expr
+        expression = term.matrix_expr()
         assert tuple(map(str, expression.shape)) == shape
         assert tuple(map(str, expression.doit().shape)) == shape
         assert tuple(map(str, expression.T.shape)) == shape[::-1]
@@ -231,12 +232,12 @@ def test_shapes_and_order_of_every_term(case: tuple[Architecture, str]) -> None:
         names = [t.replace("[", "_").replace("]", "") for t in tokens.split(" @ ")]
         wanted = ["1" if n.startswith("ones") else n for n in names]
         assert letters(expression) == wanted == letters(expression.doit())
-        sized = word_expr(term.word, SIZES)
+        sized = word_matrix(term.word, sizes=SIZES)
         assert sized.shape == sized.doit().shape == tuple(SIZES[s] for s in shape)
 
 
 def test_a_term_as_sympy_prints_it() -> None:
-    expression = scores(attention_only((1, 1)), "L1H0")[3].expr
+    expression = scores(attention_only((1, 1)), "L1H0")[3].matrix_expr()
     text = "scale_L1H0*A_L0H0*t*W_E.T*W_OV_L0H0.T*W_QK_L1H0*W_OV_L0H0*W_E*t.T*A_L0H0.T"
     assert str(expression) == str(expression.doit()) == text
     assert isinstance(expression, sympy.MatMul)
@@ -244,13 +245,13 @@ def test_a_term_as_sympy_prints_it() -> None:
 
 
 def test_equal_neighbours_stay_two_factors() -> None:
-    expression = word_expr(Word((m, m, k)))
+    expression = word_matrix(Word((m, m, k)))
     assert str(expression) == "A_L0H0*A_L0H0*A_L0H1"
     assert letters(expression.doit()) == ["A_L0H0", "A_L0H0", "A_L0H1"]
 
 
 def test_given_sizes_are_checked_by_sympy() -> None:
-    expression = word_expr(logits(attention_only((1,)))[1].word, SIZES)
+    expression = word_matrix(logits(attention_only((1,)))[1].word, sizes=SIZES)
     wrong = sympy.MatrixSymbol("W", 5, 5)
     with pytest.raises(ShapeError):
         expression * wrong
@@ -259,13 +260,14 @@ def test_given_sizes_are_checked_by_sympy() -> None:
 
 def test_sizes_may_differ_by_head_and_be_symbols() -> None:
     term = next(t for t in stream(attention_only((2,), biases=("b_V",))) if t.sources == ("b_V[L0H1]",))
-    assert "W_O_L0H1" in str(term.expr)
+    assert "W_O_L0H1" in str(term.matrix_expr())
     size = sympy.Symbol("k", integer=True, positive=True)
-    b = next(a for a in word_expr(term.word, {"d_head_L0H1": 9, "d_head": 2, "d_model": size}).args if "b_V" in str(a))
+    given = {"d_head_L0H1": 9, "d_head": 2, "d_model": size}
+    b = next(a for a in word_matrix(term.word, sizes=given).args if "b_V" in str(a))
     assert b.shape == (1, 9)
-    b = next(a for a in word_expr(term.word, {"d_head": 2}).args if "b_V" in str(a))
+    b = next(a for a in word_matrix(term.word, sizes={"d_head": 2}).args if "b_V" in str(a))
     assert b.shape == (1, 2)
-    assert word_expr(term.word, {"d_model": size, "n_context": np.int64(1)}).shape == (1, size)
+    assert word_matrix(term.word, sizes={"d_model": size, "n_context": np.int64(1)}).shape == (1, size)
 
 
 @pytest.mark.parametrize(
@@ -273,12 +275,12 @@ def test_sizes_may_differ_by_head_and_be_symbols() -> None:
 )
 def test_wrong_sizes_are_refused(sizes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="size"):
-        word_expr(logits(attention_only((1,)))[0].word, sizes)
+        word_matrix(logits(attention_only((1,)))[0].word, sizes=sizes)
 
 
 def test_one_of_everything() -> None:
     word = scores(attention_only((1,), biases=True), "L0H0")[3].word
-    sized = word_expr(word, dict.fromkeys(SIZES, 1))
+    sized = word_matrix(word, sizes=dict.fromkeys(SIZES, 1))
     assert sized.shape == sized.doit().shape == (1, 1)
 
 

@@ -59,6 +59,7 @@ WRITTEN: dict[str, tuple[str, Callable[[Term], Any]]] = {
     "latex": ("paper", lambda t: t.latex()),
     "notebook": ("paper", lambda t: t._repr_latex_()),
     "sympy": ("paper", lambda t: t.expr),
+    "sympy matrices": ("paper", lambda t: t.matrix_expr()),
     "sympy's text": ("paper", lambda t: " @ ".join(f.symbol.argument + ".T" * f.marked for f in t.word.fused)),
     "noncommutative": ("paper", noncommutative),
     "term": ("paper", lambda t: t),
@@ -107,7 +108,7 @@ def test_printed_displays_are_read_back(arch: Architecture, target: str) -> None
 def test_what_sympy_builds_is_read_and_multiplied_out(target: str) -> None:
     expansion = expand(ARCH, target)
     assert sorted(texts(read(recursion(ARCH, target), ARCH))) == sorted(t.text for t in expansion)
-    whole = sympy.MatAdd(*(t.expr for t in expansion))
+    whole = sympy.MatAdd(*(t.matrix_expr() for t in expansion))
     assert sorted(texts(read(whole, ARCH))) == sorted(t.text for t in expansion)
 
 

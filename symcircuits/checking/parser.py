@@ -268,7 +268,7 @@ def _opened(node: Any, at: int, names: Names) -> list[Any] | None:
         return ["(", *node.args, ")"]
     if kind == "Turned":
         return ["(", *node.args, ")"]
-    if kind in ("Transpose", "transpose"):
+    if kind in ("Transpose", "transpose", "LetterTranspose"):
         return ["(", node.args[0], ")", "T"]
     if kind in ("Pow", "MatPow"):
         base, exponent = node.args

@@ -21,6 +21,7 @@ from symcircuits.core.walk import Joints, Mark
 
 if TYPE_CHECKING:
     from symcircuits.core.unfrozen.unfrozen import Unfrozen
+    from symcircuits.sympy_layer.lambdify import ExpansionFunction
     from symcircuits.tables.blocks import Census, TermBlock
     from symcircuits.tables.export import Exported
 
@@ -74,6 +75,8 @@ class Expansion(TermSequence[Term]):
     """
 
     def __init__(self, target: Readout, clauses: tuple[Clause, ...] = (), notation: Notation = ROW) -> None:
+        if not isinstance(target, Readout):  # sympy.lambdify makes lists of the kind that it was given
+            raise TypeError("an expansion is made by logits, scores, stream or expand; its function is .lambdify()")
         self.readout, self.clauses, self.notation = target, clauses, notation
         self.printers: dict[Any, Any] = {}  # what is remembered to print its terms in bulk
         self._features = [c for c in clauses if c.kind in ("through", "sequence", "from_source")]
@@ -332,6 +335,63 @@ class Expansion(TermSequence[Term]):
         scale[L1H0] * (Id (x) A[L0H0] (x) W_E.T @ Q[L1H0] @ W_OV[L0H0] @ W_E)(t, t)
         """
         return Expansion(self.readout, self.clauses, readout_notation(self.readout, notation, symbols))
+
+    # -------------------------------------------------------------------------------------------- in SymPy
+    @property
+    def expr(self) -> Any:
+        """The sum of the terms as one SymPy expression in noncommutative symbols, as :attr:`Term.expr` writes them.
+
+        It is what ``sympy.expand`` makes of the target (:func:`symcircuits.symbolic`). Raises ValueError, as all of
+        the following do, where there are more terms than one expression or function should hold.
+
+        >>> from sympy import expand
+        >>> from symcircuits import attention_only, symbolic
+        >>> arch = attention_only((2, 2))
+        >>> expand(symbolic(arch).logits) == logits(arch).expr == sum(logits(arch).exprs)
+        True
+        """
+        return self.as_expr()
+
+    @property
+    def exprs(self) -> list[Any]:
+        """The terms as SymPy expressions, in their order."""
+        found: list[Any] = higher(None, "Expansion.exprs")(self)
+        return found
+
+    def as_expr(self, letters: str = "OV") -> Any:
+        """The sum in the spelling ``"OV"``, or in ``"factors"``: ``W_O``, ``W_V``, ``W_Q``, ``W_K``."""
+        return higher(None, "Expansion.as_expr")(self, letters)
+
+    def matrix_expr(self, letters: str = "OV", **sizes: Any) -> Any:
+        """The sum of the terms as one SymPy matrix expression, sizes as in :meth:`Term.matrix_expr`.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> logits(attention_only((2,))).matrix_expr(n_context=7, d_vocab_out=5).shape
+        (7, 5)
+        """
+        return higher(None, "Expansion.matrix_expr")(self, letters, sizes)
+
+    def lambdify(self, total: bool = False) -> ExpansionFunction:
+        """All terms as one NumPy function of named arrays, right on batches: a list of values, or their sum.
+
+        >>> from symcircuits import attention_only, random_model
+        >>> model = random_model(attention_only((2, 2)))
+        >>> run, e = model.run([1, 2, 3]), logits(model)
+        >>> values, total = e.lambdify()(**run.arrays), e.lambdify(total=True)(**run.arrays)
+        >>> len(values), bool(abs(total - run.logits).max() < 1e-9)
+        (9, True)
+        """
+        function: ExpansionFunction = higher(None, "Expansion.lambdify")(self, total)
+        return function
+
+    def _sympy_(self) -> Any:
+        return self.expr
+
+    def _latex(self, printer: Any) -> str:
+        return higher(str, "Expansion.sum_latex")(self)
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.expr))
 
     # ------------------------------------------------------------------------------------ tables of terms
     def blocks(self, size: int = 1 << 16, *, start: int = 0, stop: int | None = None) -> Iterator[TermBlock]:

@@ -206,9 +206,14 @@ def glyph_latex(glyph: str, notation: Notation = ROW) -> str:
 
 def symbol_latex(symbol: Symbol, transposed: bool = False, notation: Notation = ROW) -> str:
     """A symbol in LaTeX, e.g. ``W_{OV}^{\\mathrm{L0H1}\\,\\mathsf{T}}``: label and transpose share one superscript."""
-    transposed ^= notation.flips and symbol.glyph in FLIPPED
-    scripts = ([latex_label(symbol.label)] if symbol.label else []) + ([r"\mathsf{T}"] if transposed else [])
-    return glyph_latex(symbol.glyph, notation) + ("^{" + r"\,".join(scripts) + "}" if scripts else "")
+    return letter_latex(symbol.glyph, symbol.label, transposed, notation)
+
+
+def letter_latex(glyph: str, label: str, transposed: bool, notation: Notation = ROW) -> str:
+    """A symbol in LaTeX by its glyph and label."""
+    transposed ^= notation.flips and glyph in FLIPPED
+    scripts = ([latex_label(label)] if label else []) + ([r"\mathsf{T}"] if transposed else [])
+    return glyph_latex(glyph, notation) + ("^{" + r"\,".join(scripts) + "}" if scripts else "")
 
 
 def factor_latex(factor: Factor, notation: Notation = ROW) -> str:

@@ -17,8 +17,14 @@ T = TypeVar("T")
 
 # method: the module (below symcircuits) and the function in it
 HIGHER: Final = {
-    "Term.matrix_expr": "sympy_layer.lambdify.word_expr",
+    "Term.as_expr": "sympy_layer.expressions.word_expr",
+    "Term.matrix_expr": "sympy_layer.expressions.word_matrix",
     "Term.lambdify": "sympy_layer.lambdify.lambdify_word",
+    "Expansion.exprs": "sympy_layer.expressions.words_symbols",
+    "Expansion.as_expr": "sympy_layer.expressions.symbol_sum",
+    "Expansion.matrix_expr": "sympy_layer.expressions.matrix_sum",
+    "Expansion.sum_latex": "sympy_layer.expressions.sum_latex",
+    "Expansion.lambdify": "sympy_layer.lambdify.lambdify_terms",
     "Expansion.blocks": "tables.blocks.blocks",
     "Expansion.census": "tables.census.census",
     "Expansion.export": "tables.export.export_terms",

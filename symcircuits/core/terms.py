@@ -98,24 +98,34 @@ class PrintedTerm:
 
     @property
     def expr(self) -> Any:
-        """The term as a SymPy matrix expression: ``MatrixSymbol``s with symbolic sizes.
+        """The term as a SymPy product of noncommutative symbols, ``W_OV`` and ``W_QK`` one letter each.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> from symcircuits.core.expansion import logits
-        >>> logits(attention_only((1,)))[1].expr.shape
-        (n_context, d_vocab_out)
+        >>> logits(attention_only((1,)))[1].expr
+        A_L0H0*t*transpose(W_E)*transpose(W_OV_L0H0)*transpose(W_U)
         """
-        return self.matrix_expr()
+        return self.as_expr()
 
-    def matrix_expr(self, **sizes: Any) -> Any:
-        """The term as a SymPy matrix expression with given sizes: ``n_context``, ``d_model``, ...
+    def as_expr(self, letters: str = "OV") -> Any:
+        """The same in the spelling ``"OV"``, or in ``"factors"``: ``W_O``, ``W_V``, ``W_Q``, ``W_K``.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> from symcircuits.core.expansion import stream
+        >>> stream(attention_only((1,)))[1].as_expr("factors")
+        A_L0H0*t*transpose(W_E)*transpose(W_V_L0H0)*transpose(W_O_L0H0)
+        """
+        return higher(None, "Term.as_expr")(self.word, letters)
+
+    def matrix_expr(self, letters: str = "OV", **sizes: Any) -> Any:
+        """The term as a SymPy matrix expression, its sizes positive integer symbols or given: ``n_context``, ...
 
         >>> from symcircuits.core.architecture import attention_only
         >>> from symcircuits.core.expansion import logits
-        >>> logits(attention_only((1,)))[1].matrix_expr(n_context=7, d_vocab_out=11).shape
-        (7, 11)
+        >>> logits(attention_only((1,)))[1].matrix_expr(n_context=7).shape
+        (7, d_vocab_out)
         """
-        return higher(None, "Term.matrix_expr")(self.word, sizes or None)
+        return higher(None, "Term.matrix_expr")(self.word, letters, sizes)
 
     def lambdify(self) -> TermFunction:
         """The term as a NumPy function of named arrays (``.arguments`` lists them), right on batches too."""
@@ -124,6 +134,40 @@ class PrintedTerm:
 
     def _repr_latex_(self) -> str:
         return f"$\\displaystyle {self.latex()}$"
+
+    # What SymPy asks: how it is printed, what it is as an expression, and what its sum with others is.
+    def _sympy_(self) -> Any:
+        return self.expr
+
+    def _latex(self, printer: Any) -> str:
+        return self.latex()
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.expr))
+
+    def _numpycode(self, printer: Any, **settings: Any) -> str:
+        return str(printer.doprint(self.expr))  # which refuses, because letters have no shape
+
+    def __add__(self, other: Any) -> Any:
+        return self.expr + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.expr
+
+    def __sub__(self, other: Any) -> Any:
+        return self.expr - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.expr
+
+    def __neg__(self) -> Any:
+        return -self.expr
+
+    def __mul__(self, other: Any) -> Any:
+        return self.expr * other
+
+    def __rmul__(self, other: Any) -> Any:
+        return other * self.expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,55 +12,18 @@ from typing import Any, Final, NoReturn
 
 from symcircuits.core.symbols import LETTERS, MEANINGS
 from symcircuits.core.text import amount
-from symcircuits.core.words import Index, Symbol
+from symcircuits.core.words import Symbol
+from symcircuits.sympy_layer.letters import OWNERS, shape_of
 
-__all__ = ["SIZES", "Inputs", "leading_axes", "shape_of", "size_of"]
+__all__ = ["Inputs", "leading_axes"]
 
-Shape = tuple[str, ...]
-
-SIZES: Final = {
-    "context": "n_context",
-    "model": "d_model",
-    "attention_input": "d_model",
-    "normed_context": "n_context",
-    "normed_model": "d_model",
-    "centred_model": "d_model",
-    "scaled_model": "d_model",
-    "normed_input": "d_model",
-    "vocab_in": "d_vocab",
-    "vocab_out": "d_vocab_out",
-    "qk": "d_head",
-    "raw_qk": "d_head",
-    "scaled_qk": "d_head",
-    "query": "d_head",
-    "key": "d_head",
-    "ov": "d_head",
-    "mlp": "d_mlp",
-    "readout": "n_directions",
-    "one": "1",
-}
 _BATCHED: Final = ("t", "A", "D", "mlp", "rest", "part", "mask")
-_OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov", "mlp")  # spaces whose size is their owner's
-_OWNER: Final = {  # what follows a letter in the name of an argument
-    "": "", "head": r"_L\d+H\d+", "group": r"_L\d+[HG]\d+", "layer": r"_[LM]\d+",
-    "norm": r"_([LM]\d+|final([LM]\d+)?|[QK](\d+|L\d+[HG]\d+))",
-}  # fmt: skip
 # Every array that a model can hand over; what is none of these is a mistake.
 _KNOWN: Final = re.compile(
-    "|".join(name + _OWNER[letter.label] for name, letter in LETTERS.items())
+    "|".join(name + f"_{OWNERS[letter.label]}" * bool(letter.label) for name, letter in LETTERS.items())
     + r"|W_pos|(read|part)_\w+"  # what somebody set apart, and what reads it
 )
 _MEANING: Final = MEANINGS | {"read": "readout, a direction in each row", "part": "source"}
-
-
-def size_of(index: Index) -> str:
-    """The name of an index's size: ``d_model``, ``d_head_L0H1``, or ``1``."""
-    name = SIZES[index.space.kind]
-    return f"{name}_{index.space.owner}" if index.space.kind in _OWNED and index.space.owner else name
-
-
-def shape_of(symbol: Symbol) -> Shape:
-    return (size_of(symbol.row), size_of(symbol.col))
 
 
 def _sort(symbol: Symbol) -> str:

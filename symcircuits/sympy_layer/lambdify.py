@@ -1,123 +1,24 @@
-"""Words handed on: as shaped SymPy matrix expressions, and as NumPy functions of named arrays.
+"""Words and expansions as NumPy functions of named arrays.
 
-A product is built directly (``MatMul(*factors)``), so that SymPy neither reorders nor merges it, of ``MatrixSymbol``s
-whose names are Python identifiers, so that ``lambdify`` keeps them; it is printed by a printer of our own, whose
-products and transposes act on the last two axes and so are right on batches. SymPy and NumPy are imported on use.
+A product of ``MatrixSymbol``s, whose names are Python identifiers, so that ``lambdify`` keeps them, is printed by a
+printer of our own. Its products and transposes act on the last two axes and so are right on batches. NumPy is imported
+on use.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import add
 from typing import Any, final
 
-from symcircuits.core.text import as_whole, shown
-from symcircuits.core.words import Factor, Symbol, Word, scalar_argument, unfuse
-from symcircuits.sympy_layer.arguments import SIZES, Inputs, leading_axes, shape_of
+from symcircuits.core.text import amount
+from symcircuits.core.words import Word, scalar_argument
+from symcircuits.sympy_layer.arguments import Inputs, leading_axes
+from symcircuits.sympy_layer.expressions import words_of
+from symcircuits.sympy_layer.letters import AsMatrices, spelled
 
-__all__ = ["TermFunction", "lambdify_word", "lambdify_words", "word_expr"]
-
-
-# ------------------------------------------------------------------------------- SymPy matrix expressions
-def word_expr(word: Word, sizes: Mapping[str, Any] | None = None) -> Any:
-    """The word as a SymPy ``MatMul`` of ``MatrixSymbol``s, in its order, its scalars in front.
-
-    ``W_OV`` and ``W_QK`` stay one symbol each, ``X0`` is written ``t W_E^T``, ``ones`` is ``OneMatrix(n_context, 1)``.
-    Sizes are the symbols ``n_context``, ``d_model``, ``d_vocab``, ``d_vocab_out``, ``d_head_L0H1``, or those given in
-    ``sizes`` (``d_head`` stands for every head). Where positions are rotary the sides of a score stand inside
-    ``Turned(M, R)``: row i of ``M`` times the i-th matrix of ``R``. With given sizes SymPy itself refuses a product
-    that does not fit; with symbolic ones it does not, which is why words are checked by types of their own. The shape
-    is that of the target: ``(n_context, d_vocab_out)``, ``(n_context, n_context)`` or ``(n_context, d_model)``. Raises
-    ValueError on an unknown or impossible size. Source: SymPy's matrix expressions.
-
-    >>> from symcircuits.core.words import Word
-    >>> from symcircuits.core.programs import embedding
-    >>> word_expr(Word(embedding())), word_expr(Word(embedding()), {"n_context": 7, "d_model": 16}).shape
-    (t*W_E.T, (7, 16))
-    """
-    from sympy import OneMatrix
-
-    given = _given_sizes(sizes or {})
-    return _expression(word, given, OneMatrix(_dimension("n_context", given), 1))
-
-
-def _expression(word: Word, given: Mapping[str, Any], ones: Any) -> Any:
-    from sympy import HadamardProduct, MatMul, Symbol
-
-    scales = [Symbol(scalar_argument(label)) for label in word.scales]
-    factors, matrices = _written(word), []
-    for f in factors:
-        if f.symbol.entrywise:
-            matrix = HadamardProduct(*(_expression(w, given, ones) for w in f.symbol.entrywise))
-        else:
-            matrix = ones if f.symbol.glyph == "ones" else _matrix(f.symbol, given)
-        matrices.append(matrix.T if f.marked else matrix)
-    cut = next((i for i, f in enumerate(factors) if f.symbol.glyph == "R"), None)
-    if cut is not None:
-        key = [m.T for m in reversed(matrices[cut + 1 :])]
-        query, keys = (_turned()(MatMul(*side), matrices[cut]) for side in (matrices[:cut], key))
-        matrices = [query, keys.T]
-    return matrices[0] if len(matrices) == 1 and not scales else MatMul(*scales, *matrices)
-
-
-@cache
-def _turned() -> Any:
-    """The class of ``Turned(M, R)``: row i of a matrix times the i-th matrix of ``R [n_context, d_head, d_head]``."""
-    from sympy import MatrixExpr
-
-    class Turned(MatrixExpr):  # type: ignore[misc]
-        matrix = property(lambda self: self.args[0])
-        rotations = property(lambda self: self.args[1])
-        shape = property(lambda self: self.args[0].shape)
-
-        def __new__(cls, matrix: Any, rotations: Any) -> Any:
-            return super().__new__(cls, matrix, rotations)
-
-        def _numpycode(self, printer: Any) -> str:
-            rows, rotations = printer.parenthesize_matrix(self.matrix), printer._print(self.rotations)
-            return f"({rows}[..., None, :] @ {rotations})[..., 0, :]"
-
-        def _sympystr(self, printer: Any) -> str:
-            return f"Turned({printer._print(self.matrix)}, {printer._print(self.rotations)})"
-
-        def _latex(self, printer: Any) -> str:
-            return rf"\left({printer._print(self.matrix)}\right)_{{i}} {printer._print(self.rotations)}_{{i}}"
-
-    return Turned
-
-
-def _written(word: Word) -> list[Factor]:
-    """The factors as they are exported: ``W_OV`` and ``W_QK`` fused, ``X0`` written out."""
-    return [g for f in word.fused for g in (unfuse((f,)) if f.symbol.glyph == "X0" else (f,))]
-
-
-def _matrix(symbol: Symbol, given: Mapping[str, Any]) -> Any:
-    from sympy import MatrixSymbol
-
-    return MatrixSymbol(symbol.argument, *(_dimension(name, given) for name in shape_of(symbol)))
-
-
-def _dimension(name: str, given: Mapping[str, Any]) -> Any:
-    from sympy import Integer, Symbol
-
-    if name == "1":
-        return Integer(1)
-    kind = name.rpartition("_")[0]
-    found = given.get(name, given.get(kind) if kind in ("d_head", "d_mlp") else None)
-    return Symbol(name, integer=True, positive=True) if found is None else found
-
-
-def _given_sizes(sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """The given sizes, checked: known names, whole numbers from 1 on (or SymPy's whole symbols)."""
-    known = sorted({size for size in SIZES.values() if size != "1"})
-    for name, value in sizes.items():
-        if name not in known and not re.fullmatch(r"d_head_L\d+[HG]\d+|d_mlp_L\d+", name):
-            raise ValueError(f"there is no size {name!r}; the sizes are {', '.join(known)}, d_head_L0H1, ...")
-        number = as_whole(value)
-        if (number is None or number < 1) and getattr(value, "is_integer", None) is not True:
-            raise ValueError(f"size {name} must be a whole number from 1 on, not {shown(value)}")
-    return dict(sizes)
+__all__ = ["ExpansionFunction", "TermFunction", "lambdify_terms", "lambdify_word", "lambdify_words"]
 
 
 # ------------------------------------------------------------------------------------------ NumPy source
@@ -155,7 +56,7 @@ def _printer() -> Any:
 def _collect(word: Word, needed: dict[str, Any]) -> None:
     """Add what a word needs, by argument name: its symbols, None for a scale."""
     needed |= {scalar_argument(label): None for label in word.scales}
-    for f in _written(word):
+    for f in spelled(word.factors):
         for inner in f.symbol.entrywise:
             _collect(inner, needed)
         if not f.symbol.entrywise and f.symbol.argument not in needed:
@@ -166,15 +67,13 @@ def _compile(words: Sequence[Word]) -> tuple[Inputs, list[str], Callable[..., An
     """What the words need, in order of first appearance, their sources, and one function for all."""
     from sympy import MatrixSymbol, Symbol, lambdify
 
+    form = AsMatrices()
     needed: dict[str, Any] = {}
     for word in words:
         _collect(word, needed)
-    ones = MatrixSymbol("ones", _dimension("n_context", {}), 1)
-    letters = [
-        ones if name == "ones" else Symbol(name) if symbol is None else _matrix(symbol, {})
-        for name, symbol in needed.items()
-    ]
-    expressions = [_expression(word, {}, ones) for word in words]
+    letters = [Symbol(name) if symbol is None else form.matrix(symbol) for name, symbol in needed.items()]
+    form.ones = MatrixSymbol("ones", form.size("n_context"), 1)  # an array like the others, not made by SymPy
+    expressions = [form.word(word) for word in words]
     printer = _printer()({"fully_qualified_modules": False})
     # Without the text of the expressions in its docstring, which takes SymPy twice as long as all the rest.
     function = lambdify(letters, expressions, modules="numpy", printer=_printer(), docstring_limit=0)
@@ -221,13 +120,7 @@ class TermFunction:
 
     def __call__(self, /, *values: Any, **arrays: Any) -> Any:
         """The value of the term, ``[..., rows, columns]``; arguments by name, or in the order of ``arguments``."""
-        if len(values) > len(self.arguments):
-            raise TypeError(f"{len(values)} arguments were given, but the term has {', '.join(self.arguments)}")
-        placed = dict(zip(self.arguments, values, strict=False))
-        twice = [name for name in placed if name in arrays]
-        if twice:
-            raise TypeError(f"{', '.join(twice)} is given twice, in its place and by name")
-        arrays |= placed
+        arrays |= _placed(values, arrays, self.arguments)
         value = _evaluate(self._function, self._inputs.bind(arrays))[0]
         return _spread(value, leading_axes(arrays))
 
@@ -247,23 +140,54 @@ def lambdify_word(word: Word) -> TermFunction:
 
 
 @final
-class _WordsFunction:
-    """What :func:`lambdify_words` gives."""
+class ExpansionFunction:
+    """All terms of an expansion as one NumPy function of named arrays: the list of their values, or their sum.
 
-    __slots__ = ("_function", "_inputs", "_words")
+    ``arguments`` are the names that it needs, in order of first appearance, ``sources`` the Python texts that are run,
+    one a term. Arrays, batches, dtypes and errors are those of :class:`TermFunction`.
 
-    def __init__(self, words: tuple[Word, ...]) -> None:
-        self._words = words
-        self._inputs, _, self._function = _compile(words)
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.core.expansion import stream
+    >>> values = lambdify_terms(stream(attention_only((1,))))
+    >>> values.arguments, [v.tolist() for v in values(t=[[1.0]], W_E=[[2.0]], A_L0H0=[[1.0]], W_OV_L0H0=[[3.0]])]
+    (('t', 'W_E', 'A_L0H0', 'W_OV_L0H0'), [[[2.0]], [[6.0]]])
+    """
 
-    def __call__(self, arrays: Mapping[str, Any]) -> list[Any]:
-        """The values of the words, in order."""
-        found = _evaluate(self._function, self._inputs.bind(arrays))
-        leading = leading_axes(arrays)
-        return [_spread(value, leading) for value in found]
+    __slots__ = ("_function", "_inputs", "_words", "arguments", "sources", "total")
+
+    def __init__(self, words: tuple[Word, ...], total: bool = False) -> None:
+        self._words, self.total = words, total
+        self._inputs, self.sources, self._function = _compile(words)
+        self.arguments: tuple[str, ...] = tuple(n for n in self._inputs.symbols if n != "ones")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _WordsFunction, (self._words,)
+        return ExpansionFunction, (self._words, self.total)
+
+    def __call__(self, /, *values: Any, **arrays: Any) -> Any:
+        """The values of the terms in their order, each ``[..., rows, columns]``; or their sum."""
+        arrays |= _placed(values, arrays, self.arguments)
+        found = [_spread(v, leading_axes(arrays)) for v in _evaluate(self._function, self._inputs.bind(arrays))]
+        return reduce(add, found) if self.total else found
+
+    def __repr__(self) -> str:
+        names = list(self.arguments)
+        shown = names if len(names) <= 6 else [*names[:4], "...", names[-1]]
+        what = "the sum of " if self.total else ""
+        return f"<ExpansionFunction of {', '.join(shown)}: {what}{amount(len(self._words), 'term')}>"
+
+
+def lambdify_terms(terms: Any, total: bool = False) -> ExpansionFunction:
+    """An expansion (or a list of terms) as one function; ValueError where there are too many terms, or no terms to add.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.core.expansion import logits
+    >>> lambdify_terms(logits(attention_only((12, 12))), total=True)
+    <ExpansionFunction of t, W_E, W_U, A_L0H0, ..., W_OV_L1H11: the sum of 169 terms>
+    """
+    words = tuple(words_of(terms, "a function"))
+    if total and not words:
+        raise ValueError("there are no terms, and a sum of no arrays has no shape")
+    return ExpansionFunction(words, total)
 
 
 def lambdify_words(words: Iterable[Word]) -> Callable[[Mapping[str, Any]], list[Any]]:
@@ -277,7 +201,35 @@ def lambdify_words(words: Iterable[Word]) -> Callable[[Mapping[str, Any]], list[
     >>> [v.tolist() for v in values({"t": [[1.0]], "W_E": [[2.0]], "A_L0H0": [[1.0]], "W_OV_L0H0": [[3.0]]})]
     [[[2.0]], [[6.0]]]
     """
-    return _WordsFunction(tuple(words))
+    return _OfMapping(ExpansionFunction(tuple(words)))
+
+
+@final
+class _OfMapping:
+    """A function of named arrays as one of a mapping."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: ExpansionFunction) -> None:
+        self._function = function
+
+    def __call__(self, arrays: Mapping[str, Any]) -> list[Any]:
+        found: list[Any] = self._function(**arrays)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _OfMapping, (self._function,)
+
+
+def _placed(values: tuple[Any, ...], arrays: Mapping[str, Any], arguments: tuple[str, ...]) -> dict[str, Any]:
+    """The values that were given in order, by name; TypeError where there are too many, or one is there by name too."""
+    if len(values) > len(arguments):
+        raise TypeError(f"{len(values)} arguments were given, but the term has {', '.join(arguments)}")
+    placed = dict(zip(arguments, values, strict=False))
+    twice = [name for name in placed if name in arrays]
+    if twice:
+        raise TypeError(f"{', '.join(twice)} is given twice, in its place and by name")
+    return placed
 
 
 def _evaluate(function: Callable[..., Any], values: Sequence[Any]) -> list[Any]:

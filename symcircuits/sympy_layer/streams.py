@@ -1,4 +1,4 @@
-"""Witness 1, SymPy: the recursion of the residual stream, multiplied out by SymPy, every term read from its result.
+"""Streams, heads, scores and logits as SymPy expressions, not multiplied out; and witness 1, which multiplies them out.
 
 Letters are noncommutative SymPy symbols with the names of the arguments (``A_L0H1``), transposes SymPy's own. The
 paths, their orders and their composition types are found here from the letters alone: nothing of the fast
@@ -7,22 +7,37 @@ enumeration is used, so that each can check the other. Source: paper, "Path Expa
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import compress, pairwise, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
-from symcircuits.core.architecture import Architecture
-from symcircuits.core.programs import Branch, Program, Readout, Source, readout, rotation
+from sympy import ZZ, Add, Mul, S, Symbol, expand, lex, transpose
+from sympy.polys.rings import PolyRing
+
+from symcircuits.core.architecture import Architecture, Described, Head, architecture_of
+from symcircuits.core.programs import (
+    Branch,
+    Layer,
+    Program,
+    Readout,
+    Source,
+    first_layer,
+    readout,
+    rotation,
+    stream_program,
+)
 from symcircuits.core.symbols import SYMMETRIC
+from symcircuits.core.text import place
 from symcircuits.core.walk import walk
-from symcircuits.core.words import Factor, Word, is_multiplier, scalar_argument
+from symcircuits.core.words import Factor, Word, is_multiplier
+from symcircuits.core.words import transpose as transposed_factors
+from symcircuits.sympy_layer.letters import FORMS, AsMatrices, AsSymbols, Form, Names, check_choice, spelled
 
 __all__ = [
-    "SymbolicTerm", "multiply_out", "polynomial_terms", "read_terms", "recursion", "symbolic_terms", "tally",
-    "word_tokens",
+    "Streams", "SymbolicTerm", "multiply_out", "polynomial_terms", "read_terms", "recursion", "symbolic",
+    "symbolic_terms", "tally", "word_tokens",
 ]  # fmt: skip
 
 Key = tuple[tuple[str, ...], str, tuple[int, ...]]
@@ -30,49 +45,30 @@ Key = tuple[tuple[str, ...], str, tuple[int, ...]]
 
 # ------------------------------------------------------------------------------------------ the recursion
 class _Expressions:
-    """The algebra of SymPy expressions: ``left X right``, a product that is not multiplied out.
+    """The algebra of SymPy expressions: ``left X right``, a product that is not multiplied out."""
 
-    Symmetric matrices (norms) are letters without a transpose; where SymPy itself transposes one, it is dropped on
-    reading.
-    """
-
-    def __init__(self) -> None:
-        self._letters: dict[Factor, Any] = {}
-
-    def letter(self, factor: Factor) -> Any:
-        """The noncommutative symbol of a factor, transposed by SymPy where it is."""
-        found = self._letters.get(factor)
-        if found is None:
-            from sympy import Symbol, transpose
-
-            own = factor.symbol.own  # a name that somebody gave stands as it is written
-            found = Symbol(factor.symbol.text if own else factor.symbol.argument, commutative=False)
-            self._letters[factor] = found = transpose(found) if factor.marked else found
-        return found
+    def __init__(self, form: Form) -> None:
+        self.form = form
 
     def source(self, source: Source) -> Any:
         """The product of its letters and multipliers."""
-        return self._product(source.factors, 1, (), source.scales)
+        return self.form.product(source.scales, self._letters(source.factors))
 
     def branch(self, branch: Branch, value: Any) -> Any:
         """``left value right``, times its multipliers."""
-        return self._product(branch.left, value, branch.right, branch.scales)
+        sides = self._letters(branch.left), self._letters(branch.right)
+        return self.form.product(branch.scales, [*sides[0], value, *sides[1]])
 
     def add(self, values: Sequence[Any]) -> Any:
         """Their sum."""
-        from sympy import Add
+        return self.form.add(values)
 
-        return Add(*values)
-
-    def _product(self, left: Iterable[Factor], value: Any, right: Iterable[Factor], scales: Iterable[str]) -> Any:
-        from sympy import Mul, Symbol
-
-        scalars = [Symbol(scalar_argument(name)) for name in scales]
-        return Mul(*scalars, *map(self.letter, left), value, *map(self.letter, right))
+    def _letters(self, factors: Iterable[Factor]) -> list[Any]:
+        return [self.form.letter(f) for f in spelled(factors, self.form.spelling)]
 
 
 def recursion(architecture: Architecture, target: str) -> Any:
-    """The target as SymPy builds it up layer by layer, not multiplied out.
+    """The target as SymPy builds it up layer by layer, not multiplied out, in the letters ``W_O, W_V, W_Q, W_K``.
 
     ``X_l = X_{l-1} + sum_h A^h X_{l-1} W_V^{hT} W_O^{hT}``, read by ``W_U^T``; for scores ``s Q transpose(K)`` with
     ``Q = X W_Q^T`` and ``K = X W_K^T``, where SymPy does the transposing. ``[n_context, d_vocab_out]`` for logits,
@@ -83,19 +79,45 @@ def recursion(architecture: Architecture, target: str) -> Any:
     >>> recursion(attention_only((1,)), "stream")
     A_L0H0*t*transpose(W_E)*transpose(W_V_L0H0)*transpose(W_O_L0H0) + t*transpose(W_E)
     """
-    return _recursion(readout(architecture, target))
+    return _built(readout(architecture, target), AsSymbols("factors"))
 
 
-def _recursion(target: Readout) -> Any:
-    from sympy import Mul, S, Symbol, transpose
-
-    algebra = _Expressions()
+def _built(target: Readout, form: Form) -> Any:
+    """The target in a form; where ``W_QK`` is one letter, scores are built around it."""
+    algebra = _Expressions(form)
+    scales = (target.scale,) if target.scale else ()
+    turned = _rotation(target)
+    if target.bilinear and form.spelling == "OV" and not turned:
+        return form.product(scales, [form.add(list(_around_qk(target, algebra)))])
     sides = [S.Zero if side is None else side for side in (walk(p, algebra) for p in target.sides)]
-    if not target.bilinear:
-        return sides[0]
-    scale = Symbol(f"scale_{target.scale}") if target.scale else S.One
-    turned = [algebra.letter(f) for f in _rotation(target)]
-    return Mul(scale, sides[0], *turned, transpose(sides[1]))
+    return form.scored(scales, sides, turned) if target.bilinear else sides[0]
+
+
+def _around_qk(target: Readout, algebra: _Expressions) -> Iterator[Any]:
+    """The summands of scores by what is read for the query and for the key: ``X W_QK X^T``, ``1 b_Q^T W_K X^T``, ...
+
+    Only what stands last is multiplied out, so that ``W_Q^T W_K`` meets and is one letter; the streams are not.
+    """
+    form = algebra.form
+    read = [walk(program[:-1], algebra) for program in target.sides]
+    query, key = (list(_summands(p[-1], value)) for p, value in zip(target.sides, read, strict=True))
+    for q_scales, q_left, q_value, q_right in query:
+        for k_scales, k_left, k_value, k_right in key:
+            outside = [form.letter(f) for f in transposed_factors(k_left)]
+            values = [*map(form.letter, q_left), *q_value]
+            values += [form.letter(f) for f in spelled((*q_right, *transposed_factors(k_right)), form.spelling)]
+            values += [*map(form.transposed, k_value), *outside]
+            yield form.product((*q_scales, *k_scales), values)
+
+
+Summand = tuple[tuple[str, ...], tuple[Factor, ...], list[Any], tuple[Factor, ...]]
+
+
+def _summands(layer: Layer, value: Any) -> Iterator[Summand]:
+    """What a last layer adds up, each as scales, letters, the value that goes in (if any) and letters."""
+    if value is not None:
+        yield from ((b.scales, b.left, [value], b.right) for b in layer.branches)
+    yield from ((s.scales, (), [], s.factors) for s in layer.sources)
 
 
 def _rotation(target: Readout) -> tuple[Factor, ...]:
@@ -103,6 +125,158 @@ def _rotation(target: Readout) -> tuple[Factor, ...]:
     return rotation(target.architecture, target.head) if target.head is not None else ()
 
 
+# --------------------------------------------------------------------------------------------- the face of it
+@final
+class Streams:
+    """The streams, heads, scores and logits of an architecture as SymPy expressions, none multiplied out.
+
+    Made by :func:`symbolic`, which see. ``letters`` and ``form`` say how they are written.
+    """
+
+    def __init__(self, architecture: Architecture, form: Form) -> None:
+        self.architecture, self.form = architecture, form
+        self._algebra = _Expressions(form)
+
+    @property
+    def letters(self) -> str:
+        """The spelling: ``"OV"`` or ``"factors"``."""
+        return self.form.spelling
+
+    @cached_property
+    def X(self) -> tuple[Any, ...]:
+        """The residual stream before the first layer, after it, ..., ``[n_context, d_model]`` each.
+
+        Where the stream is split into attached sources and a rest, those before that point are left out (None).
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> s = symbolic(attention_only((1,)))
+        >>> s.X[1] - s.X[0]
+        A_L0H0*t*transpose(W_E)*transpose(W_OV_L0H0)
+        """
+        n = self.architecture.n_layers
+        found, value = [None] * first_layer(self.architecture, n), None
+        for layer in stream_program(self.architecture, n):
+            value = walk((layer,), self._algebra, value)
+            found.append(value)
+        return tuple(found)
+
+    @property
+    def stream(self) -> Any:
+        """The stream after the last layer."""
+        return self.X[-1]
+
+    @cached_property
+    def logits(self) -> Any:
+        """``X_L W_U^T (+ 1 b_U^T)``, ``[n_context, d_vocab_out]``; ValueError where there is no unembedding."""
+        return self.target("logits")
+
+    def scores(self, head: str | tuple[int, int]) -> Any:
+        """The scores of a head, ``s X W_QK X^T``, ``[n_context, n_context]``.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> symbolic(attention_only((1,))).scores("L0H0")
+        scale_L0H0*t*transpose(W_E)*W_QK_L0H0*W_E*transpose(t)
+        """
+        return self.target(f"scores:{self.architecture.head(head)}")
+
+    def target(self, name: str) -> Any:
+        """A target by its name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``."""
+        return _built(readout(self.architecture, name), self.form)
+
+    def head(self, head: str | tuple[int, int]) -> Any:
+        """What a head writes to the stream, ``A X W_OV^T`` and its biases, ``[n_context, d_model]``.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> s = symbolic(attention_only((1, 1)), letters="factors")
+        >>> expand(s.head("L1H0")) == expand(s.X[2] - s.X[1])
+        True
+        """
+        found = self.architecture.head(head)
+        layer, value = self._layer(found.layer)
+        return self._written([b for b in layer.branches if b.head == found], _inside(layer, found), value)
+
+    def heads(self, layer: int) -> list[Any]:
+        """What each head of a layer (counted from 0) writes, in order."""
+        return [self.head(h) for h in self.architecture.layer_heads(self._number(layer))]
+
+    def others(self, layer: int) -> Any:
+        """What a layer writes beside its heads: ``1 b_O^T``, its MLP, sources that were added; 0 where that is nothing.
+
+        So ``expand(X[l + 1] - X[l] - sum(heads(l)) - others(l))`` is 0.
+
+        >>> from symcircuits.core.architecture import transformer
+        >>> symbolic(transformer((1,), mlps=True, biases=["b_O"])).others(0)
+        mlp_L0 + ones*transpose(b_O_L0)
+        """
+        described, _ = self._layer(self._number(layer))
+        return self._written([], [s for s in described.sources if s.head is None], None)
+
+    @cached_property
+    def symbols(self) -> Mapping[str, Any]:
+        """The symbols of the streams and of the logits (or the stream) by name, to substitute or differentiate by.
+
+        >>> from sympy import diff
+        >>> from symcircuits.core.architecture import attention_only
+        >>> s = symbolic(attention_only((1,)))
+        >>> list(s.symbols)
+        ['A_L0H0', 'W_E', 'W_OV_L0H0', 'W_U', 't']
+        >>> diff(s.logits, s.symbols["A_L0H0"])
+        t*transpose(W_E)*transpose(W_OV_L0H0)*transpose(W_U)
+        """
+        seen = self.target(self.architecture.end).free_symbols | self.stream.free_symbols
+        named = {str(symbol): symbol for symbol in seen if isinstance(symbol, Symbol) or symbol.is_Matrix}
+        return {name: named[name] for name in sorted(named)}
+
+    def _number(self, layer: int) -> int:
+        return place("layer", layer, self.architecture.n_layers, negative=False)
+
+    def _layer(self, layer: int) -> tuple[Layer, Any]:
+        """A layer, and the stream that it reads."""
+        first = first_layer(self.architecture, self.architecture.n_layers)
+        if layer < first:
+            raise ValueError(f"layer {layer} is not written out: the stream is split into sources at point {first}")
+        return stream_program(self.architecture, layer + 1)[layer + 1 - first], self.X[layer]
+
+    def _written(self, branches: Iterable[Branch], sources: Iterable[Source], value: Any) -> Any:
+        values = [self._algebra.branch(b, value) for b in branches] + [self._algebra.source(s) for s in sources]
+        return self.form.add(values) if values else S.Zero
+
+    def __repr__(self) -> str:
+        form = "matrix" if isinstance(self.form, AsMatrices) else "symbols"
+        return f"<Streams of {self.architecture}: letters {self.letters!r}, form {form!r}>"
+
+
+def _inside(layer: Layer, head: Head) -> list[Source]:
+    return [s for s in layer.sources if s.head == head]
+
+
+def symbolic(subject: Architecture | Described, letters: str = "OV", form: str = "symbols", **sizes: Any) -> Streams:
+    """The streams, heads, scores and logits of an architecture (or model) as SymPy expressions, not multiplied out.
+
+    ``letters``: ``"OV"`` writes ``W_OV`` and ``W_QK``, ``"factors"`` writes ``W_O``, ``W_V``, ``W_Q``, ``W_K``.
+    ``form``: ``"symbols"``, noncommutative symbols, which ``sympy.expand`` multiplies out into the terms; or
+    ``"matrix"``, shaped ``MatrixSymbol``s, whose sizes are positive integer symbols or those given (``n_context=7``).
+    ``.X[l]`` are streams, ``.head("L1H0")`` what a head writes, ``.scores("L1H0")``, ``.logits``; ``.symbols`` the
+    letters by name. Raises ValueError on another spelling or form, and on sizes of ``"symbols"``, which have none.
+    Source: paper, "Path Expansion".
+
+    >>> from sympy import expand
+    >>> from symcircuits.core.architecture import attention_only
+    >>> s = symbolic(attention_only((2, 2)))
+    >>> s.X[1]
+    A_L0H0*t*transpose(W_E)*transpose(W_OV_L0H0) + A_L0H1*t*transpose(W_E)*transpose(W_OV_L0H1) + t*transpose(W_E)
+    >>> len(expand(s.logits).args), len(expand(s.scores("L1H0")).args)
+    (9, 9)
+    """
+    architecture = architecture_of("symbolic", subject)
+    if check_choice("form", form, FORMS) == "matrix":
+        return Streams(architecture, AsMatrices(letters, sizes))
+    if sizes:
+        raise ValueError(f"symbols have no shape, so {', '.join(sizes)} has no effect: use form='matrix'")
+    return Streams(architecture, AsSymbols(letters))
+
+
+# ------------------------------------------------------------------------------------------- multiplied out
 def multiply_out(expression: Any) -> Any:
     """The expression as a sum of products, by SymPy's ``expand`` alone (2,000 to 3,500 terms a second).
 
@@ -111,8 +285,6 @@ def multiply_out(expression: Any) -> Any:
     >>> multiply_out((1 + A) * (1 + B) * X)
     A*B*X + A*X + B*X + X
     """
-    from sympy import expand
-
     return expand(expression)
 
 
@@ -148,27 +320,26 @@ class SymbolicTerm(NamedTuple):
         return self.scales + self.tokens, self.composition, self.orders
 
 
-def read_terms(expression: Any) -> list[SymbolicTerm]:
+def read_terms(expression: Any, architecture: Architecture | None = None) -> list[SymbolicTerm]:
     """Every term of a SymPy sum of products, its composition type read off its letters.
 
     Logits and stream: the order is the number of patterns left of the source, ``V`` from two on. Scores: the number of
     patterns left of the joint ``W_Q^T | W_K`` (query side) and right of it (key side); ``Q``, ``K``, ``QK``, ``none``.
-    Raises ValueError on what is not a sum of products of letters with whole coefficients.
+    Abbreviations (``X0``, ``W_OV``, ``W_QK``) are read as what they stand for; with an ``architecture``, in which keys
+    and values may belong to groups and sources have names, also its letters. Raises ValueError on what is not a sum of
+    products of letters with whole coefficients, with the name of a letter that is unknown or that commutes.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> terms = read_terms(multiply_out(recursion(attention_only((2, 1)), "scores:L1H0")))
     >>> sorted(t.composition for t in terms)
     ['K', 'K', 'Q', 'Q', 'QK', 'QK', 'QK', 'QK', 'none']
     """
-    from sympy import Add, S
-
+    names = Names(architecture)
     letters: dict[Any, tuple[str, ...]] = {}
-    return [_read_term(product, letters) for product in Add.make_args(expression) if product is not S.Zero]
+    return [_read_term(product, names, letters) for product in Add.make_args(expression) if product is not S.Zero]
 
 
-def _read_term(product: Any, letters: dict[Any, tuple[str, ...]]) -> SymbolicTerm:
-    from sympy import Mul
-
+def _read_term(product: Any, names: Names, letters: dict[Any, tuple[str, ...]]) -> SymbolicTerm:
     tokens: list[str] = []
     scales: list[str] = []
     multiplicity = 1
@@ -178,30 +349,22 @@ def _read_term(product: Any, letters: dict[Any, tuple[str, ...]]) -> SymbolicTer
             if factor.is_Integer:
                 multiplicity *= int(factor)
                 continue
-            letters[factor] = found = _read_letter(factor, product)
+            letters[factor] = found = _read_factor(factor, names, product)
         (tokens if not factor.is_commutative else scales).extend(found)
     orders = _orders(tuple(tokens))
     return SymbolicTerm(tuple(tokens), tuple(sorted(scales)), orders, _composition(orders), multiplicity)
 
 
-def _read_letter(factor: Any, product: Any) -> tuple[str, ...]:
-    """A letter in text notation; a power ``A**2`` is the letter twice."""
-    from sympy import Mul, transpose
-
+def _read_factor(factor: Any, names: Names, product: Any) -> tuple[str, ...]:
+    """A letter in text notation, nothing abbreviated; a power ``A**2`` is the letter twice."""
     if factor.is_Symbol:
-        return (_text(factor.name),)
+        return tuple(letter.text for letter in names.read(factor))
     if isinstance(factor, transpose) and factor.args[0].is_Symbol:
-        return (_transposed(_text(factor.args[0].name)),)
+        return tuple(letter.T.text for letter in reversed(names.read(factor.args[0])))
     if factor.is_Pow and factor.exp.is_Integer and factor.exp > 0:
-        once = [t for part in Mul.make_args(factor.base) for t in _read_letter(part, product)]
+        once = [t for part in Mul.make_args(factor.base) for t in _read_factor(part, names, product)]
         return tuple(once) * int(factor.exp)
     raise ValueError(f"cannot read {factor} in {product}: expected a product of letters with a whole coefficient")
-
-
-@cache
-def _text(argument: str) -> str:
-    """The argument name ``W_OV_L0H1`` in text notation: ``W_OV[L0H1]``."""
-    return re.sub(r"_([LM]\d+(?:[HG]\d+)?|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+))$", r"[\1]", argument)
 
 
 def _transposed(letter: str) -> str:
@@ -253,7 +416,7 @@ def symbolic_terms(architecture: Architecture, target: str) -> list[SymbolicTerm
     >>> len(symbolic_terms(attention_only((3, 3)), "logits"))
     16
     """
-    return read_terms(multiply_out(recursion(architecture, target)))
+    return read_terms(multiply_out(recursion(architecture, target)), architecture)
 
 
 def tally(terms: Iterable[SymbolicTerm]) -> Counter[Key]:
@@ -338,9 +501,6 @@ def polynomial_terms(architecture: Architecture, target: str) -> dict[tuple[str,
     >>> polynomial_terms(attention_only((1,)), "logits")
     {('W_E.T', 'W_U.T', 't'): 1, ('A[L0H0]', 'W_E.T', 'W_O[L0H0].T', 'W_U.T', 'W_V[L0H0].T', 't'): 1}
     """
-    from sympy import ZZ, Symbol, lex
-    from sympy.polys.rings import PolyRing
-
     asked = readout(architecture, target)
     names = [dict.fromkeys(_sides_of(program)) for program in asked.sides]
     scales: list[tuple[str, ...]] = [(f"scale[{asked.scale}]",)] if asked.scale else []

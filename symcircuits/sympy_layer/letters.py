@@ -1,0 +1,545 @@
+"""Letters as SymPy has them: made of typed factors, in two spellings and two forms, and read back by their names.
+
+A letter is a noncommutative :class:`LetterSymbol` called like its argument (``A_L0H1``), or a shaped ``MatrixSymbol``
+of that name. The spelling ``"OV"`` writes ``W_OV`` and ``W_QK``, the spelling ``"factors"`` writes ``W_O W_V`` and
+``W_Q^T W_K``. Nothing here knows which paths there are. SymPy is imported with this module, which is imported on use.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, final
+
+from sympy import (
+    Add,
+    HadamardProduct,
+    Indexed,
+    IndexedBase,
+    Integer,
+    MatAdd,
+    MatMul,
+    MatrixExpr,
+    MatrixSymbol,
+    Mul,
+    OneMatrix,
+    S,
+    Symbol,
+    Transpose,
+    transpose,
+)
+
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.notation import letter_latex
+from symcircuits.core.symbols import ABBREVIATIONS, LETTERS, SYMMETRIC
+from symcircuits.core.text import as_whole, brief, shown
+from symcircuits.core.words import Factor, Index, Word, fuse, quoted, scalar_argument, unfuse
+from symcircuits.core.words import Symbol as TypedSymbol
+
+__all__ = [
+    "FORMS", "OWNERS", "SIZES", "SPELLINGS", "AsMatrices", "AsSymbols", "Form", "IndexedLetter", "LetterSymbol",
+    "LetterTranspose", "Names", "Read", "Turned", "check_choice", "letter_named", "shape_of", "size_of", "spelled",
+]  # fmt: skip
+
+SPELLINGS: Final = ("OV", "factors")
+FORMS: Final = ("symbols", "matrix")
+OWNERS: Final = {  # what follows a letter in the name of an argument
+    "": "", "head": r"L\d+H\d+", "group": r"L\d+[HG]\d+", "layer": r"[LM]\d+",
+    "norm": r"(?:[LM]\d+|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+))",
+}  # fmt: skip
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """The value, if it is one of the choices; else ValueError.
+
+    >>> check_choice("letters", "OV", SPELLINGS)
+    'OV'
+    """
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {shown(value)}")
+    return str(value)
+
+
+def spelled(factors: Iterable[Factor], letters: str = "OV") -> tuple[Factor, ...]:
+    """The factors in a spelling: ``W_OV``, ``W_QK`` as one letter each, or written out; ``X0`` always is ``t W_E^T``.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.core.programs import readout
+    >>> right = readout(attention_only((1,)), "logits").sides[0][1].branches[0].right
+    >>> [f.text for f in spelled(right)], [f.text for f in spelled(right, "factors")]
+    (['W_OV[L0H0].T'], ['W_V[L0H0].T', 'W_O[L0H0].T'])
+    """
+    if check_choice("letters", letters, SPELLINGS) == "factors":
+        return unfuse(factors)
+    return tuple(g for f in fuse(factors) for g in (unfuse((f,)) if f.symbol.glyph == "X0" else (f,)))
+
+
+# ------------------------------------------------------------------------------------------- names of letters
+class Named(NamedTuple):
+    """What the name of a letter says: its glyph and its label; ``own``: it is a name that somebody gave."""
+
+    glyph: str
+    label: str = ""
+    own: bool = False
+
+    @property
+    def text(self) -> str:
+        """Text notation: ``W_OV[L0H1]``."""
+        return f"{self.glyph}[{self.label}]" if self.label else self.glyph
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a scale or a multiplier."""
+        return not self.own and LETTERS[self.glyph].axes is None
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether it is equal to its transpose: a symmetric matrix, or a number."""
+        return self.is_number or self.glyph in SYMMETRIC
+
+
+@cache
+def letter_named(name: str) -> Named | None:
+    """The letter of that name, an argument (``W_OV_L0H1``) or in text notation (``W_OV[L0H1]``); None if there is none.
+
+    >>> letter_named("gain_finalL0"), letter_named("W_OV[L0H1]").text, letter_named("W_OV"), letter_named("X_1")
+    (Named(glyph='gain', label='finalL0', own=False), 'W_OV[L0H1]', None, None)
+    """
+    plain = {"X_0": "X0"}.get(name, re.sub(r"\[(\w+)\]$", r"_\1", name))
+    found = re.fullmatch(rf"(\w+?)_({'|'.join(filter(None, OWNERS.values()))})", plain)
+    glyph, label = found.groups() if found else (plain, "")
+    letter = LETTERS.get(glyph)
+    if letter is None or not re.fullmatch(OWNERS[letter.label], label):
+        return None
+    return Named(glyph, label)
+
+
+def _printed(name: str) -> Named:
+    """The letter as it is printed: one that somebody named where no other is called so."""
+    own = re.sub(r"\\(.)", r"\1", name[1:-1]) if name[:1] == '"' == name[-1:] else name
+    return letter_named(name) or Named(own, own=True)
+
+
+# ------------------------------------------------------------------------------------ the classes of letters
+class LetterSymbol(Symbol):  # type: ignore[misc]
+    """A letter as a SymPy symbol, by the name of its argument; matrices do not commute, scales and multipliers do.
+
+    It prints itself in LaTeX as formulas of this package are printed, its transpose too, and symmetric matrices are
+    their own transpose. ``diff`` by it is the derivative in the direction of the identity (letters have no shape).
+    ``lambdify`` refuses it: NumPy would multiply entry by entry where a matrix product is meant.
+
+    >>> from sympy import latex, transpose
+    >>> a, d = LetterSymbol("W_OV_L0H1"), LetterSymbol("D_L0")
+    >>> transpose(a * d), a.is_commutative, LetterSymbol("scale_L1H0").is_commutative
+    (D_L0*transpose(W_OV_L0H1), False, True)
+    >>> print(latex(transpose(a)))
+    W_{OV}^{\\mathrm{L0H1}\\,\\mathsf{T}}
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, name: str, **assumptions: Any) -> Any:
+        assumptions.setdefault("commutative", _printed(name).is_number)
+        return super().__new__(cls, name, **assumptions)
+
+    def _eval_transpose(self) -> Any:
+        return self if _printed(self.name).symmetric else LetterTranspose(self)
+
+    def _latex(self, printer: Any) -> str:
+        return _letter_latex(self.name, False)
+
+    def _refused(self, printer: Any, **settings: Any) -> NoReturn:
+        raise ValueError(
+            f"{self.name} is a letter without shape, whose product NumPy would take entry by entry: use .lambdify() of "
+            "a term or an expansion, or lambdify the shaped expression (matrix_expr(), or symbolic(..., form='matrix'))"
+        )
+
+    _numpycode = _scipycode = _jaxcode = _cupycode = _torchcode = _tensorflowcode = _refused
+    _pythoncode = _mpmathcode = _numexprcode = _ccode = _refused
+
+
+def _letter_latex(name: str, transposed: bool) -> str:
+    found = _printed(name)
+    return letter_latex(found.glyph, found.label, transposed)
+
+
+class IndexedLetter(Indexed):  # type: ignore[misc]
+    """The letter of one head of a layer, the head being an index: ``A_L0[h_1]``; at a number it is ``A_L0H3``.
+
+    >>> from sympy import IndexedBase, Symbol
+    >>> base, h = IndexedBase("A_L0", commutative=False), Symbol("h_1", integer=True)
+    >>> IndexedLetter(base, h), IndexedLetter(base, h).subs(h, 3), IndexedLetter(base, h).is_commutative
+    (A_L0[h_1], A_L0H3, False)
+    """
+
+    def __new__(cls, base: Any, index: Any) -> Any:
+        index = S(index)
+        if index.is_Integer:
+            if index < 0:
+                raise ValueError(f"heads are counted from 0, not {index}, as in {base}[{index}]")
+            return LetterSymbol(f"{base}H{index}")
+        return super().__new__(cls, base, index)
+
+    def _eval_transpose(self) -> Any:
+        return self if _printed(f"{self.base}H0").symmetric else LetterTranspose(self)
+
+    def _latex(self, printer: Any, transposed: bool = False) -> str:
+        found = _printed(f"{self.base}H0")
+        index = str(printer._print(self.indices[0]))
+        scripts = [index, r"\mathsf{T}"] if transposed else [index]
+        return letter_latex(found.glyph, "", False) + "^{" + r"\,".join(scripts) + "}"
+
+    _refused = LetterSymbol._refused
+    _numpycode = _scipycode = _jaxcode = _cupycode = _torchcode = _tensorflowcode = _refused
+    _pythoncode = _mpmathcode = _numexprcode = _ccode = _refused
+
+
+class LetterTranspose(transpose):  # type: ignore[misc]
+    """The transpose of a letter, printed as such; of anything else that is put in its place, SymPy's own.
+
+    >>> from sympy import latex
+    >>> print(latex(LetterTranspose(LetterSymbol("W_U"))), LetterTranspose(LetterSymbol("C")))
+    W_U^{\\mathsf{T}} C
+    """
+
+    @classmethod
+    def eval(cls, arg: Any) -> Any:
+        if isinstance(arg, LetterSymbol):
+            return arg if _printed(arg.name).symmetric else None
+        if isinstance(arg, IndexedLetter):
+            return arg if _printed(f"{arg.base}H0").symmetric else None
+        return transpose(arg)
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"transpose({printer._print(self.args[0])})"
+
+    def _eval_derivative(self, by: Any) -> Any:
+        return transpose(self.args[0].diff(by))
+
+    def _latex(self, printer: Any, exp: Any = None) -> str:
+        letter = self.args[0]
+        if isinstance(letter, IndexedLetter):
+            text = letter._latex(printer, transposed=True)
+        else:
+            text = _letter_latex(letter.name, True)
+        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+
+
+class Turned(MatrixExpr):  # type: ignore[misc]
+    """``Turned(M, R)``: row i of a matrix times the i-th matrix of ``R [n_context, d_head, d_head]``."""
+
+    matrix = property(lambda self: self.args[0])
+    rotations = property(lambda self: self.args[1])
+    shape = property(lambda self: self.args[0].shape)
+
+    def __new__(cls, matrix: Any, rotations: Any) -> Any:
+        return super().__new__(cls, matrix, rotations)
+
+    def _numpycode(self, printer: Any) -> str:
+        rows, rotations = printer._print(self.matrix), printer._print(self.rotations)
+        return f"(({rows})[..., None, :] @ {rotations})[..., 0, :]"
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"Turned({printer._print(self.matrix)}, {printer._print(self.rotations)})"
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\left({printer._print(self.matrix)}\right)_{{i}} {printer._print(self.rotations)}_{{i}}"
+
+
+# --------------------------------------------------------------------------------------------- sizes of matrices
+SIZES: Final = {
+    "context": "n_context",
+    "model": "d_model",
+    "attention_input": "d_model",
+    "normed_context": "n_context",
+    "normed_model": "d_model",
+    "centred_model": "d_model",
+    "scaled_model": "d_model",
+    "normed_input": "d_model",
+    "vocab_in": "d_vocab",
+    "vocab_out": "d_vocab_out",
+    "qk": "d_head",
+    "raw_qk": "d_head",
+    "scaled_qk": "d_head",
+    "query": "d_head",
+    "key": "d_head",
+    "ov": "d_head",
+    "mlp": "d_mlp",
+    "readout": "n_directions",
+    "one": "1",
+}
+_OWNED: Final = ("qk", "raw_qk", "scaled_qk", "query", "key", "ov", "mlp")  # spaces whose size is their owner's
+
+
+def size_of(index: Index) -> str:
+    """The name of an index's size: ``d_model``, ``d_head_L0H1``, or ``1``."""
+    name = SIZES[index.space.kind]
+    return f"{name}_{index.space.owner}" if index.space.kind in _OWNED and index.space.owner else name
+
+
+def shape_of(symbol: TypedSymbol) -> tuple[str, ...]:
+    """The names of the sizes of rows and columns."""
+    return (size_of(symbol.row), size_of(symbol.col))
+
+
+def _given_sizes(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """The given sizes, checked: known names, whole numbers from 1 on (or SymPy's whole symbols)."""
+    known = sorted({size for size in SIZES.values() if size != "1"})
+    for name, value in sizes.items():
+        if name not in known and not re.fullmatch(r"d_head_L\d+[HG]\d+|d_mlp_L\d+", name):
+            raise ValueError(f"there is no size {name!r}; the sizes are {', '.join(known)}, d_head_L0H1, ...")
+        number = as_whole(value)
+        if (number is None or number < 1) and getattr(value, "is_integer", None) is not True:
+            raise ValueError(f"size {name} must be a whole number from 1 on, not {shown(value)}")
+    return dict(sizes)
+
+
+# ----------------------------------------------------------------------------------------------- the two forms
+class Form(Protocol):
+    """How formulas are written: letters, numbers, products, sums and transposes."""
+
+    spelling: str
+
+    def letter(self, factor: Factor) -> Any:
+        """A factor, transposed where it is."""
+
+    def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
+        """The product in order, the scalars of these names before it; nothing is multiplied out."""
+
+    def add(self, values: Sequence[Any]) -> Any:
+        """The sum."""
+
+    def transposed(self, value: Any) -> Any:
+        """The transpose."""
+
+    def scored(self, scales: Iterable[str], sides: Sequence[Any], turned: Sequence[Factor]) -> Any:
+        """``scale query R key^T``."""
+
+    def word(self, word: Word) -> Any:
+        """A word, in its order."""
+
+
+@final
+class AsSymbols:
+    """Formulas in noncommutative symbols, which SymPy adds, multiplies out and transposes.
+
+    >>> from symcircuits.core.words import Word
+    >>> from symcircuits.core.programs import embedding
+    >>> AsSymbols().word(Word(embedding()))
+    t*transpose(W_E)
+    """
+
+    def __init__(self, spelling: str = "OV") -> None:
+        self.spelling = check_choice("letters", spelling, SPELLINGS)
+        self._known: dict[Factor, Any] = {}
+
+    def letter(self, factor: Factor) -> Any:
+        """The symbol of a factor; a name that somebody gave stands as it is written."""
+        found = self._known.get(factor)
+        if found is None:
+            symbol = factor.symbol
+            if symbol.entrywise:
+                raise ValueError(
+                    f"{brief(symbol.text)} is an entrywise product, which has no letter of its own: use matrix_expr()"
+                )
+            found = LetterSymbol(symbol.text if symbol.own else symbol.argument)
+            self._known[factor] = found = transpose(found) if factor.marked else found
+        return found
+
+    def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
+        """As :class:`Form` says."""
+        return Mul(*(LetterSymbol(scalar_argument(name)) for name in scales), *values)
+
+    def add(self, values: Sequence[Any]) -> Any:
+        """As :class:`Form` says."""
+        return Add(*values)
+
+    def transposed(self, value: Any) -> Any:
+        """SymPy's own transpose."""
+        return transpose(value)
+
+    def scored(self, scales: Iterable[str], sides: Sequence[Any], turned: Sequence[Factor]) -> Any:
+        """As :class:`Form` says."""
+        query, key = sides
+        return self.product(scales, [query, *map(self.letter, turned), self.transposed(key)])
+
+    def word(self, word: Word) -> Any:
+        """As :class:`Form` says."""
+        return self.product(word.scales, map(self.letter, spelled(word.factors, self.spelling)))
+
+
+@final
+class AsMatrices:
+    """Formulas in ``MatrixSymbol``s with the sizes ``n_context``, ``d_model``, ..., or those that are given.
+
+    A product is built directly, so that SymPy neither reorders nor merges it; ``ones`` is ``OneMatrix(n_context, 1)``.
+
+    >>> from symcircuits.core.words import Word
+    >>> from symcircuits.core.programs import embedding
+    >>> AsMatrices().word(Word(embedding())), AsMatrices(sizes={"n_context": 7}).word(Word(embedding())).shape
+    (t*W_E.T, (7, d_model))
+    """
+
+    def __init__(self, spelling: str = "OV", sizes: Mapping[str, Any] | None = None) -> None:
+        self.spelling = check_choice("letters", spelling, SPELLINGS)
+        self._given = _given_sizes(sizes or {})
+        self.ones: Any = OneMatrix(self.size("n_context"), 1)
+
+    def size(self, name: str) -> Any:
+        """A size by its name: the given one, or a positive integer symbol."""
+        if name == "1":
+            return Integer(1)
+        kind = name.rpartition("_")[0]
+        found = self._given.get(name, self._given.get(kind) if kind in ("d_head", "d_mlp") else None)
+        return Symbol(name, integer=True, positive=True) if found is None else found
+
+    def matrix(self, symbol: TypedSymbol) -> Any:
+        """The shaped symbol of a letter."""
+        return MatrixSymbol(symbol.argument, *map(self.size, shape_of(symbol)))
+
+    def letter(self, factor: Factor) -> Any:
+        """The shaped symbol of a factor; of an entrywise product the product of its words."""
+        symbol = factor.symbol
+        if symbol.entrywise:
+            found = HadamardProduct(*map(self.word, symbol.entrywise))
+        else:
+            found = self.ones if symbol.glyph == "ones" else self.matrix(symbol)
+        return found.T if factor.marked else found
+
+    def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
+        """As :class:`Form` says."""
+        parts = [part for v in values for part in (v.args if isinstance(v, MatMul) else (v,))]
+        scalars = [Symbol(scalar_argument(name)) for name in scales]
+        scalars += [part for part in parts if not part.is_Matrix]
+        matrices = [part for part in parts if part.is_Matrix]
+        return matrices[0] if len(matrices) == 1 and not scalars else MatMul(*scalars, *matrices)
+
+    def add(self, values: Sequence[Any]) -> Any:
+        """As :class:`Form` says."""
+        parts = [part for v in values for part in (v.args if isinstance(v, MatAdd) else (v,))]
+        return parts[0] if len(parts) == 1 else MatAdd(*parts)
+
+    def transposed(self, value: Any) -> Any:
+        """The transpose, of products and sums that of each part."""
+        if isinstance(value, MatAdd):
+            return self.add([self.transposed(part) for part in value.args])
+        if isinstance(value, MatMul):
+            return self.product((), [self.transposed(part) for part in reversed(value.args)])
+        if isinstance(value, Transpose):
+            return value.args[0]
+        named = letter_named(value.name) if isinstance(value, MatrixSymbol) else None
+        return value if not value.is_Matrix or (named is not None and named.symmetric) else Transpose(value)
+
+    def scored(self, scales: Iterable[str], sides: Sequence[Any], turned: Sequence[Factor]) -> Any:
+        """As :class:`Form` says; where positions are rotary each side stands in :class:`Turned`."""
+        query, key = (Turned(side, self.letter(turned[0])) for side in sides) if turned else sides
+        return self.product(scales, [query, self.transposed(key)])
+
+    def word(self, word: Word) -> Any:
+        """As :class:`Form` says."""
+        factors = spelled(word.factors, self.spelling)
+        cut = next((i for i, f in enumerate(factors) if f.symbol.glyph == "R"), None)
+        matrices = [self.letter(f) for f in factors]
+        if cut is None:
+            return self.product(word.scales, matrices)
+        sides = matrices[:cut], [self.transposed(m) for m in reversed(matrices[cut + 1 :])]
+        return self.scored(word.scales, [MatMul(*side) for side in sides], (factors[cut],))
+
+
+# ------------------------------------------------------------------------------------------------ reading back
+class Read(NamedTuple):
+    """A letter that was read, nothing abbreviated: its name in text notation, and whether it stands transposed."""
+
+    name: str
+    transposed: bool = False
+
+    @property
+    def text(self) -> str:
+        """Text notation; the transpose of a symmetric matrix is not marked."""
+        return self.name + (".T" if self.ways == (True,) else "")
+
+    @property
+    def ways(self) -> tuple[bool, ...]:
+        """Whether it may be meant transposed: a symmetric matrix either way."""
+        return (False, True) if self.name.partition("[")[0] in SYMMETRIC else (self.transposed,)
+
+    @property
+    def T(self) -> Read:
+        """The transpose."""
+        return Read(self.name, not self.transposed)
+
+
+class Names:
+    """The letters that SymPy symbols may be called by, those that somebody named in this architecture among them.
+
+    Without an architecture heads are taken to have keys and values of their own, and no name is somebody's own.
+    """
+
+    def __init__(self, architecture: Architecture | None = None) -> None:
+        self.architecture = architecture
+        attached = architecture.attachments if architecture is not None else ()
+        self._own = {name: one.name for one in attached for name in (one.name, quoted(one.name), one.argument)}
+        self._found: dict[Any, tuple[Read, ...]] = {}
+
+    def read(self, symbol: Any) -> tuple[Read, ...]:
+        """The letters that a ``Symbol``, ``MatrixSymbol`` or head of a layer (``A_L0[3]``) stands for, unabbreviated.
+
+        Raises ValueError, with the name, on an unknown one, and on a matrix that commutes.
+
+        >>> from sympy import Symbol
+        >>> [letter.text for letter in Names().read(Symbol("W_QK_L1H0", commutative=False))]
+        ['W_Q[L1H0].T', 'W_K[L1H0]']
+        """
+        found = self._found.get(symbol)
+        if found is None:
+            found = self._found[symbol] = self._read(symbol)
+        return found
+
+    def _read(self, symbol: Any) -> tuple[Read, ...]:
+        name = _name_of(symbol)
+        if name in self._own:
+            named: Named | None = Named(quoted(self._own[name]), own=True)
+        else:
+            named = letter_named(name)
+        if named is None:
+            raise ValueError(f"unknown symbol {brief(name)}{self._nearest(name)}")
+        if not named.is_number and symbol.is_commutative:
+            raise ValueError(
+                f"{name} is a commuting symbol, so SymPy has lost the order of the factors: use "
+                f"Symbol({name!r}, commutative=False), a MatrixSymbol, or the symbols of sc.symbolic(...)"
+            )
+        parts = ABBREVIATIONS.get(named.glyph, ())
+        if not parts:
+            return (Read(self._shared(named).text),)
+        first, second = (self._shared(Named(part, named.label if LETTERS[part].label else "")).text for part in parts)
+        return (Read(first, named.glyph == "W_QK"), Read(second, named.glyph == "X0"))
+
+    def _shared(self, named: Named) -> Named:
+        """Keys and values under the name of the group of heads that has them in common."""
+        arch = self.architecture
+        if arch is None or named.own or LETTERS[named.glyph].label != "group" or "H" not in named.label:
+            return named
+        return named._replace(label=arch.key_value(arch.head(named.label)))
+
+    def _nearest(self, name: str) -> str:
+        heads = [] if self.architecture is None else [h.label for h in self.architecture.all_heads[:200]]
+        labels = {"": [""], "head": heads or ["L0H0"], "group": heads or ["L0H0"], "layer": ["L0"], "norm": ["L0"]}
+        known = [glyph + f"_{label}" * bool(label) for glyph, row in LETTERS.items() for label in labels[row.label]]
+        same = {one.lower(): one for one in (*known, *self._own)}
+        found = difflib.get_close_matches(name[:40].lower(), same, 1, 0.6)
+        return (
+            f" (did you mean {same[found[0]]}?)"
+            if found
+            else "; letters are called t, W_E, A_L0H1, W_OV_L0H1, W_U, ..."
+        )
+
+
+def _name_of(symbol: Any) -> str:
+    if isinstance(symbol, Indexed):
+        base, *indices = symbol.args
+        if len(indices) == 1 and indices[0].is_Integer and isinstance(base, IndexedBase):
+            return f"{base}H{indices[0]}"
+        raise ValueError(f"{brief(str(symbol))} stands for any head of a layer: give its index a number")
+    return str(symbol.name)

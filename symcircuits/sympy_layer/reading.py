@@ -1,0 +1,404 @@
+"""Any SymPy expression of a model, read as typed terms: multiplied out by SymPy, each product typed by the word rules.
+
+Letters of either spelling are read, in noncommutative symbols of anybody's making, in ``MatrixSymbol``s or as heads of
+a layer (``A_L0[3]``). What cannot be typed is refused, with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import chain, islice
+from math import prod
+from typing import Any, Final
+
+from sympy import Add, Mul, S, Sum, expand, sympify, transpose
+from sympy.core.sympify import SympifyError
+
+from symcircuits.core.architecture import Architecture, Described, architecture_of
+from symcircuits.core.expansion import Expansion, Term
+from symcircuits.core.paths import Path, path_factors
+from symcircuits.core.programs import Program, Source, made_once, readout, rotation, stream_program
+from symcircuits.core.rules import check_finished, is_score, score_sides
+from symcircuits.core.text import brief, many
+from symcircuits.core.words import (
+    Factor,
+    IllTyped,
+    Word,
+    contraction_fault,
+    product,
+    scalar_order,
+)
+from symcircuits.core.words import Symbol as TypedSymbol
+from symcircuits.sympy_layer.letters import LetterSymbol, Names, Read, letter_named
+
+__all__ = ["MAX_PRODUCTS", "TypedTerm", "read"]
+
+MAX_PRODUCTS: Final = 50_000  # multiplied out
+MAX_POWER: Final = 1_000
+MAX_TYPINGS: Final = 4_096  # of one product
+
+
+@dataclass(frozen=True, slots=True)
+class TypedTerm:
+    """A product of an expression, typed: the term of the model that it is, how often it stands there, as it was read.
+
+    ``coefficient`` is a whole number, or a :class:`~fractions.Fraction`; ``word`` the product as it was read, which of
+    unscaled scores lacks the scale that ``term`` has.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.core.expansion import scores
+    >>> arch = attention_only((1, 1))
+    >>> term = read(3 * scores(arch, "L1H0")[1], arch)[0]
+    >>> term.coefficient, term.composition, term.orders, term.label
+    (3, 'K', (0, 1), 'embed | embed -> L0H0')
+    """
+
+    coefficient: int | Fraction
+    term: Term
+    word: Word
+
+    @property
+    def target(self) -> str:
+        """``logits``, ``stream``, ``scores:L1H0`` or ``readout:probe``."""
+        return self.term.readout.target
+
+    @property
+    def composition(self) -> str:
+        """``none`` or ``V``; of scores ``none``, ``Q``, ``K`` or ``QK``."""
+        return self.term.composition
+
+    @property
+    def order(self) -> int:
+        """The number of heads, of both sides together."""
+        return self.term.order
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """The number of heads of each side."""
+        return self.term.orders
+
+    @property
+    def label(self) -> str:
+        """``embed -> L0H1 -> L1H0``; of scores ``query path | key path``."""
+        return self.term.label
+
+    @property
+    def text(self) -> str:
+        """The product in text notation, its coefficient before it."""
+        return f"{self.coefficient} * {self.word.text}" if self.coefficient != 1 else self.word.text
+
+    def __repr__(self) -> str:
+        return f"<TypedTerm {self.label} ({self.composition}): {self.text}>"
+
+
+def read(expression: Any, subject: Architecture | Described) -> list[TypedTerm]:
+    """The typed terms of a SymPy expression of a model, multiplied out or not, in the order of their expansion.
+
+    ``expression`` may be written in ``W_OV`` and ``W_QK`` or in their factors, in the symbols of :func:`symbolic`, in
+    other noncommutative symbols of these names, or in ``MatrixSymbol``s; a term or an expansion is one too.
+    Scores may lack their scale, all of them. SymPy multiplies it out, and every product is typed by the rules of words
+    (:mod:`symcircuits.core.rules`), found among the terms of the architecture and compared with it letter by letter.
+
+    Raises ValueError (:class:`~symcircuits.core.words.IllTyped` where a product breaks a rule) with the name of what
+    cannot be typed: a symbol that is unknown, or that commutes where order matters, a floating-point number, an
+    infinity, a function, a wrong transpose; or where there is too much to multiply out. TypeError on what is not an
+    expression. Source: own derivation; paper, "Path Expansion".
+
+    >>> from sympy import symbols, transpose
+    >>> from symcircuits.core.architecture import attention_only
+    >>> A, t, E, O, QK = symbols("A_L0H0 t W_E W_OV_L0H0 W_QK_L1H0", commutative=False)
+    >>> X0 = t * transpose(E)
+    >>> X1 = X0 + A * X0 * transpose(O)
+    >>> for term in read(X1 * QK * transpose(X1), attention_only((1, 1))):
+    ...     print(f"{term.composition:5}{term.label}")
+    none embed | embed
+    K    embed | embed -> L0H0
+    Q    embed -> L0H0 | embed
+    QK   embed -> L0H0 | embed -> L0H0
+    """
+    architecture = architecture_of("read(expression, subject)", subject)
+    letters = _Letters(Names(architecture))
+    try:
+        letters.count(given := _expression(expression))
+        multiplied = expand(letters.canonical(given))
+    except RecursionError:
+        raise ValueError("the expression is nested too deeply to be read") from None
+    typing = _typing(architecture)
+    found = [typing.term(*_taken_apart(one)) for one in Add.make_args(multiplied) if one is not S.Zero]
+    return sorted(found, key=typing.place)
+
+
+def _expression(given: Any) -> Any:
+    if isinstance(given, str):
+        raise TypeError("read takes a SymPy expression, not a text: check(formula, architecture) reads texts")
+    try:
+        return sympify(given, strict=True)
+    except (SympifyError, TypeError):
+        raise TypeError(f"read takes a SymPy expression, a term or an expansion, not {brief(given)}") from None
+
+
+# ---------------------------------------------------------------------------------------------- multiplying out
+class _Letters:
+    """An expression in the canonical letters: noncommutative symbols, nothing abbreviated; each node is made once."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self._made: dict[Any, Any] = {}
+        self._counts: dict[Any, int] = {}
+
+    def count(self, node: Any) -> int:
+        """How many products there are when it is multiplied out; ValueError where there are too many."""
+        found = self._counts.get(node)
+        if found is None:
+            kind = type(node).__name__
+            if kind in ("Add", "MatAdd"):
+                found = sum(map(self.count, node.args))
+            elif kind in ("Mul", "MatMul"):
+                found = prod(map(self.count, node.args))
+            elif kind in ("Pow", "MatPow"):
+                found = self.count(node.args[0]) ** _power(node)
+            else:
+                found = self.count(node.args[0]) if kind in _TRANSPOSES else 1
+            if found > MAX_PRODUCTS:
+                raise ValueError(
+                    f"multiplied out, the expression has {many(found)} products or more; at most {MAX_PRODUCTS:,} are "
+                    "read"
+                )
+            self._counts[node] = found
+        return found
+
+    def canonical(self, node: Any) -> Any:
+        """The node in canonical letters; ValueError names what cannot be read."""
+        found = self._made.get(node)
+        if found is None:
+            found = self._made[node] = self._canonical(node)
+        return found
+
+    def _canonical(self, node: Any) -> Any:
+        kind = type(node).__name__
+        if kind in ("Add", "MatAdd"):
+            return Add(*map(self.canonical, node.args))
+        if kind in ("Mul", "MatMul", "Turned"):
+            return Mul(*map(self.canonical, node.args))
+        if kind in _TRANSPOSES:
+            return transpose(self.canonical(node.args[0]))
+        if kind in ("Pow", "MatPow"):
+            return Mul(*[self.canonical(node.args[0])] * _power(node))
+        if getattr(node, "is_Rational", False):
+            return node
+        if kind in _CONSTANTS:
+            return _CONSTANTS[kind]
+        if kind == "OneMatrix":
+            ones = LetterSymbol("ones")
+            return ones if node.shape[1] == 1 else transpose(ones)
+        if getattr(node, "is_Symbol", False) or kind in ("MatrixSymbol", "Indexed"):
+            return Mul(*map(_letter, self.names.read(node)))
+        raise ValueError(_unreadable(node))
+
+
+_TRANSPOSES: Final = ("transpose", "LetterTranspose", "Transpose")
+_CONSTANTS: Final = {"Identity": S.One, "ZeroMatrix": S.Zero}
+
+
+def _letter(letter: Read) -> Any:
+    symbol = LetterSymbol(letter.name)
+    return transpose(symbol) if letter.transposed else symbol
+
+
+def _power(node: Any) -> int:
+    base, power = node.args
+    if getattr(power, "is_Integer", False) and 1 <= power <= MAX_POWER:
+        return int(power)
+    raise ValueError(f"{_shown(node)} cannot be read: the power of {_shown(base)} must be a whole number from 1 to "
+                     f"{MAX_POWER:,}")  # fmt: skip
+
+
+def _unreadable(node: Any) -> str:
+    if getattr(node, "is_Float", False):
+        return f"{node} is a floating-point number; coefficients are exact: write Rational({str(node)!r})"
+    if getattr(node, "is_infinite", False) or node in (S.NaN, S.ComplexInfinity):
+        return f"{node} is not a finite number, and cannot be a coefficient"
+    if isinstance(node, Sum) or type(node).__name__ == "IndexedLetter":
+        return f"{_shown(node)} stands for any number of heads: give the numbers (subs), then doit()"
+    return f"{_shown(node)} cannot be read: a formula is made of letters, whole numbers, products, sums and transposes"
+
+
+def _shown(node: Any) -> str:
+    text = str(node) if len(node.args) < 20 else type(node).__name__
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _taken_apart(one: Any) -> tuple[int | Fraction, tuple[str, ...], tuple[Read, ...]]:
+    """A product of canonical letters: its coefficient, its scalars and its letters in order."""
+    coefficient, scalars, letters = Fraction(1), list[str](), list[Read]()
+    for factor in Mul.make_args(one):
+        if factor.is_Rational:
+            coefficient *= Fraction(int(factor.p), int(factor.q))
+            continue
+        base, power = factor.as_base_exp()
+        for part in list(Mul.make_args(base)) * int(power):
+            turned = isinstance(part, transpose)
+            name = part.args[0].name if turned else part.name
+            if part.is_commutative:
+                scalars.append(name)
+            elif not (letters and name[:2] == "R[" and turned and letters[-1] == Read(name)):  # R R^T is one R
+                letters.append(Read(name, turned))
+    whole = coefficient.denominator == 1
+    return int(coefficient) if whole else coefficient, tuple(scalars), tuple(letters)
+
+
+# ------------------------------------------------------------------------------------------------- typing
+class _Typing:
+    """The typed symbols of an architecture by their names, and its terms by their words."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
+        self._expansions: dict[str, Expansion] = {}
+        self._scalars = {name: name for name in sorted(architecture.multipliers, key=scalar_order)}
+        if architecture.scale:
+            self._scalars |= {f"scale[{head}]": head.label for head in architecture.all_heads}
+
+    @cached_property
+    def symbols(self) -> dict[str, list[TypedSymbol]]:
+        """Every symbol that may stand in a term; under some names (``C``, ``ones``) there are several."""
+        arch, found = self.architecture, dict[str, dict[TypedSymbol, None]]()
+        seen: dict[int, Any] = {}
+        with made_once():
+            for program in self._programs():
+                for layer in program:
+                    if id(layer) not in seen:
+                        seen[id(layer)] = layer
+                        branches = (f for b in layer.branches for f in (*b.left, *b.right))
+                        for f in chain(branches, (f for s in layer.sources for f in s.factors)):
+                            found.setdefault(f.symbol.text, {})[f.symbol] = None
+        for head in arch.all_heads:
+            for f in rotation(arch, head):
+                found.setdefault(f.symbol.text, {})[f.symbol] = None
+        return {name: list(symbols) for name, symbols in found.items()}
+
+    def _programs(self) -> Iterator[Program]:
+        arch = self.architecture
+        yield stream_program(arch, arch.n_layers)
+        for target in arch.targets(arch.all_heads):
+            yield from readout(arch, target).sides
+
+    def term(self, coefficient: int | Fraction, scalars: tuple[str, ...], letters: tuple[Read, ...]) -> TypedTerm:
+        """The typed term of a product; ValueError where it is not one."""
+        if not letters:
+            raise ValueError(f"{coefficient if not scalars else ' * '.join(scalars)} alone is not a matrix")
+        names = tuple(sorted(map(self._scalar, scalars), key=scalar_order))
+        return TypedTerm(coefficient, *self._typed(letters, names))
+
+    def place(self, typed: TypedTerm) -> tuple[str, int]:
+        """What typed terms are sorted by: their target, their number in its expansion."""
+        return typed.target, self._expansion(typed.target).index(typed.term)
+
+    def _expansion(self, target: str) -> Expansion:
+        if target not in self._expansions:
+            self._expansions[target] = Expansion(readout(self.architecture, target))
+        return self._expansions[target]
+
+    def _scalar(self, name: str) -> str:
+        if name not in self._scalars:
+            there = ", ".join(islice(self._scalars, 8)) + ", ..." * (len(self._scalars) > 8)
+            raise ValueError(f"{name} is not a scale or multiplier of {self.architecture}; it has {there or 'none'}")
+        return self._scalars[name]
+
+    def _typed(self, letters: Sequence[Read], scales: tuple[str, ...]) -> tuple[Term, Word]:
+        """The term and the word of these letters, if the rules accept it; else the first fault that was found."""
+        options = [[Factor(s, way) for s in self._named(letter.name) for way in letter.ways] for letter in letters]
+        reached = [options[0]]
+        for one in options[1:]:
+            fitting = [f for f in one if any(not contraction_fault(p.col, f.row) for p in reached[-1])]
+            if not fitting:
+                product((reached[-1][0], one[0]))
+            reached.append(fitting)
+        fault: ValueError | None = None
+        for factors in islice(_chains(reached), MAX_TYPINGS):
+            try:
+                word = check_finished(Word(factors, scales), multipliers=self.architecture.multipliers)
+            except IllTyped as refused:
+                fault = fault or refused
+                continue
+            term = self._found(word)
+            if term is not None:
+                return term, word
+            fault = ValueError(f"{word.text} is typed rightly, but is not a term of {self.architecture}")
+        assert fault is not None
+        raise fault
+
+    def _named(self, name: str) -> list[TypedSymbol]:
+        found = self.symbols.get(name)
+        if found is None:
+            named = letter_named(name)
+            if named is not None and "H" in named.label:
+                self.architecture.head(named.label.lstrip("QK"))  # says which heads there are
+            raise ValueError(f"{name} is not a letter of {self.architecture}")
+        return found
+
+    # ------------------------------------------------------------------------------------------ terms by words
+    def _found(self, word: Word) -> Term | None:
+        """The term that a finished word is, compared letter by letter."""
+        target, sides = self._target(word)
+        asked = self._expansion(target).readout
+        paths = [self._path(target, i, program, side) for i, (program, side) in
+                 enumerate(zip(asked.sides, sides, strict=True))]  # fmt: skip
+        whole = [path for path in paths if path is not None]
+        if len(whole) < len(paths):
+            return None
+        term = Term(asked, tuple(whole))
+        return term if term.word.factors == word.factors else None
+
+    def _target(self, word: Word) -> tuple[str, tuple[Word, ...]]:
+        if is_score(word):
+            query, key = score_sides(word)
+            owner = [f.symbol.label for f in query.factors if f.symbol.glyph in ("W_Q", "b_Q")][-1]
+            return f"scores:{owner}", (query, key)
+        kind, owner = word.col.space.kind, word.col.space.owner
+        return {"vocab_out": "logits", "readout": f"readout:{owner}"}.get(kind, "stream"), (word,)
+
+    def _path(self, target: str, side: int, program: Program, word: Word) -> Path | None:
+        """The path of a side: its heads are named by the patterns in front, its source by what follows them."""
+        factors = word.factors
+        n = next((i for i, f in enumerate(factors) if f.symbol.glyph not in ("A", "D")), len(factors))
+        heads = tuple(self.architecture.head(f.symbol.label) for f in reversed(factors[:n]) if f.symbol.glyph == "A")
+        for source in self._sources(target, side).get(factors[n].symbol.text, ()):
+            if source.head in (None, *heads[:1]) and factors[n : n + len(source.core)] == source.core:
+                path = Path(source, heads)
+                if path_factors(program, path) == factors:
+                    return path
+        return None
+
+    def _sources(self, target: str, side: int) -> dict[str, list[Source]]:
+        key = (target, side)
+        if key not in self._by_core:
+            named: dict[str, list[Source]] = {}
+            for layer in self._expansion(target).readout.sides[side]:
+                for source in layer.sources:
+                    named.setdefault(source.core[0].symbol.text, []).append(source)
+            self._by_core[key] = named
+        return self._by_core[key]
+
+    @cached_property
+    def _by_core(self) -> dict[tuple[str, int], dict[str, list[Source]]]:
+        return {}
+
+
+def _chains(options: Sequence[Sequence[Factor]]) -> Iterator[tuple[Factor, ...]]:
+    """Every choice of one factor a place in which neighbours contract, the first choices first."""
+    last = options[-1]
+    for factor in last:
+        if len(options) == 1:
+            yield (factor,)
+            continue
+        before = [f for f in options[-2] if not contraction_fault(f.col, factor.row)]
+        if before:
+            yield from ((*rest, factor) for rest in _chains((*options[:-2], before)))
+
+
+@lru_cache(maxsize=8)
+def _typing(architecture: Architecture) -> _Typing:
+    return _Typing(architecture)
