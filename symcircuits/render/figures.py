@@ -54,7 +54,7 @@ class HeatMap:
         names = [self.rows, self.columns]
         for axis in (0, 1):
             starts, size = _blocks(len(names[axis]), most)
-            values, shown = _in_blocks(values, axis, size), _in_blocks(shown, axis, size).any(axis + 1)
+            values, shown = _in_blocks(values, axis, size), np.asarray(_in_blocks(shown, axis, size).any(axis + 1))
             places = np.abs(values).argmax(axis + 1, keepdims=True)  # of blocks that are filled up with zeros
             values = np.take_along_axis(values, places, axis + 1).squeeze(axis + 1)
             names[axis] = tuple(_block_name(names[axis][s : s + size]) for s in starts)
