@@ -369,8 +369,10 @@ def test_types_refuse_a_norm_before_a_readout_of_the_stream_as_it_stands() -> No
     arch = arch.attached(Part("feature", 1), Reading("plain", 1), Reading("last", 1, norm="final"))
     plain, last = (sc.expand(arch, f"readout:{name}")[0].word for name in ("plain", "last"))
     check_finished(plain), check_finished(last)
-    with pytest.raises(IllTyped, match=r"starts with D\[final\], a norm, but plain.T reads the stream as it stands"):
+    refused = r"starts with D\[final\], a norm, but plain.T reads the stream as it stands"
+    with pytest.raises(IllTyped, match=refused) as caught:
         check_finished(Word((last.factors[0], *plain.factors)))
+    assert (caught.value.rule, caught.value.left, caught.value.right) == (2, "D[final]", "")
     with pytest.raises(IllTyped, match=r"so the word must start with D\[final\]"):
         check_finished(Word(last.factors[1:]))
 
