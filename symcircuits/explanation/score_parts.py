@@ -13,18 +13,24 @@ from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term, composition_of, expand
 from symcircuits.core.paths import Paths
 from symcircuits.core.text import amount, whole
+from symcircuits.explanation.score_search import Bounded, bounded_heads
 from symcircuits.explanation.scores import centred, centred_shares
 from symcircuits.model import Run
 from symcircuits.values.evaluate import Values, evaluate, reference
 from symcircuits.values.top import top as top_of
 
 __all__ = [
-    "ScoreParts", "ScoreTerm", "largest_score_terms", "lowest_orders", "score_parts", "score_term_columns",
+    "ScoreParts", "ScoreTerm", "bounds_of_heads", "largest_score_terms", "lowest_orders", "score_parts",
+    "score_term_columns",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
 MOST = 10**13  # terms that are looked at
 _ENTRIES = 2 * 10**8  # numbers that are looked at to find the largest score terms of a head
+_FEW = 100  # terms that are formed without further thought
+_EACH, _FORMED = 128, 3000  # terms that are formed at a time, and in all, where there are bounds of their sizes
+_NOTHING = 1e-13  # of the largest norm: of the size of rounding
+_ROUNDED = 1e-5  # by how much a term may be above its bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,9 +148,11 @@ def lowest_orders(expansion: Expansion, max_terms: int) -> Expansion:
 
 
 def largest_score_terms(
-    run: Run, head: str | tuple[int, int], top: int = 10, max_terms: int = 20_000
+    run: Run, head: str | tuple[int, int], top: int = 10, max_terms: int = 20_000, bounded: Bounded | None = None
 ) -> tuple[tuple[ScoreTerm, ...], int]:
     """The largest terms of a head's scores, by centred norm, and how many were looked at (the lowest orders).
+
+    ``bounded``: bounds of their sizes (see :func:`bounds_of_heads`), by which not all of them have to be formed.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -154,30 +162,99 @@ def largest_score_terms(
     """
     label, top = str(run.model.architecture.head(head)), whole("top", top, 0)
     expansion = expand(run.model.architecture, f"scores:{label}")
-    allowed = np.isfinite(run.scores[label])
-    looked = lowest_orders(expansion, min(whole("max_terms", max_terms, 0), max(_ENTRIES // allowed.size, 1)))
-    seen = centred(reference(expansion.target, run), allowed).astype(np.float64)
-    length = frobenius(seen)
-    defined = None not in centred_shares(run, expansion, evaluate(expansion, run).by_composition()).values()
-    norms, parts, shares = (np.zeros(looked.count) for _ in range(3))
-    for start, block in evaluate(looked, run).blocks():
-        part = centred(block, allowed)
-        at = slice(start, start + len(block))
-        norms[at], parts[at] = (_norms(a) for a in (np.where(allowed, block, 0), part))
-        shares[at] = np.sum(part * (seen / (length or 1.0)), axis=tuple(range(1, part.ndim))) / (length or 1.0)
-    shown = np.where(parts > 1e-13 * norms.max(initial=0.0), parts, 0.0)  # of the size of rounding: none
-    best = ((looked[i], i) for i, _ in top_of([(0, shown)], top))
-    return tuple(
-        ScoreTerm(
-            term, float(norms[i]), float(parts[i]), centred_share=float(shares[i]) if defined else None,
-            softmax_invisible=term.softmax_invisible,
+    looked, measuring = _looked_at(run, expansion, max_terms), _Centred(run, expansion)
+    best = None if bounded is None else _by_bounds(bounded, measuring, looked.count, top)
+    if best is None:
+        sizes = [measuring(block) for _, block in evaluate(looked, run).blocks()]
+        norms, parts, shares = (
+            (np.concatenate(kind) for kind in zip(*sizes, strict=True)) if sizes else [np.zeros(0)] * 3
         )
-        for term, i in best
-    ), looked.count  # fmt: skip
+        shown = np.where(parts > _NOTHING * norms.max(initial=0.0), parts, 0.0)  # of the size of rounding: none
+        best = {i: (norms[i], parts[i], shares[i]) for i, _ in top_of([(0, shown)], top)}
+    terms = []
+    for i, (size, part, share) in best.items():
+        term = looked[i]
+        terms.append(
+            ScoreTerm(
+                term, float(size), float(part), centred_share=float(share) if measuring.defined else None,
+                softmax_invisible=term.softmax_invisible,
+            )
+        )  # fmt: skip
+    return tuple(terms), looked.count
 
 
-def _norms(block: Any) -> Any:
-    return np.array([frobenius(one) for one in block])
+def bounds_of_heads(run: Run, heads: Sequence[str], max_terms: int = 20_000) -> dict[str, Bounded]:
+    """Bounds for the terms that :func:`largest_score_terms` looks at, of all these heads by one pass over paths.
+
+    Heads without are searched by forming every term; see :func:`~symcircuits.explanation.score_search.bounded_heads`.
+    """
+    orders = {}
+    for label in heads:
+        looked = _looked_at(run, expand(run.model.architecture, f"scores:{label}"), max_terms)
+        if looked.count > _FEW and [*looked.counts_by_order()] == [*range(n := len(looked.counts_by_order()))]:
+            orders[label] = n - 1
+    return bounded_heads(run, orders) if orders else {}
+
+
+def _looked_at(run: Run, expansion: Expansion, max_terms: int) -> Expansion:
+    """The terms of the lowest orders, as many as may be looked at."""
+    entries = run.scores[expansion.target.partition(":")[2]].size
+    return lowest_orders(expansion, min(whole("max_terms", max_terms, 0), max(_ENTRIES // entries, 1)))
+
+
+class _Centred:
+    """Norms of score terms over allowed entries, as they are and centred, and shares of the centred scores."""
+
+    def __init__(self, run: Run, expansion: Expansion) -> None:
+        self.allowed = np.isfinite(run.scores[expansion.target.partition(":")[2]])
+        seen = centred(reference(expansion.target, run), self.allowed).astype(np.float64)
+        length = frobenius(seen) or 1.0
+        self._seen, self._length = seen / length, length
+        shares = centred_shares(run, expansion, evaluate(expansion, run).by_composition())
+        self.defined = None not in shares.values()
+
+    def __call__(self, block: Array) -> tuple[Array, Array, Array]:
+        """Of ``[terms, ..., n, n]``."""
+        part = centred(block, self.allowed)
+        shares = np.sum(part * self._seen, axis=tuple(range(1, part.ndim))) / self._length
+        return _norms(np.where(self.allowed, block, 0)), _norms(part), shares
+
+
+def _by_bounds(
+    bounded: Bounded, measuring: _Centred, count: int, top: int
+) -> dict[int, tuple[float, float, float]] | None:
+    """The largest, by number: formed in the order of their bounds, until no bound is above the last that is kept.
+
+    None where that takes too many, or where some that are kept are of the size of rounding.
+    """
+    bounds, most = bounded.bounds
+    if len(bounds) != count or not 0 < top < count:
+        return None
+    least = max(2 * _NOTHING, 8 * float(np.finfo(bounded.values.run.dtype).eps)) * most  # below it all is rounding
+    order, done, found = np.argsort(-bounds, kind="stable"), 0, dict[int, tuple[float, float, float]]()
+    while done < count:
+        last = min((part for _, part, _ in found.values()), default=0.0) if len(found) == top else 0.0
+        wanted = int(np.searchsorted(-bounds[order], -last * (1 - _ROUNDED), side="right")) if last else count
+        if wanted <= done:
+            return found if last > least else None
+        if done >= _FORMED:
+            return None
+        numbers = order[done : min(wanted, done + (_EACH if done else 4 * top))]
+        done += len(numbers)
+        norms, parts, shares = (kind.tolist() for kind in measuring(bounded.formed(numbers)))
+        found |= dict(zip(numbers.tolist(), zip(norms, parts, shares, strict=True), strict=True))
+        best = sorted(found, key=lambda i: (-found[i][1], i))[:top]
+        found = {i: found[i] for i in best}
+    return found if min(part for _, part, _ in found.values()) > least else None
+
+
+def _norms(block: Array) -> Array:
+    """The Frobenius norm of each matrix, in float64 and free of overflow on the way."""
+    flat = np.asarray(block.reshape(len(block), -1), np.float64)
+    largest = np.abs(flat).max(axis=1, initial=0.0)
+    flat = flat / np.where(largest > 0, largest, 1.0)[:, None]
+    with np.errstate(invalid="ignore"):
+        return np.asarray(largest * np.sqrt(np.einsum("ti,ti->t", flat, flat)))
 
 
 def score_term_columns(terms: Sequence[ScoreTerm]) -> dict[str, list[Any]]:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from symcircuits.core.expansion import Term
+from symcircuits.core.programs import made_once
 from symcircuits.core.text import amount
 from symcircuits.explanation import sizes
 from symcircuits.explanation.explain import Explanation
@@ -76,7 +77,8 @@ def explanation_html(found: Explanation, head: str | None = None, progress: OnPr
     header = _header(found, title, left_out)
     shown, rest = _shown(found, left_out)
     removals = cache(partial(removals_of, found))
-    heads = head_sections(found, chosen, removals, left_out, progress)
+    with made_once():
+        heads = head_sections(found, chosen, removals, left_out, progress)
     main = [
         _assumptions(found),
         _closures(found, left_out),

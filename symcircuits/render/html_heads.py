@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -14,7 +14,14 @@ from symcircuits.core.text import amount
 from symcircuits.explanation.ablation import distance, part_name, score_part
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.removals import Removals
-from symcircuits.explanation.score_parts import ScoreParts, ScoreTerm, largest_score_terms, score_parts
+from symcircuits.explanation.score_parts import (
+    ScoreParts,
+    ScoreTerm,
+    bounds_of_heads,
+    largest_score_terms,
+    score_parts,
+)
+from symcircuits.explanation.score_search import Bounded
 from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, table
 from symcircuits.render.svg import figure
@@ -43,12 +50,13 @@ def head_sections(
     single = len(order) <= MOST_SINGLE
     if not single:
         left_out.append(f"removing score terms one by one, for other heads than {chosen}")
+    bounds = cache(partial(bounds_of_heads, found.run, order[:MOST_SECTIONS]))
     made: dict[str, Markup] = {}
     size = 0
     for i, head in enumerate(order[:MOST_SECTIONS]):
         some = MOST_OWN if single or head == chosen else 0
         said = left_out if head == chosen else []
-        one = optional(f"scores of {head}", partial(_head_section, found, removals, head, said, some), left_out)
+        one = optional(f"scores of {head}", partial(_head_section, found, removals, bounds, head, said, some), left_out)
         size += len(one)
         if made and size > MOST_BYTES:
             break
@@ -67,10 +75,15 @@ def head_sections(
 
 
 def _head_section(
-    found: Explanation, removals: Callable[[], Removals], head: str, left_out: list[str], single: int
+    found: Explanation,
+    removals: Callable[[], Removals],
+    bounds: Callable[[], dict[str, Bounded]],
+    head: str,
+    left_out: list[str],
+    single: int,
 ) -> Markup:
     parts = score_parts(found.run, head)
-    terms, looked_at = largest_score_terms(found.run, head, MOST_TERMS)
+    terms, looked_at = largest_score_terms(found.run, head, MOST_TERMS, bounded=bounds().get(head))
     count = sum(found.scores[head].counts.values())
     if looked_at < count:
         some = f"{looked_at:,} of {count:,} of {head}"
