@@ -7,7 +7,7 @@ computation in :mod:`symcircuits.model`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
 
@@ -71,6 +71,8 @@ def as_head(head: str | tuple[int, int]) -> Head:
 class Architecture:
     """A transformer, as far as its algebra goes; made by :func:`attention_only` or :func:`transformer`.
 
+    ``heads`` are the numbers of heads of the layers; a number may be a SymPy integer symbol. Then the architecture
+    describes one head of each such layer, and stands for any number of them (``biases`` names the first head's).
     ``biases`` holds the names of the biases that are there, ``gains`` the labels of the norms that have a gain,
     ``mlps`` the layers that have an MLP, ``groups`` (None: every head its own) the number of key/value heads of each
     layer, ``multipliers`` the names of the multipliers that are there, ``capped`` whether a soft cap acts on scores
@@ -134,9 +136,64 @@ class Architecture:
         """Number of layers."""
         return len(self.heads)
 
+    @property
+    def symbolic(self) -> bool:
+        """Whether the number of heads of a layer is a symbol of SymPy's, or an expression of such."""
+        return any(as_whole(n) is None for n in self.heads)
+
+    def at(self, counts: Mapping[Any, int]) -> Architecture:
+        """The architecture with these numbers in place of symbolic ones; biases that a head has, every head has.
+
+        ``counts`` maps symbols to numbers. ValueError where a number of heads is not a whole number then.
+
+        >>> from sympy import symbols
+        >>> H_1, H_2 = symbols("H_1 H_2", integer=True, nonnegative=True)
+        >>> attention_only((H_1, H_2), biases=["b_V"]).at({H_1: 2, H_2: 1}) == attention_only((2, 1), biases=["b_V"])
+        True
+        """
+        given: list[Any] = list(self.heads)  # what is not a number is SymPy's, and knows how to substitute
+        heads = [n if as_whole(n) is not None else n.subs(counts) for n in given]
+        for layer, n in enumerate(heads):
+            if as_whole(n) is None or n < 0:
+                raise ValueError(
+                    f"layer {layer} has {brief(str(n))} heads: give a whole number, 0 or more, for every symbol"
+                )
+        return self._resized(_head_counts(heads))
+
+    def generic(self, head: Head | None = None) -> Architecture:
+        """One head in every layer, which stands for all of it; of the layer of ``head`` enough that it is there.
+
+        ValueError where some heads of a layer have a bias and some do not.
+        """
+        found = [1 if as_whole(n) is None or n else 0 for n in self.heads]
+        if head is not None:
+            found[head.layer] = max(found[head.layer], head.number + 1)
+        return self._resized(tuple(found))
+
+    def _resized(self, heads: tuple[int, ...]) -> Architecture:
+        """The same with other numbers of heads; a bias that one head of a layer has, every head has."""
+        names = set[str]()
+        for name in self.biases:
+            kind, _, label = name.rstrip("]").partition("[")
+            layer, of_head, _ = label[1:].partition("H")
+            if not of_head:
+                names.add(name)
+                continue
+            count = self.heads[int(layer)]
+            told = sum(other.startswith(f"{kind}[L{layer}H") for other in self.biases)
+            if as_whole(count) is not None and told != count:
+                raise ValueError(
+                    f"some heads of layer {layer} have {kind} and some have not, so no head stands for all"
+                )
+            names |= {f"{kind}[L{layer}H{i}]" for i in range(heads[int(layer)])}
+        return replace(self, heads=heads, biases=frozenset(names))
+
     def layer_heads(self, layer: int) -> tuple[Head, ...]:
-        """The heads of one layer (counted from 0)."""
-        return tuple(Head(layer, i) for i in range(self.heads[layer]))
+        """The heads of one layer (counted from 0); ValueError where their number is symbolic."""
+        count = as_whole(self.heads[layer])
+        if count is None:
+            raise ValueError(_not_counted("listing heads", layer, self.heads[layer]))
+        return tuple(Head(layer, i) for i in range(count))
 
     @property
     def all_heads(self) -> tuple[Head, ...]:
@@ -150,8 +207,8 @@ class Architecture:
             raise ValueError(
                 f"there is no head {found}: the model has {amount(self.n_layers, 'layer')}, counted from 0"
             )
-        if found.number >= self.heads[found.layer]:
-            count = self.heads[found.layer]
+        count = as_whole(self.heads[found.layer])  # a symbolic one may be any
+        if count is not None and found.number >= count:
             heads = amount(count, "head")
             raise ValueError(f"there is no head {found}: layer {found.layer} has {heads}, counted from 0")
         return found
@@ -278,8 +335,10 @@ class Described(Protocol):
         ...
 
 
-def architecture_of(call: str, subject: Architecture | Described) -> Architecture:
+def architecture_of(call: str, subject: Architecture | Described, symbolic: bool = False) -> Architecture:
     """The architecture that a call was given, or that of the model that it was given; TypeError on anything else.
+
+    ``symbolic``: numbers of heads may be symbols; else ValueError says that the call needs numbers.
 
     >>> architecture_of("logits", attention_only((2, 2)))
     <Architecture: attention-only, heads 2,2>
@@ -287,7 +346,15 @@ def architecture_of(call: str, subject: Architecture | Described) -> Architectur
     found = getattr(subject, "architecture", subject)
     if not isinstance(found, Architecture):
         raise not_taken(call, subject, ["Architecture", "Model"])
+    if not symbolic:
+        for layer, n in enumerate(found.heads):
+            if as_whole(n) is None:
+                raise ValueError(_not_counted(call.partition("(")[0], layer, n))
     return found
+
+
+def _not_counted(call: str, layer: int, n: Any) -> str:
+    return f"{call} needs numbers of heads, and layer {layer} has {n}: give architecture.at({{{n}: 2, ...}})"
 
 
 def possible_biases(architecture: Architecture) -> tuple[str, ...]:
@@ -435,6 +502,11 @@ def transformer(
     """
     counts = _head_counts(heads)
     keywords("transformer", features, _DEFAULTS)
+    if any(as_whole(n) is None for n in counts):
+        if features.get("groups") is not None:
+            raise ValueError("key/value groups need numbers of heads: give numbers, or no groups")
+        described = transformer([1 if as_whole(n) is None else n for n in counts], positions, biases, **features)
+        return replace(described, heads=counts)
     told: Features = {**_DEFAULTS, **features}
     _check_features(positions, told)
     layers = _mlp_layers(told["mlps"], len(counts))
@@ -525,10 +597,27 @@ def _listed(values: Any, what: str) -> tuple[Any, ...]:
 def _head_counts(heads: Iterable[int]) -> tuple[int, ...]:
     counts: list[int] = []
     for layer, n in enumerate(_listed(heads, "heads must list the number of heads of each layer, e.g. (3, 3)")):
-        counts.append(whole(f"the number of heads of layer {layer}", n, 0))
-    if sum(counts) > MAX_HEADS:
-        raise ValueError(f"{many(sum(counts))} heads are too many to list; the limit is {MAX_HEADS:,} in all layers")
+        if getattr(n, "free_symbols", ()):
+            _check_symbolic(layer, n)
+            counts.append(n)
+        else:
+            counts.append(whole(f"the number of heads of layer {layer}", n, 0))
+    total = sum(n for n in counts if as_whole(n) is not None)
+    if total > MAX_HEADS:
+        raise ValueError(f"{many(total)} heads are too many to list; the limit is {MAX_HEADS:,} in all layers")
     return tuple(counts)
+
+
+def _check_symbolic(layer: int, n: Any) -> None:
+    """ValueError where a symbolic number of heads is not known to be a whole number, or cannot be 0 or more."""
+    if n.is_integer is not True:
+        known = "is not known to be" if n.is_integer is None else "is not"
+        raise ValueError(
+            f"the number of heads of layer {layer}, {brief(str(n))}, {known} a whole number: make its symbols with "
+            "sympy.symbols(..., integer=True, nonnegative=True)"
+        )
+    if n.is_negative:
+        raise ValueError(f"the number of heads of layer {layer}, {brief(str(n))}, is negative")
 
 
 def _biases(biases: bool | Iterable[str], possible: tuple[str, ...]) -> frozenset[str]:

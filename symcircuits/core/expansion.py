@@ -486,11 +486,18 @@ def _names(wanted: Any, what: str, example: str) -> list[str]:
 def expand(subject: Architecture | Described, target: str) -> Expansion:
     """The expansion of a target by name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``.
 
+    Where numbers of heads are symbolic it is one of families of terms, each under sums over heads
+    (:class:`symcircuits.sympy_layer.families.Families`).
+
     >>> from symcircuits.core.architecture import attention_only
     >>> expand(attention_only((3, 5)), "scores:L1H4").count
     16
     """
-    return Expansion(readout(architecture_of("expand", subject), target))
+    architecture = architecture_of("expand", subject, symbolic=True)
+    if architecture.symbolic:
+        families: Expansion = higher(None, "Architecture.families")(architecture, target)
+        return families
+    return Expansion(readout(architecture, target))
 
 
 def logits(subject: Architecture | Described) -> Expansion:
@@ -500,7 +507,7 @@ def logits(subject: Architecture | Described) -> Expansion:
     >>> logits(attention_only((3, 3))).count
     16
     """
-    return expand(architecture_of("logits", subject), "logits")
+    return expand(architecture_of("logits", subject, symbolic=True), "logits")
 
 
 def scores(subject: Architecture | Described, head: str | tuple[int, int]) -> Expansion:
@@ -510,7 +517,7 @@ def scores(subject: Architecture | Described, head: str | tuple[int, int]) -> Ex
     >>> scores(attention_only((3, 3)), "L1H0").counts_by_composition()
     {'none': 1, 'Q': 3, 'K': 3, 'QK': 9}
     """
-    architecture = architecture_of("scores", subject)
+    architecture = architecture_of("scores", subject, symbolic=True)
     return expand(architecture, f"scores:{architecture.head(head)}")
 
 
@@ -521,4 +528,4 @@ def stream(subject: Architecture | Described) -> Expansion:
     >>> stream(attention_only((3, 3), unembed=False)).counts_by_order()
     {0: 1, 1: 6, 2: 9}
     """
-    return expand(architecture_of("stream", subject), "stream")
+    return expand(architecture_of("stream", subject, symbolic=True), "stream")

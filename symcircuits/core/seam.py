@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 # method: the module (below symcircuits) and the function in it
 HIGHER: Final = {
+    "Architecture.families": "sympy_layer.families.families",
     "Term.as_expr": "sympy_layer.expressions.word_expr",
     "Term.matrix_expr": "sympy_layer.expressions.word_matrix",
     "Term.lambdify": "sympy_layer.lambdify.lambdify_word",

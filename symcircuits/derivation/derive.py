@@ -139,6 +139,7 @@ def derive(
     ``notation``: ``"row"``, ``"paper"`` or ``"transformerlens"``; ``symbols``: other names, e.g. ``{"W_OV": "M"}``.
     Norms are frozen, ``Y[L0]`` being what comes out of one; what MLPs write are sources; keys and values that heads
     share are those of the group, ``G(h_1)``.
+    Where numbers of heads are symbols the form is ``"generic"``.
     Raises ValueError where there is too much to print, :class:`DerivationError` where a step does not hold.
     Source: paper, "The Path Expansion Trick", "Path Expansion of Logits", "... of Attention Scores QK Circuit".
 
@@ -147,7 +148,7 @@ def derive(
     >>> derivation.ok, [step.kind for step in derivation.steps][3:6]
     (True, ['substitution', 'distributing', 'collecting by composition type'])
     """
-    architecture = architecture_of("derive", subject)
+    architecture = architecture_of("derive", subject, symbolic=True)
     chosen = as_notation(notation, symbols)  # a bad name is refused before the work
     if architecture.attachments:
         one = architecture.attachments[0]

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.expansion import Expansion, Term, expand
@@ -203,7 +204,8 @@ class Frame:
         limit = max(_INSTANCE_TERMS, 2 * self.expansion.count)
         chosen: dict[tuple[int, ...], Architecture] = {}
         patterns = (*(_GROUPED if any(map(self.grouped, range(self.depth))) else ()), *_PATTERNS)
-        for pattern in (self.architecture.heads[: self.depth], *patterns):
+        given = () if self.architecture.symbolic else (self.architecture.heads[: self.depth],)
+        for pattern in (*given, *patterns):
             counts = tuple(pattern[layer % len(pattern)] for layer in range(self.depth))
             sources = max(1, len(self.expansion.sources))
             size = (prod(1 + n for n in counts) * sources) ** (2 if self.head else 1)
@@ -242,7 +244,15 @@ def make_frame(arch: Architecture, target: str, form: str) -> Frame:
     """The frame of a derivation; ValueError where there is too much to print, with the number."""
     if form not in ("enumerated", "generic"):
         raise ValueError(f'form must be "enumerated" or "generic", not {shown(form)}')
-    asked = expand(arch, target)
+    if arch.symbolic and form == "enumerated":
+        raise ValueError(
+            "the enumerated form lists heads, and their numbers are symbols: "
+            f"use {setting('form', 'generic')}, or give numbers (architecture.at)"
+        )
+    asked: Any = expand(arch, target)
+    described = arch
+    if arch.symbolic:  # families of terms: those of one head a layer
+        asked, described = asked.generic, asked.generic.architecture
     target = asked.target
     depth = arch.n_layers if asked.readout.head is None else asked.readout.head.layer
     if form == "enumerated":
@@ -258,7 +268,7 @@ def make_frame(arch: Architecture, target: str, form: str) -> Frame:
             f"the generic form would print {families:,} families, more than {MAX_FAMILIES:,}: one for every set of "
             "layers" + (" on each side" if asked.readout.head else "") + "; derive a model with fewer layers"
         )
-    return Frame(arch, target, form, _generic(arch, depth), depth)
+    return Frame(arch, target, form, _generic(described, depth), depth)
 
 
 def _generic(arch: Architecture, depth: int) -> Architecture:

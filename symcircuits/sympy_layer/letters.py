@@ -39,8 +39,9 @@ from symcircuits.core.words import Factor, Index, Word, fuse, quoted, scalar_arg
 from symcircuits.core.words import Symbol as TypedSymbol
 
 __all__ = [
-    "FORMS", "OWNERS", "SIZES", "SPELLINGS", "AsMatrices", "AsSymbols", "Form", "IndexedLetter", "LetterSymbol",
-    "LetterTranspose", "Names", "Read", "Turned", "check_choice", "letter_named", "shape_of", "size_of", "spelled",
+    "FORMS", "OWNERS", "SIZES", "SPELLINGS", "AsIndexed", "AsMatrices", "AsSymbols", "Form", "IndexedLetter",
+    "LetterSymbol", "LetterTranspose", "Names", "Read", "Turned", "check_choice", "letter_named", "shape_of",
+    "size_of", "spelled",
 ]  # fmt: skip
 
 SPELLINGS: Final = ("OV", "factors")
@@ -371,6 +372,42 @@ class AsSymbols:
 
 
 @final
+class AsIndexed:
+    """As :class:`AsSymbols`, but the letters of the first head of these layers are those of any: ``A_L0[h_1]``.
+
+    ``indices`` has the index of each such layer.
+
+    >>> from symcircuits.core.architecture import Head
+    >>> from symcircuits.core.programs import pattern
+    >>> form = AsIndexed("OV", {0: Symbol("h_1", integer=True)})
+    >>> form.letter(Factor(pattern(Head(0, 0)))), form.letter(Factor(pattern(Head(1, 0))))
+    (A_L0[h_1], A_L1H0)
+    """
+
+    def __init__(self, spelling: str, indices: Mapping[int, Any]) -> None:
+        self._plain, self.indices = AsSymbols(spelling), dict(indices)
+        self.spelling, self.product, self.add = self._plain.spelling, self._plain.product, self._plain.add
+        self.transposed = self._plain.transposed
+
+    def letter(self, factor: Factor) -> Any:
+        """The symbol of a factor; of one head of a layer under an index."""
+        found = re.fullmatch(r"([QK]?L(\d+))H0", factor.symbol.label)
+        if found is None or int(found[2]) not in self.indices:
+            return self._plain.letter(factor)
+        base = IndexedBase(f"{factor.symbol.glyph}_{found[1]}", commutative=False)
+        letter = IndexedLetter(base, self.indices[int(found[2])])
+        return transpose(letter) if factor.marked else letter
+
+    def scored(self, scales: Iterable[str], sides: Sequence[Any], turned: Sequence[Factor]) -> Any:
+        """As :class:`Form` says."""
+        return self._plain.scored(scales, sides, turned)
+
+    def word(self, word: Word) -> Any:
+        """As :class:`Form` says."""
+        return self.product(word.scales, map(self.letter, spelled(word.factors, self.spelling)))
+
+
+@final
 class AsMatrices:
     """Formulas in ``MatrixSymbol``s with the sizes ``n_context``, ``d_model``, ..., or those that are given.
 
@@ -524,7 +561,8 @@ class Names:
         return named._replace(label=arch.key_value(arch.head(named.label)))
 
     def _nearest(self, name: str) -> str:
-        heads = [] if self.architecture is None else [h.label for h in self.architecture.all_heads[:200]]
+        arch = self.architecture
+        heads = [] if arch is None or arch.symbolic else [h.label for h in arch.all_heads[:200]]
         labels = {"": [""], "head": heads or ["L0H0"], "group": heads or ["L0H0"], "layer": ["L0"], "norm": ["L0"]}
         known = [glyph + f"_{label}" * bool(label) for glyph, row in LETTERS.items() for label in labels[row.label]]
         same = {one.lower(): one for one in (*known, *self._own)}

@@ -14,15 +14,16 @@ from itertools import chain, islice
 from math import prod
 from typing import Any, Final
 
-from sympy import Add, Mul, S, Sum, expand, sympify, transpose
+from sympy import Add, IndexedBase, Mul, S, Sum, expand, sympify, transpose
 from sympy.core.sympify import SympifyError
 
-from symcircuits.core.architecture import Architecture, Described, architecture_of
+from symcircuits.core.architecture import Architecture, Described, Head, architecture_of
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.paths import Path, path_factors
 from symcircuits.core.programs import Program, Source, made_once, readout, rotation, stream_program
 from symcircuits.core.rules import check_finished, is_score, score_sides
-from symcircuits.core.text import brief, many
+from symcircuits.core.symbols import READERS
+from symcircuits.core.text import amount, brief, many
 from symcircuits.core.words import (
     Factor,
     IllTyped,
@@ -32,9 +33,10 @@ from symcircuits.core.words import (
     scalar_order,
 )
 from symcircuits.core.words import Symbol as TypedSymbol
-from symcircuits.sympy_layer.letters import LetterSymbol, Names, Read, letter_named
+from symcircuits.sympy_layer.families import Family, families
+from symcircuits.sympy_layer.letters import IndexedLetter, LetterSymbol, Names, Read, letter_named
 
-__all__ = ["MAX_PRODUCTS", "TypedTerm", "read"]
+__all__ = ["MAX_PRODUCTS", "TypedFamily", "TypedTerm", "read"]
 
 MAX_PRODUCTS: Final = 50_000  # multiplied out
 MAX_POWER: Final = 1_000
@@ -94,13 +96,63 @@ class TypedTerm:
         return f"<TypedTerm {self.label} ({self.composition}): {self.text}>"
 
 
-def read(expression: Any, subject: Architecture | Described) -> list[TypedTerm]:
+@dataclass(frozen=True, slots=True)
+class TypedFamily:
+    """Products under sums over heads, typed: the family of terms that they are, and how often it stands there.
+
+    >>> from sympy import symbols
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.sympy_layer.streams import symbolic
+    >>> H_1, H_2 = symbols("H_1 H_2", integer=True, nonnegative=True)
+    >>> arch = attention_only((H_1, H_2))
+    >>> [(f.composition, f.label, f.count) for f in read(symbolic(arch).scores("L1H0"), arch)][1:3]
+    [('K', 'embed | embed -> k_1', H_1), ('Q', 'embed -> q_1 | embed', H_1)]
+    """
+
+    coefficient: int | Fraction
+    family: Family
+
+    @property
+    def target(self) -> str:
+        """``logits``, ``stream``, ``scores:L1H0`` or ``readout:probe``."""
+        return self.family.term.readout.target
+
+    @property
+    def composition(self) -> str:
+        """``none`` or ``V``; of scores ``none``, ``Q``, ``K`` or ``QK``."""
+        return self.family.composition
+
+    @property
+    def order(self) -> int:
+        """The number of heads of each term, of both sides together."""
+        return self.family.order
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """The number of heads of each side."""
+        return self.family.orders
+
+    @property
+    def label(self) -> str:
+        """``embed -> h_1 -> h_2``."""
+        return self.family.label
+
+    @property
+    def count(self) -> Any:
+        """The number of its terms, in the numbers of heads."""
+        return self.family.count
+
+
+def read(expression: Any, subject: Architecture | Described) -> list[Any]:
     """The typed terms of a SymPy expression of a model, multiplied out or not, in the order of their expansion.
 
     ``expression`` may be written in ``W_OV`` and ``W_QK`` or in their factors, in the symbols of :func:`symbolic`, in
     other noncommutative symbols of these names, or in ``MatrixSymbol``s; a term or an expansion is one too.
     Scores may lack their scale, all of them. SymPy multiplies it out, and every product is typed by the rules of words
     (:mod:`symcircuits.core.rules`), found among the terms of the architecture and compared with it letter by letter.
+
+    Gives :class:`TypedTerm` objects; where numbers of heads are symbolic :class:`TypedFamily` objects, of products
+    under sums over all heads of a layer (``Sum(..., (h_1, 0, H_1 - 1))``).
 
     Raises ValueError (:class:`~symcircuits.core.words.IllTyped` where a product breaks a rule) with the name of what
     cannot be typed: a symbol that is unknown, or that commutes where order matters, a floating-point number, an
@@ -119,11 +171,14 @@ def read(expression: Any, subject: Architecture | Described) -> list[TypedTerm]:
     Q    embed -> L0H0 | embed
     QK   embed -> L0H0 | embed -> L0H0
     """
-    architecture = architecture_of("read(expression, subject)", subject)
+    architecture = architecture_of("read(expression, subject)", subject, symbolic=True)
     letters = _Letters(Names(architecture))
     try:
         letters.count(given := _expression(expression))
-        multiplied = expand(letters.canonical(given))
+        canonical = letters.canonical(given)
+        if architecture.symbolic:
+            return _read_families(canonical, architecture)
+        multiplied = expand(canonical)
     except RecursionError:
         raise ValueError("the expression is nested too deeply to be read") from None
     typing = _typing(architecture)
@@ -146,6 +201,7 @@ class _Letters:
 
     def __init__(self, names: Names) -> None:
         self.names = names
+        self.symbolic = names.architecture is not None and names.architecture.symbolic
         self._made: dict[Any, Any] = {}
         self._counts: dict[Any, int] = {}
 
@@ -161,7 +217,7 @@ class _Letters:
             elif kind in ("Pow", "MatPow"):
                 found = self.count(node.args[0]) ** _power(node)
             else:
-                found = self.count(node.args[0]) if kind in _TRANSPOSES else 1
+                found = self.count(node.args[0]) if kind in (*_TRANSPOSES, "Sum") else 1
             if found > MAX_PRODUCTS:
                 raise ValueError(
                     f"multiplied out, the expression has {many(found)} products or more; at most {MAX_PRODUCTS:,} are "
@@ -194,9 +250,22 @@ class _Letters:
         if kind == "OneMatrix":
             ones = LetterSymbol("ones")
             return ones if node.shape[1] == 1 else transpose(ones)
+        if self.symbolic and kind == "Sum":
+            return Sum(self.canonical(node.args[0]), *node.args[1:])
+        if self.symbolic and kind == "IndexedLetter":
+            return self._of_any_head(node)
         if getattr(node, "is_Symbol", False) or kind in ("MatrixSymbol", "Indexed"):
             return Mul(*map(_letter, self.names.read(node)))
         raise ValueError(_unreadable(node))
+
+    def _of_any_head(self, letter: Any) -> Any:
+        """The letter of any head of a layer, unabbreviated: its first head's, under the index."""
+        parts = []
+        for part in self.names.read(LetterSymbol(f"{letter.base}H0")):
+            glyph, _, label = part.name.rstrip("]").partition("[")
+            one = IndexedLetter(IndexedBase(f"{glyph}_{label[:-2]}", commutative=False), letter.indices[0])
+            parts.append(transpose(one) if part.transposed else one)
+        return Mul(*parts)
 
 
 _TRANSPOSES: Final = ("transpose", "LetterTranspose", "Transpose")
@@ -248,6 +317,88 @@ def _taken_apart(one: Any) -> tuple[int | Fraction, tuple[str, ...], tuple[Read,
                 letters.append(Read(name, turned))
     whole = coefficient.denominator == 1
     return int(coefficient) if whole else coefficient, tuple(scalars), tuple(letters)
+
+
+# ------------------------------------------------------------------------------------------ sums over heads
+Summed = tuple[tuple[Any, ...], tuple[Any, ...]]  # a product of canonical letters, and the limits of the sums over it
+
+
+def _multiplied_out(node: Any) -> list[Summed]:
+    """Every product of an expression with sums over heads, products distributed over all sums, in order."""
+    if node.is_Add:
+        return [one for part in node.args for one in _multiplied_out(part)]
+    if isinstance(node, Sum):
+        return [(limits + node.limits, factors) for limits, factors in _multiplied_out(node.function)]
+    if not node.is_Mul:
+        return [((), (node,))]
+    found: list[Summed] = [((), ())]
+    for part in node.args:
+        found = [(a[0] + b[0], a[1] + b[1]) for a in found for b in _multiplied_out(part)]
+    return found
+
+
+Places = dict[Any, set[tuple[int, int]]]  # of an index: on which sides, in which layers it stands
+
+
+def _read_families(canonical: Any, architecture: Architecture) -> list[Any]:
+    """The typed families of an expression: each head of a product under a sum over all heads of its layer."""
+    found: dict[tuple[str, int], int | Fraction] = {}
+    for limits, factors in _multiplied_out(canonical):
+        if S.Zero in factors:
+            continue
+        scored = [head for head in (_scored(f, architecture) for f in factors) if head is not None]
+        letters, places = _first_heads(factors, architecture)
+        typing = _typing(architecture.generic(scored[0] if scored else None))
+        typed = typing.term(*_taken_apart(Mul(*letters)))
+        _check_sums(typed, limits, places, architecture)
+        place = typing.place(typed)
+        found[place] = found.get(place, 0) + typed.coefficient
+    targets = {target: families(architecture, target) for target, _ in found}
+    return [TypedFamily(n, targets[target][number]) for (target, number), n in sorted(found.items()) if n]
+
+
+def _scored(factor: Any, architecture: Architecture) -> Head | None:
+    """The head whose query or key a letter is, if it is one."""
+    letter = factor.args[0] if isinstance(factor, transpose) else factor
+    named = letter_named(letter.name) if isinstance(letter, LetterSymbol) else None
+    return architecture.head(named.label) if named is not None and named.glyph in READERS else None
+
+
+def _first_heads(factors: Sequence[Any], architecture: Architecture) -> tuple[list[Any], Places]:
+    """The factors with the first head of a layer in place of any, and where each index stood."""
+    letters, places, side = list[Any](), Places(), 0
+    for factor in factors:
+        turned = isinstance(factor, transpose)
+        letter = factor.args[0] if turned else factor
+        if isinstance(letter, IndexedLetter):
+            glyph, _, label = str(letter.base).rpartition("_")
+            places.setdefault(letter.indices[0], set()).add((side, int(label.rpartition("L")[2])))
+            letter = LetterSymbol(f"{glyph}[{label}H0]")
+        elif _scored(factor, architecture) is not None:
+            side = 1  # from here on the keys
+        letters.append(transpose(letter) if turned else letter)
+    return letters, places
+
+
+def _check_sums(typed: TypedTerm, limits: Sequence[Any], places: Places, architecture: Architecture) -> None:
+    """ValueError where the heads of a product are not each summed over, once, from the first head to the last."""
+    over = {index: (lower, upper) for index, lower, upper in limits}
+    wanted = sorted((side, h.layer) for side, heads in enumerate(typed.term.heads) for h in heads)
+    found = sorted(place for stood in places.values() for place in stood)
+    if len(over) < len(limits) or found != wanted or len(places) != len(wanted) or places.keys() != over.keys():
+        shown = ", ".join(str(index) for index, *_ in limits) or "no index"
+        raise ValueError(
+            f"{typed.text} (each head the first of its layer) is summed over {shown}: it goes through "
+            f"{amount(len(wanted), 'head')}, and each needs a sum over an index that stands on all its letters, and on "
+            "those alone; of given heads give numbers of heads too"
+        )
+    for index, stood in places.items():
+        [(_, layer)] = stood
+        if over[index] != (0, S(architecture.heads[layer]) - 1):
+            raise ValueError(
+                f"the sum over {index} goes from {over[index][0]} to {over[index][1]}: the heads of layer {layer} are "
+                f"0 to {S(architecture.heads[layer]) - 1}"
+            )
 
 
 # ------------------------------------------------------------------------------------------------- typing

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import compress, pairwise, takewhile
 from typing import Any, NamedTuple, final
 
-from sympy import ZZ, Add, Mul, S, Symbol, expand, lex, transpose
+from sympy import ZZ, Add, Mul, S, Sum, Symbol, expand, lex, transpose
 from sympy.polys.rings import PolyRing
 
 from symcircuits.core.architecture import Architecture, Described, Head, architecture_of
@@ -33,31 +33,40 @@ from symcircuits.core.text import place
 from symcircuits.core.walk import walk
 from symcircuits.core.words import Factor, Word, is_multiplier
 from symcircuits.core.words import transpose as transposed_factors
-from symcircuits.sympy_layer.letters import FORMS, AsMatrices, AsSymbols, Form, Names, check_choice, spelled
+from symcircuits.sympy_layer.letters import FORMS, AsIndexed, AsMatrices, AsSymbols, Form, Names, check_choice, spelled
 
 __all__ = [
-    "Streams", "SymbolicTerm", "multiply_out", "polynomial_terms", "read_terms", "recursion", "symbolic",
+    "Streams", "SymbolicTerm", "generic_form", "head_limits", "multiply_out", "polynomial_terms", "read_terms",
+    "recursion", "symbolic",
     "symbolic_terms", "tally", "word_tokens",
 ]  # fmt: skip
 
 Key = tuple[tuple[str, ...], str, tuple[int, ...]]
+Limits = tuple[Any, Any, Any]  # of a sum over the heads of a layer: its index, 0, and the last head
 
 
 # ------------------------------------------------------------------------------------------ the recursion
 class _Expressions:
-    """The algebra of SymPy expressions: ``left X right``, a product that is not multiplied out."""
+    """The algebra of SymPy expressions: ``left X right``, a product that is not multiplied out.
 
-    def __init__(self, form: Form) -> None:
-        self.form = form
+    ``limits``: in these layers the one head that there is stands for any, and what it writes under a sum.
+    """
+
+    def __init__(self, form: Form, limits: Mapping[int, Limits] | None = None) -> None:
+        self.form, self.limits = form, limits or {}
 
     def source(self, source: Source) -> Any:
         """The product of its letters and multipliers."""
-        return self.form.product(source.scales, self._letters(source.factors))
+        return self._over(source.head, self.form.product(source.scales, self._letters(source.factors)))
 
     def branch(self, branch: Branch, value: Any) -> Any:
         """``left value right``, times its multipliers."""
         sides = self._letters(branch.left), self._letters(branch.right)
-        return self.form.product(branch.scales, [*sides[0], value, *sides[1]])
+        return self._over(branch.head, self.form.product(branch.scales, [*sides[0], value, *sides[1]]))
+
+    def _over(self, head: Head | None, value: Any) -> Any:
+        limits = None if head is None else self.limits.get(head.layer)
+        return value if limits is None else Sum(value, limits)
 
     def add(self, values: Sequence[Any]) -> Any:
         """Their sum."""
@@ -79,27 +88,50 @@ def recursion(architecture: Architecture, target: str) -> Any:
     >>> recursion(attention_only((1,)), "stream")
     A_L0H0*t*transpose(W_E)*transpose(W_V_L0H0)*transpose(W_O_L0H0) + t*transpose(W_E)
     """
-    return _built(readout(architecture, target), AsSymbols("factors"))
+    return _built(readout(architecture, target), [_Expressions(AsSymbols("factors"))] * 2)
 
 
-def _built(target: Readout, form: Form) -> Any:
-    """The target in a form; where ``W_QK`` is one letter, scores are built around it."""
-    algebra = _Expressions(form)
+def head_limits(architecture: Architecture, depth: int, side: str = "") -> dict[int, Limits]:
+    """The sums over the heads of the first layers: ``(h_1, 0, H_1 - 1)``; ``q_1``, ``k_1`` on the sides of scores.
+
+    >>> from sympy import Symbol
+    >>> from symcircuits.core.architecture import attention_only
+    >>> head_limits(attention_only((Symbol("H_1", integer=True), 3)), 2)
+    {0: (h_1, 0, H_1 - 1), 1: (h_2, 0, 2)}
+    """
+    letter = {"query": "q", "key": "k"}.get(side, "h")
+    names = [Symbol(f"{letter}_{layer + 1}", integer=True, nonnegative=True) for layer in range(depth)]
+    return {layer: (name, S.Zero, S(architecture.heads[layer]) - 1) for layer, name in enumerate(names)}
+
+
+def generic_form(limits: Mapping[int, Limits], letters: str) -> AsIndexed:
+    """The form in which the one head of these layers stands for any.
+
+    >>> generic_form(head_limits(Architecture((3,)), 1), "OV").indices
+    {0: h_1}
+    """
+    return AsIndexed(letters, {layer: index for layer, (index, _, _) in limits.items()})
+
+
+def _built(target: Readout, algebras: Sequence[_Expressions]) -> Any:
+    """The target, each side in its algebra; where ``W_QK`` is one letter, scores are built around it."""
+    form = algebras[0].form
     scales = (target.scale,) if target.scale else ()
     turned = _rotation(target)
     if target.bilinear and form.spelling == "OV" and not turned:
-        return form.product(scales, [form.add(list(_around_qk(target, algebra)))])
-    sides = [S.Zero if side is None else side for side in (walk(p, algebra) for p in target.sides)]
+        return form.product(scales, [form.add(list(_around_qk(target, algebras)))])
+    found = [walk(program, algebra) for program, algebra in zip(target.sides, algebras, strict=False)]
+    sides = [S.Zero if side is None else side for side in found]
     return form.scored(scales, sides, turned) if target.bilinear else sides[0]
 
 
-def _around_qk(target: Readout, algebra: _Expressions) -> Iterator[Any]:
+def _around_qk(target: Readout, algebras: Sequence[_Expressions]) -> Iterator[Any]:
     """The summands of scores by what is read for the query and for the key: ``X W_QK X^T``, ``1 b_Q^T W_K X^T``, ...
 
     Only what stands last is multiplied out, so that ``W_Q^T W_K`` meets and is one letter; the streams are not.
     """
-    form = algebra.form
-    read = [walk(program[:-1], algebra) for program in target.sides]
+    form = algebras[0].form
+    read = [walk(program[:-1], algebra) for program, algebra in zip(target.sides, algebras, strict=True)]
     query, key = (list(_summands(p[-1], value)) for p, value in zip(target.sides, read, strict=True))
     for q_scales, q_left, q_value, q_right in query:
         for k_scales, k_left, k_value, k_right in key:
@@ -135,7 +167,15 @@ class Streams:
 
     def __init__(self, architecture: Architecture, form: Form) -> None:
         self.architecture, self.form = architecture, form
-        self._algebra = _Expressions(form)
+        self._described = architecture.generic() if architecture.symbolic else architecture
+        self._algebra = self._algebra_of(architecture.n_layers)
+
+    def _algebra_of(self, depth: int, side: str = "") -> _Expressions:
+        """The algebra in which the first layers are written; where numbers of heads are symbolic, under sums."""
+        if not self.architecture.symbolic:
+            return _Expressions(self.form)
+        limits = head_limits(self.architecture, depth, side)
+        return _Expressions(generic_form(limits, self.letters), limits)
 
     @property
     def letters(self) -> str:
@@ -155,7 +195,7 @@ class Streams:
         """
         n = self.architecture.n_layers
         found, value = [None] * first_layer(self.architecture, n), None
-        for layer in stream_program(self.architecture, n):
+        for layer in stream_program(self._described, n):
             value = walk((layer,), self._algebra, value)
             found.append(value)
         return tuple(found)
@@ -181,7 +221,14 @@ class Streams:
 
     def target(self, name: str) -> Any:
         """A target by its name: ``"logits"``, ``"stream"``, ``"scores:L1H0"`` or ``"readout:probe"``."""
-        return _built(readout(self.architecture, name), self.form)
+        if not self.architecture.symbolic:
+            return _built(readout(self.architecture, name), [self._algebra] * 2)
+        kind, _, label = name.partition(":")
+        if kind != "scores":
+            return _built(readout(self._described, name), [self._algebra])
+        head = self.architecture.head(label)
+        algebras = [self._algebra_of(head.layer, side) for side in ("query", "key")]
+        return _built(readout(self.architecture.generic(head), name), algebras)
 
     def head(self, head: str | tuple[int, int]) -> Any:
         """What a head writes to the stream, ``A X W_OV^T`` and its biases, ``[n_context, d_model]``.
@@ -192,12 +239,14 @@ class Streams:
         True
         """
         found = self.architecture.head(head)
-        layer, value = self._layer(found.layer)
-        return self._written([b for b in layer.branches if b.head == found], _inside(layer, found), value)
+        return self._of_head(found, _Expressions(self.form))
 
     def heads(self, layer: int) -> list[Any]:
-        """What each head of a layer (counted from 0) writes, in order."""
-        return [self.head(h) for h in self.architecture.layer_heads(self._number(layer))]
+        """What each head of a layer (counted from 0) writes, in order; of symbolic ones their sum alone."""
+        number = self._number(layer)
+        if self.architecture.symbolic:
+            return [self._of_head(h, self._algebra) for h in self._described.layer_heads(number)]
+        return [self.head(h) for h in self.architecture.layer_heads(number)]
 
     def others(self, layer: int) -> Any:
         """What a layer writes beside its heads: ``1 b_O^T``, its MLP, sources that were added; 0 where that is nothing.
@@ -208,8 +257,9 @@ class Streams:
         >>> symbolic(transformer((1,), mlps=True, biases=["b_O"])).others(0)
         mlp_L0 + ones*transpose(b_O_L0)
         """
-        described, _ = self._layer(self._number(layer))
-        return self._written([], [s for s in described.sources if s.head is None], None)
+        described, _ = self._layer(self._described, self._number(layer))
+        values = [self._algebra.source(s) for s in described.sources if s.head is None]
+        return self.form.add(values) if values else S.Zero
 
     @cached_property
     def symbols(self) -> Mapping[str, Any]:
@@ -230,24 +280,22 @@ class Streams:
     def _number(self, layer: int) -> int:
         return place("layer", layer, self.architecture.n_layers, negative=False)
 
-    def _layer(self, layer: int) -> tuple[Layer, Any]:
+    def _of_head(self, head: Head, algebra: _Expressions) -> Any:
+        arch = self.architecture.generic(head) if self.architecture.symbolic else self.architecture
+        layer, value = self._layer(arch, head.layer)
+        values = [algebra.branch(b, value) for b in layer.branches if b.head == head]
+        return self.form.add([*values, *(algebra.source(s) for s in layer.sources if s.head == head)])
+
+    def _layer(self, architecture: Architecture, layer: int) -> tuple[Layer, Any]:
         """A layer, and the stream that it reads."""
         first = first_layer(self.architecture, self.architecture.n_layers)
         if layer < first:
             raise ValueError(f"layer {layer} is not written out: the stream is split into sources at point {first}")
-        return stream_program(self.architecture, layer + 1)[layer + 1 - first], self.X[layer]
-
-    def _written(self, branches: Iterable[Branch], sources: Iterable[Source], value: Any) -> Any:
-        values = [self._algebra.branch(b, value) for b in branches] + [self._algebra.source(s) for s in sources]
-        return self.form.add(values) if values else S.Zero
+        return stream_program(architecture, layer + 1)[layer + 1 - first], self.X[layer]
 
     def __repr__(self) -> str:
         form = "matrix" if isinstance(self.form, AsMatrices) else "symbols"
         return f"<Streams of {self.architecture}: letters {self.letters!r}, form {form!r}>"
-
-
-def _inside(layer: Layer, head: Head) -> list[Source]:
-    return [s for s in layer.sources if s.head == head]
 
 
 def symbolic(subject: Architecture | Described, letters: str = "OV", form: str = "symbols", **sizes: Any) -> Streams:
@@ -257,7 +305,9 @@ def symbolic(subject: Architecture | Described, letters: str = "OV", form: str =
     ``form``: ``"symbols"``, noncommutative symbols, which ``sympy.expand`` multiplies out into the terms; or
     ``"matrix"``, shaped ``MatrixSymbol``s, whose sizes are positive integer symbols or those given (``n_context=7``).
     ``.X[l]`` are streams, ``.head("L1H0")`` what a head writes, ``.scores("L1H0")``, ``.logits``; ``.symbols`` the
-    letters by name. Raises ValueError on another spelling or form, and on sizes of ``"symbols"``, which have none.
+    letters by name. Where numbers of heads are symbolic, heads stand under a ``Sum`` over an index, ``A_L0[h_1]``, and
+    ``doit()`` at numbers gives the letters of those heads. Raises ValueError on another spelling or form, on sizes of
+    ``"symbols"``, which have none, and on matrices where numbers of heads are symbolic.
     Source: paper, "Path Expansion".
 
     >>> from sympy import expand
@@ -268,8 +318,9 @@ def symbolic(subject: Architecture | Described, letters: str = "OV", form: str =
     >>> len(expand(s.logits).args), len(expand(s.scores("L1H0")).args)
     (9, 9)
     """
-    architecture = architecture_of("symbolic", subject)
+    architecture = architecture_of("symbolic", subject, symbolic=True)
     if check_choice("form", form, FORMS) == "matrix":
+        architecture_of("symbolic(..., form='matrix')", architecture)
         return Streams(architecture, AsMatrices(letters, sizes))
     if sizes:
         raise ValueError(f"symbols have no shape, so {', '.join(sizes)} has no effect: use form='matrix'")

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.architecture import Architecture, Head, architecture_of
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.programs import made_once
 from symcircuits.core.text import amount, argument, entries, need, shown, whole
@@ -93,7 +93,7 @@ def verify(
     True
     """
     need("verify", subject, Architecture, Model)
-    start, architecture = time.perf_counter(), subject if isinstance(subject, Architecture) else subject.architecture
+    start, architecture = time.perf_counter(), architecture_of("verify", subject)
     seed, max_terms = whole("seed", seed, 0), whole("max_terms", max_terms, 0)
     asked, standing = _targets(architecture, targets), None if targets is not None else _standing(architecture)
     with made_once():

@@ -135,7 +135,7 @@ def _biases(frame: Frame) -> str:
 
 def _hidden_biases(frame: Frame) -> str:
     """The biases of the model that occur in no formula: by their kind where all of it are there."""
-    arch = frame.architecture
+    arch = frame.architecture.generic(frame.head) if frame.architecture.symbolic else frame.architecture
     hidden = arch.biases - {s.name for s in expand(arch, frame.target).sources}
     possible = possible_biases(arch)
     said = []

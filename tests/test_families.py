@@ -1,0 +1,263 @@
+"""Symbolic numbers of heads: families of terms are the enumeration at every number, and wrong sums are refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sympy as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import symcircuits as sc
+from symcircuits.core.architecture import Architecture
+from symcircuits.derivation.multiplying import count_polynomial
+from symcircuits.sympy_layer.families import Families
+from symcircuits.sympy_layer.letters import LetterSymbol
+from symcircuits.sympy_layer.reading import TypedFamily
+
+H = sp.symbols("H_1:4", integer=True, nonnegative=True)
+PLAIN = sc.attention_only(H[:2])
+FEATURES: list[dict[str, Any]] = [
+    {},
+    {"positions": "standard", "biases": True},
+    {"positions": "shortformer", "norm": "LN", "biases": True, "gains": ["L0"]},
+    {"positions": "rotary", "biases": ["b_V", "b_K"]},
+    {"norm": "RMS", "qk_norm": True, "biases": ["b_Q", "b_O"], "multipliers": True},
+    {"norm": "LN", "mlps": [0], "biases": True, "scale": False, "multipliers": ["m_E", "r"]},
+]
+
+
+def index(name: str) -> Any:
+    return sp.Symbol(name, integer=True, nonnegative=True)
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from(FEATURES),
+    st.lists(st.integers(0, 3), min_size=2, max_size=2),
+    st.sampled_from(["logits", "stream", "scores:L1H0", "scores:L1H2"]),
+    st.sampled_from(["OV", "factors"]),
+    st.booleans(),
+)
+def test_families_at_numbers_are_the_enumeration(
+    features: dict[str, Any], numbers: list[int], target: str, letters: str, mixed: bool
+) -> None:
+    numbers[1] = max(numbers[1], 3) if target == "scores:L1H2" else max(numbers[1], 1)
+    arch = sc.transformer((H[0], numbers[1]) if mixed else H[:2], **features)
+    at = dict(zip(H, numbers, strict=False))
+    listed = sc.expand(sc.transformer(numbers, **features), target)
+    families: Any = sc.expand(arch, target)
+    assert families.at(at) == listed
+    assert sp.S(families.count).subs(at) == listed.count
+    for ours, theirs in (
+        (families.counts_by_order(), listed.counts_by_order()),
+        (families.counts_by_composition(), listed.counts_by_composition()),
+    ):
+        assert {k: n for k, v in ours.items() if (n := sp.S(v).subs(at))} == theirs
+    wanted = listed.as_expr(letters)
+    assert sp.expand(families.as_expr(letters).subs(at).doit()) == wanted
+    nested = sc.symbolic(arch, letters).target(target)
+    assert sp.expand(nested.subs(at).doit()) == wanted
+    assert [(f.coefficient, f.family) for f in sc.read(nested, arch)] == [(1, f) for f in families]
+    assert [f.family for f in sc.read(families, arch)] == list(families)
+
+
+def test_two_layers_have_the_counts_of_the_paper() -> None:
+    e: Any = sc.logits(PLAIN)
+    assert e.count.subs(dict.fromkeys(H[:2], 12)) == 169
+    assert e.counts_by_composition() == {"none": 1 + H[0] + H[1], "V": H[0] * H[1]}
+    scores: Any = sc.scores(PLAIN, "L1H0")
+    assert scores.counts_by_composition() == {"none": 1, "Q": H[0], "K": H[0], "QK": H[0] ** 2}
+    assert scores.where(composition="QK").count == H[0] ** 2
+    assert [f.label for f in e.order(1)] == ["embed -> h_1", "embed -> h_2"]
+    assert e.order(1).at({H[0]: 3, H[1]: 4}) == sc.logits(sc.attention_only((3, 4))).order(1)
+    assert (len(e), e[3].order, e[3].orders) == (4, 2, (2,))
+
+
+def test_counts_are_there_at_any_depth() -> None:
+    many = sp.symbols("H_1:25", integer=True, nonnegative=True)
+    e: Any = sc.logits(sc.attention_only(many))
+    assert e.count.subs(dict.fromkeys(many, 12)) == 13**24
+    assert e[2**23].order > 1
+    with pytest.raises(ValueError, match="16,777,216 families are too many to list"):
+        list(e)
+
+
+def test_streams_are_nested_sums_over_heads() -> None:
+    s = sc.symbolic(PLAIN)
+    assert [len(x.atoms(sp.Sum)) for x in s.X] == [0, 1, 2]
+    [outer] = [x for x in s.X[2].args if isinstance(x, sp.Sum) and x.has(sp.Sum) and x.function.has(sp.Sum)]
+    assert outer.limits == ((index("h_2"), 0, H[1] - 1),)
+    assert not s.X[1].args[1].is_commutative
+    for layer in (0, 1):
+        assert sp.expand(s.X[layer + 1] - (s.X[layer] + sum(s.heads(layer)) + s.others(layer))) == 0
+    assert s.head("L1H7").free_symbols >= {LetterSymbol("A_L1H7")}
+    assert str(index("q_1")) in str(s.scores("L1H0"))
+
+
+def test_indices_become_the_letters_of_heads() -> None:
+    a = sc.symbolic(PLAIN).X[1].args[1].function.args[0]
+    assert str(a) == "A_L0[h_1]"
+    assert a.subs(index("h_1"), 3) == LetterSymbol("A_L0H3")
+    with pytest.raises(ValueError, match="heads are counted from 0, not -1"):
+        a.subs(index("h_1"), -1)
+    with pytest.raises(ValueError, match="letter without shape"):
+        sp.lambdify([index("h_1")], a * a)
+
+
+def test_families_in_latex_and_pickled() -> None:
+    e: Any = sc.logits(PLAIN)
+    assert sp.latex(e[1]) == (
+        r"\sum_{h_{1}=0}^{H_{1} - 1} A^{h_{1}} t W_E^{\mathsf{T}} W_{OV}^{h_{1}\,\mathsf{T}} W_U^{\mathsf{T}}"
+    )
+    assert sp.latex(e) == " + ".join(sp.latex(f) for f in e)
+    assert sp.sympify(e) == e.expr == sum(e.exprs)
+    assert sp.sstr(e) == str(e.expr)
+    again = pickle.loads(pickle.dumps(e))
+    assert again.expr == e.expr
+    assert pickle.loads(pickle.dumps(PLAIN)) == PLAIN
+    assert isinstance(e, Families)
+
+
+# ----------------------------------------------------------------------------------------- derivations
+@pytest.mark.parametrize("target", ["logits", "scores:L1H3", "stream"])
+@pytest.mark.parametrize("features", FEATURES[:2])
+def test_generic_derivations_are_of_these_families(target: str, features: dict[str, Any]) -> None:
+    arch = sc.transformer(H[:2], **features)
+    derivation, families = sc.derive(arch, target, form="generic"), list(sc.expand(arch, target))
+    assert derivation.ok
+    terms = [term for term, _ in derivation.frame.terms]
+    assert [derivation.frame.label(term) for term in terms] == [f.label for f in families]
+    assert [term.composition for term in terms] == [f.composition for f in families]
+    counts = [count_polynomial(derivation.frame.count(term), lambda layer: H[layer]) for term in terms]
+    assert counts == [f.count for f in families]
+    assert r"\sum" in derivation.latex()
+    assert "H_1" in derivation.text()
+
+
+def test_an_enumerated_derivation_needs_numbers() -> None:
+    with pytest.raises(ValueError, match='use form="generic"'):
+        sc.derive(PLAIN)
+
+
+# --------------------------------------------------------------------------------------------- refusals
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [
+        (sp.Symbol("H_1"), "'H_1', is not known to be a whole number: make its symbols with"),
+        (sp.Symbol("x", integer=False, real=True), "'x', is not a whole number"),
+        (H[0] / 2, "'H_1/2', is not known to be a whole number"),
+        (sp.Symbol("n", integer=True, negative=True), "'n', is negative"),
+        (sp.Float(2), "must be a whole number"),
+        (sp.oo, "must be a whole number"),
+        (sp.Rational(1, 2), "must be a whole number"),
+        (sp.Integer(-1), "must be a whole number, 0 or more"),
+    ],
+)
+def test_what_is_not_a_number_of_heads_is_refused(count: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=r"the number of heads of layer 1") as fault:
+        sc.attention_only((2, count))
+    assert says in str(fault.value)
+
+
+def test_expressions_of_integers_and_sympy_s_numbers_are_counts() -> None:
+    assert sc.attention_only((sp.Integer(2), 3)) == sc.attention_only((2, 3))
+    e: Any = sc.logits(sc.attention_only((2 * H[0] + 1,)))
+    assert e.count == 2 * H[0] + 2
+    assert e.at({H[0]: 1}).count == 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: sc.random_model(PLAIN),
+        lambda: sc.verify(PLAIN),
+        lambda: sc.check("X0", PLAIN),
+        lambda: sc.symbolic(PLAIN, form="matrix"),
+        lambda: PLAIN.all_heads,
+    ],
+)
+def test_what_needs_numbers_says_so(call: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match=r"needs numbers of heads, and layer 0 has H_1: give architecture.at\("):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: PLAIN.at({H[0]: 2}), "layer 1 has 'H_2' heads"),
+        (lambda: PLAIN.at({H[0]: 2, H[1]: -1}), "layer 1 has '-1' heads"),
+        (lambda: PLAIN.at({H[0]: 0.5, H[1]: 1}), "layer 0 has '0.5.*' heads"),
+        (lambda: sc.attention_only(H[:2], groups=(1, 1)), "groups need numbers"),
+        (lambda: sc.scores(sc.attention_only((H[0], 3)), "L1H7"), "there is no head L1H7"),
+        (lambda: sc.expand(PLAIN, "loggits"), "unknown target"),
+        (lambda: sc.logits(sc.attention_only((H[0], 2), biases=["b_V[L1H1]"])), "some heads of layer 1 have b_V"),
+    ],
+)
+def test_other_wrong_numbers_are_refused(call: Callable[[], Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+F: Any = [f.expr for f in sc.logits(PLAIN)]
+QK: Any = sc.scores(PLAIN, "L1H0")[3].expr  # type: ignore[attr-defined]
+HS = index("h_1"), index("h_2")
+
+
+def crossed() -> Any:
+    """Query and key heads exchanged on ``W_OV`` alone."""
+    numbers, letters = QK.function.args_cnc()
+    q, k = index("q_1"), index("k_1")
+    letters = [x.xreplace({q: k, k: q}) if "W_OV" in str(x) else x for x in letters]
+    return sp.Sum(sp.Mul(*numbers, *letters), *QK.limits)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: sp.Sum(F[1].function, (HS[0], 0, H[1] - 1)), "goes from 0 to H_2 - 1: the heads of layer 0"),
+        (lambda: sp.Sum(F[1].function, (HS[0], 1, H[0])), "goes from 1 to H_1"),
+        (lambda: F[1].function, "summed over no index"),
+        (lambda: sp.Sum(F[1], (HS[1], 0, H[1] - 1)), "summed over h_1, h_2: it goes through 1 head,"),
+        (lambda: sp.Sum(F[3].function.subs(HS[1], HS[0]), F[3].limits[0]), "summed over h_1: it goes through 2 heads"),
+        (lambda: sp.Sum(F[0], (HS[0], 0, H[0] - 1)), "summed over h_1: it goes through 0 heads"),
+        (crossed, "stands on all its letters"),
+        (lambda: sp.Sum(QK.function.subs(index("k_1"), index("q_1")), QK.limits[0]), "summed over q_1"),
+        (lambda: sc.symbolic(PLAIN).head("L0H0"), "summed over no index"),
+        (lambda: sc.symbolic(PLAIN).head("L0H2"), "there is no head L0H2"),
+        (lambda: F[1].replace(lambda x: isinstance(x, sp.transpose) and "W_OV" in str(x), lambda x: x.args[0]),
+         r"W_E.T @ W_O\[L0H0\] cannot be multiplied"),
+        (lambda: 0.5 * F[1], "floating-point"),
+    ],
+)  # fmt: skip
+def test_a_wrong_sum_is_refused(wrong: Callable[[], Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        sc.read(wrong(), PLAIN)
+
+
+def test_sums_are_read_whatever_their_indices_are_called() -> None:
+    i, j = sp.symbols("i j", integer=True)
+    renamed = QK.xreplace({index("q_1"): i, index("k_1"): j})
+    [found] = sc.read(2 * renamed + QK - QK / 2, PLAIN)
+    assert isinstance(found, TypedFamily)
+    assert (str(found.coefficient), found.composition, found.count, found.orders) == ("5/2", "QK", H[0] ** 2, (1, 1))
+    assert (found.target, found.order, found.label) == ("scores:L1H0", 2, "embed -> q_1 | embed -> k_1")
+    assert sc.read(renamed - QK, PLAIN) == []
+
+
+def test_sums_with_numbers_are_not_read_unevaluated() -> None:
+    with pytest.raises(ValueError, match=r"give the numbers .subs., then doit"):
+        sc.read(F[1].subs(H[0], 3), sc.attention_only((3, 3)))
+    assert len(sc.read(F[1].subs(H[0], 3).doit(), sc.attention_only((3, 3)))) == 3
+
+
+def test_a_description_of_one_head_stands_for_all() -> None:
+    arch: Architecture = sc.attention_only((H[0], 2), biases=True)
+    assert arch.symbolic
+    assert arch.generic() == sc.attention_only((1, 1), biases=True)
+    assert arch.generic(arch.head("L0H5")) == sc.attention_only((6, 1), biases=True)
+    assert arch.at({H[0]: 4}) == sc.attention_only((4, 2), biases=True)
+    assert str(arch) == "attention-only, heads H_1,2, biases"
