@@ -87,6 +87,16 @@ def test_every_byte_is_held_to_the_checksum(tmp_path: Path, place: int, monkeypa
             pass
 
 
+@pytest.mark.parametrize("check", ["", "0" * 64, "f" * 64])
+def test_a_note_with_another_checksum_is_refused(tmp_path: Path, check: str) -> None:
+    """Whether it sorts before or after the right one."""
+    made = part(tmp_path)
+    interrupted(made, b"head\n", rows=1)
+    made.beside.write_text(json.dumps(json.loads(made.beside.read_text()) | {"check": check}))
+    with pytest.raises(ValueError, match="its checksum is not its own"), part(tmp_path).opened(True, b""):
+        pass
+
+
 class Slow:
     """A file that writes at most three bytes at a time, and fails after so many."""
 
