@@ -35,6 +35,14 @@ def data() -> Path:
     return Path(__file__).parent / "data"
 
 
+@pytest.fixture(scope="module")
+def by_the_tree() -> Iterator[None]:
+    """Small models too are evaluated as large ones are: path by path, not all paths at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("symcircuits.values.all_paths._MOST", -1)
+        yield
+
+
 @pytest.fixture
 def limited() -> Iterator[None]:
     """A test of what must not hang fails after two minutes, rather than hang itself."""

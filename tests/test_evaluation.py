@@ -24,6 +24,8 @@ from symcircuits.values.evaluate import PairwiseSum, Values, closure, compare, e
 from symcircuits.values.unembedding import _of_gram, _triangle, compact
 from tests.strategies import all_targets, architectures, cases, selections
 
+pytestmark = pytest.mark.usefixtures("by_the_tree")
+
 Array = npt.NDArray[Any]
 
 

@@ -22,6 +22,8 @@ from symcircuits.values import siblings as fans
 from symcircuits.values import unembedding as compact
 from tests.strategies import cases, selections
 
+pytestmark = pytest.mark.usefixtures("by_the_tree")
+
 Array = npt.NDArray[Any]
 
 

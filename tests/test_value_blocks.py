@@ -21,6 +21,8 @@ from symcircuits.values import term_values as value_blocks
 from symcircuits.values.evaluate import Values
 from tests.test_reductions import assert_alike, large, largest_of, model_of, runs
 
+pytestmark = pytest.mark.usefixtures("by_the_tree")
+
 Array = npt.NDArray[Any]
 
 

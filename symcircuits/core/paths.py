@@ -58,6 +58,25 @@ class Paths:
         """The heads that its paths may go through."""
         return {head for heads in self.layer_heads for head in heads}
 
+    @cached_property
+    def branches(self) -> dict[Head, Branch]:
+        """The branch of each head."""
+        return {b.head: b for layer in self.program for b in layer.branches if b.head is not None}
+
+    @cached_property
+    def readout(self) -> tuple[tuple[Factor, ...], tuple[Factor, ...], tuple[str, ...]]:
+        """What the program does after its last heads: factors to the right, factors to the left, multipliers."""
+        right, left, scales = tuple[Factor, ...](), tuple[Factor, ...](), tuple[str, ...]()
+        for layer in self.program:
+            unmarked = [b for b in layer.branches if b.head is None]
+            if right and not unmarked:
+                raise NotImplementedError("in head space readouts are taken at the end of a program only")
+            if unmarked:
+                right += unmarked[0].right
+                left = unmarked[0].left + left
+                scales += unmarked[0].scales
+        return right, left, scales
+
     def source_bits(self, source: Source) -> int:
         """The bits of a source, which are given by its name."""
         return self.name_bits.get(source.name, 0)

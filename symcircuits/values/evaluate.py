@@ -11,6 +11,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, final, overload
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.rings import Floats, PairwiseSum
+from symcircuits.core.architecture import Head
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.paths import Paths
 from symcircuits.core.programs import first_layer
@@ -27,6 +29,7 @@ from symcircuits.core.text import need
 from symcircuits.core.unfrozen.unfrozen import Unfrozen
 from symcircuits.core.walk import Mark, Matrices, walk_marked
 from symcircuits.model import Run, Tensors
+from symcircuits.values.all_paths import all_paths, order_of
 from symcircuits.values.endings import read_at
 from symcircuits.values.engine import Ranges, Span
 from symcircuits.values.factors import RunFactors, RunMatrices
@@ -34,7 +37,7 @@ from symcircuits.values.finite import finite, not_finite, quiet, remedy
 from symcircuits.values.rounding import rounding_scale
 from symcircuits.values.run_arithmetic import RunArithmetic
 from symcircuits.values.sibling_reads import SiblingSide
-from symcircuits.values.siblings import SiblingPaths
+from symcircuits.values.siblings import LayerArrays, SiblingPaths
 from symcircuits.values.sums import Sums
 from symcircuits.values.tensor_values import TensorValues
 from symcircuits.values.unembedding import compact
@@ -64,6 +67,8 @@ class _Stream(NamedTuple):
 
 # Of each run, by how far orders are counted, and whether sources have bits.
 _STREAMS: WeakKeyDictionary[Run, dict[tuple[int | None, bool], _Stream]] = WeakKeyDictionary()
+# Of each run, arrays of its small layers, by their heads.
+_LAYERS: WeakKeyDictionary[Run, dict[tuple[Head, ...], LayerArrays]] = WeakKeyDictionary()
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's sums by type
 
 
@@ -86,6 +91,7 @@ class Values(Sums[Array]):
         factors = ChainMap({**instead}, RunFactors(run)) if instead else RunFactors(run)  # type: ignore[arg-type]
         self.matrices = (Matrices if apart else RunMatrices)(factors, Floats(run.dtype), known)
         self.batch = tuple(np.shape(run.tokens)[:-1])
+        self._streams: dict[int, Array] = {}  # of small models, what both sides of scores read
 
     def __len__(self) -> int:
         return len(self.expansion)
@@ -100,13 +106,15 @@ class Values(Sums[Array]):
     # ------------------------------------------------------------------------- an engine (see values.engine)
     def fans(self, side: int, span: Span | None = None) -> SiblingPaths:
         """The paths of a side in head space, from ``span`` on."""
-        return SiblingPaths(self.expansion.sides[side], self.matrices, self.batch, np.shape(self.run.tokens)[-1], span)
+        kept = None if self.instead.keys() - {"W_U", "b_U"} else _LAYERS.setdefault(self.run, {})
+        n = np.shape(self.run.tokens)[-1]
+        return SiblingPaths(self.expansion.sides[side], self.matrices, self.batch, n, span, kept)
 
     def paths(self, side: int, row: int | None = None) -> SiblingSide:
         """The paths of a side in pieces; ``row``: their values at one position alone."""
-        return SiblingSide(self.fans(side), row)
+        return SiblingSide(self.fans(side), row, order_of(self.expansion, side), self._streams)
 
-    @property
+    @cached_property
     def arithmetic(self) -> RunArithmetic:
         """That of NumPy."""
         head = self.expansion.readout.head
@@ -120,7 +128,18 @@ class Values(Sums[Array]):
 
     def contributions(self, position: int, chosen: list[int]) -> Ranges:
         """What each term adds to an output at a position, or to the difference of two: by endings of paths."""
-        return read_at(self.fans(0), self.expansion._weights, position, chosen)
+        ranges, side = read_at(self.fans(0), self.expansion._weights, position, chosen), self.paths(0)
+
+        def numbers(terms: range, span: Span) -> Iterator[Array]:
+            whole = None if side.order is None else all_paths(side.fans, side.order)
+            if whole is None:
+                yield from ranges(terms, span)
+                return
+            span.enter()
+            here = whole[:, :, position, chosen]
+            yield here[..., 0] if len(chosen) == 1 else here[..., 0] - here[..., 1]
+
+        return numbers
 
     def mask(self) -> Array | None:
         """Where a query may attend to a key; None where it may to all."""
@@ -183,7 +202,7 @@ class Values(Sums[Array]):
         """A sum, all of whose numbers are finite; else ValueError, naming the first term that is not."""
         return finite(self, f"the sum of {what}", value)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The shape of a term's value: batch axes of the tokens, ``n_context``, width."""
         n, target = np.shape(self.run.tokens)[-1], self.expansion.target

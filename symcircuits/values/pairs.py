@@ -75,13 +75,17 @@ class Pairs:
                     yield from self._products(queries, self._keys(wanted))
 
     def each(self, span: Span) -> Iterator[Any]:
-        """What each query path and some key paths give, one query path after the other."""
+        """What each query path and some key paths give, one query path after the other; or some, with all key paths."""
         for mark, block in self._queries(span):
             wanted = self.values.expansion._key_weights(mark)
-            for i in range(int(block.shape[0])):
-                query = self.meeting.query(block[i, ...])
+            keys = max(1, sum(self.values.expansion.sides[1].counts[m] for m in wanted))
+            count, at, most = int(block.shape[0]), 0, self.meeting.queries or max(1, self.meeting.keys // keys)
+            while at < count:
+                together = 1 if span.inside else min(most, count - at)
+                query = self.meeting.query(block[at, ...] if together == 1 else block[at : at + together, ...])
                 for key in self._keys(wanted, span if span.inside else None):
                     yield self.meeting.met(query, key)
+                at += together
 
     def _queries(self, span: Span) -> Iterator[tuple[Mark, Any]]:
         return side_blocks(self.values, 0, self.values.expansion._weights, span, self._query_side, self.rows[0])

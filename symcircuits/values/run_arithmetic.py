@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -108,8 +109,15 @@ def _unit(block: Array) -> tuple[Array, Array]:
 def _packed(outer: Array, cross: float) -> Array:
     """The upper triangle of symmetric matrices ``[..., d, d]``; what stands beside the diagonal times ``cross``."""
     d = outer.shape[-1]
+    rows, cols, counted = _triangle(d, cross)
+    return np.asarray(outer[..., rows, cols] * counted)
+
+
+@lru_cache(maxsize=16)
+def _triangle(d: int, cross: float) -> tuple[Array, Array, Array]:
+    """The rows and columns of an upper triangle, and 1 on its diagonal, ``cross`` beside it."""
     rows, cols = np.triu_indices(d)
-    return np.asarray(outer[..., rows, cols] * np.where(rows == cols, 1.0, cross))
+    return rows, cols, np.where(rows == cols, 1.0, cross)
 
 
 _Made = tuple[Array, Array]  # of paths of size one, and their sizes ``[paths, batch]``
@@ -154,8 +162,8 @@ class _MaskedGrams(_Grams):
 
     def _made(self, block: Array, cross: float) -> _Made:
         unit, most = _unit(block)
-        rows, cols = np.triu_indices(unit.shape[-1])
-        found = unit[..., rows] * np.where(rows == cols, 1.0, cross)
+        rows, cols, counted = _triangle(unit.shape[-1], cross)
+        found = unit[..., rows] * counted
         found *= unit[..., cols]
         return found, most
 
@@ -204,13 +212,14 @@ class _Entries:
 
 
 class _Scores:
-    """Scores of a query path and many key paths, ``[keys, ..., n, n]``, written where there is room."""
+    """Scores of query paths and key paths, written where there is room: ``[keys, ..., n, n]``, of some query paths one
+    after the other."""
 
     def __init__(self, room: Room, shape: tuple[int, ...]) -> None:
-        self.room, self.shape, self.keys, self.queries = room, shape, room.most(prod(shape)), 1
+        self.room, self.shape, self.keys, self.queries = room, shape, room.most(prod(shape)), 0
 
     def query(self, block: Array) -> tuple[Array, float]:
-        """The query path ``[batch, n, d_head]``, and up to which numbers of a key no sum leaves the range."""
+        """One query path ``[batch, n, d_head]``, or some, and up to which numbers of a key no sum leaves the range."""
         most = float(np.finfo(block.dtype).max)
         return block, most / max(1.0, 2 * block.shape[-1] * largest_number(block))
 
@@ -221,5 +230,7 @@ class _Scores:
     def met(self, query: tuple[Array, float], key: tuple[Array, float]) -> tuple[Array, bool]:
         """Scores, and whether they are sure to be finite."""
         (block, safe), (columns, largest) = query, key
-        tile = self.room.take((*columns.shape[:2], *self.shape[-2:]), block.dtype)
-        return np.matmul(block, columns, out=tile).reshape(len(columns), *self.shape), largest < safe
+        some = () if block.ndim == 3 else (len(block),)
+        tile = self.room.take((*some, *columns.shape[:2], *self.shape[-2:]), block.dtype)
+        np.matmul(block[:, None] if some else block, columns, out=tile)
+        return tile.reshape(-1, *self.shape), largest < safe

@@ -11,6 +11,7 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
 from symcircuits.core.walk import Mark
+from symcircuits.values.all_paths import Order, all_paths
 from symcircuits.values.engine import Piece, Room, Span
 from symcircuits.values.siblings import SiblingPaths, Siblings
 
@@ -23,22 +24,37 @@ _READ_BYTES = 2**28  # what is read of heads, W_O^T W_U^T, is kept up to this si
 class SiblingSide:
     """The paths of one side of a run; ``row``: their values at one position alone.
 
-    What was made of weights and patterns is kept from one range of paths to the next.
+    What was made of weights and patterns is kept from one range of paths to the next. ``order``: of all paths, which
+    are then made at once where that is little work; no condition looks at them. ``streams``: see :func:`all_paths`.
     """
 
-    def __init__(self, fans: SiblingPaths, row: int | None = None) -> None:
-        self.fans, self.row = fans, row
+    def __init__(
+        self, fans: SiblingPaths, row: int | None = None, order: Order | None = None,
+        streams: dict[int, Array] | None = None,
+    ) -> None:  # fmt: skip
+        self.fans, self.row, self.order, self.streams = fans, row, order, streams
         self._reads: dict[bool, _Reads] = {}
 
     def pieces(
         self, weights: Mapping[Mark, int], span: Span, room: Room | None = None, narrow: bool = False
     ) -> Iterator[Piece]:
         """See :class:`symcircuits.values.engine.Side`; ``values [paths, batch, n, width]``, one batch axis."""
+        if (whole := self._whole(span, room or Room())) is not None:
+            yield whole if self.row is None else whole._replace(values=whole.values[:, :, self.row : self.row + 1])
+            return
         fans = self.fans.at(span)
         if narrow not in self._reads:
             self._reads[narrow] = _Reads(self.fans, _Corners(self.fans).of if narrow else self.fans.cols)
         for piece in _pieces(fans, weights, self._reads[narrow], room or Room()):
             yield piece if self.row is None else piece._replace(values=piece.values[:, :, self.row : self.row + 1])
+
+    def _whole(self, span: Span, room: Room) -> Piece | None:
+        """All paths as one piece, whatever the span, so that no number depends on it; None where they are too many."""
+        found = None if self.order is None else all_paths(self.fans, self.order, self.streams)
+        if self.order is None or found is None or room.most(found[0].size) < len(found):
+            return None
+        span.enter()
+        return Piece(self.order.marks, found, bool(np.isfinite(found).all()))
 
 
 class _Corners:

@@ -18,32 +18,16 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
 from symcircuits.core.paths import Path, Paths, path_branches
-from symcircuits.core.programs import Program, Source
+from symcircuits.core.programs import Source
 from symcircuits.core.walk import Counts, Mark, Matrices, walk
-from symcircuits.core.words import Factor
 from symcircuits.values.engine import Span
 
-__all__ = ["LayerArrays", "SiblingPaths", "Siblings", "readout_of"]
+__all__ = ["LayerArrays", "SiblingPaths", "Siblings"]
 
 _STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
 _FAN_BYTES = 2**25  # of a fan, where it has more than one head
+_SMALL_BYTES = 2**18  # of a layer's arrays that are kept with the run
 _START_BYTES = 2**26  # what first heads take up is kept up to this size
-
-
-def readout_of(program: Program) -> tuple[tuple[Factor, ...], tuple[Factor, ...], tuple[str, ...]]:
-    """What a program does after its last heads: factors to the right, factors to the left, multipliers."""
-    right: tuple[Factor, ...] = ()
-    left: tuple[Factor, ...] = ()
-    scales: tuple[str, ...] = ()
-    for layer in program:
-        unmarked = [b for b in layer.branches if b.head is None]
-        if right and not unmarked:
-            raise NotImplementedError("in head space readouts are taken at the end of a program only")
-        if unmarked:
-            right += unmarked[0].right
-            left = unmarked[0].left + left
-            scales += unmarked[0].scales
-    return right, left, scales
 
 
 class LayerArrays(NamedTuple):
@@ -67,18 +51,20 @@ class Siblings(NamedTuple):
 class SiblingPaths:
     """The paths of a program on a run, ``batch`` its batch axes, ``n`` its positions.
 
-    ``span``: where to begin; a path counts as many terms as it has weight.
+    ``span``: where to begin; a path counts as many terms as it has weight. ``kept``: arrays of small layers of the same
+    run, by their heads.
     """
 
     def __init__(
-        self, paths: Paths, matrices: Matrices, batch: tuple[int, ...], n: int, span: Span | None = None
-    ) -> None:
-        self.span = span or Span()
+        self, paths: Paths, matrices: Matrices, batch: tuple[int, ...], n: int, span: Span | None = None,
+        kept: dict[tuple[Head, ...], LayerArrays] | None = None,
+    ) -> None:  # fmt: skip
+        self.span, self._kept = span or Span(), {} if kept is None else kept
         self.paths, self.matrices, self.batch, self.n = paths, matrices, batch, n
         self.rows_of_batch = prod(batch)
         self.plain = not any(paths.head_bits.values()) and not any(paths.name_bits.values())
-        self._branches = {b.head: b for layer in paths.program for b in layer.branches if b.head is not None}
-        self.readout, self._row_factors, self._scales = readout_of(paths.program)
+        self._branches = paths.branches
+        self.readout, self._row_factors, self._scales = paths.readout
         self._layers: dict[int, LayerArrays] = {}
         self._links: dict[tuple[Head, int], Array] = {}
         self._starts: dict[tuple[Head, ...], Array] = {}
@@ -133,6 +119,8 @@ class SiblingPaths:
         """The arrays of layer i of the program."""
         if i not in self._layers:
             heads = self.paths.layer_heads[i]
+            if heads in self._kept:
+                return self._layers.setdefault(i, self._kept[heads])
             writes = [self.matrices.factor(self._branches[h].right[-1]) for h in heads]
             d, count = writes[0].shape[1], len(heads)
             shape = self.rows_of_batch, count, self.n, self.n
@@ -149,6 +137,8 @@ class SiblingPaths:
                 found.reads[k, :, : out.shape[0]] = np.asarray(self.matrices.chain(branch.right[:-1]))
                 found.writes[k, : out.shape[0]] = out
             self._layers[i] = found
+            if sum(a.nbytes for a in found if a is not None) <= _SMALL_BYTES:
+                self._kept[heads] = found
         return self._layers[i]
 
     def _pattern(self, head: Head) -> Array:

@@ -19,7 +19,6 @@ from symcircuits.core.paths import Path, Paths, path_branches
 from symcircuits.core.programs import Branch, Source
 from symcircuits.core.walk import Mark, Matrices
 from symcircuits.values.engine import Piece, Room, Span, gathered
-from symcircuits.values.siblings import readout_of
 
 __all__ = ["TensorTree"]
 
@@ -45,9 +44,9 @@ class TensorTree:
     ) -> None:
         self.paths, self.matrices, self.ring, self.shape, self.batch = paths, matrices, ring, shape, shape[:-1]
         self.row = row
-        self._branches = {b.head: b for layer in paths.program for b in layer.branches if b.head is not None}
+        self._branches = paths.branches
         self._layer_of = {h: i for i, heads in enumerate(paths.layer_heads) for h in heads}
-        self._cols, self._rows, self._scales = readout_of(paths.program)
+        self._cols, self._rows, self._scales = paths.readout
         self._made: dict[tuple[Any, ...], Any] = {}
         self._kept = 0
 

@@ -1,0 +1,84 @@
+"""All paths of a small program at once: the same numbers as path by path, in the same order, for any range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import architectures, cases
+
+import symcircuits as sc
+from symcircuits.core.architecture import Architecture
+from symcircuits.values import all_paths as module
+from symcircuits.values.all_paths import all_paths, order_of
+
+
+def near(found: Any, wanted: Any) -> None:
+    assert np.shape(found) == np.shape(wanted)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * (1 + np.abs(wanted).max(initial=0)))
+
+
+@given(cases(max_terms=300), st.booleans(), st.integers(0, 100))
+def test_all_paths_as_one_by_one(case: tuple[Architecture, str], batch: bool, start: int) -> None:
+    """Of every feature: norms, sources inside heads, groups, multipliers, rotary positions; and their norms."""
+    arch, target = case
+    run = sc.random_model(arch, seed=3).run([[3, 1, 4], [1, 5, 2]] if batch else [3, 1, 4])
+    expansion = sc.expand(arch, target)
+    values = sc.evaluate(expansion, run)
+    for side in range(len(expansion.sides)):
+        fans, order = values.fans(side), order_of(expansion, side)
+        assert order is not None
+        found = all_paths(fans, order)
+        assert found is not None
+        assert len(found) == len(order.marks) == sum(expansion.sides[side].counts.values())
+    wanted = [values.value(term) for term in expansion]
+    near(np.concatenate([np.copy(block.values) for block in values.blocks()]), wanted)
+    lengths = [np.sqrt((one**2).sum((-1, -2))) for one in wanted]
+    near(np.concatenate([block.values for block in values.measure()]), lengths)
+    start = min(start, len(wanted) - 1)
+    part = np.concatenate([np.copy(block.values) for block in values.blocks(start=start, size=2)])
+    near(part, wanted[start:])
+
+
+@given(architectures(max_layers=3, max_heads=3, unembed=True))
+def test_contributions_of_all_paths(arch: Architecture) -> None:
+    run = sc.random_model(arch, seed=3).run([3, 1, 4])
+    values = sc.evaluate(sc.logits(arch), run)
+    [found] = values.measure(sc.logit(1, against=0, position=1), size=2**20)
+    near(found.values, [v[1, 1] - v[1, 0] for v in map(values.value, values.expansion)])
+
+
+def test_ranges_are_the_same_bits() -> None:
+    run = sc.random_model(sc.transformer((3, 3), norm="LN", mlps=True, biases=True), seed=1).run([3, 1, 4])
+    for expansion in (sc.logits(run.model), sc.scores(run.model, "L1H2")):
+        values = sc.evaluate(expansion, run)
+        whole = np.concatenate([np.copy(block.values) for block in values.blocks()])
+        part = np.concatenate([np.copy(block.values) for block in values.blocks(start=7)])
+        np.testing.assert_array_equal(whole[7:], part)
+
+
+def test_what_is_much_work_is_left_to_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many paths, and large ones, have no order or are not made; the numbers are the same."""
+    run = sc.random_model(sc.attention_only((3, 3)), seed=1).run([3, 1, 4])
+    expansion = sc.logits(run.model)
+    small = np.concatenate([np.copy(b.values) for b in sc.evaluate(expansion, run).blocks()])
+    monkeypatch.setattr(module, "_MOST", 0)
+    order = order_of(expansion, 0)
+    assert order is not None
+    assert all_paths(sc.evaluate(expansion, run).fans(0), order) is None
+    near(np.concatenate([np.copy(b.values) for b in sc.evaluate(expansion, run).blocks()]), small)
+    monkeypatch.setattr(module, "_MOST_PATHS", 3)
+    assert order_of(sc.logits(run.model), 0) is None
+    assert order_of(sc.logits(run.model).order(1), 0) is None
+
+
+def test_arrays_of_a_layer_that_are_kept_are_those_of_their_run() -> None:
+    """Another run of the same model has other patterns."""
+    model = sc.random_model(sc.attention_only((2, 2)), seed=1)
+    for tokens in ([3, 1, 4], [2, 2, 1], [3, 1, 4]):
+        run = model.run(tokens)
+        values = sc.evaluate(sc.logits(model), run)
+        near(sum(np.copy(b.values).sum(0) for b in values.blocks()), run.logits)
