@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from symcircuits.core.symbols import SYMMETRIC
 
@@ -49,8 +50,7 @@ class IllTyped(ValueError):
         self.rule, self.left, self.right = rule, left, right
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """A vector space: its kind, and its owner where every head (or layer) has one of its own.
 
     >>> str(Space("qk", "L0H1"))
@@ -97,8 +97,7 @@ _ALSO_READS = {
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(NamedTuple):
     """One side of a matrix: a space, vector or reader, and the point of the stream where that matters.
 
     ``mlp``: at that point a reader reads what the MLP between it and the point before reads, after the heads; a vector
