@@ -1,0 +1,182 @@
+"""The second evaluator reads what derivations print, confirms it, and refutes what one wrong token makes of it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import random
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import symcircuits as sc
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "derivations" / "recheck.py"
+NOTATIONS = ("row", "paper", "transformerlens")
+PRINTED: dict[str, tuple[Any, str, str]] = {
+    "logits": (sc.attention_only((2, 3)), "logits", "enumerated"),
+    "generic": (sc.attention_only((2, 1, 1)), "logits", "generic"),
+    "scores": (sc.attention_only((2, 1)), "scores:L1H0", "enumerated"),
+    "pairs": (sc.attention_only((1, 1, 1)), "scores:L2H0", "generic"),
+    "positions": (sc.attention_only((1, 1), positions="standard"), "scores:L1H0", "generic"),
+    "shortformer": (sc.attention_only((2, 1), positions="shortformer"), "scores:L1H0", "enumerated"),
+    "rotary": (sc.attention_only((2, 1), positions="rotary"), "scores:L1H0", "enumerated"),
+    "alibi": (sc.attention_only((2, 1), positions="alibi"), "scores:L1H0", "generic"),
+    "biases": (sc.attention_only((2, 3), biases=True), "logits", "enumerated"),
+    "query biases": (sc.attention_only((1, 1), biases=True), "scores:L1H0", "generic"),
+    "groups": (sc.attention_only((2, 4), groups=(1, 2), biases=["b_V"]), "logits", "enumerated"),
+    "shared keys": (sc.attention_only((2, 2), groups=(1, 2)), "scores:L1H1", "generic"),
+    "norms": (sc.transformer((1, 1), norm="LN", mlps=True, biases=True), "logits", "generic"),
+    "rms": (
+        sc.transformer((2, 3), norm="RMS", mlps=True, gated=True, multipliers=("m_E", "r")),
+        "logits",
+        "enumerated",
+    ),
+    "normed queries": (sc.attention_only((1, 1), qk_norm=True, norm="RMS", gains=False), "scores:L1H0", "generic"),
+    "stream": (sc.attention_only((2, 1), unembed=False), "stream", "generic"),
+}
+
+
+# Plain expansions in every notation, each of the others in one.
+CASES = [
+    (name, notation)
+    for i, name in enumerate(PRINTED)
+    for j, notation in enumerate(NOTATIONS)
+    if i < 3 or (i + j) % 3 == 0
+]
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("recheck", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+recheck = load()
+
+
+@cache
+def printed(name: str, notation: str) -> str:
+    arch, target, form = PRINTED[name]
+    return sc.derive(arch, target=target, form=form, notation=notation).latex()
+
+
+def test_it_is_short_and_knows_nothing_of_symcircuits() -> None:
+    text = SCRIPT.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    names = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = {alias.name for node in names if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in names if isinstance(node, ast.ImportFrom)}
+    assert imported <= set(sys.stdlib_module_names)
+    assert not re.search(r"__import__|importlib|sys\.path", text)
+
+
+@pytest.mark.parametrize(("name", "notation"), CASES)
+def test_it_confirms_every_claim_that_is_printed(name: str, notation: str) -> None:
+    model = recheck.Model(printed(name, notation))
+    claims = list(model.claims())
+    assert len(claims) >= 10
+    assert [model.judge(*claim) for claim in claims] == ["confirmed"] * len(claims)
+
+
+def corruptions(side: list[str]) -> list[tuple[str, list[str]]]:
+    """Every list of tokens that one change of one token makes of a side, with the kind of the change."""
+    found = []
+    heads = [r"\mathrm{L0H0}", r"\mathrm{L1H0}", "h_{1}", "h_{2}", "q_{1}", "k_{1}", r"\mathrm{L0}", r"\mathrm{L1}"]
+    for at, token in enumerate(side):
+        before, after = side[:at], side[at + 1 :]
+        if token in ("+", "-"):
+            found.append(("sign", [*before, "-" if token == "+" else "+", *after]))
+        if not re.match(r"[A-Za-z]|\\(Gamma|math)", token):
+            continue
+        found += [("drop", before + after), ("double", [*before, token, token, *after])]
+        turned = re.sub(r"\^\{\\mathsf\{T\}\}| *\\mathsf\{T\}", "", token)
+        if turned == token:
+            script = re.search(r"\^\{(.*)\}$", token)
+            turned = token[:-1] + r" \mathsf{T}}" if script else token + r"^{\mathsf{T}}"
+        found.append(("transpose", [*before, turned, *after]))
+        if after and re.match(r"[A-Za-z]|\\(Gamma|math)", after[0]):
+            found.append(("swap", [*before, after[0], token, *after[1:]]))
+        for old in heads:
+            found += [("relabel", [*before, token.replace(old, new), *after]) for new in heads if old in token != new]
+        if index := re.match(r"([XHN])_\{?(\d)\}?", token):
+            other = f"{index[1]}_{{{int(index[2]) + 1}}}"
+            found.append(("index", [*before, token.replace(index[0], other), *after]))
+        if token[:2] == "W_":
+            other = {"W_{OV}": "W_{QK}", "W_{QK}": "W_{OV}", "W_E": "W_U", "W_U": "W_E"}.get(token.split("^")[0], "W_E")
+            found.append(("letter", [*before, token.replace(token.split("^")[0], other), *after]))
+    return [(kind, changed) for kind, changed in found if changed != side]
+
+
+def moves_nothing(kind: str, side: list[str], changed: list[str]) -> bool:
+    """Is the change one that leaves every value as it is: a number moved or transposed, a symmetric matrix, Id?"""
+    at = next(i for i, (old, new) in enumerate(zip([*side, ""], [*changed, ""], strict=False)) if old != new)
+    if kind == "swap":
+        return any(re.match(r"[Hsrm]_|[sr]\^|\\mathrm\{Id", token) for token in side[at : at + 2])
+    if kind == "double":
+        return side[at - 1] == r"\mathrm{Id}"
+    return kind == "transpose" and bool(re.match(r"H_|[srCD]\^|m_|C$|\\Gamma|\\mathrm\{Id", side[at]))
+
+
+@pytest.mark.parametrize(("name", "notation"), CASES)
+def test_one_wrong_token_is_refused_unless_it_changes_nothing(name: str, notation: str) -> None:
+    model = recheck.Model(printed(name, notation))
+    draw = random.Random(f"{name} {notation}")
+    wrong = [(claim, *change) for claim in model.claims() for change in corruptions(claim[2])]
+    for (left, relation, right), kind, changed in draw.sample(wrong, 12):
+        verdict = model.judge(left, relation, changed)
+        assert (verdict == "confirmed") == moves_nothing(kind, right, changed), (kind, left, changed, verdict)
+
+
+def test_the_line_of_the_model_decides_and_not_the_formulas() -> None:
+    tex = printed("biases", "row")
+    for line, other in ((", $b_U$, and", ", and"), ("heads 2,3", "heads 3,2"), ("$b_O^{\\mathrm{L0}}$, ", "")):
+        assert line in tex
+        model = recheck.Model(tex.replace(line, other))
+        assert "refuted" in {model.judge(*claim) for claim in model.claims()}
+
+
+def test_files_of_the_book_are_confirmed_and_what_is_not_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("logits_two_layers", "virtual_weights", "bias_collapse", "virtual_heads", "linearity")
+    assert recheck.main([str(ROOT / "derivations" / f"{name}.tex") for name in names]) == 0
+    *named, total = capsys.readouterr().out.splitlines()
+    confirmed, refuted, defined, unread = (int(number) for number in re.findall(r"\d+", total))
+    assert (refuted, unread) == (0, len(named))
+    assert confirmed > 40
+    assert defined == 6
+    assert all(": not read: " in line for line in named)
+
+
+def test_exit_statuses(tmp_path: Path) -> None:
+    tex = printed("logits", "row")
+    for name, text, status in (
+        ("right", tex, 0),
+        ("wrong", tex.replace(r"A^{\mathrm{L1H0}}\,A^{\mathrm{L0H0}}", r"A^{\mathrm{L0H0}}\,A^{\mathrm{L1H0}}"), 1),
+        ("other", r"\begin{align*} f(x) &= y \end{align*}", 2),
+        ("empty", "nothing is claimed here", 2),
+    ):
+        path = tmp_path / f"{name}.tex"
+        path.write_text(text, encoding="utf-8")
+        run = subprocess.run([sys.executable, str(SCRIPT), str(path)], capture_output=True, text=True, check=False)
+        assert run.returncode == status, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    "side",
+    ["W_U W_E +", "( W_U", "W_U )", "+ W_U", "W_U , W_E", r"\otimes W_U", "Z W_U", r"\odot W_U", r"\mathbf{1} W_U", "",
+     r"\mathbf{1} \mathbf{1}", "( )", "__import__", r"\sum_{h_{1}=1}^{H_{9}} W_U", "t W_E b_U + 3", "( W_U , W_E )"],
+)  # fmt: skip
+def test_what_cannot_be_evaluated_is_never_confirmed(side: str) -> None:
+    model = recheck.Model(printed("logits", "row"))
+    tokens = re.findall(recheck.TOKEN, side)
+    assert model.judge(tokens, "=", tokens).startswith("not read: ")
