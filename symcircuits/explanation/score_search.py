@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -167,7 +167,7 @@ class _Reads:
         there = [item for item in heads.items() if item[1].orders]
         self.heads = dict(sorted(there, key=lambda item: -_layer(item[1])))  # the deepest first
         self._fans: dict[str, SiblingPaths] = {}
-        self._of: dict[int, tuple[Array, Array]] = {}  # by layer of the program: what is read of Grams, of centred ones
+        self._of: dict[int, tuple[_Readers, _Readers]] = {}  # by layer of the program: of Grams, of centred ones
 
     def add(self, order: int) -> None:
         """The paths through so many heads."""
@@ -204,8 +204,8 @@ class _Reads:
         sides = [self.heads[label].values.fans(side) for side in (0, 1)]
         return [fans.layer(layer).writes @ np.asarray(side.matrices.chain(side.readout)) for side in sides]
 
-    def _readers(self, writes: Array, links: Mapping[str, Sequence[Array]]) -> tuple[Array, Array]:
-        """What is met with Gram matrices, and with those of centred values, ``[heads, d_head^2, readers]``."""
+    def _readers(self, writes: Array, links: Mapping[str, Sequence[Array]]) -> tuple[_Readers, _Readers]:
+        """What is met with Gram matrices, and with those of centred values."""
         plain: list[Array] = []
         centred: list[Array] = []
         nothing = np.zeros((*writes.shape[:2], 1), writes.dtype)
@@ -214,7 +214,7 @@ class _Reads:
             others = _others(one) if label in links else [[nothing[0, :1]] * len(rows) for rows in _direct(one)]
             plain += [_squared(query), _squared(key), *(_squared(query @ row.T) for row in others[1])]
             centred += [_squared(key), *(_squared(key @ row.T) for row in others[0])]
-        return np.stack(plain, axis=-1), np.stack(centred, axis=-1)
+        return _Readers.of(np.stack(plain, axis=1)), _Readers.of(np.stack(centred, axis=1))
 
     def _read(self, slots: Sequence[_Slot], layer: int, places: list[int] | None) -> None:
         """The sizes of the paths of some fans of a layer, which takes the place of their Gram matrices."""
@@ -223,7 +223,7 @@ class _Reads:
         cuts = np.cumsum([slot.plain.shape[1] for slot in slots])[:-1]
         for name, readers in zip(("plain", "centred"), self._of[layer], strict=True):
             gram = np.concatenate([getattr(slot, name) for slot in slots], axis=1)
-            found = _lengths(gram, readers if places is None else readers[places])
+            found = _lengths(gram, readers if places is None else readers.some(places))
             for slot, part in zip(slots, np.split(found, cuts, axis=1), strict=True):
                 setattr(slot, name, part.reshape(-1, part.shape[-1]))
 
@@ -301,7 +301,7 @@ def _of_rows(one: Bounded, paths: int) -> Array:
         rows = _moved(one.values, rows) if side else rows
         flat = rows.reshape(paths, -1, rows.shape[-1])
         grams.append((flat.swapaxes(-1, -2) @ flat).reshape(1, paths, -1))
-    found: Array = _lengths(grams[0], grams[1].swapaxes(-1, -2))[0]
+    found: Array = _lengths(grams[0], _Readers.of(grams[1]))[0]
     return found
 
 
@@ -318,10 +318,24 @@ def _squared(links: Array) -> Array:
     return np.asarray(links @ links.swapaxes(-1, -2)).reshape(len(links), -1)
 
 
-def _lengths(gram: Array, squared: Array) -> Array:
+class _Readers(NamedTuple):
+    """Matrices ``R R^T``, ``[heads, readers, d_head^2]``, and their sizes."""
+
+    squared: Array
+    sizes: Array
+
+    @staticmethod
+    def of(squared: Array) -> _Readers:
+        """With their sizes."""
+        return _Readers(squared, np.sqrt(np.einsum("hri,hri->hr", squared, squared)))
+
+    def some(self, heads: list[int]) -> _Readers:
+        """Of some heads."""
+        return _Readers(self.squared[heads], self.sizes[heads])
+
+
+def _lengths(gram: Array, readers: _Readers) -> Array:
     """``<Z^T Z, R R^T>^(1/2)``, ``[heads, paths, readers]``, with what rounding may have taken from it."""
-    found = gram @ squared
-    sizes = [np.sqrt(np.einsum(f"{axes},{axes}->{kept}", x, x)) for x, axes, kept in
-             ((gram, "hpi", "hp"), (squared, "hir", "hr"))]  # fmt: skip
-    room = sizes[0][..., None] * sizes[1][:, None, :]
+    found = gram @ readers.squared.swapaxes(-1, -2)
+    room = np.sqrt(np.einsum("hpi,hpi->hp", gram, gram))[..., None] * readers.sizes[:, None, :]
     return np.asarray(np.sqrt(np.maximum(found, 0.0) + _SLACK * room), np.float64)

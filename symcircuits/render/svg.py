@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -55,7 +57,7 @@ def heat_map(data: HeatMap) -> Markup:
     parts = [
         el("g", *_cells(data), transform=f"translate({left} {top}) scale({cell})", shape_rendering="crispEdges"),
         el("rect", class_="cursor", width=cell, height=cell, visibility="hidden"),
-        *_names(data, cell, left, top),
+        *_names((data.rows, data.columns), (data.row_name, data.column_name), cell, left, top),
         *_scale(data, left, top + cell * rows + 8),
     ]
     return el(
@@ -97,25 +99,26 @@ def _cells(data: HeatMap) -> list[Markup]:
     return [el("path", class_=name, d="".join(runs)) for name, runs in sorted(named.items())]
 
 
-def _names(data: HeatMap, cell: int, left: int, top: int) -> list[Markup]:
-    """The names along the axes, as many as there is room for, and what the axes are."""
+@lru_cache(maxsize=16)  # maps of one page have the same axes
+def _names(
+    labels: tuple[Sequence[str], Sequence[str]], axes: tuple[str, str], cell: int, left: int, top: int
+) -> tuple[Markup, ...]:
+    """The names along the axes, as many as there is room for, and what the axes are; of rows and of columns."""
     step = -(-11 // cell)
     middle = cell / 2
     found = [
         el("text", _short(name), x=left - 4, y=f"{top + cell * i + middle + 3.5:g}", text_anchor="end")
-        for i, name in enumerate(data.rows)
+        for i, name in enumerate(labels[0])
         if i % step == 0
     ]
-    for j, name in enumerate(data.columns):
+    for j, name in enumerate(labels[1]):
         if j % step == 0:
             x, y = left + cell * j + middle + 3.5, top - 4
             found.append(el("text", _short(name), transform=f"translate({x:g} {y}) rotate(-90)"))
     axis = {"class_": "axis"}
-    found.append(el("text", f"{data.column_name} →", x=left, y=9, **axis))
-    found.append(
-        el("text", f"← {data.row_name}", transform=f"translate(9 {top}) rotate(-90)", text_anchor="end", **axis)
-    )
-    return found
+    found.append(el("text", f"{axes[1]} →", x=left, y=9, **axis))
+    found.append(el("text", f"← {axes[0]}", transform=f"translate(9 {top}) rotate(-90)", text_anchor="end", **axis))
+    return tuple(found)
 
 
 def _scale_names(data: HeatMap) -> list[str]:
@@ -126,12 +129,17 @@ def _scale_names(data: HeatMap) -> list[str]:
 
 def _scale(data: HeatMap, x: int, y: int) -> list[Markup]:
     """The colour scale under the map."""
-    names = _scale_names(data)
-    found = [el("rect", class_=name, x=x + _STEP * i, y=y, width=_STEP, height=7) for i, name in enumerate(names)]
-    end = number(data.largest, 3)
-    found.append(el("text", f"-{end}" if data.signed and data.largest else "0", x=x, y=y + 18))
-    found.append(el("text", end, x=x + _STEP * len(names), y=y + 18, text_anchor="end"))
-    return found
+    names, end = tuple(_scale_names(data)), number(data.largest, 3)
+    return [
+        *_colours(names, x, y),
+        el("text", f"-{end}" if data.signed and data.largest else "0", x=x, y=y + 18),
+        el("text", end, x=x + _STEP * len(names), y=y + 18, text_anchor="end"),
+    ]
+
+
+@lru_cache(maxsize=16)
+def _colours(names: tuple[str, ...], x: int, y: int) -> tuple[Markup, ...]:
+    return tuple(el("rect", class_=name, x=x + _STEP * i, y=y, width=_STEP, height=7) for i, name in enumerate(names))
 
 
 def _words(data: HeatMap) -> str:

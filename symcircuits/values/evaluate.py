@@ -66,7 +66,8 @@ class _Stream(NamedTuple):
 
 
 # Of each run, by how far orders are counted, and whether sources have bits.
-_STREAMS: WeakKeyDictionary[Run, dict[tuple[int | None, bool], _Stream]] = WeakKeyDictionary()
+_STREAMS: WeakKeyDictionary[Run, dict[tuple[int | None, bool], list[_Stream]]] = WeakKeyDictionary()
+_STREAM_BYTES = 2**26  # of what is kept of these; one always is
 # Of each run, arrays of its small layers, by their heads.
 _LAYERS: WeakKeyDictionary[Run, dict[tuple[Head, ...], LayerArrays]] = WeakKeyDictionary()
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's sums by type
@@ -173,16 +174,17 @@ class Values(Sums[Array]):
         head = self.expansion.readout.head
         if head is None or self.instead or self.apart or any(paths.head_bits.values()) or paths.joints.width:
             return walk_marked(program, algebra, needed=needed)
-        kept = _STREAMS.setdefault(self.run, {})
         start = first_layer(self.expansion.architecture, head.layer)
         length = head.layer - start + 1  # layers of the program that write the stream
         bits = tuple(tuple(map(paths.source_bits, layer.sources)) for layer in program[:length])
-        key = most, any(map(any, bits))
-        seen = kept.get(key)
-        if seen is None or seen.start != start or seen.bits != bits[: len(seen.bits)]:
-            seen = _Stream(start, (), {})
+        known = _STREAMS.setdefault(self.run, {}).setdefault((most, any(map(any, bits))), [])
+        before = (seen for seen in [*known] if seen.start == start and seen.bits == bits[: len(seen.bits)])
+        seen = max(before, key=lambda one: len(one.bits), default=_Stream(start, (), {}))
         value = walk_marked(program[len(seen.bits) : length], algebra, seen.value or None)
-        kept[key] = _Stream(start, bits, value)
+        if len(seen.bits) < length:
+            size = sum(np.asarray(part).nbytes for part in value.values())
+            known[: max(0, len(known) + 1 - _STREAM_BYTES // max(1, size))] = []  # the oldest are let go
+            known.append(_Stream(start, bits, value))
         return walk_marked(program[length:], algebra, value)
 
     def total(self) -> Array:

@@ -1,12 +1,15 @@
-"""`explain` at the size of GPT-2: time and memory of a whole explanation, random weights. Run it as a script.
+"""`explain` and its page at the size of GPT-2: time and memory, random weights, and growth. Run it as a script.
 
     python tests/benchmarks/bench_gpt2.py [--kinds attention-only,gpt2] [--dtypes float32,float64] [--layers 12]
+                                           [--no-growth]
 
 12 layers of 12 heads, d_model 768, d_head 64, vocabulary 50,257, 64 tokens. ``attention-only`` has nothing else
 (TransformerLens's names); ``gpt2`` has norms, biases, positions and MLPs as well (GPT-2's names). The weights are made
 and written to a folder first; every measurement is a process of its own, which loads them, runs the model, closes the
 logits and the scores of every head, sums all terms by order and looks at every term of order 0 to 2 one by one; the
-remainder is the exact sum of all others. Nothing is asserted about time.
+remainder is the exact sum of all others. Then the page is made. Beside `explain` stands a forward pass, beside the page
+`explain`. How `explain` grows with layers and tokens, as many terms looked at as it does by default, is measured at a
+third of the width. Nothing is asserted about time.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import measuring
 import numpy as np
+from measuring import cpu, fit, medians, peak
 from results import Row, many
 from safetensors.numpy import save_file
 
@@ -89,7 +94,13 @@ def write_model(kind: str, shape: Shape, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
 
 
-def measure(folder: Path, dtype: str, context: int) -> dict[str, Any]:
+def passes(model: Any, tokens: Any, dtype: str) -> tuple[float, Any]:
+    """CPU seconds of a forward pass, the median of five, and the run."""
+    spent, given = medians(5, {"pass": lambda: model.run(tokens, dtype)})
+    return spent["pass"], given["pass"]
+
+
+def measure(folder: Path, dtype: str, context: int, page: bool) -> dict[str, Any]:
     """Load and explain in this process; seconds, peak memory, what closed and how much was looked at."""
     start = time.perf_counter()
     model = sc.load(folder)
@@ -97,12 +108,15 @@ def measure(folder: Path, dtype: str, context: int) -> dict[str, Any]:
     logits = sc.logits(model)
     few = logits.order(0, 1, 2).count
     tokens = np.random.default_rng(2).integers(0, model.d_vocab, context)
-    found = sc.explain(model.run(tokens, dtype), max_terms=few)
+    one, run = passes(model, tokens, dtype)
+    begun = time.perf_counter()
+    spent, found = cpu(lambda: sc.explain(run, max_terms=few))
     closures = [found.closure, *found.layers, *(h.closure for h in found.scores.values())]
-    return {
+    done = {
         "load": loaded - start,
-        "explain": time.perf_counter() - loaded,
-        "cpu": time.process_time(),
+        "explain": time.perf_counter() - begun,
+        "cpu": spent,
+        "pass": one,
         "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
         "terms": logits.count,
         "looked": found.looked_at,
@@ -111,6 +125,11 @@ def measure(folder: Path, dtype: str, context: int) -> dict[str, Any]:
         "failed": sum(not c.passed for c in closures),
         "worst": max(c.error / c.bound for c in closures),
     }
+    if not page:
+        return done
+    seconds, text = cpu(found.html)
+    return {**done, "page": seconds, "bytes": len(text),
+            "page_gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}  # fmt: skip
 
 
 def measured(kinds: list[str], dtypes: list[str], shape: Shape) -> Iterator[dict[str, Any]]:
@@ -120,23 +139,67 @@ def measured(kinds: list[str], dtypes: list[str], shape: Shape) -> Iterator[dict
             folder = Path(place) / kind
             write_model(kind, shape, folder)
             for dtype in dtypes:
-                command = [sys.executable, __file__, "--measure", str(folder), dtype, str(shape.tokens)]
+                page = dtype == "float32"
+                command = [sys.executable, __file__, "--measure", str(folder), dtype, str(shape.tokens), str(int(page))]
                 found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                 yield {"kind": kind, "dtype": dtype, **json.loads(found.stdout)}
 
 
+def grown(quick: bool) -> Iterator[Row]:
+    """How the time of ``explain`` grows, and what a run and it take in memory at the end."""
+    base = Shape(2, 2, 8, 30, 4) if quick else Shape(12, 8, 256, 4000, 64)
+    factors = (1, 2) if quick else (1, 2, 4)
+    axes = {
+        "layers": [base._replace(layers=(base.layers // 2) * k) for k in factors],
+        "n": [base._replace(tokens=base.tokens * k * k) for k in factors],
+    }
+    for name, shapes in axes.items():
+        spent = []
+        for shape in shapes:
+            with tempfile.TemporaryDirectory() as place:
+                write_model("attention-only", shape, Path(place) / "model")
+                model = sc.load(Path(place) / "model")
+                tokens = np.random.default_rng(2).integers(0, model.d_vocab, shape.tokens)
+                run = model.run(tokens, "float32")
+                each, given = medians(1 if quick else 3, {"explain": partial(sc.explain, run)})
+                spent.append(each["explain"])
+            last = given["explain"]
+        assert last.ok
+        sizes = [getattr(shape, "tokens" if name == "n" else name) for shape in shapes]
+        most = peak(partial(sc.explain, run))
+        said = f"{name} {many(sizes[0])} to {many(sizes[-1])}"
+        note = f"{spent[0]:.3g} to {spent[-1]:.3g} s; d {base.d}, {base.heads} heads a layer, n {base.tokens}, float32"
+        limit = None if quick else GROWTH
+        yield Row("explain grows with", said, "", None, spent[-1], fit(sizes, spent), "exponent", limit=limit,
+                  most=True, memory=most, note=note)  # fmt: skip
+
+
+GROWTH = 1.3
+LIMITS = {"attention-only": 45, "gpt2": 80}  # forward passes that explain may take in float32
+PAGE = 0.5  # of explain, that its page may take
+
+
 def rows(asked: argparse.Namespace) -> Iterator[Row]:
-    """A row a kind and dtype."""
+    """A row or two a kind and dtype, and growth."""
     shape = Shape(2, 2, 8, 30, 4) if asked.quick else Shape(asked.layers)
     for found in measured(asked.kinds.split(","), asked.dtypes.split(","), shape):
         assert not found["failed"], f"{found['failed']} of {found['closures']} closures fail"
         note = (
-            f"loaded in {found['load']:.1f} s; {many(found['looked'])} of {many(found['terms'])} terms one by one; "
-            f"{found['closures']} closures pass"
+            f"{found['explain']:.1f} s wall, loaded in {found['load']:.1f} s; {many(found['looked'])} of "
+            f"{many(found['terms'])} terms one by one; {found['closures']} closures pass; MB in all"
         )
-        size = f"{shape.layers} x {shape.heads}, {found['dtype']}"
-        yield Row(f"explain, {found['kind']}", size, "", None, found["cpu"], found["explain"], "s wall",
-                  memory=1000 * found["gigabytes"], note=f"{note}; MB in all")  # fmt: skip
+        kind, size, single = found["kind"], f"{shape.layers} x {shape.heads}, {found['dtype']}", "page" in found
+        asks = single and not asked.quick
+        yield Row(f"explain, {kind}", size, "a forward pass, model.run", found["pass"], found["cpu"],
+                  found["cpu"] / found["pass"], "passes", limit=LIMITS[kind] if asks else None, most=True,
+                  memory=1000 * found["gigabytes"], note=note)  # fmt: skip
+        if single:
+            note = f"{found['page'] / found['pass']:.3g} passes; {many(found['bytes'])} bytes; MB in all"
+            yield Row(f"its page, {kind}", size, "explain", found["cpu"], found["page"], found["page"] / found["cpu"],
+                      "of its time", limit=PAGE if asks else None, most=True, memory=1000 * found["page_gigabytes"],
+                      note=note)  # fmt: skip
+    if asked.growth:
+        yield from grown(asked.quick)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -144,10 +207,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--dtypes", default="float32,float64")
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--no-growth", dest="growth", action="store_false", help="leave out how explain grows")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))))
+        print(json.dumps(measure(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5] == "1")))
     else:
         measuring.script(rows, __doc__, options)
