@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import notebook
 import numpy as np
 import pytest
 import sympy as sp
@@ -447,6 +448,29 @@ def _given(symbol: Any, arrays: Arrays) -> Any:
     return arrays[symbol.name] if symbol.name in arrays else sizes[symbol.name]
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("arch", [BIASED, LARGE, ATTACHED])
+def test_the_symbols_are_those_of_the_expressions(form: str, arch: Architecture) -> None:
+    s = sc.symbolic(arch, form=form)
+    kinds = sp.Symbol if form == "symbols" else sp.MatrixSymbol
+    stand = {str(x) for x in s.logits.atoms(kinds)}
+    numbers = {name for name in s.symbols if name.startswith(("m_", "r_"))}
+    assert stand | numbers == set(s.symbols)
+    assert all(str(symbol) == name for name, symbol in s.symbols.items())
+    assert numbers == {m.replace("[", "_").rstrip("]") for m in arch.multipliers}
+
+
+def test_deep_models_are_built_at_once() -> None:
+    """As many nodes as there are heads, whatever the number of terms: what is shared is made once."""
+    deep = sc.attention_only((12,) * 12)
+    for form in FORMS:
+        s = sc.symbolic(deep, form=form)
+        assert len(s.symbols) == 2 * 144 + 3
+        assert len(s.stream.args) == len(s.X[11].args) + 12
+        assert s.scores("L11H3").args[-1] is not None
+        assert len(s.logits.args) == 2
+
+
 def test_a_head_is_removed_by_substitution() -> None:
     s = sc.symbolic(BIASED)
     e = sc.logits(BIASED)
@@ -506,8 +530,6 @@ def test_shaped_expressions_are_lambdified_right(positions: str | None, multipli
 def test_latex_of_an_expression_is_checked(case: tuple[Architecture, str], letters: str, multiplied: bool) -> None:
     arch, target = case
     expression = sc.symbolic(arch, letters).target(target)
-    if arch.multipliers and target.startswith("scores") and multiplied:
-        return  # SymPy writes squares of multipliers
     text = sp.latex(sp.expand(expression) if multiplied else expression)
     if expression == 0:
         return
@@ -521,3 +543,17 @@ def test_typed_terms_are_public() -> None:
     assert isinstance(pickle.loads(pickle.dumps(term)), TypedTerm)
     with pytest.raises(IllTyped):
         sc.read(sp.transpose(LetterSymbol("W_U")) * LetterSymbol("t"), sc.attention_only(()))
+
+
+# ------------------------------------------------------------------------------------- 12: the notebook
+def test_the_notebook_is_the_page_and_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight cells of code, those of the page; each runs after the ones before it, as in Jupyter."""
+    made = notebook.notebook(notebook.PAGE.read_text("utf-8"))
+    assert notebook.NOTEBOOK.read_text("utf-8") == notebook.text_of(made)
+    code = [cell["source"] for cell in made["cells"] if cell["cell_type"] == "code"]
+    assert len(code) == 8
+    names: dict[str, Any] = {}
+    for source in code:
+        exec(compile(source, "cell", "exec"), names)
+    assert names["model"].architecture == names["arch"]
+    assert "transpose(W_OV_L0H0)" in capsys.readouterr().out

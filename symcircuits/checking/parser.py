@@ -270,7 +270,7 @@ def _opened(node: Any, at: int, names: Names) -> list[Any] | None:
         return ["(", *node.args, ")"]
     if kind in ("Transpose", "transpose", "LetterTranspose"):
         return ["(", node.args[0], ")", "T"]
-    if kind in ("Pow", "MatPow"):
+    if kind in ("Pow", "MatPow", "LetterPower"):
         base, exponent = node.args
         if not (getattr(exponent, "is_Integer", False) and 1 <= int(exponent) <= MAX_FACTORS):
             names.fault(f"the power {_cut(node)} (factor {at}) cannot be read", at)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, final
 
 from sympy import (
     Add,
+    Expr,
     HadamardProduct,
     Indexed,
     IndexedBase,
@@ -25,6 +26,7 @@ from sympy import (
     MatrixSymbol,
     Mul,
     OneMatrix,
+    Pow,
     S,
     Symbol,
     Transpose,
@@ -40,8 +42,8 @@ from symcircuits.core.words import Symbol as TypedSymbol
 
 __all__ = [
     "FORMS", "OWNERS", "SIZES", "SPELLINGS", "AsIndexed", "AsMatrices", "AsSymbols", "Form", "IndexedLetter",
-    "LetterSymbol", "LetterTranspose", "Names", "Read", "Turned", "check_choice", "letter_named", "shape_of",
-    "size_of", "spelled",
+    "LetterPower", "LetterSymbol", "LetterTranspose", "Names", "Read", "Turned", "check_choice", "letter_named",
+    "shape_of", "size_of", "spelled",
 ]  # fmt: skip
 
 SPELLINGS: Final = ("OV", "factors")
@@ -148,6 +150,9 @@ class LetterSymbol(Symbol):  # type: ignore[misc]
     def _eval_transpose(self) -> Any:
         return self if _printed(self.name).symmetric else LetterTranspose(self)
 
+    def _eval_power(self, power: Any) -> Any:
+        return LetterPower(self, power) if self.is_commutative and power.is_Integer and power > 1 else None
+
     def _latex(self, printer: Any) -> str:
         return _letter_latex(self.name, False)
 
@@ -164,6 +169,26 @@ class LetterSymbol(Symbol):  # type: ignore[misc]
 def _letter_latex(name: str, transposed: bool) -> str:
     found = _printed(name)
     return letter_latex(found.glyph, found.label, transposed)
+
+
+class LetterPower(Pow):  # type: ignore[misc]
+    """A power of a scale or multiplier, printed as a product, as formulas of this package are.
+
+    >>> from sympy import latex
+    >>> m = LetterSymbol("m_E")
+    >>> latex(m * m), m**2 / m, (m**2).subs(m, 3)
+    ('m_E m_E', m_E, 9)
+    """
+
+    def __new__(cls, base: Any, power: Any, evaluate: bool | None = None) -> Any:
+        if not (isinstance(base, LetterSymbol) and power.is_Integer and power > 1):
+            return Pow(base, power)
+        made = Expr.__new__(cls, base, power)
+        made.is_commutative = True
+        return made
+
+    def _latex(self, printer: Any) -> str:
+        return " ".join([str(printer._print(self.args[0]))] * int(self.args[1]))
 
 
 class IndexedLetter(Indexed):  # type: ignore[misc]
@@ -306,6 +331,9 @@ class Form(Protocol):
     def letter(self, factor: Factor) -> Any:
         """A factor, transposed where it is."""
 
+    def scalar(self, name: str) -> Any:
+        """The symbol of a scale or multiplier."""
+
     def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
         """The product in order, the scalars of these names before it; nothing is multiplied out."""
 
@@ -349,9 +377,13 @@ class AsSymbols:
             self._known[factor] = found = transpose(found) if factor.marked else found
         return found
 
+    def scalar(self, name: str) -> Any:
+        """As :class:`Form` says."""
+        return LetterSymbol(scalar_argument(name))
+
     def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
         """As :class:`Form` says."""
-        return Mul(*(LetterSymbol(scalar_argument(name)) for name in scales), *values)
+        return Mul(*map(self.scalar, scales), *values)
 
     def add(self, values: Sequence[Any]) -> Any:
         """As :class:`Form` says."""
@@ -386,8 +418,8 @@ class AsIndexed:
 
     def __init__(self, spelling: str, indices: Mapping[int, Any]) -> None:
         self._plain, self.indices = AsSymbols(spelling), dict(indices)
-        self.spelling, self.product, self.add = self._plain.spelling, self._plain.product, self._plain.add
-        self.transposed = self._plain.transposed
+        self.spelling, self.scalar, self.product = self._plain.spelling, self._plain.scalar, self._plain.product
+        self.add, self.transposed = self._plain.add, self._plain.transposed
 
     def letter(self, factor: Factor) -> Any:
         """The symbol of a factor; of one head of a layer under an index."""
@@ -445,11 +477,14 @@ class AsMatrices:
             found = self.ones if symbol.glyph == "ones" else self.matrix(symbol)
         return found.T if factor.marked else found
 
+    def scalar(self, name: str) -> Any:
+        """As :class:`Form` says."""
+        return Symbol(scalar_argument(name))
+
     def product(self, scales: Iterable[str], values: Iterable[Any]) -> Any:
         """As :class:`Form` says."""
         parts = [part for v in values for part in (v.args if isinstance(v, MatMul) else (v,))]
-        scalars = [Symbol(scalar_argument(name)) for name in scales]
-        scalars += [part for part in parts if not part.is_Matrix]
+        scalars = [*map(self.scalar, scales), *(part for part in parts if not part.is_Matrix)]
         matrices = [part for part in parts if part.is_Matrix]
         return matrices[0] if len(matrices) == 1 and not scalars else MatMul(*scalars, *matrices)
 
@@ -459,11 +494,19 @@ class AsMatrices:
         return parts[0] if len(parts) == 1 else MatAdd(*parts)
 
     def transposed(self, value: Any) -> Any:
-        """The transpose, of products and sums that of each part."""
+        """The transpose, of products and sums that of each part; what stands in many places is transposed once."""
+        return self._transposed(value, {})
+
+    def _transposed(self, value: Any, made: dict[int, Any]) -> Any:
+        if id(value) not in made:  # comparing values would go through them again and again
+            made[id(value)] = self._turned(value, made)
+        return made[id(value)]
+
+    def _turned(self, value: Any, made: dict[int, Any]) -> Any:
         if isinstance(value, MatAdd):
-            return self.add([self.transposed(part) for part in value.args])
+            return self.add([self._transposed(part, made) for part in value.args])
         if isinstance(value, MatMul):
-            return self.product((), [self.transposed(part) for part in reversed(value.args)])
+            return self.product((), [self._transposed(part, made) for part in reversed(value.args)])
         if isinstance(value, Transpose):
             return value.args[0]
         named = letter_named(value.name) if isinstance(value, MatrixSymbol) else None

@@ -214,7 +214,7 @@ class _Letters:
                 found = sum(map(self.count, node.args))
             elif kind in ("Mul", "MatMul"):
                 found = prod(map(self.count, node.args))
-            elif kind in ("Pow", "MatPow"):
+            elif kind in _POWERS:
                 found = self.count(node.args[0]) ** _power(node)
             else:
                 found = self.count(node.args[0]) if kind in (*_TRANSPOSES, "Sum") else 1
@@ -241,7 +241,7 @@ class _Letters:
             return Mul(*map(self.canonical, node.args))
         if kind in _TRANSPOSES:
             return transpose(self.canonical(node.args[0]))
-        if kind in ("Pow", "MatPow"):
+        if kind in _POWERS:
             return Mul(*[self.canonical(node.args[0])] * _power(node))
         if getattr(node, "is_Rational", False):
             return node
@@ -269,6 +269,7 @@ class _Letters:
 
 
 _TRANSPOSES: Final = ("transpose", "LetterTranspose", "Transpose")
+_POWERS: Final = ("Pow", "MatPow", "LetterPower")
 _CONSTANTS: Final = {"Identity": S.One, "ZeroMatrix": S.Zero}
 
 

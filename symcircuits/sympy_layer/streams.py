@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import compress, pairwise, takewhile
 from typing import Any, NamedTuple, final
 
-from sympy import ZZ, Add, Mul, S, Sum, Symbol, expand, lex, transpose
+from sympy import ZZ, Add, Mul, OneMatrix, S, Sum, Symbol, Transpose, expand, lex, transpose
 from sympy.polys.rings import PolyRing
 
 from symcircuits.core.architecture import Architecture, Described, Head, architecture_of
@@ -273,8 +273,17 @@ class Streams:
         >>> diff(s.logits, s.symbols["A_L0H0"])
         t*transpose(W_E)*transpose(W_OV_L0H0)*transpose(W_U)
         """
-        seen = self.target(self.architecture.end).free_symbols | self.stream.free_symbols
-        named = {str(symbol): symbol for symbol in seen if isinstance(symbol, Symbol) or symbol.is_Matrix}
+        programs = [stream_program(self._described, self.architecture.n_layers)]
+        programs += readout(self._described, self.architecture.end).sides
+        layers = [layer for program in programs for layer in program]
+        written: list[Branch | Source] = [b for layer in layers for b in layer.branches]
+        written += [s for layer in layers for s in layer.sources]
+        sides = [side for p in written for side in ((p.left, p.right) if isinstance(p, Branch) else (p.factors,))]
+        form = self._algebra.form
+        letters = [form.letter(f) for side in sides for f in spelled(side, form.spelling)]
+        letters = [letter.args[0] if isinstance(letter, (transpose, Transpose)) else letter for letter in letters]
+        letters += [form.scalar(name) for p in written for name in p.scales]
+        named = {str(letter): letter for letter in letters if not isinstance(letter, OneMatrix)}
         return {name: named[name] for name in sorted(named)}
 
     def _number(self, layer: int) -> int:
