@@ -498,6 +498,14 @@ def test_symmetric_letters_and_numbers_are_their_own_transpose() -> None:
         assert sp.transpose(LetterSymbol(name)) != LetterSymbol(name)
 
 
+def test_letters_are_real() -> None:
+    x = sc.symbolic(BIASED).X[1]
+    assert sp.adjoint(x) == sp.transpose(x)
+    assert sp.conjugate(x) == x
+    assert sp.adjoint(sp.transpose(x)) == x
+    assert sp.transpose(sp.transpose(x)) == x
+
+
 # ------------------------------------------------------------------------------- 8: lambdify by SymPy itself
 @pytest.mark.parametrize("modules", ["numpy", "math", "mpmath", None])
 def test_letters_without_shape_are_not_lambdified(modules: str | None) -> None:

@@ -126,7 +126,19 @@ def _printed(name: str) -> Named:
 
 
 # ------------------------------------------------------------------------------------ the classes of letters
-class LetterSymbol(Symbol):  # type: ignore[misc]
+class _Real:
+    """What letters and their transposes have in common: all are of real numbers."""
+
+    __slots__ = ()
+
+    def _eval_conjugate(self) -> Any:
+        return self
+
+    def _eval_adjoint(self) -> Any:
+        return transpose(self)
+
+
+class LetterSymbol(_Real, Symbol):  # type: ignore[misc]
     """A letter as a SymPy symbol, by the name of its argument; matrices do not commute, scales and multipliers do.
 
     It prints itself in LaTeX as formulas of this package are printed, its transpose too, and symmetric matrices are
@@ -191,7 +203,7 @@ class LetterPower(Pow):  # type: ignore[misc]
         return " ".join([str(printer._print(self.args[0]))] * int(self.args[1]))
 
 
-class IndexedLetter(Indexed):  # type: ignore[misc]
+class IndexedLetter(_Real, Indexed):  # type: ignore[misc]
     """The letter of one head of a layer, the head being an index: ``A_L0[h_1]``; at a number it is ``A_L0H3``.
 
     >>> from sympy import IndexedBase, Symbol
@@ -222,7 +234,7 @@ class IndexedLetter(Indexed):  # type: ignore[misc]
     _pythoncode = _mpmathcode = _numexprcode = _ccode = _refused
 
 
-class LetterTranspose(transpose):  # type: ignore[misc]
+class LetterTranspose(_Real, transpose):  # type: ignore[misc]
     """The transpose of a letter, printed as such; of anything else that is put in its place, SymPy's own.
 
     >>> from sympy import latex
