@@ -372,9 +372,9 @@ def function_row(rounds: int) -> Row:
     from sympy import MatrixSymbol, Symbol, lambdify
 
     term = scores_of((3, 3, 1))[-1]
-    letters = [*sorted(term.expr.atoms(MatrixSymbol), key=str), Symbol(f"scale_{term.readout.head}")]
+    letters = [*sorted(term.matrix_expr().atoms(MatrixSymbol), key=str), Symbol(f"scale_{term.readout.head}")]
     peer = "SymPy's lambdify, as it is"
-    ways: measuring.Ways = {"ours": term.lambdify, peer: lambda: lambdify(letters, term.expr, "numpy")}
+    ways: measuring.Ways = {"ours": term.lambdify, peer: lambda: lambdify(letters, term.matrix_expr(), "numpy")}
     spent, _ = measuring.medians(rounds, ways)
     note = f"{spent[peer] / spent['ours']:.2g}x"
     return Row("a term as a function", "", peer, spent[peer], spent["ours"], 1e3 * spent["ours"], "ms",
