@@ -7,6 +7,8 @@ import itertools
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -45,7 +47,7 @@ def test_what_differs_from_machine_to_machine() -> None:
 
 
 class Console:
-    """Runs ``$ symcircuits ...`` and compares what it prints; MODEL stands for the model that the package ships."""
+    """Runs ``$ symcircuits ...``, or a file of the project by ``$ python ...``, and compares what it prints; MODEL stands for the model that the package ships."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self.capture = capture
@@ -53,11 +55,14 @@ class Console:
     def __call__(self, example: Example) -> str:
         command, _, expected = example.parsed.partition("\n")
         program, *arguments = shlex.split(command.removeprefix("$ "))
-        assert program == "symcircuits", command
-        self.capture.readouterr()
-        code = main([str(path()) if a == "MODEL" else a for a in arguments])
-        printed = self.capture.readouterr().out.replace(str(path()), "MODEL")
-        assert code == 0
+        assert program in ("symcircuits", "python"), command
+        if program == "python":
+            ran = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+            printed = ran.stdout
+        else:
+            self.capture.readouterr()
+            assert main([str(path()) if a == "MODEL" else a for a in arguments]) == 0
+            printed = self.capture.readouterr().out.replace(str(path()), "MODEL")
         return "" if plain(printed) == plain(expected) else f"{command} printed\n{printed}"
 
 
