@@ -47,7 +47,10 @@ def test_what_differs_from_machine_to_machine() -> None:
 
 
 class Console:
-    """Runs ``$ symcircuits ...``, or a file of the project by ``$ python ...``, and compares what it prints; MODEL stands for the model that the package ships."""
+    """Runs ``$ symcircuits ...``, or a file of the project by ``$ python ...``, and compares what it prints.
+
+    MODEL stands for the model that the package ships.
+    """
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self.capture = capture

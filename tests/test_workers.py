@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -423,3 +424,59 @@ def test_blas_has_one_thread_while_it_lasts() -> None:
     np.ones(2) @ np.ones(2)
     with workers.pinned():
         assert [pool["num_threads"] for pool in control.threadpool_info() if pool["user_api"] == "blas"] == [1]
+
+
+# ------------------------------------------------------------------------------------------- a number of workers
+@pytest.mark.parametrize(
+    ("share", "sent", "kind"),
+    [(1.0, True, ThreadPoolExecutor), (0.0, True, ProcessPoolExecutor), (0.0, False, type(None))],
+)
+def test_a_number_is_of_what_the_first_piece_shows(
+    share: float, sent: bool, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads where work goes on beside a busy interpreter, else processes; where nothing can be sent, this thread."""
+    monkeypatch.setattr(workers, "WORTH", -1.0)
+    monkeypatch.setattr(workers, "watched", lambda work, task: (work(task), share))
+
+    def sends() -> Any:
+        if not sent:
+            raise ValueError("it cannot be sent")
+        return workers.as_it_is
+
+    with WorkerPool(2) as crew:
+        found = crew.results(abs, [(str(i), -i) for i in range(9)], pieces=9, sent=sends)
+        assert list(found) == list(range(9))
+        assert type(crew._executor) is kind
+
+
+def test_little_work_stays_in_this_thread() -> None:
+    with WorkerPool(2) as crew:
+        assert list(crew.results(abs, [("one", -1), ("two", -2)])) == [1, 2]
+        assert crew._executor is None
+
+
+def test_a_script_without_a_guard_is_run_once(tmp_path: Path) -> None:
+    """Processes that a number of workers starts do not run the script that asked for them."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('begun')\n"
+        "import symcircuits as sc\n"
+        "from symcircuits.work import workers\n"
+        "workers.WORTH, workers.BESIDE = -1.0, 2.0\n"
+        f"found = sc.explain_many({str(MODEL)!r}, [[1, 2], [3, 4], [5, 6]], workers=2)\n"
+        f"print(found.json() == sc.explain_many({str(MODEL)!r}, [[1, 2], [3, 4], [5, 6]]).json())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(sc.__file__).parents[1])}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["begun", "True"]
+
+
+def test_work_that_is_watched_gives_what_it_gives() -> None:
+    """Its result or its error; whoever looked at it has gone."""
+    before = threading.active_count()
+    found, share = workers.watched(lambda n: sum(range(n)), 3_000_000)
+    assert (found, share >= 0) == (sum(range(3_000_000)), True)
+    with pytest.raises(ZeroDivisionError):
+        workers.watched(lambda n: 1 / n, 0)
+    assert threading.active_count() == before

@@ -411,8 +411,8 @@ class Expansion(TermSequence[Term]):
     def census(self, *, start: int = 0, stop: int | None = None, workers: Any = None) -> Census:
         """The terms ``start`` to ``stop``, enumerated and counted by the heads that each goes through.
 
-        Nothing is taken from :meth:`counts_by_order` and its like, so the two check each other. ``workers`` (a number
-        of threads, an executor or a function that makes one) are given ranges; counts do not depend on who counts.
+        Nothing is taken from :meth:`counts_by_order` and its like, so the two check each other. ``workers`` (a number,
+        an executor or a function that makes one) are given ranges; counts do not depend on who counts.
 
         >>> from symcircuits.core.architecture import attention_only
         >>> found = scores(attention_only((12, 12, 12)), "L2H0").census()

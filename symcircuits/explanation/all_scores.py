@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from symcircuits.core.architecture import Head
 from symcircuits.core.expansion import expand
@@ -30,8 +30,14 @@ def all_head_scores(
     """Of each head, in order; ``sent`` stands in for the run where workers are in other processes."""
     found: dict[str, HeadScores] = {}
     heads = run.model.architecture.all_heads
+    tasks = [*_tasks(run if sent is None else sent, run, queries)]
+
+    def sends() -> Callable[[_Task], _Task]:
+        elsewhere = RunFile.of(run)
+        return lambda task: (elsewhere, *task[1:])
+
     with made_once():  # for workers that are in this thread; others make what a task needs
-        for part in crew.results(_scored, _tasks(run if sent is None else sent, run, queries)):
+        for part in crew.results(_scored, tasks, pieces=len(tasks), sent=sends):
             for one in part:
                 found[str(heads[len(found)])] = one
                 if progress:

@@ -173,7 +173,7 @@ def explain(
     (all). Above ``max_terms`` terms the orders that do not fit are not looked at one by one: they are in the remainder,
     whose sum is exact. Names of tokens: :meth:`Explanation.labelled`.
 
-    ``workers``: a number of threads, an executor or a function that makes one (as for
+    ``workers``: a number, an executor or a function that makes one (as for
     :func:`~symcircuits.explain_many`), which take the scores apart, some heads each; the result is the same, bit for
     bit, for any number of them. In other processes they read the model from its path and run it for themselves: nothing
     is attached to it then, and the run has no mask. Raises ValueError on bad tokens or choices, TypeError on values

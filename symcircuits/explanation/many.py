@@ -29,7 +29,8 @@ from symcircuits.work.workers import WorkerPool, pinned
 __all__ = ["Averages", "Failed", "Part", "Worst", "explain_many"]
 
 _NAMED = 20  # faults that are kept to be shown; the others are counted
-EACH = 4  # prompts that a worker is sent together
+EACH = 4  # prompts that a worker elsewhere is sent together
+MOST_EACH, WHILE = 64, 0.1  # prompts that are done together, and seconds that they may take
 _KINDS = ("order", "composition", "degree", "head")  # degree: of models that are polynomials
 
 
@@ -169,7 +170,7 @@ def explain_many(
     scores by composition type; all by the walk, with no term listed. The memory in use does not grow with the number of
     prompts. Each prompt stands alone, at its own length.
 
-    ``workers``: a number of threads, an executor (anything with ``submit``, as of Dask or loky), or a function that
+    ``workers``: a number, an executor (anything with ``submit``, as of Dask or loky), or a function that
     makes one (see :class:`~symcircuits.work.workers.WorkerPool`); prompts are split among them, and what they find is
     added in the order of the prompts, so that the result is the same, bit for bit, for any number of workers that
     compute alike. BLAS has one thread in each. Workers in other processes are sent tokens and the path and digest of
@@ -195,8 +196,19 @@ def explain_many(
         tally = _Tally(given, by, read, skip_bad)
         count = _check_all(read, skip_bad, progress) if read.again else 0
         look = Look(given, by, kind) if known is None else Far(known, by, kind)
-        each = 1 if workers is None else EACH
-        for found in crew.results(look_at, _tasks(read, look, skip_bad, each)):
+
+        def sent() -> Callable[[Task], Task]:
+            elsewhere = Far(ModelFile.of(given), by, kind)
+            return lambda task: (elsewhere, task[1])
+
+        def each() -> int:
+            """Prompts of the next task: so many as take a while, by the first."""
+            if isinstance(workers, int):
+                return max(1, min(MOST_EACH, int(WHILE / crew.pace))) if crew.pace else 1
+            return 1 if crew.alone else EACH
+
+        tasks = _tasks(read, look, skip_bad, each)
+        for found in crew.results(look_at, tasks, pieces=count or None, sent=sent):
             for one in found:
                 tally.take(one)
                 if progress:
@@ -224,10 +236,10 @@ def _known(model: Any, crew: WorkerPool) -> ModelFile | None:
     return ModelFile.at(model)
 
 
-def _tasks(read: Prompts, look: Look | Far, skip_bad: bool, each: int) -> Iterator[tuple[str, Task]]:
+def _tasks(read: Prompts, look: Look | Far, skip_bad: bool, each: Callable[[], int]) -> Iterator[tuple[str, Task]]:
     """Prompts, some together, as work; one that is bad keeps its place."""
     entries = read.entries()
-    while some := tuple(_read(reader, number, skip_bad) for number, reader in islice(entries, each)):
+    while some := tuple(_read(reader, number, skip_bad) for number, reader in islice(entries, each())):
         yield f"prompts {some[0].number} to {some[-1].number}", (look, some)
 
 

@@ -38,6 +38,19 @@ class ModelFile:
         place = model_place(path)
         return cls(str(place.parent.resolve() / place.name), _digest(place), code())
 
+    @classmethod
+    def of(cls, model: Model) -> ModelFile:
+        """Of a model that is as it lies in a file; ValueError where it is not, or no longer."""
+        if not model.path:
+            changed = ", without readouts and sources of your own" if model.architecture.attachments else ""
+            raise ValueError(
+                "workers in other processes read the model from its file: load it from the path of its folder (sc.load)"
+                f"{changed}, or give a number of threads"
+            )
+        if stamp_of(Path(model.path)) != model.stamp:
+            raise ValueError(f"{model.path}: this model has changed since it was loaded: load it again")
+        return cls.at(model.path)
+
     def model(self) -> Model:
         """The model, read once in each process; OSError where its files are others than they were, or cannot be read.
 
@@ -60,12 +73,7 @@ class RunFile:
     @classmethod
     def of(cls, run: Run) -> RunFile:
         """What is sent in place of a run; ValueError where its model is not as it lies in a file, or no longer."""
-        if not run.model.path:
-            changed = ", without readouts and sources of your own" if run.model.architecture.attachments else ""
-            raise ValueError(
-                "workers in other processes read the model from its file: load it from the path of its folder (sc.load)"
-                f"{changed}, or give a number of threads"
-            )
+        file = ModelFile.of(run.model)
         if run.attended is not None:
             raise ValueError("a run with a mask of its own is not sent to workers in other processes: use threads")
         if not run.original:
@@ -73,9 +81,7 @@ class RunFile:
                 "workers in other processes run the model for themselves, and this run is a changed copy: give a "
                 "number of threads"
             )
-        if stamp_of(Path(run.model.path)) != run.model.stamp:
-            raise ValueError(f"{run.model.path}: this model has changed since it was loaded: load it again")
-        return cls(ModelFile.at(run.model.path), _tuples(run.tokens.tolist()), run.dtype.name)
+        return cls(file, _tuples(run.tokens.tolist()), run.dtype.name)
 
     def run(self) -> Run:
         """The run; errors as of :meth:`ModelFile.model`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.tables.blocks import Census, range_of
-from symcircuits.work.workers import WorkerPool
+from symcircuits.work.workers import WorkerPool, as_it_is
 
 __all__ = ["census"]
 
@@ -34,7 +34,8 @@ def census(expansion: Expansion, start: int = 0, stop: int | None = None, *, wor
     terms = range_of(expansion, start, stop)
     cuts = ((a, min(a + EACH, terms.stop)) for a in terms[::EACH])
     with WorkerPool(workers) as crew:
-        for part in crew.results(_counted, ((f"terms {a:,} to {b - 1:,}", (expansion, a, b)) for a, b in cuts)):
+        tasks = ((f"terms {a:,} to {b - 1:,}", (expansion, a, b)) for a, b in cuts)
+        for part in crew.results(_counted, tasks, pieces=-(-len(terms) // EACH), sent=lambda: as_it_is):
             total += part
     return total
 

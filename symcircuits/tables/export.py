@@ -88,7 +88,8 @@ def export_terms(
     whole is kept and the result says so. ``workers`` (see
     :class:`~symcircuits.work.workers.WorkerPool`) make the bytes of ``.csv`` and ``.jsonl`` rows, and one writer writes
     them in order: the file is the same, and is taken up by any number of workers. Each then has the memory that is
-    given, and a few blocks for each wait to be written. Raises OverflowError from 10^13 rows on, OSError where the disk
+    given, and a few blocks for each wait to be written. A mere number changes nothing: sending rows costs what making
+    them does. Raises OverflowError from 10^13 rows on, OSError where the disk
     has not enough room or is full, ValueError on anything else that cannot be, all before the work where that can be
     known. Arrow and Parquet take pyarrow (extra ``arrow``).
 
@@ -112,6 +113,7 @@ def export_terms(
     form, columns = _format(path), (columns,) if isinstance(columns, str) else tuple(columns)
     what = _described(expansion, form, columns, start, start + total)
     rows = rows_of(form, columns_of(expansion, columns), json.dumps(what))
+    WorkerPool.check(workers)
     if workers is not None and not rows.is_the_file:
         raise ValueError(f"workers make the rows of .csv and .jsonl files; a .{form} file is written by one process")
     part = Part(user_path(path), what, total)
@@ -129,7 +131,7 @@ def export_terms(
             part.needs(room if rows.is_the_file else 2 * room + state.size)
             size = _block_size(budget.max_memory, width)
             job = _Job(expansion, rows, part, budget, progress or _silent, total=total)
-            with WorkerPool(workers) as crew:
+            with WorkerPool(None if isinstance(workers, int) else workers) as crew:
                 made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
                 stopped = job.write(made) or job.finish()
     except KeyboardInterrupt as fault:

@@ -109,7 +109,7 @@ class Values(Sums[Array]):
         """The paths of a side in head space, from ``span`` on."""
         kept = None if self.instead.keys() - {"W_U", "b_U"} else _LAYERS.setdefault(self.run, {})
         n = np.shape(self.run.tokens)[-1]
-        return SiblingPaths(self.expansion.sides[side], self.matrices, self.batch, n, span, kept=kept)
+        return SiblingPaths(self.expansion.sides[side], self.matrices, self.batch, n, span=span, kept=kept)
 
     def paths(self, side: int, row: int | None = None) -> SiblingSide:
         """The paths of a side in pieces; ``row``: their values at one position alone."""

@@ -160,7 +160,13 @@ def summary(
         local = crew.here or not planned
         remote = None if local else _Remote(RunFile.of(run), expansion, found_by)
         source = remote or _Local(Measuring(values, found_by), budget)
-        parts = crew.results(_measured, _tasks(source, start, start + planned, top), budget.until)
+        tasks = [*_tasks(source, start, start + planned, top)]
+
+        def sent() -> Callable[[_Task], _Task]:
+            elsewhere = _Remote(RunFile.of(run), expansion, found_by)
+            return lambda task: (elsewhere, *task[1:])
+
+        parts = crew.results(_measured, tasks, budget.until, pieces=len(tasks), sent=sent)
         found = pairwise(_reported(parts, progress, planned, budget), partial(_joined, top)) or _Part((), {})
     if not sum(s.absolute for s in found.sums.values()) < float("inf"):
         raise ValueError("the sum of the sizes of the terms leaves the range of float64: scale the weights")

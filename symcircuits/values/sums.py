@@ -134,7 +134,7 @@ class Sums(Generic[A]):
         """The size of each term of a range: the ``top`` largest, and sums by order and composition type; of a run.
 
         ``by`` as in :meth:`measure`; of a batch norms are over all rows, and a logit or score needs a row.
-        ``workers``: a number of threads, an executor or a function that makes one (see
+        ``workers``: a number, an executor or a function that makes one (see
         :func:`~symcircuits.explain_many`); each is given ranges of term numbers, and no arrays; in other processes they
         read the model from the path that it was loaded from. The result is the same, bit for bit, for any number of
         workers that compute alike. ``max_terms`` and ``max_seconds`` end the work: ``stop`` of the result says where,

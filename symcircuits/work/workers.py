@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import reprlib
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -29,13 +31,17 @@ from typing import Any, TypeVar, final
 
 from symcircuits.work.pools import OutOfTime, Stuck, end, is_broken, is_free, processes_of, result
 
-__all__ = ["WorkerDied", "WorkerPool", "dask", "pairwise", "pin", "pinned", "processes"]
+__all__ = ["WorkerDied", "WorkerPool", "as_it_is", "dask", "pairwise", "pin", "pinned", "processes"]
 
 T = TypeVar("T")
 TRIES = 3  # of a task alone, after it or one beside it took a worker with it
 AHEAD = 4  # tasks sent for each worker that is known, beyond those that are done
 UNKNOWN = 16  # workers that an executor is taken to have that does not say
 CONNECT = 10  # seconds until a scheduler must have answered
+WORTH = 3.0  # CPU seconds of work that is left for which processes, or threads, are begun: one takes about a second
+BESIDE = 0.75  # share of a processor from which on work goes on beside a busy interpreter
+SENT = 3e7  # bytes of results in a second of work up to which processes are worth it
+LOOK = 0.012  # seconds
 EMPTY = 60  # seconds that a cluster may have no workers while there is work
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS")
 
@@ -204,6 +210,54 @@ def _first(found: tuple[Any, ...]) -> Any:
     return found[0]
 
 
+def watched(work: Callable[[Any], T], task: Any) -> tuple[T, float]:
+    """What work gives, and the share of a processor that it had while another thread kept the interpreter busy.
+
+    Near 1 where BLAS is the work: then threads work beside each other; a half and less where Python is. Four looks of
+    some milliseconds; 0 where the work was over before, or where threads have no clocks of their own.
+    """
+    over, looks = threading.Event(), list[float]()
+    try:
+        clock = time.pthread_getcpuclockid(threading.get_ident())
+    except AttributeError:  # not on this system
+        return work(task), 0.0
+
+    def look() -> None:
+        wait = LOOK
+        while len(looks) < 4 and not over.wait(wait):
+            start, used = time.perf_counter(), time.clock_gettime(clock)
+            while (now := time.perf_counter()) < start + LOOK:
+                pass
+            looks.append((time.clock_gettime(clock) - used) / (now - start))
+            wait *= 2
+
+    beside = threading.Thread(target=look, daemon=True)
+    beside.start()
+    try:
+        found = work(task)
+    finally:
+        over.set()
+        beside.join()
+    return found, sorted(looks)[len(looks) // 2] if looks else 0.0
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Processes that are started meanwhile do not run the script of this one, which need not be made for that."""
+    main = sys.modules["__main__"]
+    hidden: dict[str, Any] = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        vars(main).update(hidden)
+
+
+def as_it_is(task: T) -> T:
+    """What is sent of a task that holds no arrays."""
+    return task
+
+
 def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
     """The sum of parts, neighbours first: its order is fixed by their number alone. None where there are none.
 
@@ -224,7 +278,10 @@ def pairwise(parts: Iterable[T], add: Callable[[T, T], T]) -> T | None:
 
 @final
 class WorkerPool:
-    """Who works: None (this thread), a number of threads, an executor, or a function that makes one.
+    """Who works: None (this thread), a number, an executor, or a function that makes one.
+
+    A number is of processes where Python is the work, of threads where BLAS is, and of nobody but this thread where
+    little is left to do: the first piece is done here and measured (see :meth:`results`).
 
     An executor is anything with ``submit``, such as those of :mod:`concurrent.futures`, loky and Dask, or a
     ``joblib.Parallel`` with any of its back ends; it is not shut down. One that is made here is, and is made anew where
@@ -235,14 +292,21 @@ class WorkerPool:
     [1, 2, 3]
     """
 
-    def __init__(self, given: Any = None) -> None:
+    @staticmethod
+    def check(given: Any) -> None:
+        """ValueError where a number of workers is below 1."""
         if isinstance(given, bool) or (isinstance(given, int) and given < 1):
-            raise ValueError(f"workers is a number of threads, 1 or more, not {reprlib.repr(given)}")
+            raise ValueError(f"workers is a number, 1 or more, not {reprlib.repr(given)}")
+
+    def __init__(self, given: Any = None) -> None:
+        self.check(given)
         self._make: Callable[[], Executor] | None = None
+        self._number = given if isinstance(given, int) and given > 1 else 0
+        self.pace: float | None = None  # CPU seconds of the first piece, where it was measured
         if any(c.__name__ == "Parallel" and c.__module__.startswith("joblib") for c in type(given).__mro__):
             given = _Joblib(given)
         if isinstance(given, int):
-            self._make = partial(ThreadPoolExecutor, given)
+            given = None
         elif callable(given):
             self._make = given
         elif given is not None and not callable(getattr(given, "submit", None)):
@@ -252,13 +316,14 @@ class WorkerPool:
             )
         self._executor: Any = self._make() if self._make else given
         self._sent: deque[tuple[str, Any, Any]] = deque()  # tasks under way, in order
+        self._sends: Callable[[Any], Any] | None = None  # what processes of a number are sent in place of a task
         if self._executor is not None and not callable(getattr(self._executor, "submit", None)):
             raise TypeError(f"what makes an executor made one without submit: {type(self._executor).__name__}")
 
     @property
     def alone(self) -> bool:
         """Whether nobody but this thread works."""
-        return self._executor is None
+        return self._executor is None and not self._number
 
     @property
     def here(self) -> bool:
@@ -280,15 +345,23 @@ class WorkerPool:
             end(self._executor, kind is not None or bool(left))
 
     def results(
-        self, work: Callable[[Any], T], tasks: Iterable[tuple[str, Any]], until: float | None = None
-    ) -> Iterator[T]:
+        self, work: Callable[[Any], T], tasks: Iterable[tuple[str, Any]], until: float | None = None, *,
+        pieces: int | None = None, sent: Callable[[], Callable[[Any], Any]] | None = None,
+    ) -> Iterator[T]:  # fmt: skip
         """What ``work`` gives for each task (its name, for errors, and what is sent), in the order of the tasks.
 
-        Others are waited for no longer than ``until`` (of :func:`time.monotonic`): then OutOfTime is raised.
+        Others are waited for no longer than ``until`` (of :func:`time.monotonic`): then OutOfTime is raised. Where
+        workers are a number: ``pieces``, how many tasks there are, if that is known; ``sent``, what makes the function
+        that gives what a process is sent in place of a task (None, or ValueError: it cannot be sent).
         """
+        tasks = iter(tasks)
         if self._executor is None:
-            yield from (work(task) for _, task in tasks)
+            yield from self._here(work, tasks, pieces, sent)
+        if self._executor is None:
             return
+        if self._sends is not None:
+            sends = self._sends
+            tasks = ((name, sends(task)) for name, task in tasks)
         most = AHEAD * int(getattr(self._executor, "_max_workers", None) or UNKNOWN)
         for name, task in tasks:
             self._sent.append((name, task, self._submit(work, task, name)))
@@ -297,9 +370,44 @@ class WorkerPool:
         while self._sent:
             yield self._result(work, *self._sent.popleft(), until)
 
+    def _here(
+        self, work: Callable[[Any], T], tasks: Iterator[tuple[str, Any]], pieces: int | None,
+        sent: Callable[[], Callable[[Any], Any]] | None,
+    ) -> Iterator[T]:  # fmt: skip
+        """What is done in this thread: all, or of a number of workers as much as shows who is to do the rest."""
+        done, spent, share = 0, 0.0, 0.0
+        for _, task in tasks:
+            start = time.thread_time()
+            if self._number and not done:
+                found, share = watched(work, task)
+            else:
+                found = work(task)
+            done, spent = done + 1, spent + time.thread_time() - start
+            self.pace = self.pace or spent
+            yield found
+            left = spent / done * (pieces - done) if pieces is not None else spent
+            if self._number and left > WORTH:
+                self._choose(share, sent, len(pickle.dumps(found)) * done / max(spent, 1e-6))
+                if self._executor is not None:
+                    return
+                self._number = 0
+
+    def _choose(self, share: float, sent: Callable[[], Callable[[Any], Any]] | None, bytes_a_second: float) -> None:
+        """Threads, processes, or neither: then this thread goes on alone."""
+        if share > BESIDE:
+            self._make = partial(ThreadPoolExecutor, self._number)
+        elif sent is not None and bytes_a_second < SENT:
+            with suppress(ValueError, OSError):  # it cannot be sent
+                self._sends = sent()
+                self._make = processes(self._number)
+        self._executor = self._make() if self._make else None
+
     def _submit(self, work: Callable[[Any], Any], task: Any, name: str) -> Any:
         """The future; None where the pool is broken."""
         try:
+            if self._sends is not None:
+                with without_main():
+                    return self._executor.submit(work, task) if is_free(self._executor) else None
             return self._executor.submit(work, task) if is_free(self._executor) else None
         except BrokenExecutor:
             return None

@@ -30,7 +30,7 @@ from symcircuits.work.files import check_writable, write_text
 
 HERE = Path(__file__).parent
 # In the order in which they are run; which take what is asked here.
-SCRIPTS = ("terms", "values", "reductions", "deep", "tensors", "gpt2", "growth", "accuracy")
+SCRIPTS = ("terms", "values", "reductions", "deep", "workers", "tensors", "gpt2", "growth", "accuracy")
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def main() -> int:
     common = ["--rounds", str(asked.rounds), *(["--quick"] if asked.quick else [])]
     options = dict.fromkeys(SCRIPTS, common)
     if asked.model is not None:
-        options["deep"] = [*common, "--model", str(asked.model)]
+        options |= {name: [*common, "--model", str(asked.model)] for name in ("deep", "workers")}
     to, failed = sys.stderr if asked.readme else sys.stdout, list[str]()
     print(conditions(), file=to, flush=True)
     rows = shown(collected(asked.scripts, options, failed), to)

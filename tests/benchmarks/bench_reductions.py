@@ -1,6 +1,6 @@
 """Norms, contributions and score terms of all paths beside their peers, in one run. Run it as a script.
 
-    python tests/benchmarks/bench_reductions.py [--rounds 3] [--only scores,logits,paths] [--quick]
+    python tests/benchmarks/bench_reductions.py [--rounds 3] [--only small,scores,logits,paths] [--quick]
 
 Peers: streaming the terms; each pair of paths by itself (``P_q W_QK P_k^T``, the paths' parts of the stream made before
 the clock starts; timed on a sample, for all); an einsum of all pairs at once where they fit; full logits of every path,
@@ -19,13 +19,14 @@ from typing import Any
 import measuring
 import numpy as np
 from measuring import cpu, medians, peak
-from peers import SIZES, Size, einsum_paths, torch
+from peers import SIZES, Size, einsum_paths, plain, torch
 from results import Row, beside
 
 import symcircuits as sc
 from symcircuits.model import Run
 
-PARTS = ("scores", "logits", "paths")
+PARTS = ("small", "scores", "logits", "paths")
+SMALL = 0.8  # asked: times as fast as 25 lines of NumPy
 # Asked of norms (beside full logits) and of contributions (beside one difference of logits of every path).
 LOGITS = {"paper8": (60.0, 8.0), "paper12": (60.0, 8.0), "deep": (20.0, 100.0)}
 MANY = (
@@ -161,6 +162,37 @@ def logits(size: Size, rounds: int) -> Iterator[Row]:
                      limit=limit, memory=memory["contributions"])  # fmt: skip
 
 
+def small(size: Size, rounds: int) -> Iterator[Row]:
+    """What a teacher asks of a small model, beside 25 lines that compute all of it as plainly."""
+    run = size.run()
+    terms = sc.logits(run.model.architecture)
+    pairs = sc.scores(run.model.architecture, f"L{len(size.heads) - 1}H0")
+    measured: dict[str, Any] = {
+        "norms": lambda: joined(sc.evaluate(terms, run).measure()),
+        "contributions": lambda: joined(sc.evaluate(terms, run).measure(sc.logit(3, against=5))),
+        "norms of scores": lambda: joined(sc.evaluate(pairs, run).measure()),
+    }
+    ours = measured | {
+        "values": lambda: [None for _ in sc.evaluate(terms, run).blocks()],
+        "scores": lambda: [None for _ in sc.evaluate(pairs, run).blocks()],
+    }
+    theirs = plain(run)
+    seconds, given = medians(
+        max(rounds, 5),
+        {f"{name} {who}": way[name] for name in theirs for who, way in (("ours", ours), ("plain", theirs))},
+    )
+    for name in measured:  # paths come in another order there
+        assert close(np.sort(given[f"{name} ours"]), np.sort(given[f"{name} plain"]))
+    for name, e in (("values", terms), ("scores", pairs)):
+        total = sum(b.values.sum(0) for b in sc.evaluate(e, run).blocks())
+        assert close(total, given[f"{name} plain"].reshape(-1, *total.shape).sum(0))
+    limit = None if size.name == "tiny" else SMALL
+    for name in theirs:
+        what = f"{name} of all {(pairs if 'scores' in name else terms).count:,} terms"
+        yield beside(what, size.name, "25 lines of NumPy", seconds[f"{name} plain"], seconds[f"{name} ours"],
+                     limit=limit, memory=peak(ours[name]))  # fmt: skip
+
+
 def paths(size: Size, rounds: int) -> Iterator[Row]:
     """Contributions by the million."""
     run = size.run()
@@ -178,6 +210,9 @@ def paths(size: Size, rounds: int) -> Iterator[Row]:
 def rows(asked: argparse.Namespace) -> Iterator[Row]:
     """Scores, logits, paths."""
     chosen = PARTS if asked.only is None else asked.only.split(",")
+    if "small" in chosen:
+        for name in ("tiny",) if asked.quick else ("record", "small"):
+            yield from small(SIZES[name], asked.rounds)
     if "scores" in chosen:
         yield from scores(SIZES["tiny" if asked.quick else "deep"], asked.rounds)
         for name in ("tiny",) if asked.quick else ("small", "paper8"):

@@ -23,7 +23,7 @@ try:
 except ImportError:
     torch = None  # type: ignore[assignment]
 
-__all__ = ["SIZES", "Size", "all_values", "done", "einsum_paths", "stack_of_heads", "torch"]
+__all__ = ["SIZES", "Size", "all_values", "done", "einsum_paths", "plain", "stack_of_heads", "torch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +193,35 @@ def stack_of_heads(run: Run, library: str) -> Callable[[], Any] | None:
         return z @ stacked["W_O"].swapaxes(-1, -2) @ w_u.T
 
     return work
+
+
+# ------------------------------------------------------------------------------- a teacher's 25 lines of plain NumPy
+def plain(run: Run) -> dict[str, Callable[[], Any]]:
+    """Values, norms, contributions, and scores of the last layer's first head with their norms: prefixes shared.
+
+    Paths come layer by layer, which is not the order of the expansion; nothing is checked or streamed.
+    """
+    layers, a = [run.model.architecture.layer_heads(i) for i in range(run.model.architecture.n_layers)], held(run)
+    last = f"L{len(layers) - 1}H0"
+    w_q, w_k, scale = (run.arrays[f"{name}_{last}"] for name in ("W_Q", "W_K", "scale"))
+
+    def paths(n_layers: int) -> Any:
+        x = a["X0"][None]
+        for heads in layers[:n_layers]:
+            x = np.concatenate([x, *(a[f"A_{h}"] @ (x @ a[f"W_V_{h}"].T) @ a[f"W_O_{h}"].T for h in heads)])
+        return x
+
+    def values() -> Any:
+        return paths(len(layers)) @ a["W_U"].T
+
+    def scores() -> Any:
+        x = paths(len(layers) - 1)
+        return (scale * (x @ w_q.T))[:, None] @ (x @ w_k.T).swapaxes(-1, -2)
+
+    return {
+        "values": values,
+        "norms": lambda: np.sqrt((values() ** 2).sum((-1, -2))),
+        "contributions": lambda: paths(len(layers))[:, -1] @ (a["W_U"][3] - a["W_U"][5]),
+        "scores": scores,
+        "norms of scores": lambda: np.sqrt((scores() ** 2).sum((-1, -2))).ravel(),
+    }
