@@ -61,8 +61,10 @@ def test_families_at_numbers_are_the_enumeration(
     assert sp.expand(families.as_expr(letters).subs(at).doit()) == wanted
     nested = sc.symbolic(arch, letters).target(target)
     assert sp.expand(nested.subs(at).doit()) == wanted
-    assert [(f.coefficient, f.family) for f in sc.read(nested, arch)] == [(1, f) for f in families]
-    assert [f.family for f in sc.read(families, arch)] == list(families)
+    assert [(f.coefficient, f.label, f.count, f.term) for f in sc.read(nested, arch)] == [
+        (1, f.label, f.count, f.term) for f in families
+    ]
+    assert [f.term for f in sc.read(families, arch)] == [f.term for f in families]
 
 
 def test_two_layers_have_the_counts_of_the_paper() -> None:
@@ -244,6 +246,8 @@ def test_sums_are_read_whatever_their_indices_are_called() -> None:
     [found] = sc.read(2 * renamed + QK - QK / 2, PLAIN)
     assert isinstance(found, TypedFamily)
     assert (str(found.coefficient), found.composition, found.count, found.orders) == ("5/2", "QK", H[0] ** 2, (1, 1))
+    assert found.family in list(sc.scores(PLAIN, "L1H0"))
+    assert repr(found).startswith("<TypedFamily embed -> q_1 | embed -> k_1 (QK): 5/2 * scale[L1H0]")
     assert (found.target, found.order, found.label) == ("scores:L1H0", 2, "embed -> q_1 | embed -> k_1")
     assert sc.read(renamed - QK, PLAIN) == []
 

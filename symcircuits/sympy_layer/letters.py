@@ -160,7 +160,7 @@ class LetterSymbol(_Real, Symbol):  # type: ignore[misc]
         return super().__new__(cls, name, **assumptions)
 
     def _eval_transpose(self) -> Any:
-        return self if _printed(self.name).symmetric else LetterTranspose(self)
+        return LetterTranspose(self)
 
     def _eval_power(self, power: Any) -> Any:
         return LetterPower(self, power) if self.is_commutative and power.is_Integer and power > 1 else None
@@ -221,7 +221,7 @@ class IndexedLetter(_Real, Indexed):  # type: ignore[misc]
         return super().__new__(cls, base, index)
 
     def _eval_transpose(self) -> Any:
-        return self if _printed(f"{self.base}H0").symmetric else LetterTranspose(self)
+        return LetterTranspose(self)
 
     def _latex(self, printer: Any, transposed: bool = False) -> str:
         found = _printed(f"{self.base}H0")

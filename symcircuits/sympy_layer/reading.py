@@ -7,7 +7,7 @@ a layer (``A_L0[3]``). What cannot be typed is refused, with its name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import chain, islice
@@ -33,7 +33,7 @@ from symcircuits.core.words import (
     scalar_order,
 )
 from symcircuits.core.words import Symbol as TypedSymbol
-from symcircuits.sympy_layer.families import Family, families
+from symcircuits.sympy_layer.families import Family
 from symcircuits.sympy_layer.letters import IndexedLetter, LetterSymbol, Names, Read, letter_named
 
 __all__ = ["MAX_PRODUCTS", "TypedFamily", "TypedTerm", "read"]
@@ -88,17 +88,22 @@ class TypedTerm:
         return self.term.label
 
     @property
+    def count(self) -> Any:
+        """How many terms it stands for: 1, or the number of terms of a family."""
+        return 1
+
+    @property
     def text(self) -> str:
         """The product in text notation, its coefficient before it."""
         return f"{self.coefficient} * {self.word.text}" if self.coefficient != 1 else self.word.text
 
     def __repr__(self) -> str:
-        return f"<TypedTerm {self.label} ({self.composition}): {self.text}>"
+        return f"<{type(self).__name__} {self.label} ({self.composition}): {self.text}>"
 
 
-@dataclass(frozen=True, slots=True)
-class TypedFamily:
-    """Products under sums over heads, typed: the family of terms that they are, and how often it stands there.
+@dataclass(frozen=True, slots=True, repr=False)
+class TypedFamily(TypedTerm):
+    """Products under sums over heads, typed: the family of terms that they are; ``term`` is that of the first heads.
 
     >>> from sympy import symbols
     >>> from symcircuits.core.architecture import attention_only
@@ -109,32 +114,11 @@ class TypedFamily:
     [('K', 'embed | embed -> k_1', H_1), ('Q', 'embed -> q_1 | embed', H_1)]
     """
 
-    coefficient: int | Fraction
     family: Family
 
     @property
-    def target(self) -> str:
-        """``logits``, ``stream``, ``scores:L1H0`` or ``readout:probe``."""
-        return self.family.term.readout.target
-
-    @property
-    def composition(self) -> str:
-        """``none`` or ``V``; of scores ``none``, ``Q``, ``K`` or ``QK``."""
-        return self.family.composition
-
-    @property
-    def order(self) -> int:
-        """The number of heads of each term, of both sides together."""
-        return self.family.order
-
-    @property
-    def orders(self) -> tuple[int, ...]:
-        """The number of heads of each side."""
-        return self.family.orders
-
-    @property
     def label(self) -> str:
-        """``embed -> h_1 -> h_2``."""
+        """``embed -> h_1 -> h_2``; of scores ``embed -> q_1 | embed -> k_1``."""
         return self.family.label
 
     @property
@@ -143,7 +127,7 @@ class TypedFamily:
         return self.family.count
 
 
-def read(expression: Any, subject: Architecture | Described) -> list[Any]:
+def read(expression: Any, subject: Architecture | Described) -> list[TypedTerm]:
     """The typed terms of a SymPy expression of a model, multiplied out or not, in the order of their expansion.
 
     ``expression`` may be written in ``W_OV`` and ``W_QK`` or in their factors, in the symbols of :func:`symbolic`, in
@@ -316,8 +300,11 @@ def _taken_apart(one: Any) -> tuple[int | Fraction, tuple[str, ...], tuple[Read,
                 scalars.append(name)
             elif not (letters and name[:2] == "R[" and turned and letters[-1] == Read(name)):  # R R^T is one R
                 letters.append(Read(name, turned))
-    whole = coefficient.denominator == 1
-    return int(coefficient) if whole else coefficient, tuple(scalars), tuple(letters)
+    return _plain(coefficient), tuple(scalars), tuple(letters)
+
+
+def _plain(coefficient: Fraction) -> int | Fraction:
+    return int(coefficient) if coefficient.denominator == 1 else coefficient
 
 
 # ------------------------------------------------------------------------------------------ sums over heads
@@ -341,9 +328,9 @@ def _multiplied_out(node: Any) -> list[Summed]:
 Places = dict[Any, set[tuple[int, int]]]  # of an index: on which sides, in which layers it stands
 
 
-def _read_families(canonical: Any, architecture: Architecture) -> list[Any]:
+def _read_families(canonical: Any, architecture: Architecture) -> list[TypedTerm]:
     """The typed families of an expression: each head of a product under a sum over all heads of its layer."""
-    found: dict[tuple[str, int], int | Fraction] = {}
+    found: dict[tuple[str, int], TypedTerm] = {}
     for limits, factors in _multiplied_out(canonical):
         if S.Zero in factors:
             continue
@@ -353,9 +340,13 @@ def _read_families(canonical: Any, architecture: Architecture) -> list[Any]:
         typed = typing.term(*_taken_apart(Mul(*letters)))
         _check_sums(typed, limits, places, architecture)
         place = typing.place(typed)
-        found[place] = found.get(place, 0) + typed.coefficient
-    targets = {target: families(architecture, target) for target, _ in found}
-    return [TypedFamily(n, targets[target][number]) for (target, number), n in sorted(found.items()) if n]
+        before = found[place].coefficient if place in found else 0
+        found[place] = replace(typed, coefficient=_plain(Fraction(before + typed.coefficient)))
+    return [
+        TypedFamily(one.coefficient, one.term, one.word, Family(architecture, one.term))
+        for _, one in sorted(found.items(), key=lambda item: item[0])
+        if one.coefficient
+    ]
 
 
 def _scored(factor: Any, architecture: Architecture) -> Head | None:
