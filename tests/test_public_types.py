@@ -27,6 +27,8 @@ right: bool = sc.verify(architecture).ok
 of_a_model: int = sc.logits(model).count + sc.expand(model, "stream").count + len(sc.derive(model).steps)
 value: float | None = sc.explain(run, by=sc.logit(1, against="second"), top=3).labelled(["a", "b", "c"]).value
 same: bool = sc.explain(sc.evaluate(expansion, run)).ok and sc.explain(model, [1]).ok and sc.explain("folder", [1]).ok
+labels: list[str] = [term.label for term in sc.read(sc.symbolic(architecture, letters="factors").logits, architecture)]
+terms: int = len(expansion.lambdify(total=True).arguments) + len(expansion.exprs)
 described: sc.Architecture = sc.transformer((2, 2), norm="LN", gains=["L0"], mlps=[1], gated=True, groups=(1, 2))
 """
 WRONG = {
@@ -41,6 +43,8 @@ WRONG = {
     "sc.explain_many(model, [[1]], labels=[])": 'Unexpected keyword argument "labels" for "explain_many"',
     "sc.verify(3)": 'Argument 1 to "verify" has incompatible type "int"',
     "sc.logits(sc.attention_only((2, 2))).cuont": 'has no attribute "cuont"',
+    "sc.symbolic(3)": 'Argument 1 to "symbolic" has incompatible type "int"; expected "Architecture | Described"',
+    "sc.read(expansion)": 'Missing positional argument "subject" in call to "read"',
     "n: int = sc.evaluate": "Incompatible types in assignment",
 }
 
