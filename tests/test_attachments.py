@@ -14,7 +14,7 @@ from hypothesis.strategies import DrawFn
 
 import symcircuits as sc
 from symcircuits.arrays.rings import Floats
-from symcircuits.checking.lexer import ReadError
+from symcircuits.checking.faults import ReadError
 from symcircuits.core import programs
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.attachments import Part, Reading, check_attachments, check_name

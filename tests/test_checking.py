@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from worth import Truth
 
 from symcircuits.checking.check import Verdict, check
-from symcircuits.checking.lexer import Letter
+from symcircuits.checking.formula import Letter
 from symcircuits.checking.matching import Matcher, Spelling, circuit_forms, letters_of
 from symcircuits.checking.mistakes import MISTAKES
-from symcircuits.checking.parser import ReadError, read
+from symcircuits.checking.reading import ReadError, read
 from symcircuits.core.architecture import Architecture, attention_only, transformer
 from symcircuits.core.expansion import Expansion, Term, expand, logits, scores, stream
 from symcircuits.core.notation import Notation, letter_text, scale_text
@@ -378,6 +378,9 @@ def test_the_types_say_why() -> None:
 
 def test_the_other_convention_and_the_other_target_are_noticed() -> None:
     verdict = check("W_E @ OV[L0H1] @ W_U".replace("OV", "W_OV"), PLAIN)
+    assert (verdict.right, verdict.convention) == (True, "transformerlens")  # the one in which the products fit
+    verdict = check("A[L0H1] @ X0 @ W_OV[L0H1]", PLAIN)
+    assert verdict.mistake == "transpose"
     assert any('convention="transformerlens"' in n for n in verdict.notes)
     verdict = check("A[L0H1] @ X0 @ W_OV[L0H1].T", PLAIN, "logits")
     assert (verdict.mistake, verdict.nearest) == ("dropped-factor", "A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T")
@@ -481,7 +484,7 @@ def test_a_corrupted_word_is_right_only_where_it_is_worth_another_term(
     scales = data.draw(st.sampled_from([term.word.scales, (), numbers, numbers[1:], term.word.scales * 2]))
     front = "".join(f"{scale_text(s)} * " for s in scales)
     text = front + " @ ".join(f.text for f in letters)
-    verdict = check(text, arch, target)
+    verdict = check(text, arch, target, "row")
     assert verdict.right == Truth(arch, target).right(text), verdict
     assert not verdict.circuit or not any(f.glyph in OF_TOKENS for f in letters)
     assert verdict.right == (verdict.mistake is None)
@@ -497,7 +500,7 @@ def check_the_advice(verdict: Verdict, arch: Architecture, target: str) -> None:
     assert verdict.text(60).splitlines()
     json.dumps(verdict.json(), allow_nan=False)
     if verdict.nearest is not None:
-        assert check(verdict.nearest, arch, target).right
+        assert check(verdict.nearest, arch, target, "row").right
 
 
 def _product(text: str) -> list[str]:
@@ -530,7 +533,7 @@ def test_one_wrong_word_in_a_sum_is_found(case: tuple[Architecture, str], data: 
     assume(_diagonals_sorted(wrong) != _diagonals_sorted(texts[i]))  # diagonal matrices commute
     whole = front + " @ ".join(_flipped(text) for text in reversed([f.text for f in letters]))
     assume("ones" not in wrong or whole != texts[i])  # b^T W b is its own transpose, with the same vector on both sides
-    verdict = check(" + ".join([*texts[:i], wrong, *texts[i + 1 :]]), arch, target)
+    verdict = check(" + ".join([*texts[:i], wrong, *texts[i + 1 :]]), arch, target, "row")
     assert not verdict.right
     assert texts[i] in list(verdict.missing) or verdict.mistake == "scale"
     if wrong not in texts:
@@ -551,9 +554,10 @@ def test_the_verdict_as_text_and_json() -> None:
     verdict = check("A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T", PLAIN)
     right = "Right: this is term 2 of 16 (counted from 0) of logits: embed -> L0H1, none."
     convention = "the row convention, matrices in the paper's shapes"
-    assert verdict.text(120).splitlines() == [right, f"read in {convention}; held fixed: the attention patterns"]
+    assert verdict.text(120).splitlines() == [f"Read: {convention}; held fixed: the attention patterns", right]
     assert verdict.json() == {
         "schema": "symcircuits.check/1", "architecture": "attention-only, heads 3,3", "convention": "paper",
+        "read": [convention], "where": [], "line": None, "lines": 1,
         "target": "logits", "count": 16, "right": True, "mistake": None, "circuit": False, "nearest": None,
         "notation": {"name": "row", "convention": convention, "symbols": {}},
         "held_fixed": "the attention patterns", "message": right,
@@ -595,7 +599,7 @@ def test_text_fits_its_width(width: int) -> None:
 
 def test_long_lists_are_cut() -> None:
     whole = " + ".join(t.text.replace("W_U.T", "W_U") for t in logits(attention_only((6, 6))))
-    verdict = check(whole, attention_only((6, 6)))
+    verdict = check(whole, attention_only((6, 6)), convention="paper")
     assert (verdict.extra.count, len(list(verdict.extra)), verdict.missing.count) == (49, 20, 49)
     assert "... and 29 more" in verdict.text()
 

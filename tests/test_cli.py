@@ -986,7 +986,36 @@ def test_check(formula: str, code: int, mistake: str | None, capsys: pytest.Capt
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["right"], found["mistake"]) == ("symcircuits.check/1", not code, mistake)
     assert main(["check", formula, "--heads", "3,3"]) == code
-    assert capsys.readouterr().out.startswith("Wrong" if code else "Right")
+    assert capsys.readouterr().out.splitlines()[1].startswith("Wrong" if code else "Right")
+
+
+APPENDIX = r"""Some prose, with $X_0$ in it.
+\begin{align*}
+T &= (I \otimes W_U)\Big(I + \sum_{h=1}^{H} A^h \otimes W_{OV}^h\Big)(I \otimes W_E) \\
+  &= I \otimes W_U W_E + \sum_{h=1}^{H} A^h \otimes W_U W_{OV}^h W_E
+\end{align*}
+"""
+
+
+def test_check_reads_a_file_and_names_the_line(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "appendix.tex"
+    file.write_text(APPENDIX)
+    ran = cli("check", "--file", file, "--heads", "2", "--json")
+    assert (ran.code, ran.json["line"], ran.json["lines"]) == (0, None, 2)
+    file.write_text(APPENDIX.replace("W_U W_{OV}^h W_E", "W_U W_{OV}^{h\\,T} W_E"))
+    ran = cli("check", "--file", file, "--heads", "2", "--json")
+    assert (ran.code, ran.json["line"], ran.json["mistake"]) == (1, 2, "transpose")
+    refused(cli("check", "--file", tmp_path / "none.tex", "--heads", "2"), "none.tex")
+    refused(cli("check", "--heads", "2"), "give a FORMULA, or --file")
+    refused(cli("check", "X0", BIAS, "--file", file), "not both")
+
+
+def test_check_refuses_hypotheses_where_that_is_asked(cli: Cli) -> None:
+    words = ["check", "X0 @ W_QK[L0H0] @ X0.T", "--heads", "1"]
+    assert cli(*words).code == 0
+    assert "the scores are unscaled" in cli(*words).out
+    ran = cli(*words, "--strict", "--json")
+    assert (ran.code, ran.json["mistake"]) == (1, "hypothesis")
 
 
 @pytest.mark.parametrize("formula", ["", "A[L0H1", "A[L0H7] @ X0", "Q[L0H1] @ X0"])

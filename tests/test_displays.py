@@ -12,7 +12,7 @@ from strategies import Row, oracle
 
 import symcircuits as sc
 from symcircuits.checking.matching import Spelling
-from symcircuits.checking.parser import read
+from symcircuits.checking.reading import read
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import expand
 from symcircuits.core.notation import NOTATIONS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
-from symcircuits.checking.parser import ReadError
+from symcircuits.checking.faults import ReadError
 from symcircuits.core.text import brief, need
 from symcircuits.values.measure import Measure
 

@@ -4,7 +4,7 @@ import pytest
 from worth import Mutant, Truth, mutants
 
 from symcircuits.checking.check import check
-from symcircuits.checking.parser import ReadError
+from symcircuits.checking.faults import ReadError
 
 
 def judged(mutant: Mutant, target: str | None) -> tuple[bool, str]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import symcircuits as sc
 from symcircuits.checking.matching import Spelling, letters_of
-from symcircuits.checking.parser import read
+from symcircuits.checking.reading import read
 from symcircuits.core.architecture import Architecture, Head, attention_only, transformer
 from symcircuits.core.expansion import Expansion, Term, expand, logits, scores, stream
 from symcircuits.core.notation import (

@@ -1,433 +1,144 @@
-"""Is my derivation right? A formula, read as it stands, against the terms of an expansion.
+"""Is my derivation right? Formulas and whole derivations, read as they stand, against the terms of a model.
 
-Every word is looked up among the terms by its letters and numbered by arithmetic, so the expansion may be of any size.
-A wrong word is told apart by the types, and shown beside the nearest right term.
+A text is read in every way that it may be meant; of those in which its products fit, the likeliest is kept, and the
+answer says which it was. Then every line is judged, and the first that is wrong is shown with its mistake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from symcircuits.checking.lexer import CONVENTIONS
-from symcircuits.checking.matching import Letters, Match, Matcher, Spelling, multipliers_of_weights, of_tokens_in
-from symcircuits.checking.mistakes import Edit, Nearest, mistake_of, nearest, type_fault
-from symcircuits.checking.parser import Formula, ReadError, read
+from symcircuits.checking.case import Asked, Case
+from symcircuits.checking.comparing import UNSCALED
+from symcircuits.checking.faults import ReadError
+from symcircuits.checking.formula import CONVENTIONS
+from symcircuits.checking.interpreting import Attempt, attempts
+from symcircuits.checking.reading import ReadText, read, read_text, word_of
+from symcircuits.checking.readings import Reading
 from symcircuits.checking.verdict import Found, Texts, Verdict
 from symcircuits.core.architecture import Architecture, Described, architecture_of
-from symcircuits.core.expansion import Expansion, Term, expand
-from symcircuits.core.notation import ROW, Notation, as_notation, letter_text, scale_text, word_text
-from symcircuits.core.symbols import READERS
-from symcircuits.core.terms import readout_notation
-from symcircuits.core.text import amount, setting
-from symcircuits.core.words import Word, is_multiplier, scalar_order
+from symcircuits.core.notation import as_notation
+from symcircuits.core.text import amount, brief
 
-__all__ = ["Found", "Texts", "Verdict", "check"]
+__all__ = ["Found", "ReadError", "Texts", "Verdict", "check"]
 
-_LISTED: Final = 20
-_EXPLAINED: Final = 3
-_HINTED: Final = 200
-_LONG: Final = 300
+_HINTED: Final = 200  # products up to which another target is looked for
+_CONVENTIONS: Final = (None, "paper", "row", "columns", "transformerlens")
 
 
 def check(
     formula: Any,
     subject: Architecture | Described,
     target: str | None = None,
-    convention: str = "paper",
+    convention: str | None = None,
     *,
     part: bool = False,
     notation: str | None = None,
     symbols: Mapping[str, str] | None = None,
+    strict: bool = False,
 ) -> Verdict:
-    """Whether a formula is right: one term or a whole sum, as text, as LaTeX printed here, or a SymPy expression.
+    """Whether a formula or a derivation is right: text, LaTeX, Python code, a SymPy expression, a term.
 
     ``subject`` is an architecture or a model; ``target`` ``"logits"``, ``"stream"`` or ``"scores:L1H0"``, by default
     what the formula itself speaks of. One product is right when it is a term; a sum when it is all terms, each once
     (with ``part=True`` when it is some of them). Weights alone, such as ``W_E.T @ W_QK[L1H0] @ W_E``, are right when
     they are the circuit of a term; a sum of them when they are circuits of terms, each once, all written the same way
-    round. A left-hand side (``logits =``, ``S[L1H0] =``) names all terms with their tokens and patterns, so none may
-    stand before weights alone. What is equal for every model is the same: diagonal matrices commute, ``C @ C`` is
-    ``C``, a number ``b_Q.T @ b_K`` is its own transpose. Scores without any scale are read as unscaled scores;
-    multipliers have to stand in every term that carries them, and in a circuit, if in any, where its letters bring
-    them. ``convention`` is that of the formula and of the answer: ``"paper"``, products of matrices in the paper's
-    shapes (``"row"`` is the same), or ``"transformerlens"``, where ``OV`` is ``W_V @ W_O``. ``notation`` prints the
-    right terms of the answer in another notation; ``symbols`` are other names for symbols, in the formula and in the
-    answer.
+    round. A left-hand side (``logits =``, ``T =``, ``S[L1H0] =``) names all terms with their tokens and patterns. Of
+    several lines (a display of LaTeX, lines of text, chains of ``=``) each is held against the model and against the
+    line before; ``verdict.line`` is the first wrong one, counted from 1. What is equal for every model is the same:
+    diagonal matrices commute, ``C @ C`` is ``C``, a number ``b_Q.T @ b_K`` is its own transpose.
 
-    Raises :class:`~symcircuits.checking.parser.ReadError`, with the position, on what cannot be read, and ValueError on
+    ``convention`` is that of the formula: ``"paper"`` (maps, and matrices in the paper's shapes), ``"row"`` (the same,
+    a row for each token), ``"columns"`` (a column for each token) or ``"transformerlens"``, where ``OV`` is
+    ``W_V @ W_O``; by default all are tried, and the answer says which it was (``verdict.read``). Names that a text
+    defines, heads called by variables and sums over heads are read as ``verdict.read`` says. What is right only under a
+    hypothesis (rows of patterns sum to one, unscaled scores, terms left out that softmax does not see) is right where
+    ``verdict.where`` holds; ``strict`` refuses it. ``notation`` prints the right terms of the answer in another
+    notation; ``symbols`` are other names for symbols, in the formula and in the answer.
+
+    Raises :class:`~symcircuits.checking.faults.ReadError`, with the position, on what cannot be read, and ValueError on
     an unknown target, convention, notation or symbol. Source: paper, "Path Expansion"; conventions as in
     TransformerLens.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> arch = attention_only((3, 3))
     >>> check("X0 @ W_QK[L1H0] @ W_OV[L0H1] @ X0.T @ A[L0H1].T", arch)
+    Read: the row convention, matrices in the paper's shapes; held fixed: the attention patterns
     Right: this is term 2 of 16 (counted from 0) of scores:L1H0: embed | embed -> L0H1, K.
+    where the scores are unscaled
     note: no score scale is written, so these are read as unscaled scores; the model's carry scale[L1H0]
-    read in the row convention, matrices in the paper's shapes; held fixed: the attention patterns
     >>> slip = "W_E @ QK[L1H0] @ OV[L0H1] @ W_E.T"
     >>> check(slip, arch, convention="transformerlens").nearest
     'W_E @ QK[L1H0] @ OV[L0H1].T @ W_E.T'
+    >>> lines = r"T &= Id \\otimes W_U W_E + \\sum_h A^h \\otimes W_U W_{OV}^h W_E \\\\ &= Id \\otimes W_U W_E"
+    >>> verdict = check(lines, attention_only((2,)))
+    >>> verdict.right, verdict.line, verdict.mistake
+    (False, 2, 'missing-terms')
     """
     architecture = architecture_of("check(formula, subject)", subject)
-    found = read(formula, architecture, convention, symbols)
-    asked = _Asked(architecture, target, convention, part, as_notation(notation or CONVENTIONS[convention], symbols))
-    verdict = _Case(found, asked).verdict()
-    if verdict.right:
+    if convention not in _CONVENTIONS:
+        raise ValueError(f'convention must be "paper", "row", "columns" or "transformerlens", not {brief(convention)}')
+    printed = as_notation(notation or CONVENTIONS[convention or "paper"], symbols)
+    asked = Asked(architecture, target, convention or "paper", part, printed)
+    word = word_of(formula)
+    if word is not None:
+        case = Case(read(formula, architecture, convention or "paper", symbols), asked)
+        return _strictly(_where(case), strict)
+    text = read_text(formula, printed, architecture)
+    found = attempts(text, asked, convention, notation is None)
+    verdict = _told(found, text, asked, convention)
+    if not verdict.right and target is not None and found[0].words <= _HINTED:
+        own = attempts(text, asked._replace(target=None), convention, notation is None)[0]
+        if own.right and own.verdict.target != target:
+            hint = f"of another target this is right ({own.verdict.target})"
+            verdict = replace(verdict, notes=(*verdict.notes, hint))
+    return _strictly(verdict, strict)
+
+
+def _where(case: Case) -> Verdict:
+    verdict = case.verdict()
+    return replace(verdict, where=(UNSCALED,)) if case.unscaled and verdict.right else verdict
+
+
+def _strictly(verdict: Verdict, strict: bool) -> Verdict:
+    """The verdict, wrong where it is right under a hypothesis only and that is refused."""
+    if not strict or not verdict.right or not verdict.where:
         return verdict
-    return replace(verdict, notes=verdict.notes + _hints(formula, found, asked))
+    message = f"Wrong (hypothesis): right only where {' and '.join(verdict.where)}, which strict refuses."
+    return replace(verdict, right=False, mistake="hypothesis", message=message)
 
 
-class _Asked(NamedTuple):
-    """What was asked of a formula, and how the answer is printed."""
-
-    architecture: Architecture
-    target: str | None
-    convention: str
-    part: bool
-    notation: Notation
-
-
-def _hints(formula: Any, found: Formula, asked: _Asked) -> tuple[str, ...]:
-    """What would make it right: the other convention, or another target."""
-    if len(found.words) > _HINTED:
-        return ()
-    hints = []
-    other = "paper" if asked.convention == "transformerlens" else "transformerlens"
-    try:
-        theirs = read(formula, asked.architecture, other, asked.notation.names)
-        if isinstance(formula, str) and _Case(theirs, asked._replace(convention=other)).verdict().right:
-            hints.append(f"in the other convention this is right ({setting('convention', other)})")
-    except (ReadError, ValueError):
-        pass
-    if asked.target is not None:
-        own = _Case(found, asked._replace(target=None)).verdict()
-        if own.right and own.target != asked.target:
-            hints.append(f"of another target this is right ({own.target})")
-    return tuple(hints)
+def _told(found: list[Attempt], text: ReadText, asked: Asked, convention: str | None) -> Verdict:
+    """The verdict of the first attempt, with its line and what was read, and what another reading would say."""
+    best = found[0]
+    verdict = best.verdict
+    several = text.several
+    if not verdict.right:
+        line = text.line(best.at)
+        verdict = replace(verdict, line=line)
+        if several:
+            message = verdict.message.replace("Wrong (", f"Wrong in line {line} (", 1)
+            verdict = replace(verdict, message=message)
+    elif several and len(best.outcomes) > 1:
+        last = verdict.message.removeprefix("Right: ")
+        verdict = replace(verdict, message=f"Right: all {amount(text.rows_count, 'line')} are right; the last: {last}")
+    notes = [*verdict.notes, *best.notes]
+    for other in found[1:]:
+        if other.right != best.right and (other.misfits == 0 or other.right):
+            notes.append(_other(other, best, convention))
+    return replace(verdict, notes=tuple(dict.fromkeys(notes)), read=best.read, lines=text.rows_count)
 
 
-# ---------------------------------------------------------------------------------------------- one check
-class _Word(NamedTuple):
-    """A word of the formula, equal ones added up: ``match`` is the term it is, if it is one."""
-
-    coefficient: int
-    scales: tuple[str, ...]
-    letters: Letters
-    match: Match | None
-
-
-class _Case:
-    """A formula and what it is held against.
-
-    ``as_read`` is the notation of the formula, ``notation`` that of the right terms in the answer.
-    """
-
-    def __init__(self, formula: Formula, asked: _Asked) -> None:
-        architecture, target, self.convention, self.part, self.notation = asked
-        self.as_read = Notation(CONVENTIONS[self.convention], self.notation.symbols)
-        sums: dict[tuple[Letters, tuple[str, ...]], int] = {}
-        spelling = Spelling(architecture)
-        for word in formula.words:
-            key = spelling.fuse(word.letters), tuple(sorted(word.scales, key=scalar_order))
-            sums[key] = sums.get(key, 0) + word.coefficient
-        self.circuit = _is_circuit([letters for letters, _ in sums], architecture)
-        self.named = formula.target is not None
-        wanted = target if target is not None else formula.target
-        if wanted is None:
-            wanted = _target_of([letters for letters, _ in sums], architecture, self.circuit)
-        self.expansion: Expansion = expand(architecture, wanted)
-        readout_notation(self.expansion.readout, self.notation)  # refuses names that are taken here
-        self.matcher = Matcher(self.expansion)
-        self._numbers: dict[str, int] = {}
-        added = _added_up([_Word(c, s, ls, self.match(ls)) for (ls, s), c in sums.items()])
-        self.words = [w for w in added if w.coefficient]
-        self.cancelled = [w for w in added if not w.coefficient]
-        self.spelling = spelling
-        self.notes = ["some terms cancel"] if self.cancelled else []
-        self.other = formula.target if formula.target not in (None, self.expansion.target) else None
-        if self.other is not None:
-            self.notes.append(f"the left-hand side says {self.other}")
-
-    def match(self, letters: Letters) -> Match | None:
-        """The term that a word is, or whose circuit it is."""
-        if self.circuit:
-            return self.matcher.circuit(letters)
-        term = self.matcher.term(letters)
-        return Match(term) if term else None
-
-    def number(self, term: Term) -> int:
-        """The number of a term, found once."""
-        label = term.label  # hashing a whole term takes longer
-        if label not in self._numbers:
-            self._numbers[label] = self.expansion.index(term)
-        return self._numbers[label]
-
-    def text(self, letters: Letters, scales: Sequence[str] = ()) -> str:
-        """A word as it is written in the convention of the formula."""
-        front = "".join(f"{scale_text(s, self.as_read)} * " for s in scales)
-        return front + " @ ".join(letter_text(*f, self.as_read) for f in letters)
-
-    def term_text(self, term: Term) -> str:
-        """A term in the notation of the answer, with its scale if the formula has any."""
-        if self.notation == self.as_read:
-            return self.text(self.matcher.term_letters(term), self._own_scales(term))
-        return word_text(Word(term.word.factors, self._own_scales(term)), self.notation)
-
-    @property
-    def scaled(self) -> bool:
-        """Whether any score scale is written."""
-        return any(not is_multiplier(s) for w in self.words for s in w.scales)
-
-    # ------------------------------------------------------------------------------------------- the verdict
-    def verdict(self) -> Verdict:
-        """The first of the faults that there are, or none."""
-        wrong = [w for w in self.words if w.match is None]
-        if wrong:
-            return self._wrong_words(wrong)
-        self._note_forms()
-        faults = (self._scale_fault, self._number_fault, self._left_fault, self._sizes_fault, self._missing_fault)
-        for fault in faults:
-            found = fault()
-            if found is not None:  # a wrong verdict is false
-                return found
-        return self._right()
-
-    def _make(self, message: str, mistake: str | None = None, **more: Any) -> Verdict:
-        numbers: dict[int, Found] = {}
-        for word in self.words:
-            if word.match is not None:
-                term, i = word.match.term, self.number(word.match.term)
-                text = self.text(word.letters, word.scales) if self.circuit else self.term_text(term)
-                numbers[i] = Found(i, term.label, term.composition, text)
-        start = "Right" if mistake is None else f"Wrong ({mistake})"
-        return Verdict(
-            mistake is None, self.expansion.target, tuple(numbers[i] for i in sorted(numbers)), mistake,
-            f"{start}: {message}", notes=tuple(self.notes), circuit=self.circuit, count=self.expansion.count,
-            architecture=str(self.expansion.architecture), convention=self.convention, notation=self.notation,
-            **more,
-        )  # fmt: skip
-
-    def _wrong_words(self, wrong: list[_Word]) -> Verdict:
-        explained = [(w, nearest(self.matcher, w.letters, self.circuit)) for w in wrong[:_EXPLAINED]]
-        sentences = [self._why(w, found) for w, found in explained]
-        first, meant = explained[0]
-        extra = Texts(len(wrong), tuple(self.text(w.letters, w.scales) for w in wrong[:_LISTED]))
-        shown = None if meant is None else self._nearest_text(meant)
-        missing = self._missing() if self._whole() else Texts()
-        if len(wrong) > _EXPLAINED:
-            sentences.append(f"{amount(len(wrong) - _EXPLAINED, 'more product')} are not terms either.")
-        mistake = mistake_of(self.matcher, first.letters, meant)
-        return self._make(" ".join(sentences), mistake, nearest=shown, extra=extra, missing=missing)
-
-    def _nearest_text(self, meant: Nearest) -> str:
-        """The nearest right term, spelled as the formula spells it where it is printed in the formula's notation."""
-        if self.circuit or self.notation == self.as_read:
-            return self.text(meant.letters, self._own_scales(meant.term, meant.letters))
-        return self.term_text(meant.term)
-
-    def _own_scales(self, term: Term, letters: Letters = ()) -> tuple[str, ...]:
-        """The scalars of a term: its scale if any is written, and its multipliers.
-
-        Those of a circuit are what its own ``letters`` bring, and none where none is written in the formula.
-        """
-        scales = tuple(s for s in term.word.scales if self.scaled and not is_multiplier(s))
-        if not (self.circuit and letters):
-            return scales + tuple(s for s in term.word.scales if is_multiplier(s))
-        if not any(is_multiplier(s) for w in self.words for s in w.scales):
-            return scales
-        return scales + multipliers_of_weights(letters, self.expansion.architecture)
-
-    def _why(self, word: _Word, found: Nearest | None) -> str:
-        what = "the circuit of no term" if self.circuit else "no term"
-        said = [f"{_cut(self.text(word.letters, word.scales))} is {what} of {self.expansion.target}."]
-        mistake = mistake_of(self.matcher, word.letters, found)
-        if mistake == "position-in-ov":
-            said.append("Positions enter queries and keys only here, so no W_V reads them and no logit holds them.")
-        elif mistake == "extra-terms":
-            said.append("The model has no such source.")
-        elif mistake == "bias-per-head":
-            said.append("A bias is a source of its own: b_V enters once, with its head's pattern; b_O once a layer.")
-        if found is not None:
-            said.append(f"The nearest is term {self.number(found.term):,}, {found.term.label}: "
-                        + "; ".join(self._change(e) for e in found.edits[:6]) + ".")  # fmt: skip
-        said += self._other_order(word.letters)
-        fault = type_fault(self.expansion.architecture, word.letters, (), self.circuit)
-        if fault:
-            said.append(("Types: " if self.as_read == ROW else "Types (in the paper's convention): ") + fault)
-        return " ".join(said)
-
-    def _other_order(self, letters: Letters) -> list[str]:
-        """Where W_V and W_O stand as in the other convention: what is the order here."""
-        for pair in pairwise(letters):
-            if {f.glyph for f in pair} == {"W_O", "W_V"} and len(self.spelling.fuse(pair[::-1])) == 1:
-                return [f"{self.text(pair)} is the order of the other convention; here it is {self.text(pair[::-1])}."]
-        return []
-
-    def _change(self, edit: Edit) -> str:
-        given = letter_text(*edit.given, self.as_read) if edit.given else ""
-        right = letter_text(*edit.right, self.as_read) if edit.right else ""
-        return {
-            "missing": f"{right} is missing", "extra": f"{given} is too much",
-            "order": "the order of the factors is another", "whole": "all of it is transposed",
-        }.get(edit.kind, f"{given} should be {right}")  # fmt: skip
-
-    def _note_forms(self) -> None:
-        matches = [w.match for w in self.words if w.match]
-        self.notes += dict.fromkeys(f"the circuit is written {m.note}" for m in matches if m.note)
-
-    def _scale_fault(self) -> Verdict | None:
-        label = self.expansion.readout.scale
-        if not self.scaled and label and not self.circuit:
-            self.notes.append("no score scale is written, so these are read as unscaled scores; "
-                              f"the model's carry {scale_text(label, self.as_read)}")  # fmt: skip
-        wanted = [(w, self._own_scales(w.match.term, w.letters)) for w in self.words if w.match]
-        bad = [w for w, scales in wanted if w.scales != scales]
-        if not bad:
-            return None
-        first, right = next((w, scales) for w, scales in wanted if w.scales != scales)
-        seen = " * ".join(scale_text(s, self.as_read) for s in first.scales[:6]) or "no scale"
-        if [s for s in first.scales if is_multiplier(s)] != [s for s in right if is_multiplier(s)]:
-            rule = f"this term carries {' * '.join(scale_text(s, self.as_read) for s in right) or 'none'}"
-        else:
-            rule = f"every term carries {scale_text(label, self.as_read)} once" if label else "no term carries a scale"
-        message = f"{self.text(first.letters)} carries {seen}, but of {self.expansion.target} {rule}."
-        shown = self.text(first.letters, right)
-        return self._make(message, "scale", nearest=shown, extra=_texts(self, bad))
-
-    def _number_fault(self) -> Verdict | None:
-        bad = [w for w in self.words if w.coefficient != 1]
-        if not bad:
-            return None
-        first = bad[0]
-        assert first.match is not None
-        mistake = "bias-per-head" if self._per_head(first) else "extra-terms"
-        why = " It enters once, not once a head." if mistake == "bias-per-head" else ""
-        message = f"{self.text(first.letters)} stands there {first.coefficient:,} times, not once.{why}"
-        doubled = [w for w in bad if w.coefficient > 1]
-        extra = [w for w in bad if w.coefficient < 0]
-        return self._make(message, mistake, doubled=_texts(self, doubled), extra=_texts(self, extra),
-                          missing=self._missing() if self._whole() else Texts())  # fmt: skip
-
-    def _left_fault(self) -> Verdict | None:
-        """Whether a left-hand side names another target than was asked for, or the whole, but weights alone follow."""
-        if self.other is not None:
-            both = self.other[:6] == self.expansion.target[:6] == "scores"
-            message = f"the left-hand side says {self.other}, but these are terms of {self.expansion.target}."
-            return self._make(message, "wrong-head" if both else "unknown")
-        if not (self.circuit and self.named and self.words):
-            return None
-        terms = [w.match.term for w in self.words if w.match]
-        message = (
-            f"a left-hand side names the whole of {self.expansion.target}, {amount(self.expansion.count, 'term')} with "
-            "their tokens and attention patterns, but these are weights alone, the circuits of "
-            f"{amount(len(terms), 'term')}. Write the terms, with X0 and A[...], or no left-hand side."
-        )
-        return self._make(message, "dropped-factor", nearest=self.term_text(terms[0]), missing=self._missing())
-
-    def _sizes_fault(self) -> Verdict | None:
-        """Whether words are added, or cancel, whose rows and columns are not the same things."""
-        if len(self.words) + len(self.cancelled) < 2 or not self.words:
-            return None
-        first, sizes = self.words[0], self.spelling.sizes
-        bad = [w for w in self.cancelled if not w.match and sizes(w.letters) != sizes(first.letters)]
-        ways = first.match.forms if first.match else frozenset()
-        for word in [w for w in (*self.words, *self.cancelled) if w.match and self.circuit]:
-            common = ways & (word.match.forms if word.match else frozenset())
-            bad += [] if common else [word]
-            ways = common or ways
-        if not bad:
-            return None
-        message = (
-            f"{self.text(bad[0].letters)} cannot be added to {self.text(first.letters)}: its rows and columns stand "
-            "for other things (is it the other way round, or without the matrices at its ends?)."
-        )
-        return self._make(message, "transpose", extra=_texts(self, bad))
-
-    def _per_head(self, word: _Word) -> bool:
-        """Whether a bias, or the position, was counted once for each head of a layer."""
-        assert word.match is not None
-        source = word.match.term.paths[-1].source if word.match.term.order == 0 else word.match.term.paths[0].source
-        heads = self.expansion.architecture.heads
-        position = source.name == "pos" and word.match.term.order == 0 and word.coefficient in heads
-        return word.coefficient > 1 and (source.is_bias or position)
-
-    def _whole(self) -> bool:
-        return not self.circuit and not self.part and (self.named or len(self.words) > 1)
-
-    def _missing(self) -> Texts:
-        """The terms that are not there: their number, and the first of them, without listing the others."""
-        here = {self.number(w.match.term) for w in self.words if w.match}
-        count = self.expansion.count - len(here)
-        gaps = (i for i in range(self.expansion.count) if i not in here)
-        return Texts(count, tuple(self.term_text(self.expansion[i]) for i in islice(gaps, min(_LISTED, count))))
-
-    def _missing_fault(self) -> Verdict | None:
-        missing = self._missing() if self._whole() else Texts()
-        if not missing.count and self.words:
-            return None
-        n, target = self.expansion.count, self.expansion.target
-        are = "is" if missing.count == 1 else "are"
-        message = f"these are terms of {target}, but {missing.count:,} of its {amount(n, 'term')} {are} missing."
-        if not self.words:
-            message, missing = f"all terms cancel; {target} has {amount(n, 'term')}.", self._missing()
-        return self._make(message, "missing-terms", missing=missing)
-
-    def _right(self) -> Verdict:
-        n, target, terms = self.expansion.count, self.expansion.target, [w.match.term for w in self.words if w.match]
-        if len(terms) == 1:
-            term, what = terms[0], "the circuit of term" if self.circuit else "term"
-            return self._make(f"this is {what} {self.number(term):,} of {n:,} (counted from 0) of {target}: "
-                              f"{term.label}, {term.composition}.")  # fmt: skip
-        if self.circuit:
-            return self._make(f"these are the circuits of {len(terms):,} of the {amount(n, 'term')} of {target}.")
-        if len(terms) < n:
-            return self._make(f"these are {len(terms):,} of the {amount(n, 'term')} of {target}, each once.")
-        return self._make(f"these are all {amount(n, 'term')} of {target}, each once.")
-
-
-def _added_up(words: list[_Word]) -> list[_Word]:
-    """Words that are one term in several spellings as one word."""
-    found: dict[tuple[object, ...], _Word] = {}
-    for word in words:
-        same = (word.letters,) if word.match is None else (word.match.term.label, word.match.forms)
-        key = *same, word.scales
-        there = found.get(key)
-        found[key] = word if there is None else there._replace(coefficient=there.coefficient + word.coefficient)
-    return list(found.values())
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONG else text[:_LONG] + " ..."
-
-
-def _texts(case: _Case, words: list[_Word]) -> Texts:
-    times = [f"{w.coefficient} * " if w.coefficient != 1 else "" for w in words[:_LISTED]]
-    texts = (t + case.text(w.letters, w.scales) for t, w in zip(times, words, strict=False))
-    return Texts(len(words), tuple(texts))
-
-
-def _is_circuit(words: Sequence[Letters], architecture: Architecture) -> bool:
-    """Whether these are products of weights alone."""
-    of_tokens = of_tokens_in(architecture)
-    if any(f.glyph in of_tokens for letters in words for f in letters):
-        return False
-    glyphs = {f.glyph for letters in words for f in letters}
-    return "W_E" in glyphs or "P" not in glyphs
-
-
-def _target_of(words: Sequence[Letters], architecture: Architecture, circuit: bool) -> str:
-    """What a formula speaks of: scores where a query meets a key, else the logits or the stream."""
-    read = [f.label for letters in words for f in letters if f.glyph in READERS]
-    own = [label for label in read if "G" not in label]  # keys of a group alone do not say whose scores
-    own += [str(h) for h in architecture.all_heads if architecture.key_value(h) in read]
-    if read and own:
-        return f"scores:{own[0]}"
-    probes = {r.name for r in architecture.readings}
-    for f in (f for letters in words for f in letters):
-        if f.glyph in probes:
-            return f"readout:{f.glyph}"
-    ends = circuit or any(f.glyph in ("W_U", "b_U") for letters in words for f in letters)
-    return architecture.end if ends else "stream"
+def _other(other: Attempt, best: Attempt, convention: str | None) -> str:
+    """What another reading says."""
+    says = "right" if other.right else f"wrong ({other.verdict.mistake})"
+    told: Reading = other.reading
+    if told.convention != best.reading.convention:
+        how = f"read in {told.text}" if told.convention not in _CONVENTIONS else (
+            f'in the other convention, convention="{told.convention}",')  # fmt: skip
+        return f"{how} this is {says}"
+    if told.base != best.reading.base:
+        return f"with layers and heads counted from {told.base} this is {says}"
+    return f"with sums over heads that run over {'all layers' if told.spread else 'one layer'} this is {says}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, final
 
-from symcircuits.checking.lexer import Letter
+from symcircuits.checking.formula import Letter
 from symcircuits.core.architecture import Architecture, Head, as_head
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.paths import Path, path_factors
@@ -146,11 +146,14 @@ class Spelling:
         >>> spelling.sizes((Letter("X0"), Letter("W_U", "", True))), spelling.sizes((Letter("X0"), Letter("W_U")))
         (('token', 'output'), ())
         """
-        found = [self._size(f) for f in letters]
+        found = [self.size(f) for f in letters]
         fits = all(a[1] == b[0] for a, b in pairwise(found))
         return (found[0][0], found[-1][1]) if fits else ()
 
-    def _size(self, letter: Letter) -> tuple[str, str]:
+    def size(self, letter: Letter) -> tuple[str, str]:
+        """What a row and a column of a letter are."""
+        if letter.glyph == "Y":  # any stream
+            return ("model", "token") if letter.transposed else ("token", "model")
         known = LETTERS.get(letter.glyph)
         row, col = (known.axes if known else None) or self._own.get(letter.glyph, ("model", "model"))
         if letter.glyph == "gain" and letter.label[:1] in ("Q", "K"):

@@ -7,12 +7,12 @@ nearest is the one that fewest changes lead to; the changes say what the mistake
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from symcircuits.checking.lexer import Letter
+from symcircuits.checking.formula import Letter
 from symcircuits.checking.matching import Letters, Matcher, Spelling, circuit_forms, sources_named, transpose
 from symcircuits.core import words as algebra
 from symcircuits.core.architecture import Architecture, Head, as_head, possible_biases
@@ -23,13 +23,17 @@ from symcircuits.core.rules import check_finished
 from symcircuits.core.symbols import ABBREVIATIONS, READERS, SYMMETRIC
 from symcircuits.core.words import Factor, IllTyped, Symbol, Word
 
-__all__ = ["MISTAKES", "Edit", "Nearest", "mistake_of", "nearest", "type_fault"]
+__all__ = [
+    "MISTAKES", "Counterpart", "Edit", "Nearest", "counterpart", "mistake_between", "mistake_of", "nearest",
+    "nearest_terms", "type_fault",
+]  # fmt: skip
 
 # Every name that a mistake can have, the most telling first; the order decides where there are several.
 MISTAKES: Final = (
-    "position-in-ov", "bias-per-head", "norm-side", "gain-order", "layer-order", "query-key-swap", "wrong-head",
-    "wrong-norm", "transpose", "wrong-matrix", "factor-order", "doubled-factor", "dropped-factor", "extra-factor",
-    "scale", "extra-terms", "missing-terms", "unknown",
+    "tensor-dropped", "pattern-side", "position-in-ov", "bias-per-head", "norm-side", "gain-order", "rotation-sign",
+    "layer-order", "query-key-swap", "wrong-head", "wrong-norm", "transpose", "wrong-matrix", "factor-order",
+    "doubled-factor", "dropped-factor", "extra-factor", "scale", "extra-terms", "missing-terms", "count", "hypothesis",
+    "unknown",
 )  # fmt: skip
 _LONGEST: Final = 250  # letters of a word whose nearest term is looked for
 _TURN, _RELABEL, _CHANGE, _MISSING, _EXTRA, _ORDER = 100, 100, 200, 100, 110, 100
@@ -37,7 +41,10 @@ _LIGHT = 30  # what norms do is often left out as a whole
 
 
 class Edit(NamedTuple):
-    """One change: ``kind`` is ``turn``, ``relabel``, ``change``, ``missing``, ``extra``, ``order`` or ``whole``."""
+    """One change.
+
+    ``kind`` is ``turn``, ``relabel``, ``change``, ``missing``, ``extra``, ``order``, ``whole`` or ``sides``.
+    """
 
     kind: str
     given: Letter | None = None
@@ -51,6 +58,42 @@ class Nearest(NamedTuple):
     letters: Letters
     edits: tuple[Edit, ...]
     cost: int
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of its sources."""
+        return self.term.sources
+
+    @property
+    def heads(self) -> set[Head]:
+        """The heads that it goes through."""
+        return {h for heads in self.term.heads for h in heads}
+
+
+class Counterpart(NamedTuple):
+    """The right product that a wrong one is nearest to, where it is not a whole term, and the changes to it."""
+
+    letters: Letters
+    edits: tuple[Edit, ...]
+    cost: int
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of its sources."""
+        return tuple(sources_named(self.letters))
+
+    @property
+    def heads(self) -> set[Head]:
+        """The heads that it goes through."""
+        return set(_heads(self.letters, ("A", "W_OV", "W_O")))
+
+
+class _Where(NamedTuple):
+    """What else tells a mistake: whether there are two sides, the spelling, and which heads paths go through."""
+
+    bilinear: bool
+    spelling: Spelling
+    knows: Callable[[Head], bool]
 
 
 # ------------------------------------------------------------------------------------------------- distance
@@ -99,7 +142,7 @@ def _distance(given: Letters, right: Letters) -> tuple[int, tuple[Edit, ...]]:
     if found[0] > _ORDER and names[0] != names[1] and Counter(names[0]) == Counter(names[1]):
         left_over = Counter(given) - Counter(right)
         turned = tuple(Edit("turn", f, f.T) for f in given if left_over[f] > 0)
-        reordered = _ORDER + _TURN * len(turned), (Edit("order"), *turned)
+        reordered = _ORDER + 5 + _TURN * len(turned), (Edit("order"), *turned)
         found = min(found, reordered, key=lambda f: f[0])
     if found[0] > _ORDER and given == transpose(right):
         found = min(found, (_ORDER + 50, (Edit("whole"),)), key=lambda f: f[0])
@@ -193,6 +236,8 @@ def nearest(matcher: Matcher, letters: Letters, circuit: bool = False) -> Neares
     """
     if len(letters) > _LONGEST:
         return None
+    if matcher.readout.bilinear and not circuit and (swapped := _sides_swapped(matcher, letters)):
+        return swapped
     best: tuple[tuple[int, int], Nearest] | None = None
     for term in {t.label: t for t in _candidates(matcher, letters, circuit)}.values():
         number = matcher.expansion.index(term)
@@ -202,6 +247,18 @@ def nearest(matcher: Matcher, letters: Letters, circuit: bool = False) -> Neares
                 spelled = any(e.kind == "order" for e in edits)  # then the order is what there is to be seen
                 best = (cost, number), Nearest(term, form if spelled else matcher.spelling.fuse(form), edits, cost)
     return best[1] if best and best[1].cost <= 250 + 40 * len(letters) else None
+
+
+def _sides_swapped(matcher: Matcher, letters: Letters) -> Nearest | None:
+    """The term in which the patterns of the query side stand on the key side, and those of the key side there."""
+    n = next((i for i, f in enumerate(letters) if f.glyph not in ("A", "D")), len(letters))
+    m = next((i for i, f in enumerate(reversed(letters)) if f.glyph not in ("A", "D")), len(letters))
+    if (not n and not m) or n + m >= len(letters):
+        return None
+    end = len(letters) - m
+    moved = (*transpose(letters[end:]), *letters[n:end], *transpose(letters[:n]))
+    term = matcher.term(moved)
+    return None if term is None else Nearest(term, matcher.term_letters(term), (Edit("sides"),), _ORDER)
 
 
 # ---------------------------------------------------------------------------------------------------- names
@@ -215,8 +272,47 @@ def mistake_of(matcher: Matcher, letters: Letters, found: Nearest | None) -> str
         return "position-in-ov"
     if found is None:
         return "unknown"
-    kinds = {_kind(matcher, letters, found, edit) for edit in found.edits}
-    return min(kinds, key=MISTAKES.index)
+    where = _Where(matcher.readout.bilinear, matcher.spelling,
+                   lambda head: any(matcher.knows(i, head) for i in range(len(matcher.sources))))  # fmt: skip
+    return min({_kind(where, letters, found, edit) for edit in found.edits}, key=MISTAKES.index)
+
+
+def nearest_terms(matcher: Matcher, letters: Letters) -> Iterator[Letters]:
+    """The letters of the terms that some weights suggest."""
+    for term in {t.label: t for t in _candidates(matcher, letters, True)}.values():
+        yield matcher.term_letters(term)
+
+
+def counterpart(letters: Letters, right: Iterable[Letters], spelling: Spelling) -> Counterpart | None:
+    """The nearest of some right products, spelled as the wrong one is.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> wrong, right = (Letter("W_OV", "L0H0"),), (Letter("W_OV", "L0H0", True),)
+    >>> [e.kind for e in counterpart(wrong, [right], Spelling(attention_only((1,)))).edits]
+    ['turn']
+    """
+    if len(letters) > _LONGEST:
+        return None
+    best: Counterpart | None = None
+    for form in right:
+        written = {f.glyph for f in (*letters, *form)}
+        ways = [(letters, form)]
+        spelled = tuple(w for w, parts in ABBREVIATIONS.items() if written & {*parts})
+        if spelled:
+            ways.append((spelling.unfuse(letters, spelled), spelling.unfuse(form, spelled)))
+        for given, other in ways:
+            cost, edits = _distance(given, other)
+            if edits and (best is None or cost < best.cost):
+                order = any(e.kind == "order" for e in edits)
+                best = Counterpart(other if order else spelling.fuse(other), edits, cost)
+    return best if best and best.cost <= 250 + 40 * len(letters) else None
+
+
+def mistake_between(letters: Letters, found: Counterpart, spelling: Spelling) -> str:
+    """The name of the mistake between a product and the right one."""
+    bilinear = any(f.glyph in READERS for f in found.letters)
+    where = _Where(bilinear, spelling, lambda head: True)
+    return min({_kind(where, letters, found, edit) for edit in found.edits}, key=MISTAKES.index)
 
 
 def _strange(architecture: Architecture, source: str) -> bool:
@@ -240,16 +336,20 @@ def _position_in_ov(matcher: Matcher, letters: Letters) -> bool:
     return any({"P"} < {f.glyph for f in s} and any(f.glyph in ("W_OV", "W_O", "W_V", "A") for f in s) for s in sides)
 
 
-def _kind(matcher: Matcher, letters: Letters, found: Nearest, edit: Edit) -> str:
+def _kind(where: _Where, letters: Letters, found: Nearest | Counterpart, edit: Edit) -> str:
     given, right = edit.given, edit.right
     if edit.kind == "turn":
+        if given and given.glyph == "R":
+            return "rotation-sign"
         return "query-key-swap" if given and given.glyph == "W_QK" else "transpose"
+    if edit.kind == "sides":
+        return "query-key-swap"
     if edit.kind == "whole":
-        return "query-key-swap" if matcher.readout.bilinear else "transpose"
+        return "query-key-swap" if where.bilinear else "transpose"
     if edit.kind == "order":
-        spelled = matcher.spelling.unfuse
+        spelled = where.spelling.unfuse
         return _order_kind(spelled(letters), spelled(found.letters))
-    bias = [n for n in found.term.sources if n[:3] in ("b_V", "b_O")]
+    bias = [n for n in found.sources if n[:3] in ("b_V", "b_O")]
     if edit.kind == "relabel":
         assert given is not None
         assert right is not None
@@ -261,10 +361,12 @@ def _kind(matcher: Matcher, letters: Letters, found: Nearest, edit: Edit) -> str
         return "dropped-factor"
     if edit.kind == "change" or given is None:
         return "wrong-matrix"
-    return _extra_kind(matcher, letters, found, given, bias)
+    return _extra_kind(where, letters, found, given, bias)
 
 
-def _extra_kind(matcher: Matcher, letters: Letters, found: Nearest, given: Letter, bias: Sequence[str]) -> str:
+def _extra_kind(
+    where: _Where, letters: Letters, found: Nearest | Counterpart, given: Letter, bias: Sequence[str]
+) -> str:
     in_given, in_right = (Counter(f.name for f in ls) for ls in (letters, found.letters))
     if in_given[given.name] > in_right[given.name] > 0:
         return "doubled-factor"
@@ -273,8 +375,8 @@ def _extra_kind(matcher: Matcher, letters: Letters, found: Nearest, given: Lette
     head = as_head(given.label)
     if given.glyph == "A" and f"b_O[L{head.layer}]" in bias:
         return "bias-per-head"
-    others = {h for heads in found.term.heads for h in heads}
-    late = not any(matcher.knows(i, head) for i in range(len(matcher.sources)))
+    others = found.heads
+    late = not where.knows(head)
     if late or (head not in others and any(h.layer == head.layer for h in others)):
         return "layer-order"
     return "extra-factor"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from symcircuits.checking.lexer import CONVENTIONS
+from symcircuits.checking.formula import CONVENTIONS
 from symcircuits.core.notation import ROW, Notation
 
 __all__ = ["Found", "Texts", "Verdict"]
@@ -54,13 +54,16 @@ class Verdict:
     sentences, ``nearest`` the right term that the first wrong one was meant to be; ``missing``, ``extra`` and
     ``doubled`` have a ``count`` and list the first 20; ``circuit`` says that it was read as weights alone.
 
+    ``line`` is that of the first fault, counted from 1, of ``lines``; ``read`` says how the formula was read; ``where``
+    are the hypotheses under which it is right, if there are any.
+
     >>> verdict = Verdict(False, "logits", (), "transpose", "Wrong (transpose): ...", "X0 @ W_U.T")
     >>> bool(verdict), verdict.mistake, verdict.json()["schema"]
     (False, 'transpose', 'symcircuits.check/1')
     >>> verdict
+    Read: the row convention, matrices in the paper's shapes; held fixed: the attention patterns
     Wrong (transpose): ...
     nearest right term: X0 @ W_U.T
-    read in the row convention, matrices in the paper's shapes; held fixed: the attention patterns
     """
 
     right: bool
@@ -78,6 +81,10 @@ class Verdict:
     architecture: str = ""
     convention: str = "paper"
     notation: Notation = ROW
+    line: int | None = None
+    lines: int = 1
+    read: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.right
@@ -87,7 +94,8 @@ class Verdict:
         return {
             "schema": "symcircuits.check/1", "architecture": self.architecture, "convention": self.convention,
             "notation": self.notation.json(), "held_fixed": _HELD_FIXED, "target": self.target, "count": self.count,
-            "right": self.right, "mistake": self.mistake, "message": self.message, "circuit": self.circuit,
+            "read": [*self.read], "right": self.right, "where": list(self.where), "line": self.line,
+            "lines": self.lines, "mistake": self.mistake, "message": self.message, "circuit": self.circuit,
             "nearest": self.nearest,
             "terms": [t._asdict() for t in self.terms], "missing": self.missing.json(), "extra": self.extra.json(),
             "doubled": self.doubled.json(), "notes": list(self.notes),
@@ -95,7 +103,10 @@ class Verdict:
 
     def text(self, width: int = 100) -> str:
         """What was found, in lines of at most that many characters (a longer symbol apart)."""
-        lines = _wrapped(self.message, width)
+        lines = _wrapped(f"Read: {self._conventions()}; held fixed: {_HELD_FIXED}", width)
+        lines += _wrapped(self.message, width)
+        if self.where:
+            lines += _wrapped(f"where {' and '.join(self.where)}", width)
         if self.nearest is not None:
             lines += _wrapped(f"nearest right term: {self.nearest}", width)
         for name in ("missing", "doubled", "extra"):
@@ -105,13 +116,13 @@ class Verdict:
                 lines += [line for t in listed for line in _wrapped(t, width, "  ")]
                 lines += [f"  ... and {listed.count - len(listed.texts):,} more"] * (listed.count > len(listed.texts))
         lines += [line for n in self.notes for line in _wrapped(f"note: {n}", width)]
-        return "\n".join(lines + _wrapped(f"read in {self._conventions()}; held fixed: {_HELD_FIXED}", width))
+        return "\n".join(lines)
 
     def _conventions(self) -> str:
-        """That of the formula, and that of the right terms where it is another."""
+        """How the formula was read, and the notation of the right terms where it is another."""
         read = CONVENTIONS[self.convention]
-        other = "" if self.notation.name == read else f"; right terms in {self.notation.convention}"
-        return Notation(read).convention + other
+        other = () if self.notation.name == read else (f"right terms in {self.notation.convention}",)
+        return "; ".join((*(self.read or (Notation(read).convention,)), *other))
 
     def __repr__(self) -> str:
         return self.text()

@@ -1,4 +1,4 @@
-"""``symcircuits check``: is a formula right, and if not, which mistake is it."""
+"""``symcircuits check``: is a formula or a derivation right, and if not, in which line, and which mistake is it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,37 @@ from symcircuits.cli.subject import add_notation, add_subject, subject_architect
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "check a formula: is it right, and if not, which mistake is it"
+HELP = "check a formula or a derivation: is it right, and if not, in which line, and which mistake is it"
 EXAMPLES = (
     "  symcircuits check 'A[L0H1] @ X0 @ W_OV[L0H1].T @ W_U.T' --heads 3,3\n"
     "  symcircuits check 'X0 @ W_U.T' MODEL\n"
+    "  symcircuits check --file appendix.tex --heads 2,2\n"
     "  symcircuits check 'W_E @ QK[L1H0] @ OV[L0H1].T @ W_E.T' --heads 3,3 --convention transformerlens --json"
 )
 
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
-    parser.add_argument("formula", metavar="FORMULA", help="a term or a sum, as text or LaTeX (-: standard input)")
+    parser.add_argument(
+        "formula",
+        metavar="FORMULA",
+        nargs="?",
+        help="a term, a sum or a derivation, as text, LaTeX or Python code (-: standard input); not with --file",
+    )
     add_subject(parser)
+    parser.add_argument("--file", metavar="FILE", help="read the formula or derivation from a file")
     parser.add_argument(
         "--target", metavar="T", help="logits, stream or scores:L1H0 (default: inferred from the formula)"
     )
     parser.add_argument(
-        "--convention", choices=["paper", "row", "transformerlens"], default="paper",
-        help="of the formula and of the answer: the paper's shapes (paper, row: the same) or TransformerLens's",
+        "--convention", choices=["paper", "row", "columns", "transformerlens"], default=None,
+        help="of the formula: the paper's shapes (paper; row: a row for each token), columns or TransformerLens's "
+        "(default: all are tried, and the answer says which it was)",
     )  # fmt: skip
     parser.add_argument("--part", action="store_true", help="a sum is right when it is some of the terms, each once")
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse what is right only under a hypothesis, such as unscaled scores"
+    )
     add_notation(parser)
     add_json(parser)
 
@@ -39,21 +50,31 @@ def run(options: argparse.Namespace) -> int:
     """Check, and print the verdict: 0 where the formula is right."""
     from symcircuits.checking.check import check
 
+    if options.file is not None and options.formula is not None:
+        if options.model is not None:
+            raise ValueError("give a FORMULA or --file, not both")
+        options.model, options.formula = options.formula, None  # what stands alone beside --file is the model
     architecture = subject_architecture(options)
     verdict = check(
-        _formula(options.formula), architecture, options.target, options.convention, part=options.part,
-        notation=options.notation, symbols=symbols_of(options.symbol),
+        _formula(options), architecture, options.target, options.convention, part=options.part,
+        notation=options.notation, symbols=symbols_of(options.symbol), strict=options.strict,
     )  # fmt: skip
     print_json(verdict.json()) if options.json else print(verdict.text(width()))
     return 0 if verdict.right else 1
 
 
-def _formula(given: str) -> str:
-    """The formula itself, or (``-``) what standard input holds, up to the longest that is read."""
+def _formula(options: argparse.Namespace) -> str:
+    """The formula itself, or what a file or (``-``) standard input holds, up to the longest that is read."""
+    from symcircuits.checking.tokens import MAX_TEXT
+
+    if options.file is not None:
+        with open(options.file, encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_TEXT + 1)
+    given: str | None = options.formula
+    if given is None:
+        raise ValueError("give a FORMULA, or --file PATH")
     if given != "-":
         return given
     if sys.stdin is None:
         raise ValueError("standard input is closed: give the formula itself in place of -")
-    from symcircuits.checking.parser import MAX_TEXT
-
     return sys.stdin.read(MAX_TEXT + 1)

@@ -82,7 +82,7 @@ def write(path: str, text: str) -> None:
 _WRITTEN: Final = {"output": "-o", "html": "--html"}
 _READ: Final = {
     "model": "MODEL", "reference": "--reference", "labels": "--labels", "tokenizer": "--tokenizer",
-    "prompts": "--prompts",
+    "prompts": "--prompts", "file": "--file",
 }  # fmt: skip
 
 

@@ -1,0 +1,299 @@
+"""What the lines of a text claim, under one reading and with its free variables assigned.
+
+A claim is one side of an equation held against a target of the model, against the side before it, or standing alone.
+A definition that another line uses is not a claim; one that is not used is the formula that is asked about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from symcircuits.checking.finishing import Finished, finish
+from symcircuits.checking.formula import Letter
+from symcircuits.checking.meaning import Definition, Environment, Finding, Meaning, spelling_of
+from symcircuits.checking.syntax import Call, Document, Equation, Fraction, Name, Node, Product, nodes
+from symcircuits.checking.values import Value
+
+__all__ = ["Claim", "claims_of"]
+
+_LOGITS: Final = ("T", "logits", "ell", "Logits", "logit")
+_SCORES: Final = re.compile(r"C_QK|S|scores|Scores|E|attn_scores")
+
+
+class Claim(NamedTuple):
+    """``kind``: ``target``, of the model; ``equal``, to another side; ``bare``, standing alone; ``count``, of terms."""
+
+    kind: Literal["target", "equal", "bare", "count"]
+    at: int
+    found: Finished
+    findings: tuple[Finding, ...]
+    target: str | None = None
+    against: Finished | None = None
+    own: str = ""
+    side: int = 0
+    generic: Mapping[str, Letter] = {}  # names that stand for anything, and their letters
+
+
+_NOTHING: Final = Finished((), 0, frozenset(), False, True)
+
+
+class _Left(NamedTuple):
+    """What a left-hand side is: a target, an own name with its parts, or something that has a meaning already."""
+
+    kind: Literal["target", "own", "known"]
+    text: str = ""
+    parts: tuple[str, ...] = ()
+    called: bool = False
+
+
+def claims_of(document: Document, meaning: Meaning, env: Environment, code: bool = False) -> list[Claim]:
+    """The claims of a text, in order; ReadError where a side cannot be read in this way."""
+    reader = _Reader(meaning, env, code)
+    for equation in (e for line in document.lines for e in line.equations if e.let):
+        reader.define(equation)  # where it stands does not matter
+    for line in document.lines:
+        for equation in line.equations:
+            reader.equation(equation)
+    return [c for c in reader.claims if c.kind != "bare" or not c.own or c.own not in meaning.used]
+
+
+class _Reader:
+    def __init__(self, meaning: Meaning, env: Environment, code: bool) -> None:
+        self.meaning, self.env, self.code = meaning, env, code
+        self.claims: list[Claim] = []
+        self.order: tuple[str, ...] = ()  # the positions of rows and columns of entries, where they are named
+
+    def equation(self, equation: Equation) -> None:
+        """One equation, or a formula without an equals sign."""
+        first, *rest = equation.sides
+        self.order = ()
+        if first is None or any(side is None for side in rest):
+            raise self.meaning.fault("nothing stands here", equation.at)
+        if not rest:
+            self.claim("bare", first)
+            return
+        sides: list[Node] = [side for side in rest if side is not None]
+        self.order = tuple(q for p in _positions(first) for q in _letters(p)) if isinstance(first, Name) else ()
+        if isinstance(first, Name) and re.fullmatch(r"N(_\w+)?", spelling_of(first)[0]) and not self.code:
+            self.count(first, sides)
+            return
+        left = self.left(first, equation.let or self.code)
+        self.meaning.generic = _generic(first, self.meaning) if isinstance(first, Call) else {}
+        if left.kind == "target":
+            for i, side in enumerate(sides):
+                named = self.claim("target", side, target=left.text, own="".join(left.parts))
+                if named is None and i:
+                    raise self.meaning.fault("nothing stands here", side.at)
+            return
+        if left.kind == "own":
+            self.own(left, sides)
+            return
+        before = self.finished(first)
+        for side in sides:
+            before = self.equal(side, before)
+
+    def define(self, equation: Equation) -> None:
+        """What a definition says, before anything is read that uses it."""
+        first, *rest = equation.sides
+        if isinstance(first, Name) and rest and rest[0] is not None:
+            left = self.left(first, True)
+            if left.kind == "own":
+                self.meaning.definitions[left.text] = Definition(rest[0], _variables(left.parts))
+
+    # ------------------------------------------------------------------------------------------------ sides
+    def finished(self, node: Node) -> tuple[Finished, tuple[Finding, ...]]:
+        """The raw words of a side, and what is wrong with it in itself."""
+        self.meaning.findings = []
+        value: Value = self.meaning.value(node, self.env)
+        self.order = self.order if len(self.order) == 2 else _order_of(value)
+        found = finish(self.meaning, value, node.at, self.order)
+        return found, tuple(self.meaning.findings)
+
+    def claim(
+        self, kind: Literal["target", "bare"], node: Node, target: str | None = None, own: str = ""
+    ) -> Claim | None:
+        """A side that is held against the model."""
+        if composition := _norm_ratio(node):
+            return self.composition(*composition, own)
+        found, findings = self.finished(node)
+        self.claims.append(Claim(kind, node.at, found, findings, target, None, own))
+        return self.claims[-1]
+
+    def equal(
+        self, node: Node, before: tuple[Finished, tuple[Finding, ...]], own: str = ""
+    ) -> tuple[Finished, tuple[Finding, ...]]:
+        """A side that is held against the one before it."""
+        found, findings = self.finished(node)
+        if found.maps != before[0].maps:
+            findings += (Finding("tensor-dropped", (
+                "one side is a map, the other a matrix: patterns and weights act on different indices, so the product "
+                "sign (x) may not be left out"), node.at),)  # fmt: skip
+        generic = self.meaning.generic
+        self.claims.append(Claim("equal", node.at, found, before[1] + findings, None, before[0], own, 0, generic))
+        return found, findings
+
+    def own(self, left: _Left, sides: list[Node]) -> None:
+        """A name of the text's own: what it stands for, and what its sides say."""
+        old = self.meaning.definitions.get(left.text)
+        if old is None or old.node is not sides[0]:
+            parts = left.parts if left.called else _variables(left.parts)
+            self.meaning.definitions[left.text] = Definition(sides[0], parts, left.called, old)
+        if left.called and left.parts:
+            self.called(left, sides)
+            return
+        if len(sides) == 1:
+            self.claim("bare", sides[0], own=left.text)
+            return
+        before = self.finished(sides[0])
+        self.claims.append(Claim("bare", sides[0].at, *before, None, None, left.text))
+        for i, side in enumerate(sides[1:], 1):
+            before = self.equal(side, before)
+            self.claims.append(Claim("bare", side.at, *before, None, None, left.text, i))
+
+    def called(self, left: _Left, sides: list[Node]) -> None:
+        """A function of a stream: what it does to one that stands for itself."""
+        self.meaning.opaque, before = True, self.meaning.opaque
+        try:
+            for i, side in enumerate(sides):
+                found, findings = self.finished(side)
+                self.claims.append(Claim("bare", side.at, found, findings, None, None, "", i))
+        finally:
+            self.meaning.opaque = before
+
+    def composition(self, above: Node, below: list[Node], own: str) -> Claim | None:
+        """A composition score: the norm of a product over the norms of its factors."""
+        found, findings = self.finished(above)
+        factors = list(above.factors) if isinstance(above, Product) else [above]
+        values = [self.finished(f)[0] for f in below]
+        wanted = [self.finished(f)[0] for f in factors]
+        if not _same_up_to_transposes(values, wanted):
+            findings += (Finding("wrong-matrix", "the norms below are not those of the factors above", above.at),)
+        self.claims.append(Claim("bare", above.at, found, findings, None, None, own))
+        return self.claims[-1]
+
+    def count(self, left: Name, sides: list[Node]) -> None:
+        """Numbers of terms: ``N_1 = H_1 + H_2 = 4``."""
+        kind = spelling_of(left)[0].partition("_")[2]
+        for side in sides:
+            value = self.meaning.value(side, self.env)
+            if any(w.slots or w.entries or w.scales for w in value):
+                raise self.meaning.fault("a number of terms is a number", side.at)
+            total = sum(int(w.coefficient) for w in value)
+            target = next((c.target for c in reversed(self.claims) if c.target), None)
+            self.claims.append(Claim("count", side.at, _NOTHING, (), target, None, kind, total))
+
+    # --------------------------------------------------------------------------------------------- left sides
+    def left(self, node: Node, defines: bool) -> _Left:
+        """What a left-hand side is."""
+        if isinstance(node, Call) and isinstance(node.function, Name):
+            return self.applied(node, node.function)
+        if not isinstance(node, Name):
+            return _Left("known")
+        text, labels = spelling_of(node)
+        own = tuple(p for p in labels if p not in self.meaning.roles.positions)
+        if node.text in _LOGITS and (text in _LOGITS or set(_positions(node)) <= self.meaning.roles.positions):
+            return _Left("target", "logits")
+        if text == "stream":
+            return _Left("target", "stream")
+        if _SCORES.fullmatch(text) and not (self.code and not own):
+            if any(len(p) > 2 and p.isalpha() for p in own) or (not own and labels):
+                return _Left("own", text)
+            head = self.meaning._head(own, self.env, node.at, "W_Q")
+            parts = ("C_QK",) if text == "C_QK" else ()  # it may be the weights alone
+            return _Left("target", f"scores:{self.meaning.head_called(head, node.at)}", parts)
+        if self.is_stream(node) and not defines:
+            point = self.meaning.point(node, self.env)
+            if point == self.meaning.architecture.n_layers and point:
+                return _Left("target", "stream")
+            return _Left("known") if point is not None else _Left("own", text)
+        if text in self.meaning.definitions and not defines:
+            return _Left("known")
+        entry = any(q in self.meaning.roles.positions for p in _positions(node) for q in (p, *p))
+        if entry and not self.is_stream(node) and node.text not in ("A", "q", "k", "v"):
+            return _Left("own", text, own)  # entries of something of its own, s_{ij}
+        if own and not _variables(own):
+            text += "[" + ",".join(own) + "]"
+        glyph, rest = self.meaning._glyph(node)
+        if glyph and not defines and node.text[:5] not in ("tilde", "hat W") and "->" not in "".join(rest):
+            return _Left("known")
+        return _Left("own", text, own)
+
+    def is_stream(self, node: Name) -> bool:
+        """Whether a name is that of a stream after so many layers."""
+        return bool(node.text in ("x", "X") and node.scripts) or bool(re.fullmatch(r"[xX]_?\d+", node.text))
+
+    def applied(self, node: Call, function: Name) -> _Left:
+        """``T(t)``, ``h(x)``, ``Attn(X)``."""
+        arguments = [a.text for a in node.arguments if isinstance(a, Name)]
+        if function.text in _LOGITS:
+            for argument in arguments:
+                self.meaning.tokens.add(argument)
+            return _Left("target", "logits")
+        if function.text in ("Attn", "attn", "LN", "MLP"):
+            return _Left("own", function.text)
+        if len(arguments) == len(node.arguments) == 1:
+            return _Left("own", function.text, tuple(arguments), called=True)
+        return _Left("known")
+
+
+def _generic(left: Call, meaning: Meaning) -> dict[str, Letter]:
+    """Of ``(A_q (x) A_k (x) W)(x, y)``: names for any patterns, any weights and any rows."""
+    if isinstance(left.function, Name) or len(left.arguments) != 2:
+        return {}
+    found: dict[str, Letter] = {}
+    for argument in left.arguments:
+        if not isinstance(argument, Name) or argument.scripts or meaning.names.knows(argument.text):
+            return {}
+        found[argument.text] = Letter("Y", argument.text)
+    slots = left.function.factors if isinstance(left.function, Product) and left.function.operator == "x" else ()
+    for i, slot in enumerate(slots):
+        if isinstance(slot, Name) and slot.text not in ("I", "Id") and not meaning.names.knows(spelling_of(slot)[0]):
+            found[spelling_of(slot)[0]] = Letter("A" if i < 2 else "W_OV", slot.text + "".join(_positions(slot)))
+    return found
+
+
+def _letters(part: str) -> tuple[str, ...]:
+    return tuple(part) if re.fullmatch(r"[a-z]{2}", part) else (part,)
+
+
+def _order_of(value: Value) -> tuple[str, ...]:
+    """The positions of rows and columns of entries."""
+    return next(((c.row, c.col) for w in value for c in (*w.entries, *(w.slots or ())) if c.row and c.col), ())
+
+
+def _variables(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels of a defined name that are variables."""
+    return tuple(p for p in parts if re.fullmatch(r"[a-z](?:_?\w{1,2})?'*", p))
+
+
+def _positions(node: Name) -> list[str]:
+    return [p for s in node.scripts for p in s.parts]
+
+
+def _norm_ratio(node: Node) -> tuple[Node, list[Node]] | None:
+    """``norm(a b) / (norm(a) norm(b))`` as the product above and the factors below."""
+    if not isinstance(node, Fraction) or not _is_norm(node.numerator):
+        return None
+    below = [n for n in nodes(node.denominator) if isinstance(n, Call)]
+    if not below or not all(map(_is_norm, below)):
+        return None
+    assert isinstance(node.numerator, Call)
+    return node.numerator.arguments[0], [n.arguments[0] for n in below]
+
+
+def _is_norm(node: Node) -> bool:
+    return (
+        isinstance(node, Call)
+        and isinstance(node.function, Name)
+        and node.function.text == "norm"
+        and bool(node.arguments)
+    )
+
+
+def _same_up_to_transposes(values: list[Finished], wanted: list[Finished]) -> bool:
+    def key(found: Finished) -> frozenset[object]:
+        return frozenset(frozenset((w.letters, w.T.letters)) for w in found.words)
+
+    return sorted(map(hash, map(key, values))) == sorted(map(hash, map(key, wanted)))

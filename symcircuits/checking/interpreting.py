@@ -1,0 +1,274 @@
+"""Every way to mean a text: readings, ways to count, and heads for the variables that nothing binds.
+
+Of one reading the heads are assigned so that later names stand for later layers; a formula holds when, for some layers
+of its free variables, it holds for all their heads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from symcircuits.checking.case import Asked
+from symcircuits.checking.claims import Claim, claims_of
+from symcircuits.checking.faults import ReadError
+from symcircuits.checking.formula import CONVENTIONS
+from symcircuits.checking.judging import Outcome, judged
+from symcircuits.checking.meaning import Assigned, Environment, Free, Meaning, Roles
+from symcircuits.checking.reading import ReadText
+from symcircuits.checking.readings import Reading, readings_of, variants
+from symcircuits.checking.verdict import Verdict
+from symcircuits.core.architecture import Architecture, Head
+from symcircuits.core.notation import as_notation
+from symcircuits.core.text import amount
+
+__all__ = ["Attempt", "attempts"]
+
+_TRIED: Final = 200  # assignments of free variables
+_ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "head"), ("previous", "induction"))
+_LARGE: Final = 400  # products from which on the first reading that fits is kept
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A text under one reading: its claims judged, and what was read."""
+
+    reading: Reading
+    outcomes: list[Outcome]
+    misfits: int
+    anchored: bool
+    read: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    words: int = field(default=0)
+
+    @property
+    def wrong(self) -> Outcome | None:
+        """The first wrong claim."""
+        return next((o for o in self.outcomes if not o.right), None)
+
+    @property
+    def right(self) -> bool:
+        """Whether every claim is right."""
+        return self.wrong is None
+
+    @property
+    def cost(self) -> int:
+        """How far from right."""
+        return sum(o.cost for o in self.outcomes)
+
+    @property
+    def at(self) -> int:
+        """Where it is wrong."""
+        return self.wrong.at if self.wrong else 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the first wrong claim, or on the last."""
+        found = self.wrong or self.outcomes[-1]
+        where = dict.fromkeys(w for o in self.outcomes for w in o.verdict.where)
+        return replace(found.verdict, where=tuple(where)) if found.right else found.verdict
+
+
+def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation: bool) -> list[Attempt]:
+    """The text under every reading in which it can be read, the best first; or the ReadError of the likeliest."""
+    roles = Roles(text.document)
+    found: list[Attempt] = []
+    faults: list[ReadError] = []
+    for reading in readings_of(convention, text.code):
+        if reading.columns and text.strict:
+            continue
+        if not text.written and reading.weights != ("transformerlens" if convention == "transformerlens" else "paper"):
+            continue
+        ways = list(
+            variants(
+                reading, roles.counted or bool(roles.layers - {"l", "L", "ell"}) or _uses(roles), roles.open_ranges
+            )
+        )
+        if text.code:
+            ways = [w for w in ways if w.base == 0]
+        best: list[Attempt] = []
+        for way in ways:
+            try:
+                best.append(_attempt(text, roles, way, _asked(asked, way, own_notation)))
+            except ReadError as fault:
+                faults.append(fault)
+        if best:
+            best.sort(key=lambda a: (not a.right, a.misfits))  # of equal ones the first stays the first
+            found += best
+            if found[0].misfits == 0 and (found[0].words > _LARGE or (text.strict and found[0].right)):
+                break
+    if not found:
+        raise _likeliest(faults)
+    return _ranked(found, text)
+
+
+def _uses(roles: Roles) -> bool:
+    return bool(roles.numbers)
+
+
+def _likeliest(faults: list[ReadError]) -> ReadError:
+    """The error of the first reading, or that which got furthest."""
+    return max(faults, key=lambda f: (f is faults[0], f.position))
+
+
+def _asked(asked: Asked, reading: Reading, own_notation: bool) -> Asked:
+    convention = reading.convention if reading.convention in CONVENTIONS else "paper"
+    notation = asked.notation
+    if own_notation:
+        notation = as_notation(CONVENTIONS[convention], notation.names)
+    return asked._replace(convention=convention, notation=notation)
+
+
+def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
+    """Those in which the products fit first, in the order in which readings are likely."""
+    order = {id(a): i for i, a in enumerate(found)}
+
+    def rank(a: Attempt) -> tuple[bool, int, int]:
+        usual = a.reading.weights == "paper" or text.code
+        trusted = a.misfits == 0 and (usual or a.anchored) and (a.right or not mixed(a))
+        if text.code and not trusted and indexed:
+            return (True, 0, order[id(a)])  # W_V[0, 1] is TransformerLens's
+        return (not trusted, a.misfits if (usual or a.anchored) and not mixed(a) else 1_000, order[id(a)])
+
+    def mixed(a: Attempt) -> bool:
+        return a.reading.columns and a.reading.weights != "paper"
+
+    indexed = bool(re.search(r"W_\w+\[\d+, *\d+", text.document.source))
+
+    return sorted(found, key=rank)
+
+
+# ------------------------------------------------------------------------------------------------ one reading
+def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked) -> Attempt:
+    """The text under one reading, with the layers of its free variables chosen for the best."""
+    groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
+    faults: list[ReadError] = []
+    tried = 0
+    for env, claims, meaning in _assigned(text, roles, reading, asked, {}, faults):
+        if not claims:
+            continue
+        tried += 1
+        if asked.target is not None and env and any(c.target not in (None, asked.target) for c in claims):
+            continue
+        outcomes = [judged(c, meaning, asked) for c in claims]
+        layers = tuple(v.layer if isinstance(v, Head) else v for v in env.values())
+        groups.setdefault(layers, []).append((env, outcomes, claims))
+        if tried >= _TRIED:
+            break
+    if not groups:
+        if faults:
+            raise faults[0]
+        raise ReadError("nothing stands here", text.document.source, 0)
+    best: Attempt | None = None
+    for members in groups.values():
+        env, outcomes, claims = next((m for m in members if any(not o.right for o in m[1])), members[0])
+        attempt = Attempt(
+            reading, outcomes, sum(c.found.misfits for c in claims), any(map(_anchored, claims)),
+            words=sum(len(c.found.words) for c in claims),
+        )  # fmt: skip
+        attempt.read = _what_was_read(reading, env, roles, asked.architecture, claims)
+        attempt.notes = _counts(roles, asked.architecture, text, attempt)
+        key = (not attempt.right, attempt.misfits, attempt.cost)
+        if best is None or key <= (not best.right, best.misfits, best.cost):
+            best = attempt
+    assert best is not None
+    return best
+
+
+def _anchored(claim: Claim) -> bool:
+    """Whether the ends of its products say in which convention they stand."""
+    return any("token" in ends or set(ends) <= {"input", "output"} for ends in claim.found.ends)
+
+
+def _assigned(
+    text: ReadText, roles: Roles, reading: Reading, asked: Asked, env: dict[str, Assigned], faults: list[ReadError]
+) -> Iterator[tuple[dict[str, Assigned], list[Claim], Meaning]]:
+    """Every assignment of the free variables under which the text can be read."""
+    meaning = Meaning(asked.architecture, reading, asked.notation, roles, text.document.source)
+    try:
+        yield env, claims_of(text.document, meaning, env, text.code), meaning
+    except Free as free:
+        if len(env) > 6:
+            raise ReadError(f"more than six variables stand for heads and layers, {free.name} among them",
+                            text.document.source) from None  # fmt: skip
+        for choice in _choices(free, env, reading, asked.architecture, text):
+            yield from _assigned(text, roles, reading, asked, {**env, free.name: choice}, faults)
+    except ReadError as fault:
+        faults.append(fault)
+
+
+def _choices(
+    free: Free, env: dict[str, Assigned], reading: Reading, arch: Architecture, text: ReadText
+) -> Iterator[Assigned]:
+    """What a free variable may stand for, beside those that are chosen."""
+    base = reading.base
+    if free.role == "layer":
+        yield from range(base, arch.n_layers + base)
+    elif free.role == "number":
+        layer = next((v for k, v in reversed(env.items()) if isinstance(v, int)), base)
+        count = arch.heads[layer - base] if 0 <= layer - base < arch.n_layers else max(arch.heads, default=0)
+        yield from range(base, base + min(count, 3))
+    else:
+        counted = (
+            "//" in text.document.source
+            or "%" in text.document.source
+            or "mod" in text.document.source
+            or "floor" in text.document.source
+        )
+        for layer in range(arch.n_layers):
+            heads = arch.layer_heads(layer)
+            for head in heads if counted else heads[:2]:
+                if all(_in_order(free.name, head, other, value, arch.n_layers) for other, value in env.items()):
+                    yield head
+
+
+def _in_order(name: str, head: Head, other: str, value: Assigned, layers: int) -> bool:
+    """Whether two names that come one after the other stand for heads of layers that do."""
+    if not isinstance(value, Head):
+        return True
+    a, b = _place(name), _place(other)
+    if a[0] != b[0] or a[1] == b[1]:
+        return True
+    if layers == 1:
+        return True
+    return (head.layer < value.layer) == (a[1] < b[1]) and head.layer != value.layer
+
+
+def _place(name: str) -> tuple[str, int]:
+    for i, names in enumerate(_ORDERED):
+        if name in names:
+            return str(i), names.index(name)
+    found = re.fullmatch(r"([a-z])_?(\d+)?", name)
+    return (found[1], int(found[2])) if found and found[2] else (name, 0)
+
+
+# ------------------------------------------------------------------------------------------- what was read
+def _what_was_read(
+    reading: Reading, env: Environment, roles: Roles, arch: Architecture, claims: list[Claim]
+) -> tuple[str, ...]:
+    said = [reading.text]
+    for name, value in env.items():
+        shown = {"@head": "a head without a label", "@layer": "a layer that is not named"}.get(name, name)
+        if isinstance(value, Head):
+            said.append(f"{shown} any head of layer {value.layer + 1}")
+        else:
+            said.append(f"{shown} = {value}")
+    if roles.counted or roles.numbers or (roles.layers - {"l", "L", "ell"}):
+        said.append(f"layers from {reading.base}")
+    if roles.open_ranges and arch.n_layers > 1:
+        said.append("sums over heads run over " + ("all heads" if reading.spread else "the heads of one layer"))
+    return tuple(said)
+
+
+def _counts(roles: Roles, arch: Architecture, text: ReadText, attempt: Attempt) -> tuple[str, ...]:
+    """For which numbers of heads a formula with sums over heads was checked."""
+    if not any(roles.of(n) in ("head", "number") for b in roles.bounds for n in b.names):
+        return ()
+    source = text.document.source
+    generic = min(arch.heads, default=0) >= 2 and not re.search(r"\\bmod|//|\\lfloor|\[\d|L\d+H\d+", source)
+    if generic and not roles.numbers:
+        return ("checked for every number of heads: sums over all heads of a layer, and no product with more than two "
+                "heads of one, are decided by two heads a layer",)  # fmt: skip
+    return (f"checked for {amount(sum(arch.heads), 'head')}, {','.join(map(str, arch.heads))} by layer",)

@@ -1,0 +1,404 @@
+"""Whether a claim is right: of the model, equal to another side, or by itself a term, a circuit, or what is added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from symcircuits.checking.case import Asked, Case
+from symcircuits.checking.claims import Claim
+from symcircuits.checking.comparing import INVISIBLE, ROWS_SUM, UNSCALED, Difference, compared, place_of, rows_summed
+from symcircuits.checking.finishing import heads_of
+from symcircuits.checking.formula import CONVENTIONS, Formula, Letter, RawFactor, RawWord
+from symcircuits.checking.matching import Letters, Matcher, transpose
+from symcircuits.checking.meaning import Finding, Meaning
+from symcircuits.checking.mistakes import Counterpart, Edit, counterpart, mistake_between, nearest_terms
+from symcircuits.checking.values import Chain, Value, Word
+from symcircuits.checking.verdict import Texts, Verdict
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.expansion import expand
+from symcircuits.core.notation import Notation, letter_text, scale_text
+from symcircuits.core.symbols import READERS
+from symcircuits.core.text import amount
+
+__all__ = ["Outcome", "judged"]
+
+_LISTED: Final = 20
+_SEARCHED: Final = 5_000  # terms looked through one by one
+
+
+class Outcome(NamedTuple):
+    """A verdict on one claim, where it is wrong, and how far from right."""
+
+    verdict: Verdict
+    at: int
+    cost: int = 0
+
+    @property
+    def right(self) -> bool:
+        """Whether the claim is right."""
+        return self.verdict.right
+
+
+def judged(claim: Claim, meaning: Meaning, asked: Asked) -> Outcome:
+    """The verdict on one claim."""
+    judge = _Judge(claim, meaning, asked)
+    if claim.kind == "count":
+        return judge.counted()
+    found = judge.equal() if claim.kind == "equal" else judge.target() if claim.kind == "target" else judge.bare()
+    if claim.findings:
+        return judge.found(claim.findings[0], found)
+    return found
+
+
+class _Judge:
+    def __init__(self, claim: Claim, meaning: Meaning, asked: Asked) -> None:
+        self.claim, self.meaning, self.asked = claim, meaning, asked
+        self.words = claim.found.words
+        self.spelling = meaning.sizes.spelling
+        self.as_read = Notation(CONVENTIONS[asked.convention], asked.notation.symbols)
+
+    # ----------------------------------------------------------------------------------------- three kinds
+    def target(self) -> Outcome:
+        """Of the model: all terms, each once."""
+        claim, target = self.claim, self.claim.target or ""
+        circuit = claim.own == "C_QK" and not self.of_tokens
+        case = Case(Formula(self.words, None if circuit else target), self.asked)
+        verdict = case.verdict()
+        if case.unscaled and verdict.right:
+            verdict = replace(verdict, where=(*verdict.where, UNSCALED))
+        if not verdict.right:
+            weaker = self.under_hypotheses(case, target, verdict)
+            if weaker is not None:
+                return weaker
+        return self.outcome(case, verdict, claim)
+
+    def equal(self) -> Outcome:
+        """Equal to the side before it."""
+        assert self.claim.against is not None
+        right = self.claim.against.words
+        found = compared(self.words, right, self.spelling)
+        if found.equal:
+            return self.right(f"these are equal, {amount(len(self.words), 'product')} on this side.", found.where)
+        return self.different(found, "the other side", right)
+
+    def bare(self) -> Outcome:
+        """By itself: a term, a whole, a circuit, a part of one, or what a head or a layer adds."""
+        words, claim = self.words, self.claim
+        if any(f.letter.glyph == "Y" for w in words for f in w.factors):
+            return self.added()
+        case = Case(Formula(words, None), self.asked)
+        verdict = case.verdict()
+        if case.unscaled and verdict.right:
+            verdict = replace(verdict, where=(*verdict.where, UNSCALED))
+        if verdict.right:
+            return Outcome(verdict, claim.at)
+        if case.circuit and (claim.own or self.is_virtual):
+            fragment = self.fragment(case)
+            ends = any(f.letter.glyph in ("W_E", "W_U") for w in words for f in w.factors)
+            whole = all(f.letter.glyph in ("W_OV", "W_QK") for w in words for f in w.factors)
+            if fragment is not None and (fragment.right or not (whole or (ends and len(words[0].factors) > 2))):
+                return fragment
+        if claim.own:
+            added = self.added()
+            if added.right or (added.cost < 10_000 and added.cost <= self.outcome(case, verdict, claim).cost):
+                return added
+        return self.outcome(case, verdict, claim)
+
+    def counted(self) -> Outcome:
+        """How many terms there are: in all, of an order, of a composition type."""
+        arch, kind, given = self.asked.architecture, self.claim.own, self.claim.side
+        targets = [self.claim.target] if self.claim.target else arch.targets(arch.all_heads[-8:])
+        found: dict[str, int] = {}
+        for target in targets:
+            expansion = expand(arch, target)
+            if not kind:
+                found[target] = expansion.count
+            elif kind.isdigit():
+                found[target] = expansion.order(int(kind)).count
+            elif kind in ("none", "Q", "K", "QK", "V"):
+                try:
+                    found[target] = expansion.where(composition=kind).count
+                except ValueError:
+                    continue
+        right = [target for target, count in found.items() if count == given]
+        if right:
+            return self.right(f"{given:,} is that number of terms of {right[0]}.", (), right[0])
+        if not found:
+            raise self.meaning.fault(f"N_{kind[:20]} is not read: N, N_0, N_1, N_none, N_Q, ... are", self.claim.at)
+        target, count = next(iter(found.items()))
+        message = f"of {target} it is {count:,}, not {given:,}."
+        return Outcome(self.made(message, "count", target=target), self.claim.at, 100)
+
+    # -------------------------------------------------------------------------------------------- outcomes
+    @property
+    def of_tokens(self) -> bool:
+        """Whether tokens or patterns stand in it."""
+        return any("token" in self.meaning.sizes.of(f.letter) for w in self.words for f in w.factors)
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it is what one head reads of what another writes: two matrices."""
+        return all(len(w.factors) == 2 for w in self.words) and len(self.words) == 1
+
+    def outcome(self, case: Case, verdict: Verdict, claim: Claim) -> Outcome:
+        """A verdict of a case, with the place of its fault."""
+        if verdict.right:
+            return Outcome(verdict, claim.at)
+        at = None
+        if case.wrong is not None:
+            at = self.place(*case.wrong)
+        elif verdict.mistake == "missing-terms":
+            at = self.incomplete(case)
+            if at is None:
+                at = max((f.at for w in self.words for f in w.factors), default=claim.at)
+                at = max(at, claim.at)
+        cost = 100 * (verdict.extra.count + verdict.doubled.count) + min(verdict.missing.count, 90)
+        return Outcome(verdict, claim.at if at is None else at, cost or 1)
+
+    def place(self, wrong: Letters, right: Letters) -> int | None:
+        """Where a product is wrong; where its letters come from several definitions, where they were joined."""
+        found = place_of(self.words, wrong, right, self.spelling)
+        if found is None:
+            return None
+        at, about = found
+        source = self.meaning.source
+        rows = {source.count("\n", 0, a) for a in about if a < self.claim.at}
+        return self.claim.at if len(rows) > 1 else at
+
+    def incomplete(self, case: Case) -> int | None:
+        """Of scores that are put together from several lines: the one that lacks what is missing, if one does.
+
+        It holds some products of query and key sides, neither all queries of its keys nor all keys of its queries;
+        with what is missing it does.
+        """
+        expansion = case.expansion
+        if not expansion.readout.bilinear or expansion.count > _SEARCHED:
+            return None
+        source = self.meaning.source
+        by_row: dict[int, set[tuple[str, str]]] = {}
+        first: dict[int, int] = {}
+        for word in self.words:
+            term = case.matcher.term(self.spelling.fuse(word.letters))
+            places = [f.at for f in word.factors if f.at < self.claim.at]
+            if term is None or not places:
+                return None
+            row = source.count("\n", 0, max(places))
+            by_row.setdefault(row, set()).add((term.paths[0].label, term.paths[1].label))
+            first[row] = max(first.get(row, 0), *places)
+        everything = {(t.paths[0].label, t.paths[1].label) for t in expansion}
+        missing = everything - {pair for pairs in by_row.values() for pair in pairs}
+
+        def full(pairs: set[tuple[str, str]]) -> bool:
+            return any(all(p in pairs for p in everything if p[side] in {q[side] for q in pairs}) for side in (0, 1))
+
+        found = [row for row, pairs in by_row.items() if not full(pairs) and full(pairs | missing)]
+        return first[found[0]] if len(found) == 1 else None
+
+    def text(self, letters: Letters, scales: Sequence[str] = ()) -> str:
+        """A word as it is written in the convention of the formula."""
+        front = "".join(f"{scale_text(s, self.as_read)} * " for s in scales if s != "?")
+        return front + " @ ".join(self.letter_text(f) for f in letters)
+
+    def letter_text(self, letter: Letter) -> str:
+        """A letter; one that stands for anything by its own name."""
+        for name, generic in self.claim.generic.items():
+            if letter.name == generic.name:
+                return name + ".T" * letter.transposed
+        return letter_text(*letter, self.as_read)
+
+    def made(self, message: str, mistake: str | None, **more: Any) -> Verdict:
+        """A verdict on something that is not an expansion."""
+        asked = self.asked
+        start = "Right" if mistake is None else f"Wrong ({mistake})"
+        return Verdict(
+            mistake is None, more.pop("target", "equation"), (), mistake, f"{start}: {message}",
+            architecture=str(asked.architecture), convention=asked.convention, notation=asked.notation, **more,
+        )  # fmt: skip
+
+    def right(self, message: str, where: tuple[str, ...] = (), target: str = "equation") -> Outcome:
+        """Right, if need be under hypotheses."""
+        return Outcome(self.made(message, None, where=where, target=target), self.claim.at)
+
+    def found(self, finding: Finding, otherwise: Outcome) -> Outcome:
+        """Wrong in itself."""
+        verdict = self.made(finding.message + ".", finding.mistake, target=otherwise.verdict.target,
+                            nearest=otherwise.verdict.nearest)  # fmt: skip
+        return Outcome(verdict, finding.at, 500)
+
+    def different(self, found: Difference, what: str, right: Sequence[RawWord], target: str = "equation") -> Outcome:
+        """Wrong: not equal to something known."""
+        missing = [key for key, _ in found.missing]
+        extra = [key for key, _ in found.extra]
+        texts = Texts(len(missing), tuple(self.text(k[1], k[0]) for k in missing[:_LISTED]))
+        too_much = Texts(len(extra), tuple(self.text(k[1], k[0]) for k in extra[:_LISTED]))
+        cost = 100 * len(extra) + min(len(missing), 90)
+        if not extra:
+            end = max((f.at for w in self.words for f in w.factors), default=self.claim.at)
+            message = f"{amount(len(missing), 'product')} of {what} {'is' if len(missing) == 1 else 'are'} missing."
+            return Outcome(self.made(message, "missing-terms", missing=texts, target=target), end, cost)
+        (scales, letters), count = found.extra[0]
+        if count > 0 and any(k == (scales, letters) for k in ((s, ls) for (s, ls) in self._keys(right))):
+            at = self.place(letters, ())
+            mistake = "bias-per-head" if any(f.glyph[:2] == "b_" for f in letters) else "extra-terms"
+            message = f"{self.text(letters, scales)} stands there {count:,} times too often."
+            verdict = self.made(message, mistake, doubled=too_much, missing=texts, target=target)
+            return Outcome(verdict, self.claim.at if at is None else at, cost)
+        near = counterpart(letters, [k[1] for k in missing] or [k[1] for k in self._keys(right)], self.spelling)
+        same = [k for k in missing if k[1] == letters]
+        at = self.place(letters, near.letters if near and not same else ())
+        if same:
+            mistake, nearest = "scale", self.text(same[0][1], same[0][0])
+        elif near is None:
+            mistake, nearest = "extra-terms" if not missing else "unknown", None
+        else:
+            mistake, nearest = mistake_between(letters, near, self.spelling), self.text(near.letters)
+        message = f"{self.text(letters, scales)} is not part of {what}."
+        if nearest:
+            message += f" The nearest there is {nearest}."
+        verdict = self.made(message, mistake, nearest=nearest, extra=too_much, missing=texts, target=target)
+        return Outcome(verdict, self.claim.at if at is None else at, cost)
+
+    def _keys(self, words: Sequence[RawWord]) -> Iterator[tuple[tuple[str, ...], Letters]]:
+        for w in words:
+            yield w.scales, self.spelling.canonical(self.spelling.fuse(w.letters))
+
+    # ------------------------------------------------------------------------------------------ hypotheses
+    def under_hypotheses(self, case: Case, target: str, verdict: Verdict) -> Outcome | None:
+        """Whether it is right where something is taken for granted that is said then."""
+        expansion = case.expansion
+        if expansion.count > _SEARCHED or expansion.target != target:
+            return None
+        ones = any(f.letter.glyph == "ones" for w in self.words for f in w.factors)
+        if ones and self.asked.architecture.softmax:
+            terms = [RawWord(1, t.word.scales, tuple(RawFactor(x, 0) for x in case.matcher.term_letters(t)))
+                     for t in expansion]  # fmt: skip
+            found = compared(self.words, terms, self.spelling)
+            if found.equal:
+                return self.right(f"these are all {amount(expansion.count, 'term')} of {target}.", found.where, target)
+        if verdict.mistake == "missing-terms" and expansion.readout.bilinear:
+            here = {f.number for f in verdict.terms}
+            if here and all(expansion[i].softmax_invisible for i in range(expansion.count) if i not in here):
+                where = (INVISIBLE, *((UNSCALED,) if case.unscaled else ()))
+                return self.right(
+                    f"these are the {amount(len(here), 'term')} of {target} that softmax sees.", where, target
+                )
+        return None
+
+    # ------------------------------------------------------------------------------- what else there is to be
+    def fragment(self, case: Case) -> Outcome | None:
+        """A part of a circuit: some neighbours among the weights of a term, as they stand or transposed."""
+        if len(self.words) != 1 or abs(self.words[0].coefficient) != 1 or self.words[0].scales:
+            return None
+        letters = self.spelling.fuse(self.words[0].letters)
+        spelled = self.spelling.unfuse(letters)
+        best = None
+        targets = {case.expansion.target, *(f"scores:{h}" for h in list(heads_of(self.words))[:2])}
+        if self.asked.architecture.unembed:
+            targets.add("logits")
+        for target in sorted(targets):
+            matcher = Matcher(expand(self.asked.architecture, target))
+            for whole in nearest_terms(matcher, letters):
+                weights = self.spelling.unfuse(whole)
+                inner = tuple(f for f in weights if "token" not in self.meaning.sizes.of(f))
+                for turned in (inner, transpose(inner)):
+                    windows = [turned[i : i + len(spelled)] for i in range(len(turned) - len(spelled) + 1)]
+                    if turned != inner:  # what meets as key and query is another circuit than as query and key
+                        windows = [w for w in windows if sum(f.glyph in READERS for f in w) < 2]
+                    same = self.spelling.canonical(spelled)
+                    if any(self.spelling.canonical(w) == same for w in windows) and len(spelled) > 1:
+                        return self.right("these weights stand side by side in a term: what one reads of what the "
+                                          "other writes.", (), target)  # fmt: skip
+                    if reordered := next((w for w in windows if sorted(w) == sorted(spelled)), None):
+                        best = Counterpart(reordered, (Edit("order"),), 0), target
+                    for size in (0, 1):
+                        more = [inner[i : i + len(spelled) + size] for i in range(len(inner) - len(spelled) - size + 1)]
+                        near = counterpart(spelled, [w for w in more if w], self.spelling)
+                        if near and (best is None or near.cost < best[0].cost):
+                            best = near, target
+        if best is None:
+            return None
+        near, target = best
+        mistake = mistake_between(spelled, near, self.spelling)
+        if len(letters) == 2 and sorted(spelled) == sorted(near.letters):
+            glyphs = {f.glyph for f in letters}
+            mistake = "gain-order" if "gain" in glyphs else "layer-order" if glyphs == {"W_OV"} else "factor-order"
+        message = f"{self.text(letters)} is not part of a circuit. The nearest is {self.text(near.letters)}."
+        at = self.place(letters, near.letters)
+        verdict = self.made(message, mistake, nearest=self.text(near.letters), target=target, circuit=True)
+        return Outcome(verdict, self.claim.at if at is None else at, near.cost)
+
+    def added(self) -> Outcome:
+        """What a head or a layer adds, a stream on the way, or the part of one that every token has."""
+        best: Outcome | None = None
+        constant = self.constant()
+        if constant is not None:
+            return constant
+        for name, value in self._quantities():
+            right = _raw(value)
+            found = compared(self.words, right, self.spelling)
+            if found.equal:
+                return self.right(f"this is {name}.", found.where, name)
+            outcome = self.different(found, name, right, name)
+            if len(found.extra) < len(self.words) and (best is None or outcome.cost < best.cost):
+                best = outcome
+        if best is None:
+            return Outcome(self.made("this is nothing that the model computes.", "unknown"), self.claim.at, 10_000)
+        return best
+
+    def constant(self) -> Outcome | None:
+        """What a layer adds to every token alike, as one vector: its biases."""
+        if self.of_tokens or not any(f.letter.glyph[:2] == "b_" for w in self.words for f in w.factors):
+            return None
+        best: Outcome | None = None
+        for layer in range(min(self.asked.architecture.n_layers, 4)):
+            words = _raw(self.meaning.quantities.attention(layer))
+            fixed = [w for w in words if any(f.letter.glyph == "ones" for f in w.factors)]
+            rows = [tuple(f for f in rows_summed(w.letters) if f.glyph != "ones") for w in fixed]
+            right = [RawWord(w.coefficient, w.scales, tuple(RawFactor(f, 0) for f in letters))
+                     for w, letters in zip(fixed, rows, strict=True)]  # fmt: skip
+            for way in (right, [w.T for w in right]):
+                found = compared(self.words, way, self.spelling)
+                where = (ROWS_SUM,) if any(f.letter.glyph == "A" for w in fixed for f in w.factors) else ()
+                if found.equal and right:
+                    return self.right(f"this is what layer {layer} adds to every token alike.", where)
+                outcome = self.different(found, f"what layer {layer} adds to every token alike", way)
+                if way and len(found.extra) < len(self.words) and (best is None or outcome.cost < best.cost):
+                    best = outcome
+        return best
+
+    def _quantities(self) -> Iterator[tuple[str, Value]]:
+        arch, q = self.asked.architecture, self.meaning.quantities
+        opaque = any(f.letter.glyph == "Y" for w in self.words for f in w.factors)
+        stream = [_opaque()] if opaque else None
+        heads = heads_of(self.words)
+        layers = sorted({h.layer for h in heads}) or list(range(arch.n_layers))
+        for head in sorted(heads)[:4]:
+            yield f"what head {head} adds", q.head(head, stream)
+            if not opaque:
+                yield f"the values of head {head}, averaged by its pattern", q.averaged(head)
+        for layer in layers[:4]:
+            both = q.attention(layer, stream)
+            yield f"what the heads of layer {layer} add", both
+            if opaque:
+                yield f"the stream after layer {layer}", [_opaque(), *both]
+        if not opaque:
+            for point in sorted({x + 1 for x in layers} | {0})[:4]:
+                if _size(arch, point) <= _SEARCHED:
+                    yield f"the stream after {amount(point, 'layer')}", q.stream(point)
+
+
+def _opaque() -> Any:
+    return Word(1, (), (Chain((RawFactor(Letter("Y"), 0),)),))
+
+
+def _size(arch: Architecture, point: int) -> int:
+    count = 1
+    for heads in arch.heads[:point]:
+        count *= 2 * (1 + heads)
+    return count
+
+
+def _raw(value: Value) -> list[RawWord]:
+    return [RawWord(int(w.coefficient), w.scales, (w.slots or ())[0].factors) for w in value]

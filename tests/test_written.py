@@ -1,0 +1,146 @@
+"""Formulas and derivations as people write them: read, judged, the line and the mistake named, nothing wrong right."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symcircuits.checking.check import Verdict, check
+from symcircuits.checking.faults import ReadError
+from symcircuits.core.architecture import Architecture, attention_only, transformer
+from symcircuits.core.expansion import expand
+
+DATA = Path(__file__).parent / "data"
+# From notes, papers, courses and code, re-expressed; and more of each kind, half of them wrong.
+FILES = ("written.jsonl", "written_here.jsonl")
+
+
+def architecture(case: dict[str, Any]) -> Architecture:
+    """The model that a formula speaks of."""
+    options = dict(case["options"])
+    positions, norm, groups = (options.pop(name, None) for name in ("positions", "norm", "groups"))
+    if norm or groups:
+        return transformer(tuple(case["heads"]), positions, norm=norm, groups=groups and tuple(groups))
+    return attention_only(tuple(case["heads"]), positions, options.get("biases", False))
+
+
+@cache
+def judged(file: str) -> list[tuple[dict[str, Any], Verdict | None]]:
+    """Every formula of a file, and what the check says; None where it cannot be read."""
+    found: list[tuple[dict[str, Any], Verdict | None]] = []
+    for line in (DATA / file).read_text("utf-8").splitlines():
+        case = json.loads(line)
+        try:
+            found.append((case, check(case["text"], architecture(case))))
+        except ReadError:
+            found.append((case, None))
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_nearly_all_are_read_and_judged_rightly(file: str) -> None:
+    cases = judged(file)
+    faults = [case["id"] for case, verdict in cases if verdict is None or verdict.right != case["right"]]
+    assert len(faults) <= 0.05 * len(cases), faults
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_nothing_wrong_is_called_right(file: str) -> None:
+    assert [
+        case["id"] for case, verdict in judged(file) if verdict is not None and verdict.right and not case["right"]
+    ] == []
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_wrong_line_is_named(file: str) -> None:
+    wrong = [(case, v) for case, v in judged(file) if v is not None and not case["right"] and "line" in case]
+    assert len(wrong) > 5
+    assert [(case["id"], v.line) for case, v in wrong if v.line != case["line"]] == []
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_mistake_has_its_name(file: str) -> None:
+    wrong = [(case, v) for case, v in judged(file) if v is not None and not case["right"]]
+    named = [case["id"] for case, v in wrong if v.mistake == case["mistake"]]
+    assert len(named) >= 0.8 * len(wrong)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_answer_says_what_was_read_and_shows_itself(file: str) -> None:
+    for _, verdict in judged(file):
+        if verdict is not None:
+            assert verdict.read
+            assert verdict.text().startswith("Read: ")
+            assert json.loads(json.dumps(verdict.json()))["line"] == verdict.line
+
+
+# ------------------------------------------------------------------------------------------ what is printed here
+PRINTED = [
+    attention_only((2, 2)),
+    attention_only((2, 1), "standard", True),
+    attention_only((1, 2), "shortformer", ["b_V", "b_Q"]),
+    transformer((1, 1), "rotary", groups=(1, 1)),
+    transformer((1, 1), norm="LN", mlps=True),
+    transformer((0, 1), "rotary", qk_norm=True, multipliers=True),
+    attention_only((2,), unembed=False),
+]
+
+
+@pytest.mark.parametrize("notation", ["row", "paper", "transformerlens"])
+@pytest.mark.parametrize("arch", PRINTED, ids=str)
+def test_terms_in_every_notation_are_right(arch: Architecture, notation: str) -> None:
+    convention = "transformerlens" if notation == "transformerlens" else None
+    for target in arch.targets(arch.all_heads[-1:]):
+        expansion = expand(arch, target)
+        for i in {0, expansion.count // 2, expansion.count - 1}:
+            term = expansion[i].written(notation)
+            for form in (term.text, term.latex()):
+                verdict = check(form, arch, target if target == "stream" else None, convention)
+                assert verdict.right, (form, verdict)
+                assert verdict.terms[0].number == i
+
+
+# --------------------------------------------------------------------------------------------------- hypotheses
+def test_what_is_taken_for_granted_is_said_and_refused_where_asked() -> None:
+    arch = attention_only((1,), None, ["b_V", "b_O"])
+    collapsed = "o = A X0 W_V[L0H0].T W_O[L0H0].T + ones b_V[L0H0].T W_O[L0H0].T + ones b_O[L0].T"
+    verdict = check(collapsed, arch)
+    assert verdict.right, verdict
+    assert verdict.where == ("the rows of the attention patterns sum to one",)
+    refused = check(collapsed, arch, strict=True)
+    assert (refused.right, refused.mistake) == (False, "hypothesis")
+    assert not check(collapsed.replace("ones b_V[L0H0].T W_O[L0H0].T + ", ""), arch).right
+
+
+def test_left_out_terms_that_softmax_does_not_see() -> None:
+    arch = attention_only((1,), None, ["b_Q", "b_K"])
+    seen = [t.text for t in expand(arch, "scores:L0H0") if not t.softmax_invisible]
+    verdict = check("S[L0H0] = " + " + ".join(seen), arch)
+    assert verdict.right
+    assert verdict.where == ("terms that softmax does not see are left out",)
+    assert not check("S[L0H0] = " + " + ".join(seen[1:]), arch).right
+
+
+def test_a_variable_stands_for_every_head_of_some_layer() -> None:
+    arch = attention_only((2, 2))
+    verdict = check(r"W_E^T W_{QK}^{h_2} W_{OV}^{h_1} W_E", arch)
+    assert verdict.right
+    assert {"h_2 any head of layer 2", "h_1 any head of layer 1"} <= set(verdict.read)
+    assert not check(r"W_E^T W_{QK}^{h_1} W_{OV}^{h_2} W_E", arch).right  # h_1 comes before h_2
+
+
+def test_both_conventions_are_shown_where_they_differ() -> None:
+    verdict = check(r"A^{\mathrm{L0H1}} X_0 W_{OV}^{\mathrm{L0H1}}", attention_only((2,)))
+    assert (verdict.right, verdict.mistake) == (False, "transpose")
+    assert any('convention="transformerlens"' in note and "right" in note for note in verdict.notes)
+
+
+def test_numbers_of_terms_are_counted() -> None:
+    arch = attention_only((2, 3))
+    assert check(
+        "logits = X_2 W_U.T\nN_0 = 1\nN_1 = H_1 + H_2 = 5\nN_2 = H_1 * H_2 = 6\nN = (1 + H_1) (1 + H_2) = 12", arch
+    )
+    verdict = check("logits = X_2 W_U.T\nN_0 = 1\nN_1 = H_1 + H_2 = 6", arch)
+    assert (verdict.right, verdict.mistake, verdict.line) == (False, "count", 3)
