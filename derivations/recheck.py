@@ -1,9 +1,8 @@
 """Evaluate both sides of every claim of printed derivations: a second evaluator, which imports nothing of symcircuits.
 
-`python derivations/recheck.py FILES`, of derivations/ or of `symcircuits derive ... --format latex`. Both sides of `=`
-and `\\neq` are evaluated with random matrices modulo a prime, maps `A (x) W` by what they do to a stream, a forward
-pass of its own and 3 heads in layer 1, 4 in layer 2, ... A name in braces is defined by the first line with it alone on
-the left. Not read: prose, types and numbers beside lines. Exit status: 0 confirmed, 1 one refuted, 2 nothing was read.
+`python derivations/recheck.py FILES`: random matrices modulo a prime, maps `A (x) W` by what they do to a stream, its
+own forward pass, 3 or more heads a layer in sums. A new name in braces alone on the left is defined. Not read: prose,
+types and numbers beside lines. Exit status: 0 what is read is confirmed, 1 a claim is refuted, 2 nothing is read.
 """
 
 import random
@@ -11,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-P, N = 2**61 - 1, 4  # all matrices are N x N, so that nothing is equal by its shape; vectors are N x 1
+P, N = 2**127 - 1, 4  # all matrices are N x N, so that nothing is equal by its shape; vectors are N x 1
 GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 TOKEN = rf"(?:\\math\w+{GROUP}|\\[A-Za-z]+|{GROUP}|[A-Za-z]|\d+|\))(?:[_^](?:{GROUP}|\w))*|\S"
 SPACE = r"\\(?:big[lr]?|left|qquad|quad|cdot|ast)(?![A-Za-z])\.?|\\[,;]|&|\{\}|\\(?:begin|end)\{aligned\}|\\\\\*?"
@@ -69,7 +68,8 @@ class Model:
         counts = dict(re.findall(r"(value )?heads ([\d,]+)", line))
         self.heads, self.groups = ([int(n) for n in counts.get(key, "").split(",") if n] for key in ("", "value "))
         if generic := re.search(r"(\d+) layers?( below the head)?, any number", line):
-            self.heads = [layer + 3 for layer in range(int(generic[1]) + bool(generic[2]))]
+            layers = range(int(generic[1]) + bool(generic[2]))
+            self.heads = [max(k + 3, 0, *(int(n) + 1 for n in re.findall(rf"L{k}H(\d+)", tex))) for k in layers]
             self.groups = [heads // 2 for heads in self.heads if "shared by groups" in line]
         known, part = self.known, self.part  # the forward pass, under the names that are printed
         known["X_0"] = self.get("t") @ self.get("W_E").T
@@ -123,13 +123,13 @@ class Model:
 
     def terms(self, which):
         """The number of terms: all, those of an order, or those of a composition type of the scores."""
-        ones = {z: Model(self.tex, z).known for z in (1, P, 2**15)}  # P counts as zero
+        ones = {z: Model(self.tex, z).known for z in (1, P, 2**24)}  # P counts as zero
         if scores := re.search(r"S\^\{\\mathrm\{(L\w+)\}\}", self.tex):
             q, k, q0, k0 = (ones[z][x + scores[1]].it[0][0] for z in (1, P) for x in "QK")
             n = {"": q * k, "none": q0 * k0, "Q": (q - q0) * k0, "K": q0 * (k - k0), "QK": (q - q0) * (k - k0)}
             return n[which]
-        many, one = (ones[z]["logits"].it[0][0] for z in (2**15, 1))
-        return many >> 15 * range(4)[int(which)] & 2**15 - 1 if which else one
+        many, one = (ones[z]["logits"].it[0][0] for z in (2**24, 1))
+        return many >> 24 * range(5 * (len(self.heads) < 5))[int(which)] & 2**24 - 1 if which else one
 
     def symbol(self, token):
         """The value of a name with its scripts, in the shapes of the notation."""
