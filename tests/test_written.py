@@ -11,6 +11,7 @@ from symcircuits.checking.check import Verdict, check
 from symcircuits.checking.faults import ReadError
 from symcircuits.core.architecture import Architecture, attention_only, transformer
 from symcircuits.core.expansion import expand
+from symcircuits.derivation.derive import derive
 
 DATA = Path(__file__).parent / "data"
 # From notes, papers, courses and code, re-expressed; and more of each kind, half of them wrong.
@@ -144,3 +145,31 @@ def test_numbers_of_terms_are_counted() -> None:
     )
     verdict = check("logits = X_2 W_U.T\nN_0 = 1\nN_1 = H_1 + H_2 = 6", arch)
     assert (verdict.right, verdict.mistake, verdict.line) == (False, "count", 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "form"), [("logits", "enumerated"), ("scores:L1H0", "enumerated"), ("logits", "generic")]
+)
+def test_a_whole_printed_derivation_is_right_and_a_slip_in_it_is_found(target: str, form: str) -> None:
+    arch = attention_only((1, 1))
+    latex = derive(arch, target, form=form).latex()
+    assert check(latex, arch).right
+    slip = latex.rindex(r"W_E")  # in the last display
+    verdict = check(latex[:slip] + "W_U" + latex[slip + 3 :], arch)
+    assert not verdict.right
+    assert verdict.line is not None
+    assert verdict.line > 5
+
+
+def test_several_lines_of_text_are_held_against_each_other() -> None:
+    arch = attention_only((1, 1))
+    lines = "X1 = X0 + A[L0H0] X0 W_OV[L0H0].T\nX2 = X1 + A[L1H0] X1 W_OV[L1H0].T\nlogits = X2 W_U.T"
+    assert check(lines, arch).right
+    for old, new, line in (
+        ("X0 W_OV[L0H0].T", "X0 W_OV[L0H0]", 1),
+        ("A[L1H0] X1", "A[L1H0] X0", 2),
+        ("X2 W_U", "X1 W_U", 3),
+    ):
+        verdict = check(lines.replace(old, new), arch)
+        assert (verdict.right, verdict.line) == (False, line), verdict
+        assert f"in line {line}" in verdict.message

@@ -241,6 +241,8 @@ class Meaning:
                 return self._divided(values[0], values[1], node)
             case Indexed():
                 return self._indexed(values[0], node.script)
+        if isinstance(node, Text):
+            raise self.fault("unknown character '\"': no symbol of this model has that name in quotes", node.at)
         raise self.fault("this cannot stand here", node.at)
 
     def _product(self, node: Product, values: list[Value]) -> Value:
@@ -572,7 +574,7 @@ class Meaning:
             head = self._head(own, env, at, glyph)
             row, col = (*positions, "", "")[:2] if glyph == "A" else ("", "")
             return self._closed(self._letter(name, head, at, row, col))
-        if glyph in _LAYERED:
+        if glyph in _LAYERED and (own or glyph != "rest"):
             return self._letter(name, self._layer_label(own, env, at), at)
         if glyph in _NORMED:
             label = own[0] if own else "?"

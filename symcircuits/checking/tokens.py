@@ -85,7 +85,7 @@ _KNOWN_WORDS: Final = (
 _OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+)"
 
 _SKIP: Final = re.compile(
-    r"""[^\S\n]+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\ ] | \\quad(?![A-Za-z])
+    r"""[^\S\n]+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\ ] | \\quad\[[^\[\]]{0,40}\] | \\quad(?![A-Za-z])
       | \\(?:displaystyle|textstyle|limits|nonumber|notag|noindent|medskip|smallskip|bigskip|centering|par|item
         |allowdisplaybreaks|begingroup|endgroup|footnotesize|small)(?![A-Za-z])
       | \\right\\\}\\;(?: \\begin\{array\}.*?\\end\{array\} | \\text\{[^{}]*\}.*?\\text\{[^{}]*\} )
@@ -596,7 +596,8 @@ class _Layout:
 
     def row(self, tokens: list[Token], display: bool) -> None:
         """One row: it goes on with the statement before it, or is one of its own."""
-        let, tokens = _without_words(tokens)
+        inside = bool(self.found) and _open_brackets(self.found[-1].tokens)
+        let, tokens = _without_words(tokens, inside)
         if not tokens:
             return
         at = tokens[0].at
@@ -637,8 +638,11 @@ def _word(token: Token) -> str:
     return token.value.text.lower() if plain_name else ""
 
 
-def _without_words(tokens: list[Token]) -> tuple[bool, list[Token]]:
-    """A row without the words around its formula, and whether they say that it defines."""
+def _without_words(tokens: list[Token], inside: bool = False) -> tuple[bool, list[Token]]:
+    """A row without the words around its formula, and whether they say that it defines.
+
+    ``inside``: it goes on inside brackets, where a comma at its end parts arguments.
+    """
     let = False
     start = 0
     while start < len(tokens):
@@ -656,7 +660,8 @@ def _without_words(tokens: list[Token]) -> tuple[bool, list[Token]]:
             kept.pop()  # nothing but words stood in these braces
         elif token.kind != "PROSE":
             kept.append(token)
-    while kept and kept[-1].kind in ("END", "COMMA", "APART"):
+    inside = inside or _open_brackets(kept)
+    while kept and kept[-1].kind in (("END", "APART") if inside else ("END", "COMMA", "APART")):
         kept.pop()
     let = let or any(t.kind == "LET" for t in kept)
     return let, [t if t.kind != "LET" else t._replace(kind="EQ") for t in kept]
