@@ -484,7 +484,7 @@ class _Typing:
 
     # ------------------------------------------------------------------------------------------ terms by words
     def _found(self, word: Word) -> Term | None:
-        """The term that a finished word is, compared letter by letter."""
+        """The term that a finished word is: each side is compared letter by letter."""
         target, sides = self._target(word)
         asked = self._expansion(target).readout
         paths = [self._path(target, i, program, side) for i, (program, side) in
@@ -492,8 +492,7 @@ class _Typing:
         whole = [path for path in paths if path is not None]
         if len(whole) < len(paths):
             return None
-        term = Term(asked, tuple(whole))
-        return term if term.word.factors == word.factors else None
+        return Term(asked, tuple(whole))
 
     def _target(self, word: Word) -> tuple[str, tuple[Word, ...]]:
         if is_score(word):
