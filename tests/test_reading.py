@@ -310,7 +310,7 @@ MILLION = 1_000_000
         ("X0 = " * 100_000 + "X0", "equations"),
         ("\n" * MILLION, "empty"),
         (r"\begin{align}" * 50_000, "nothing stands here"),
-        ("'" * MILLION, "cannot stand here"),
+        ("'" * MILLION, "in quotes"),
     ],
     ids=lambda v: v[:12] if v else "read",
 )

@@ -13,10 +13,11 @@ from symcircuits.checking.formula import CONVENTIONS, MAX_WORDS, Formula, Letter
 from symcircuits.checking.grammar import read_document
 from symcircuits.checking.meaning import Free, Meaning, Roles
 from symcircuits.checking.names import Names
+from symcircuits.checking.python_code import read_code
 from symcircuits.checking.readings import Reading
 from symcircuits.checking.sympy_nodes import sympy_node
 from symcircuits.checking.syntax import Document, Equation, Line, Name, nodes
-from symcircuits.checking.tokens import Rows
+from symcircuits.checking.tokens import MAX_TEXT, Rows
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.notation import Notation
 from symcircuits.core.text import brief
@@ -30,7 +31,7 @@ _CODE: Final = re.compile(
 )  # fmt: skip
 
 
-_PRINTED: Final = re.compile(r"\[[LlMm]\d|\bX_?0\b|\^|⊗|\(x\)|^\s*(?:logits|stream|T|[SX])\b", re.MULTILINE)
+_PRINTED: Final = re.compile(r"\[[LlMm]\d|\bX_?0\b|\^|⊗|\(x\)|^[ \t]*(?:logits|stream|T|[SX])\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,12 @@ def read_text(formula: Any, notation: Notation, architecture: Architecture) -> R
         node = sympy_node(formula)
         document = Document((Line(1, 0, (Equation((node,), 0),)),))
         return ReadText(document, Rows(), False, True, False)
+    if not formula.strip():
+        raise ReadError("the formula is empty")
     own = Names(architecture, notation).own
-    code = is_code(formula)
+    code = len(formula) <= MAX_TEXT and is_code(formula)
+    if code and (found := _read_code(formula)) is not None:
+        return found
     document, rows = read_document(formula, own)
     strict = any(
         isinstance(n, Name) and (n.text == "X0" or any(s.kind == "index" and _is_label(s.parts) for s in n.scripts))
@@ -79,6 +84,18 @@ def read_text(formula: Any, notation: Notation, architecture: Architecture) -> R
         for n in nodes(side)
     )  # fmt: skip
     return ReadText(document, rows, code, strict)
+
+
+def _read_code(text: str) -> ReadText | None:
+    """The lines of code; None where it is not Python after all."""
+    try:
+        document, rows = read_code(text), Rows()
+    except SyntaxError:
+        return None
+    for number, line in enumerate(re.compile(r"[^\n]*\n?").finditer(text), 1):
+        if line[0].strip() and not line[0].lstrip().startswith("#"):
+            rows.add(line.start(), number)
+    return ReadText(document, rows, True, False)
 
 
 def is_code(text: str) -> bool:
