@@ -42,7 +42,7 @@ CALLS: dict[str, list[Any]] = {
     "explain_many": [MODEL, [[1, 2]]], "compare_with_reference": [MODEL, {"tokens": [1], "logits": [1]}],
     "remove_heads": [RUN, "L0H0"], "remove_scores": [RUN, "L1H0", "K"], "norm": [True], "logit": [1, 2],
     "score_entry": [1, 0], "attention_only": [(2, 2)], "transformer": [(2, 2)], "Tensors": [ARCH, {}],
-    "Model": [ARCH, {}],
+    "Model": [ARCH, {}], "symbolic": [ARCH], "read": [sc.logits(ARCH)[1].expr, ARCH],
 }  # fmt: skip
 # And the methods of what they give.
 METHODS: dict[str, tuple[Any, list[Any]]] = {
@@ -56,8 +56,8 @@ THINGS = [
     b"x", lambda: 0,
 ]  # fmt: skip
 # Where what has an architecture, a model, or the path of one, is taken as well.
-DESCRIBED = ("expand", "logits", "scores", "stream", "derive", "verify", "explain", "explain_many")
-TAKEN = {("check", 1), *((name, 0) for name in DESCRIBED)}
+DESCRIBED = ("expand", "logits", "scores", "stream", "derive", "verify", "explain", "explain_many", "symbolic")
+TAKEN = {("check", 1), ("read", 1), *((name, 0) for name in DESCRIBED)}
 
 
 def test_every_public_function_is_tried() -> None:
