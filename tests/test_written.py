@@ -115,6 +115,45 @@ def test_what_is_taken_for_granted_is_said_and_refused_where_asked() -> None:
     assert not check(collapsed.replace("ones b_V[L0H0].T W_O[L0H0].T + ", ""), arch).right
 
 
+@pytest.mark.parametrize("arch", PRINTED, ids=str)
+def test_a_softmax_is_the_pattern_where_its_inside_is_exactly_the_scores(arch: Architecture) -> None:
+    head = arch.all_heads[-1]
+    terms = [t.text for t in expand(arch, f"scores:{head}")]
+    assert check(f"A[{head}] = softmax({' + '.join(terms)})", arch).right
+    for wrong in (" + ".join(terms[1:]) or f"2 {terms[0]}", " + ".join(terms + terms[:1]), "-" + " - ".join(terms)):
+        assert not check(f"A[{head}] = softmax({wrong})", arch).right
+
+
+def test_unscaled_scores_in_a_softmax_are_said() -> None:
+    text = r"A^h = \mathrm{softmax}(t^T W_E^T W_{QK}^h W_E t)"
+    verdict = check(text, attention_only((2,)))
+    assert (verdict.right, verdict.where) == (True, ("the scores are unscaled",))
+    assert check(text, attention_only((2,)), strict=True).mistake == "hypothesis"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("W_U W_OV(1,0) W_E", "position 4"),
+        ("W_U · W_OV(1,0) · W_OV(0,1) · W_E", "position 6"),
+        ("W_OV(0,1)", "in brackets"),
+        ("(A (x) A (x) W_OV)(1, x)", "two arguments"),
+        (r"S^h = x_0 W_{QK}^h x_0^T/\sqrt{d}", "d alone"),
+        (r"S^h = x_0 W_{QK}^h x_0^T/\sqrt{2 d_k}", "root of a dimension"),
+        (
+            "q = x @ W_Q[0,0]\nk = x @ W_K[0,0]\nscores = q @ k.T / sqrt(d_head)\n"
+            "pattern = scores.softmax(dim=0)\nz = pattern @ x @ W_V[0,0] @ W_O[0,0]",
+            "last axis",
+        ),
+        (r"A^h = \mathrm{softmax}(0)", "scores of one head"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_where_it_stands(text: str, said: str) -> None:
+    with pytest.raises(ReadError, match="position") as fault:
+        check(text, attention_only((2, 2) if "W_OV" in text else (2,)))
+    assert said in str(fault.value)
+
+
 def test_left_out_terms_that_softmax_does_not_see() -> None:
     arch = attention_only((1,), None, ["b_Q", "b_K"])
     seen = [t.text for t in expand(arch, "scores:L0H0") if not t.softmax_invisible]

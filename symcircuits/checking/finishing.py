@@ -184,7 +184,7 @@ def _scales(meaning: Meaning, word: Word, chain: Chain) -> tuple[tuple[str, ...]
         elif scale[:2] == "/σ":
             label = scale[2:] or _FINAL
             left.append(RawFactor(Letter("D", label), chain.factors[0].at if chain.factors else 0))
-        elif scale in ("√d", "d", "/d") or scale[:1] in "σ‖" or scale[:2] == "/‖":
+        elif scale.strip("/√") in ("d", "δ") or scale[:1] in "σ‖" or scale[:2] == "/‖":
             meaning.findings.append(Finding("scale", "the score scale is 1 / sqrt(d_head), once", word.at))
         else:
             scales.append(scale)

@@ -61,6 +61,7 @@ _IDENTITY: Final = ("I", "Id", "id")
 _VARIABLE: Final = re.compile(r"[A-Za-z](?:_?\w{1,3})?'*")
 _NAMED_HEADS: Final = ("first", "second", "third", "prev", "head", "induction", "early", "late")
 _DIMENSION: Final = re.compile(r"d(?:_?\w+)?|n|N|n_ctx|H|T")
+_OF_HEADS: Final = ("d_k", "d_h", "d_head", "d_qk", "d_q", "d_key", "d_heads", "dk", "dh", "dhead")
 _MAX_NESTED: Final = 40
 
 
@@ -188,6 +189,7 @@ class Meaning:
         self.findings: list[Finding] = []
         self.tokens: set[str] = {"t"}  # the names of what the model is applied to
         self.used: set[str] = set()  # the definitions that were used
+        self.unscaled = False  # whether scores stand inside a softmax without their scale
         self.opaque = False  # whether x stands for itself
         self.generic: dict[str, Letter] = {}  # names that stand for any pattern, weights or rows
         self.loose: set[int] = set()  # where vectors stand whose orientation was not written
@@ -260,6 +262,9 @@ class Meaning:
             raise self.fault("only numbers divide: the score scale as sqrt(d_head), or the sigma of a norm",
                              node.denominator.at)  # fmt: skip
         out = self.algebra.times(above, number(Rational(1) / Rational(below[0].coefficient)), node.at)
+        if any(scale in ("δ", "√δ") for scale in below[0].scales):
+            message = "the score scale is 1 / sqrt(d_head), not of another dimension"
+            self.findings.append(Finding("scale", message, node.denominator.at))
         for scale in below[0].scales:
             out = self.algebra.scaled(out, scale[1:] if scale[0] == "/" else "/" + scale)
         return out
@@ -270,8 +275,8 @@ class Meaning:
         power = Rational(exponent[0].coefficient) if len(exponent) == 1 and not exponent[0].slots else None
         if power is not None and len(base) == 1 and base[0].slots == () and len(base[0].scales) == 1:
             scale = base[0].scales[0]
-            if abs(power) == Rational(1, 2) and scale == "d":
-                return [Word(1, ("√d",) if power > 0 else ("/√d",), ())]
+            if abs(power) == Rational(1, 2) and scale in ("d", "δ") and base[0].coefficient == 1:
+                return [Word(1, ("√" + scale,) if power > 0 else ("/√" + scale,), ())]
             if power == -1:
                 return [Word(1, ("/" + scale,), ())]
         if power is not None and power.denominator == 1 and 1 <= power <= 100:
@@ -536,7 +541,9 @@ class Meaning:
         if text == "sigma":
             return [Word(1, ("σ",), ())]
         if _DIMENSION.fullmatch(spelling_of(node)[0]) and text[:1] == "d":
-            return [Word(1, ("d",), ())]
+            if spelling_of(node)[0] == "d":
+                raise self.fault("d alone does not say which dimension: write d_head", node.at)
+            return [Word(1, ("d" if spelling_of(node)[0] in _OF_HEADS else "δ",), ())]
         return self._letter(spelling_of(node)[0], labels[0] if labels else None, node.at)
 
     def _number_of_heads(self, node: Name, env: Environment) -> Value:
@@ -817,8 +824,13 @@ class Meaning:
         return value
 
     def _root(self, value: Value, node: Call) -> Value:
-        if len(value) == 1 and value[0].slots == () and value[0].scales == ("d",) and value[0].coefficient == 1:
-            return [Word(1, ("√d",), ())]
+        if (
+            len(value) == 1
+            and value[0].slots == ()
+            and value[0].scales in (("d",), ("δ",))
+            and value[0].coefficient == 1
+        ):
+            return [Word(1, ("√" + value[0].scales[0],), ())]
         raise self.fault("only the root of a dimension, sqrt(d_head), is read", node.at)
 
     def _norm_of(self, node: Node, env: Environment) -> str:
@@ -835,20 +847,14 @@ class Meaning:
 
     def _softmax(self, value: Value, node: Call) -> Value:
         """The pattern of the head whose scores these are."""
-        readers = {f.letter.label for w in value for c in (*(w.slots or ()), *w.entries) for f in c.factors
-                   if f.letter.glyph in ("W_QK", "W_Q")}  # fmt: skip
-        if len(readers) != 1:
-            raise self.fault("only the softmax of the scores of one head is read", node.at)
-        label = readers.pop()
-        chains = [c for w in value for c in (*(w.slots or ()), *w.entries)]
-        ends = {self.sizes.ends(c) for c in chains}
-        if ends != {("token", "token")}:
-            row, col = (x.split()[0] if x else "unknown" for x in next(iter(ends), ("", "")))
-            message = ("the softmax is taken of a matrix that has no row for each query and column for each key: "
-                       f"its rows are {row}, its columns {col}")  # fmt: skip
-            self.findings.append(Finding("pattern-side", message, node.at))
-        swapped = any(f.letter.glyph in ("W_QK",) and f.letter.transposed for c in chains for f in c.factors)
-        return letter_value(Letter("A", label, swapped), node.at)
+        from symcircuits.checking.patterns import pattern  # it finishes what is meant here
+
+        scripts = node.function.scripts if isinstance(node.function, Name) else ()
+        if len(scripts) > 1 or any(s.kind != "sub" or len(s.parts) != 1 for s in scripts):
+            raise self.fault("of the labels of softmax only the index that it runs over is read", node.at)
+        if len(node.arguments) != 1:
+            raise self.fault("softmax is read of scores alone, without further arguments", node.at)
+        return pattern(self, value, scripts[0].parts[0] if scripts else "", node.at)
 
     def _einsum(self, node: Call, env: Environment, depth: int) -> Value:
         """A chain of matrices, written by the names of their indices; an index that all heads share is left aside."""

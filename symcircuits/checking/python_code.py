@@ -336,9 +336,19 @@ class _Reader:
             raise self.fault("arguments with a star are not read", tree)
         if _PRODUCTS.fullmatch(name) and len(arguments) > 1:
             return self.product([self.node(a) for a in arguments], [ast.MatMult()] * (len(arguments) - 1))
+        if name == "softmax":
+            self.over_keys(arguments, tree)
         if name in ("norm", "softmax", "sqrt", "diag"):  # what follows is a kind, an axis
             arguments = arguments[:1]
         return Call(Name(name, at), tuple(map(self.node, arguments)), at)
+
+    def over_keys(self, arguments: Sequence[ast.expr], tree: ast.Call) -> None:
+        """An error where a softmax does not run over the last axis, that of the keys."""
+        axes = [ast.unparse(a) for a in arguments[1:]] + [
+            ast.unparse(k.value) for k in tree.keywords if k.arg not in ("dtype", "input")
+        ]
+        if any(axis not in ("-1", "1") for axis in axes) or len(axes) > 1:
+            raise self.fault("a softmax is read over the last axis alone, that of the keys: dim=-1", tree)
 
     def turned(self, arguments: Sequence[ast.expr], tree: ast.Call) -> Node:
         """A transpose of the last two axes; of any others it is not one of matrices."""

@@ -225,9 +225,9 @@ class Algebra:
         """``(A_q (x) A_k (x) W)(x, y)``: ``A_q x W y^T A_k^T``."""
 
         def apply(w: Word, a: Word, b: Word) -> Word:
-            assert w.slots is not None
-            assert a.slots
-            assert b.slots
+            if w.slots is None or len(w.slots) != 3 or not a.slots or not b.slots:
+                raise self.fault("two arguments are read of a tensor of three factors, each a matrix; heads are named "
+                                 "in brackets, W_OV[0, 1]", at)  # fmt: skip
             query, key, weights = w.slots
             left, right = self._rows(a.slots[0]), self._rows(b.slots[0])
             chain = self._joined(self._joined(query, left), weights)
