@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from symcircuits.checking.finishing import Finished, finish
 from symcircuits.checking.formula import Letter
 from symcircuits.checking.meaning import Definition, Environment, Finding, Meaning, spelling_of
-from symcircuits.checking.syntax import Call, Document, Equation, Fraction, Name, Node, Product, nodes
+from symcircuits.checking.syntax import Call, Document, Equation, Fraction, Indexed, Name, Node, Product, nodes
 from symcircuits.checking.values import Value
 
 __all__ = ["Claim", "claims_of"]
@@ -51,11 +51,15 @@ class _Left(NamedTuple):
 def claims_of(document: Document, meaning: Meaning, env: Environment, code: bool = False) -> list[Claim]:
     """The claims of a text, in order; ReadError where a side cannot be read in this way."""
     reader = _Reader(meaning, env, code)
+    meaning.free = env
     for equation in (e for line in document.lines for e in line.equations if e.let):
         reader.define(equation)  # where it stands does not matter
     for line in document.lines:
         for equation in line.equations:
+            meaning.named = {}
             reader.equation(equation)
+            reader.merged = reader.merged or meaning.merged
+    meaning.merges = reader.merged
     return [c for c in reader.claims if c.kind != "bare" or not c.own or c.own not in meaning.used]
 
 
@@ -63,19 +67,22 @@ class _Reader:
     def __init__(self, meaning: Meaning, env: Environment, code: bool) -> None:
         self.meaning, self.env, self.code = meaning, env, code
         self.claims: list[Claim] = []
+        self.merged = False  # whether in an equation different variables stand for one head
+        self.open: frozenset[str] = frozenset()  # the positions that are left over, where they are named
         self.order: tuple[str, ...] = ()  # the positions of rows and columns of entries, where they are named
 
     def equation(self, equation: Equation) -> None:
         """One equation, or a formula without an equals sign."""
         first, *rest = equation.sides
-        self.order = ()
+        self.order, self.open = (), frozenset()
         if first is None or any(side is None for side in rest):
             raise self.meaning.fault("nothing stands here", equation.at)
         if not rest:
             self.claim("bare", first)
             return
         sides: list[Node] = [side for side in rest if side is not None]
-        self.order = tuple(q for p in _positions(first) for q in _letters(p)) if isinstance(first, Name) else ()
+        self.order = self.positions(first)
+        self.open = frozenset(self.order)
         if isinstance(first, Name) and re.fullmatch(r"N(_\w+)?", spelling_of(first)[0]) and not self.code:
             self.count(first, sides)
             return
@@ -108,8 +115,29 @@ class _Reader:
         self.meaning.findings = []
         value: Value = self.meaning.value(node, self.env)
         self.order = self.order if len(self.order) == 2 else _order_of(value)
+        self.leftover(value, node)
         found = finish(self.meaning, value, node.at, self.order)
         return found, tuple(self.meaning.findings)
+
+    def positions(self, left: Node | None) -> tuple[str, ...]:
+        """The positions that the left-hand side names."""
+        parts: list[str] = []
+        if isinstance(left, Indexed):
+            parts = list(left.script.parts)
+        elif isinstance(left, Name):
+            parts = _positions(left)
+        elif isinstance(left, Call) and isinstance(left.function, Name):
+            parts = _positions(left.function)
+        return tuple(q for p in parts for q in _letters(p) if q in self.meaning.roles.positions)
+
+    def leftover(self, value: Value, node: Node) -> None:
+        """ReadError where the positions that are left over are not those of the left, or differ between terms."""
+        for w in value:
+            left = frozenset(p for c in (*w.entries, *(w.slots or ())) for p in (c.row, c.col) if p)
+            if left and self.open and left != self.open:
+                said, found = (" and ".join(sorted(x)) for x in (self.open, left))
+                raise self.meaning.fault(f"the position that is left over here is {found}, not {said}", w.at or node.at)
+            self.open = self.open or left
 
     def claim(
         self, kind: Literal["target", "bare"], node: Node, target: str | None = None, own: str = ""

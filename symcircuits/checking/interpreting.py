@@ -145,7 +145,8 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked) -> At
     """The text under one reading, with the layers of its free variables chosen for the best."""
     groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
     faults: list[ReadError] = []
-    tried = 0
+    tried, cut = 0, False
+    merged: dict[tuple[int, ...], bool] = {}
     for env, claims, meaning in _assigned(text, roles, reading, asked, {}, faults):
         if not claims:
             continue
@@ -153,16 +154,27 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked) -> At
         if asked.target is not None and env and any(c.target not in (None, asked.target) for c in claims):
             continue
         outcomes = [judged(c, meaning, asked) for c in claims]
-        layers = tuple(v.layer if isinstance(v, Head) else v for v in env.values())
+        asked_for = meaning.roles_asked
+        layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else -1
+                       for k, v in env.items())  # fmt: skip
+        named = [v for k, v in env.items() if asked_for.get(k) == "layer" and k[:1] != "@" and isinstance(v, int)]
+        alike = meaning.merges or len(set(named)) < len(named)
+        merged[layers] = merged.get(layers, True) and alike
         groups.setdefault(layers, []).append((env, outcomes, claims))
         if tried >= _TRIED:
+            cut = True
             break
     if not groups:
         if faults:
             raise faults[0]
         raise ReadError("nothing stands here", text.document.source, 0)
+    if all(merged.values()):
+        raise ReadError("different names stand for the same head or layer here: write one name for it",
+                        text.document.source, 0)  # fmt: skip
     best: Attempt | None = None
-    for members in groups.values():
+    for layers, members in groups.items():
+        if merged[layers]:
+            continue
         env, outcomes, claims = next((m for m in members if any(not o.right for o in m[1])), members[0])
         attempt = Attempt(
             reading, outcomes, sum(c.found.misfits for c in claims), any(map(_anchored, claims)),
@@ -174,6 +186,8 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked) -> At
         if best is None or key <= (not best.right, best.misfits, best.cost):
             best = attempt
     assert best is not None
+    if cut and best.right:
+        raise ReadError(f"there are more than {_TRIED} ways to choose its heads and layers", text.document.source, 0)
     return best
 
 
@@ -205,11 +219,11 @@ def _choices(
     """What a free variable may stand for, beside those that are chosen."""
     base = reading.base
     if free.role == "layer":
-        yield from range(base, arch.n_layers + base)
-    elif free.role == "number":
-        layer = next((v for k, v in reversed(env.items()) if isinstance(v, int)), base)
-        count = arch.heads[layer - base] if 0 <= layer - base < arch.n_layers else max(arch.heads, default=0)
-        yield from range(base, base + min(count, 3))
+        for layer in range(base, arch.n_layers + base):
+            if all(_layers_in_order(free.name, layer, other, value) for other, value in env.items()):
+                yield layer
+    elif free.role == "number":  # a layer with fewer heads leaves out those that it has not
+        yield from range(base, base + min(max(arch.heads, default=0), 2))
     else:
         counted = (
             "//" in text.document.source
@@ -234,6 +248,13 @@ def _in_order(name: str, head: Head, other: str, value: Assigned, layers: int) -
     if layers == 1:
         return True
     return (head.layer < value.layer) == (a[1] < b[1]) and head.layer != value.layer
+
+
+def _layers_in_order(name: str, layer: int, other: str, value: Assigned) -> bool:
+    a, b = _place(name), _place(other)
+    if not isinstance(value, int) or a[0] != b[0] or a[1] == b[1]:
+        return True
+    return (layer < value) == (a[1] < b[1]) and layer != value
 
 
 def _place(name: str) -> tuple[str, int]:

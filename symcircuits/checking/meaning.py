@@ -59,7 +59,8 @@ _SPELLINGS: Final = {
 _STREAMS: Final = ("x", "X", "r", "resid")
 _IDENTITY: Final = ("I", "Id", "id")
 _VARIABLE: Final = re.compile(r"[A-Za-z](?:_?\w{1,3})?'*")
-_NAMED_HEADS: Final = ("first", "second", "third", "prev", "head", "induction", "early", "late")
+_ADJECTIVES: Final = ("attn", "attention", "circuit", "comp", "direct", "eff", "effective", "full", "heads", "total",
+                     "virtual")  # words that say what kind of matrix it is, not of which head
 _DIMENSION: Final = re.compile(r"d(?:_?\w+)?|n|N|n_ctx|H|T")
 _OF_HEADS: Final = ("d_k", "d_h", "d_head", "d_qk", "d_q", "d_key", "d_heads", "dk", "dh", "dhead")
 _MAX_NESTED: Final = 40
@@ -192,6 +193,10 @@ class Meaning:
         self.unscaled = False  # whether scores stand inside a softmax without their scale
         self.opaque = False  # whether x stands for itself
         self.generic: dict[str, Letter] = {}  # names that stand for any pattern, weights or rows
+        self.named: dict[str, set[tuple[str, ...]]] = {}  # heads, and how they were written with free variables
+        self.free: Environment = {}  # the free variables
+        self.merges = False  # whether different variables stand for one head in some equation
+        self.roles_asked: dict[str, str] = {}  # what free variables were asked for: layers, numbers of heads, heads
         self.loose: set[int] = set()  # where vectors stand whose orientation was not written
 
     def fault(self, message: str, at: int) -> ReadError:
@@ -430,6 +435,7 @@ class Meaning:
                     assigned = self._assigned(label, env)
                     if assigned is not None:
                         bound[part] = assigned
+        bound = bound if bound != env else env  # type: ignore[assignment]
         self._put(text, found.before)
         value = self.value(found.node, bound, depth + 1)
         self._put(text, found)
@@ -451,7 +457,7 @@ class Meaning:
             return self.head_called(label, 0)
         if label.isdigit():
             return int(label)
-        raise Free(label, self.roles.of(label))
+        return self._asked(label, self.roles.of(label), env)
 
     def _name(self, node: Name, env: Environment, depth: int) -> Value:
         if not node.scripts or all(s.kind == "index" for s in node.scripts):
@@ -614,12 +620,14 @@ class Meaning:
     def _head(self, labels: tuple[str, ...], env: Environment, at: int, glyph: str) -> str:
         """The label of the head that the labels of a letter name."""
         arch, base = self.architecture, self.reading.base
-        parts = [p for p in labels if not re.fullmatch(r"[a-z]{3,}", p) or p in env or p in _NAMED_HEADS]
+        parts = [p for p in labels if p not in _ADJECTIVES or p in env]
+        said = ("@head", *[p for p in labels if p in _ADJECTIVES and p not in env])
         parts = [p for p in parts if p != ":"]
         if not parts:
             if sum(arch.heads) == 1:
                 return str(arch.all_heads[0])
-            return str(self._asked("@head", "head", env, at))
+            label = str(self._asked("@head", "head", env, at))
+            return self._remember(said, label, env) if len(said) > 1 else label
         first = parts[0]
         if len(parts) == 1:
             if re.fullmatch(r"[Ll]\d+[HhGg]\d+", first):
@@ -640,22 +648,25 @@ class Meaning:
                 return f"L{head.layer}{letter}{group}"
             if found := re.fullmatch(r"G\((\w+)\)", first):
                 return str(self._asked(found[1], "head", env, at))
-            if not _VARIABLE.fullmatch(first) and first not in _NAMED_HEADS:
+            if not _VARIABLE.fullmatch(first) and not re.fullmatch(r"[a-z]{3,20}", first):
                 return first  # an error will say what is wrong with it
             value = self._asked(first, "head", env, at)
-            return str(value) if isinstance(value, Head) else self._numbered(value, at)
+            return self._remember(parts, str(value) if isinstance(value, Head) else self._numbered(value, at), env)
         if any(re.fullmatch(r"[Ll]\d+[HhGg]\d+|\d+\.\d+", p) for p in parts):
             raise self.fault("a second label: a symbol has one, e.g. W_OV[L0H1]", at)
         layer, number_ = parts[0], parts[1]
         at_layer = int(layer) if layer.isdigit() else self._asked(layer, "layer", env, at)
+        if re.fullmatch(r"-\d{1,9}", number_):
+            count = arch.heads[self._layer_of(at_layer, at)]
+            return f"L{self._layer_of(at_layer, at)}H{self._from_end(number_, count, 'head', at) - base}"
         written = int(number_) if number_.isdigit() else self._asked(number_, "number", env, at)
         if isinstance(written, Head):
-            return str(written)
+            return self._remember(parts, str(written), env)
         start = 0 if any(s.isdigit() and int(s) == 0 for s in (layer, number_)) else base
         if layer.isdigit() and number_.isdigit() and start != base:
             raise self.fault(f"there is no number 0 where heads are counted from {base}", at)
         index = self._layer_of(at_layer, at)
-        return f"L{index}H{written - base}"
+        return self._remember(parts, f"L{index}H{written - base}", env)
 
     def head_called(self, label: str, at: int) -> Head:
         """The head of that label; ReadError where there is none."""
@@ -676,9 +687,40 @@ class Meaning:
         raise self.fault(f"one number, {written}, does not say which head: write L0H{written} or (layer, head)", at)
 
     def _asked(self, name: str, role: str, env: Environment, at: int = 0) -> Assigned:
+        """What a variable stands for; ``l+1`` comes after ``l``, and in code layer -1 is the last."""
         if name not in env:
+            if role == "layer" and re.fullmatch(r"-\d{1,9}", name):
+                return self._from_end(name, self.architecture.n_layers, "layer", at)
+            if found := re.fullmatch(r"([^\W\d]\w*'*)([+-]\d{1,9})", name):
+                value = self._asked(found[1], role, env, at)
+                if isinstance(value, Head):
+                    raise self.fault(f"{found[1]} is a head, so {name} does not say which", at)
+                return value + int(found[2])
+            if not re.fullmatch(r"@?[^\W\d]\w*'*", name):
+                raise self.fault(f"{name[:40]!r} does not say which {'head' if role == 'number' else role}", at)
             raise Free(name, role, at)
+        before = self.roles_asked.setdefault(name, role)
+        if {before, role} == {"layer", "number"}:
+            raise self.fault(f"{name} stands for a layer in one place and for the number of a head in another", at)
         return env[name]
+
+    def _from_end(self, written: str, count: int, what: str, at: int) -> int:
+        """A number counted from the last, -1, as it would be written."""
+        if int(written) + count < 0:
+            raise self.fault(f"there is no {what} {written}: there are {count}", at)
+        return int(written) + count + self.reading.base
+
+    def _remember(self, parts: Sequence[str], label: str, env: Environment) -> str:
+        """Keep how a head was written, to tell whether different variables stand for one head."""
+        if env is self.free:
+            self.named.setdefault(label, set()).add(tuple(parts))
+        return label
+
+    @property
+    def merged(self) -> bool:
+        """Whether different variables stand for one head."""
+        return any(len(ways) > 1 and any(p in self.free for w in ways for p in w)
+                   for ways in self.named.values())  # fmt: skip
 
     def _layer_label(self, labels: tuple[str, ...], env: Environment, at: int) -> str:
         if labels and re.fullmatch(r"[LlMm]\d+|[^\W\d]{3,}", labels[0]):
@@ -704,9 +746,7 @@ class Meaning:
         if part.isdigit():
             return int(part)
         if found := re.fullmatch(r"([A-Za-z])([+-]\d)?", part):
-            value = env.get(found[1])
-            if value is None:
-                raise Free(found[1], "layer")
+            value = self._asked(found[1], "layer", env, node.at)
             number_ = value.layer + self.reading.base if isinstance(value, Head) else value
             return number_ + int(found[2] or 0)
         raise self.fault(f"{part} is not the number of a layer", node.at)
