@@ -103,6 +103,78 @@ def test_terms_in_every_notation_are_right(arch: Architecture, notation: str) ->
                 assert verdict.terms[0].number == i
 
 
+# ------------------------------------------------------------------------------------------ indices are not solved for
+WRONG_INDICES = [
+    ((2, 2), "W_E @ W_V[-1,0] @ W_O[-2,0] @ W_U"),
+    ((2, 2), "W_E @ W_V[-1,0] @ W_O[-1,0] @ W_V[-2,1] @ W_O[-2,1] @ W_U"),
+    ((2, 2), "W_E @ W_V[l+1,h] @ W_O[l+1,h] @ W_V[l,g] @ W_O[l,g] @ W_U"),
+    ((2, 2), "W_E @ W_V[l2,g] @ W_O[l2,g] @ W_V[l1,h] @ W_O[l1,h] @ W_U"),
+    ((2, 2), "W_U @ W_O[1,h] @ W_V[1,g] @ W_E"),
+    ((1, 3), "W_U @ W_O[1,h] @ W_V[1,g] @ W_E"),
+    ((1,), "W_U @ W_O[0,h] @ W_V[0,g] @ W_E"),
+    ((1,), "M = W_O[0,h]\nN = W_V[0,g]\nW_U @ M @ N @ W_E"),
+    ((2, 2), "W_U @ W_O[l,h] @ W_V[m,h] @ W_E"),
+    ((2,), "W_U @ W_O[l,h] @ W_V[m,h] @ W_E"),
+    ((2, 2), "W_U @ W_O[l,0] @ W_V[1,0] @ W_E"),
+    ((2, 2), "A[0,a] @ X0 @ W_OV[0,b].T @ W_U.T"),
+    ((2, 2), "W_E @ W_Q[l2,h2] @ W_K[l1,h1].T @ W_E.T"),
+    ((3,), "W_E @ W_V[0,h] @ W_O[0,k] @ W_U"),
+    ((2, 2), "W_E @ W_V[i,0] @ W_O[j,0] @ W_U"),
+    ((2, 2), "W_E @ W_V[foo,bar] @ W_O[bar,foo] @ W_U"),
+    ((2, 2), r"W_U W_O^{foo} W_V^{bar} W_E"),
+    ((1, 1), r"W_U W_O^{g} W_V^{h} W_E"),
+    ((2, 2), "W_U @ W_O[-3,0] @ W_V[-3,0] @ W_E"),
+    ((2, 2), "W_U @ W_O[l*2,h] @ W_V[l*2,h] @ W_E"),
+    ((2,), r"S^h_{ij} = \frac{1}{\sqrt{d_k}} x_j^T W_{QK}^h x_i"),
+    ((2,), r"S^h_{ij} = (W_Q^h x_j)^T (W_K^h x_i)/\sqrt{d_k}"),
+    ((2,), r"S^h_{ij} = x_j W_Q^h (x_i W_K^h)^T/\sqrt{d_k}"),
+    ((2,), r"S^h_{ij} = x_j^\top W_{QK}^h x_i"),
+    ((2,), r"S^h_{ij} = x_j W_{QK}^h x_i^T"),
+    ((2,), r"S^h_{ik} = x_i^\top W_{QK}^h x_j"),
+    ((2,), r"h(x)_j = \sum_j A^h_{ij} W_{OV}^h x_j"),
+    ((2,), r"h(x)_k = \sum_j A^h_{ij} W_{OV}^h x_j"),
+    ((2, 2), r"y_k = \sum_{j}\sum_k A^{h_2}_{ij} A^{h_1}_{jk} W_{OV}^{h_2}W_{OV}^{h_1} x_k"),
+    ((2,), r"v_m = \sum_j A^h_{ij} W_{OV}^h x_j"),
+    ((2,), r"h(x)_i = \sum_j A^h_{ji} W_{OV}^h x_j"),
+]
+RIGHT_INDICES = [
+    ((2, 2), "W_E @ W_V[-2,0] @ W_O[-2,0] @ W_V[-1,1] @ W_O[-1,1] @ W_U"),
+    ((2, 2), "W_E @ W_V[l,g] @ W_O[l,g] @ W_V[l+1,h] @ W_O[l+1,h] @ W_U"),
+    ((2, 2), "W_E @ W_V[l1,g] @ W_O[l1,g] @ W_V[l2,h] @ W_O[l2,h] @ W_U"),
+    ((2,), "W_U @ W_O[l,h] @ W_V[l,h] @ W_E"),
+    ((1, 1), r"W_U W_O^{h} W_V^{h} W_O^{g} W_V^{g} W_E"),
+    ((2, 2), "W_U @ W_O[layer,head] @ W_V[layer,head] @ W_E"),
+    ((2,), r"S^h_{ij} = x_i^\top W_{QK}^h x_j"),
+    ((2,), r"S^h_{ij} = x_j^\top W_{QK}^{h\top} x_i"),
+    ((2,), r"h(x)_q = \sum_k A^h_{qk} W_{OV}^h x_k"),
+]
+
+
+@pytest.mark.parametrize(("heads", "text"), WRONG_INDICES)
+def test_an_index_is_not_given_the_value_that_makes_it_right(heads: tuple[int, ...], text: str) -> None:
+    try:
+        assert not check(text, attention_only(heads)).right
+    except ReadError:
+        pass
+
+
+@pytest.mark.parametrize(("heads", "text"), RIGHT_INDICES)
+def test_indices_that_belong_are_right(heads: tuple[int, ...], text: str) -> None:
+    assert check(text, attention_only(heads)).right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = X0 @ W_U.T\na1 = a + a\n" + "\n".join(f"a{i} = a{i - 1} + a{i - 1}" for i in range(2, 30)),
+        r"\sum_{a,b,c,d,e,f,g,h,p,q} A^a A^b A^c A^d A^e A^f A^g A^h A^p A^q \otimes W_U W_{OV}^a W_E",
+    ],
+)
+def test_doubling_is_refused_before_it_is_multiplied_out(text: str) -> None:
+    with pytest.raises(ReadError, match=r"too many steps|more than 20,000"):
+        check(text, attention_only((4, 4)))
+
+
 # --------------------------------------------------------------------------------------------------- hypotheses
 def test_what_is_taken_for_granted_is_said_and_refused_where_asked() -> None:
     arch = attention_only((1,), None, ["b_V", "b_O"])

@@ -28,6 +28,10 @@ class ReadError(ValueError):
         super().__init__(message + where + (f"\n{self.place}" if self.place else ""))
 
 
+class TooLong(ReadError):
+    """A formula that would take too much work to multiply out."""
+
+
 def _place(source: str, at: int) -> str:
     start = source.rfind("\n", 0, at) + 1
     end = source.find("\n", at) if "\n" in source[at:] else len(source)

@@ -13,7 +13,7 @@ from typing import Final
 
 from symcircuits.checking.case import Asked
 from symcircuits.checking.claims import Claim, claims_of
-from symcircuits.checking.faults import ReadError
+from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.formula import CONVENTIONS
 from symcircuits.checking.judging import Outcome, judged
 from symcircuits.checking.meaning import Assigned, Environment, Free, Meaning, Roles
@@ -28,6 +28,7 @@ __all__ = ["Attempt", "attempts"]
 
 _TRIED: Final = 200  # assignments of free variables
 _ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "head"), ("previous", "induction"))
+_NUMBER: Final = -1  # in place of a layer: the number of a head
 _LARGE: Final = 400  # products from which on the first reading that fits is kept
 
 
@@ -75,6 +76,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
     """The text under every reading in which it can be read, the best first; or the ReadError of the likeliest."""
     roles = Roles(text.document)
     found: list[Attempt] = []
+    total, long = [0], 0
     faults: list[ReadError] = []
     for reading in readings_of(convention, text.code):
         if reading.columns and text.strict:
@@ -91,7 +93,12 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
         best: list[Attempt] = []
         for way in ways:
             try:
-                best.append(_attempt(text, roles, way, _asked(asked, way, own_notation)))
+                best.append(_attempt(text, roles, way, _asked(asked, way, own_notation), total))
+            except TooLong as fault:
+                faults.append(fault)
+                long += 1
+                if long > 1 and not found:
+                    raise
             except ReadError as fault:
                 faults.append(fault)
         if best:
@@ -141,13 +148,13 @@ def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
 
 
 # ------------------------------------------------------------------------------------------------ one reading
-def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked) -> Attempt:
+def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int]) -> Attempt:
     """The text under one reading, with the layers of its free variables chosen for the best."""
     groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
     faults: list[ReadError] = []
     tried, cut = 0, False
     merged: dict[tuple[int, ...], bool] = {}
-    for env, claims, meaning in _assigned(text, roles, reading, asked, {}, faults):
+    for env, claims, meaning in _assigned(text, roles, reading, asked, {}, faults, total):
         if not claims:
             continue
         tried += 1
@@ -155,7 +162,7 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked) -> At
             continue
         outcomes = [judged(c, meaning, asked) for c in claims]
         asked_for = meaning.roles_asked
-        layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else -1
+        layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else _NUMBER
                        for k, v in env.items())  # fmt: skip
         named = [v for k, v in env.items() if asked_for.get(k) == "layer" and k[:1] != "@" and isinstance(v, int)]
         alike = meaning.merges or len(set(named)) < len(named)
@@ -180,7 +187,7 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked) -> At
             reading, outcomes, sum(c.found.misfits for c in claims), any(map(_anchored, claims)),
             words=sum(len(c.found.words) for c in claims),
         )  # fmt: skip
-        attempt.read = _what_was_read(reading, env, roles, asked.architecture, claims)
+        attempt.read = _what_was_read(reading, env, roles, asked.architecture, claims, layers)
         attempt.notes = _counts(roles, asked.architecture, text, attempt)
         key = (not attempt.right, attempt.misfits, attempt.cost)
         if best is None or key <= (not best.right, best.misfits, best.cost):
@@ -197,10 +204,12 @@ def _anchored(claim: Claim) -> bool:
 
 
 def _assigned(
-    text: ReadText, roles: Roles, reading: Reading, asked: Asked, env: dict[str, Assigned], faults: list[ReadError]
+    text: ReadText, roles: Roles, reading: Reading, asked: Asked, env: dict[str, Assigned], faults: list[ReadError],
+    total: list[int],
 ) -> Iterator[tuple[dict[str, Assigned], list[Claim], Meaning]]:
     """Every assignment of the free variables under which the text can be read."""
     meaning = Meaning(asked.architecture, reading, asked.notation, roles, text.document.source)
+    meaning.algebra.total = total
     try:
         yield env, claims_of(text.document, meaning, env, text.code), meaning
     except Free as free:
@@ -208,7 +217,9 @@ def _assigned(
             raise ReadError(f"more than six variables stand for heads and layers, {free.name} among them",
                             text.document.source) from None  # fmt: skip
         for choice in _choices(free, env, reading, asked.architecture, text):
-            yield from _assigned(text, roles, reading, asked, {**env, free.name: choice}, faults)
+            yield from _assigned(text, roles, reading, asked, {**env, free.name: choice}, faults, total)
+    except TooLong:
+        raise
     except ReadError as fault:
         faults.append(fault)
 
@@ -267,15 +278,16 @@ def _place(name: str) -> tuple[str, int]:
 
 # ------------------------------------------------------------------------------------------- what was read
 def _what_was_read(
-    reading: Reading, env: Environment, roles: Roles, arch: Architecture, claims: list[Claim]
+    reading: Reading, env: Environment, roles: Roles, arch: Architecture, claims: list[Claim],
+    layers: tuple[int, ...],
 ) -> tuple[str, ...]:
     said = [reading.text]
-    for name, value in env.items():
+    for (name, value), layer in zip(env.items(), layers, strict=True):
         shown = {"@head": "a head without a label", "@layer": "a layer that is not named"}.get(name, name)
         if isinstance(value, Head):
             said.append(f"{shown} any head of layer {value.layer + 1}")
         else:
-            said.append(f"{shown} = {value}")
+            said.append(f"{shown} any head of its layer" if layer == _NUMBER else f"{shown} = {value}")
     if roles.counted or roles.numbers or (roles.layers - {"l", "L", "ell"}):
         said.append(f"layers from {reading.base}")
     if roles.open_ranges and arch.n_layers > 1:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction as Rational
-from itertools import product
+from itertools import islice, product
 from typing import Final, NamedTuple
 
-from symcircuits.checking.faults import ReadError
-from symcircuits.checking.formula import Letter, RawFactor
+from symcircuits.checking.faults import ReadError, TooLong
+from symcircuits.checking.formula import MAX_WORDS, Letter, RawFactor
 from symcircuits.checking.matching import Spelling
 from symcircuits.checking.names import Names
 from symcircuits.checking.quantities import Quantities, placed
@@ -64,6 +64,7 @@ _ADJECTIVES: Final = ("attn", "attention", "circuit", "comp", "direct", "eff", "
 _DIMENSION: Final = re.compile(r"d(?:_?\w+)?|n|N|n_ctx|H|T")
 _OF_HEADS: Final = ("d_k", "d_h", "d_head", "d_qk", "d_q", "d_key", "d_heads", "dk", "dh", "dhead")
 _MAX_NESTED: Final = 40
+_USE: Final = 50  # steps that the use of a defined name counts for
 
 
 class Free(Exception):
@@ -195,6 +196,7 @@ class Meaning:
         self.generic: dict[str, Letter] = {}  # names that stand for any pattern, weights or rows
         self.named: dict[str, set[tuple[str, ...]]] = {}  # heads, and how they were written with free variables
         self.free: Environment = {}  # the free variables
+        self.nested = 1  # terms of the sums around
         self.merges = False  # whether different variables stand for one head in some equation
         self.roles_asked: dict[str, str] = {}  # what free variables were asked for: layers, numbers of heads, heads
         self.loose: set[int] = set()  # where vectors stand whose orientation was not written
@@ -344,13 +346,18 @@ class Meaning:
         names = [(name, bound) for bound in node.bounds for name in bound.names]
         positions = [name for name, _ in names if self.roles.of(name) == "position"]
         others = [(name, bound) for name, bound in names if name not in positions]
-        out: Value = []
-        for assigned in self._assignments(others, env):
+        assignments = list(islice(self._assignments(others, env), MAX_WORDS + 1))
+        before, self.nested = self.nested, self.nested * max(len(assignments), 1)
+        if self.nested > MAX_WORDS:
+            raise TooLong(f"these sums have more than {MAX_WORDS:,} terms, the most that are read", self.source, node.at)
+        values: list[Value] = []
+        for assigned in assignments:
             value = self.value(node.body, assigned, depth + 1)
             for name in positions:
                 value = self.algebra.over_positions(value, name)
-            out = self.algebra.add([out, value], (1, 1), node.at)
-        return out
+            values.append(value)
+        self.nested = before
+        return self.algebra.add(values, [1] * len(values), node.at)
 
     def _assignments(self, names: Sequence[tuple[str, Bound]], env: Environment) -> Iterator[Environment]:
         if not names:
@@ -426,6 +433,7 @@ class Meaning:
         if found is None or found.called:
             return None
         self.used.add(text)
+        self.algebra.count(_USE, 0, node.at)
         bound = dict(env)
         own = labels
         if found.parts and len(found.parts) <= len(labels):

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction as Rational
 from typing import Final, NamedTuple
 
-from symcircuits.checking.faults import ReadError
+from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.formula import MAX_FACTORS, MAX_STEPS, MAX_WORDS, Letter, RawFactor
 from symcircuits.checking.matching import Spelling
 
 __all__ = ["Algebra", "Chain", "Sizes", "Value", "Word", "letter_value", "number"]
 
+_MAX_TOTAL: Final = 10 * MAX_STEPS
 _MAX_COEFFICIENT: Final = 10**18
 
 
@@ -119,6 +120,7 @@ class Algebra:
 
     def __init__(self, sizes: Sizes, source: str = "", columns: bool = False) -> None:
         self.sizes, self.source, self.columns, self.steps = sizes, source, columns, 0
+        self.total = [0]  # the steps of all readings together
 
     def fault(self, message: str, at: int) -> ReadError:
         """An error at this place."""
@@ -127,15 +129,16 @@ class Algebra:
     def count(self, words: int, letters: int, at: int) -> None:
         """Account for work before it is done."""
         self.steps += words + letters // 10
-        if self.steps > MAX_STEPS:
-            raise self.fault("the formula takes too many steps to multiply out", at)
+        self.total[0] += words + letters // 10
+        if self.steps > MAX_STEPS or self.total[0] > _MAX_TOTAL:
+            raise TooLong("the formula takes too many steps to multiply out", self.source, at)
 
     def add(self, values: Iterable[Value], signs: Iterable[int], at: int) -> Value:
         """A sum."""
         out: Value = []
         for value, sign in zip(values, signs, strict=True):
             if len(out) + len(value) > MAX_WORDS:
-                raise self.fault(f"the formula has more than {MAX_WORDS:,} words, the most that are read", at)
+                raise TooLong(f"the formula has more than {MAX_WORDS:,} words, the most that are read", self.source, at)
             if sign < 0:
                 self.count(len(value), 0, at)
             out += value if sign > 0 else [w._replace(coefficient=-w.coefficient) for w in value]
@@ -148,9 +151,8 @@ class Algebra:
         """A product, if it is not too long; ``join`` puts two words together."""
         n, m = len(left), len(right)
         if n * m > MAX_WORDS:
-            raise self.fault(
-                f"multiplied out, the formula up to here has {n * m:,} words; at most {MAX_WORDS:,} are read", at
-            )
+            message = f"multiplied out, the formula up to here has {n * m:,} words; at most {MAX_WORDS:,} are read"
+            raise TooLong(message, self.source, at)
         self.count(n * m, m * sum(w.length for w in left) + n * sum(w.length for w in right), at)
         words = [(join or self._beside)(a, b) for a in left for b in right]
         if max((w.length + len(w.scales) for w in words), default=0) > MAX_FACTORS:
