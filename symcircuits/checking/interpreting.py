@@ -204,7 +204,12 @@ def _anchored(claim: Claim) -> bool:
 
 
 def _assigned(
-    text: ReadText, roles: Roles, reading: Reading, asked: Asked, env: dict[str, Assigned], faults: list[ReadError],
+    text: ReadText,
+    roles: Roles,
+    reading: Reading,
+    asked: Asked,
+    env: dict[str, Assigned],
+    faults: list[ReadError],
     total: list[int],
 ) -> Iterator[tuple[dict[str, Assigned], list[Claim], Meaning]]:
     """Every assignment of the free variables under which the text can be read."""
@@ -278,7 +283,11 @@ def _place(name: str) -> tuple[str, int]:
 
 # ------------------------------------------------------------------------------------------- what was read
 def _what_was_read(
-    reading: Reading, env: Environment, roles: Roles, arch: Architecture, claims: list[Claim],
+    reading: Reading,
+    env: Environment,
+    roles: Roles,
+    arch: Architecture,
+    claims: list[Claim],
     layers: tuple[int, ...],
 ) -> tuple[str, ...]:
     said = [reading.text]

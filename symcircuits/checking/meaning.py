@@ -59,8 +59,19 @@ _SPELLINGS: Final = {
 _STREAMS: Final = ("x", "X", "r", "resid")
 _IDENTITY: Final = ("I", "Id", "id")
 _VARIABLE: Final = re.compile(r"[A-Za-z](?:_?\w{1,3})?'*")
-_ADJECTIVES: Final = ("attn", "attention", "circuit", "comp", "direct", "eff", "effective", "full", "heads", "total",
-                     "virtual")  # words that say what kind of matrix it is, not of which head
+_ADJECTIVES: Final = (
+    "attn",
+    "attention",
+    "circuit",
+    "comp",
+    "direct",
+    "eff",
+    "effective",
+    "full",
+    "heads",
+    "total",
+    "virtual",
+)  # words that say what kind of matrix it is, not of which head
 _DIMENSION: Final = re.compile(r"d(?:_?\w+)?|n|N|n_ctx|H|T")
 _OF_HEADS: Final = ("d_k", "d_h", "d_head", "d_qk", "d_q", "d_key", "d_heads", "dk", "dh", "dhead")
 _MAX_NESTED: Final = 40
@@ -349,7 +360,9 @@ class Meaning:
         assignments = list(islice(self._assignments(others, env), MAX_WORDS + 1))
         before, self.nested = self.nested, self.nested * max(len(assignments), 1)
         if self.nested > MAX_WORDS:
-            raise TooLong(f"these sums have more than {MAX_WORDS:,} terms, the most that are read", self.source, node.at)
+            raise TooLong(
+                f"these sums have more than {MAX_WORDS:,} terms, the most that are read", self.source, node.at
+            )
         values: list[Value] = []
         for assigned in assignments:
             value = self.value(node.body, assigned, depth + 1)
@@ -639,11 +652,11 @@ class Meaning:
         first = parts[0]
         if len(parts) == 1:
             if re.fullmatch(r"[Ll]\d+[HhGg]\d+", first):
-                return first
+                return self._remember(parts, first, env)
             if re.fullmatch(r"\d+\.\d+", first):
                 return str(as_head(first))
             if first.isdigit():
-                return self._numbered(int(first), at)
+                return self._remember(parts, self._numbered(int(first), at), env)
             if found := re.fullmatch(r"(\w+'*)(//|%)(\d+)", first):
                 head = self._asked(found[1], "head", env, at)
                 if not isinstance(head, Head):

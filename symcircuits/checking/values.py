@@ -195,6 +195,9 @@ class Algebra:
         if not n or not m:
             slots = a.slots or b.slots
         elif n == m == 1:
+            if a.slots[0].col and b.slots[0].row:
+                raise self.fault("two vectors that each have a position meet here as a column and a row: "
+                                 "their product is a matrix, not a number", b.at)  # fmt: skip
             chain = self._joined(a.slots[0], b.slots[0])
             if chain.row and chain.col and not self.sizes.misfits(chain):
                 return Word(coefficient, scales, (), (*entries, chain))
