@@ -78,6 +78,43 @@ def test_every_answer_says_what_was_read_and_shows_itself(file: str) -> None:
             assert json.loads(json.dumps(verdict.json()))["line"] == verdict.line
 
 
+# ------------------------------------------------------------------------------- what cannot be read is refused
+HEADS = r"x_1 = x_0 + \sum_{%s A^h x_0 (W_{OV}^h)^T"
+LABELS = r"x_2 = x_1 + \sum_{h} A^{%s} x_1 (W_{OV}^{%s})^T"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(HEADS % f"h={a}}}^{{{b}}}" for a, b in (("2", r"n_{\text{heads}}"), ("2", "H"), ("1", "H-1"), ("0", "H"),
+                                                 ("2", "n_h"), ("1", "n_h-1"), ("1", "N"), ("1", "H_1-1"),
+                                                 ("2", "H_1"), ("1", "4"))),
+        *(HEADS % f"{over}}}" for over in (r"h\in Z", r"h\in\{1,2\}", r"h\ne 2", "h>1", "h<3", r"h\le 2", "h=1",
+                                          r"1\le h\le 2", r"h=1,\dots,2", r"h\in\text{heads of layer 2}")),
+        HEADS % "h}^{1}",
+    ],
+)  # fmt: skip
+def test_a_range_of_heads_that_is_not_known_is_refused_where_it_stands(text: str) -> None:
+    with pytest.raises(ReadError) as refused:
+        check(text, attention_only((3,)))
+    assert refused.value.position == text.index(r"\sum")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(LABELS % pair for pair in (("L1H,h", "L0H,h"), ("(1),h", "(2),h"), ("1;h", "2;h"), ("h,1", "h,2"))),
+        r"x_2 = x_1 + \sum_{h\in H_1} A^{2,h} x_1 (W_{OV}^{h})^T",
+        r"x_2 = x_1 + \sum_{h} (A^{h})_{1} x_1 (W_{OV}^{h})_{2}^T",
+        r"\sum_{l_1 < l_2} \sum_{h,h'} A^{l_2,h}A^{l_1,h'}\otimes W_U W_{OV}^{l_2,h}W_{OV}^{l_1,h'}W_E",
+        r"T = \sum_{l=1}^{L-1}\sum_{h} A^{l,h}\otimes W_U W_{OV}^{l,h}W_E",
+    ],
+)
+def test_a_layer_that_is_not_known_is_refused(text: str) -> None:
+    with pytest.raises(ReadError):
+        check(text, attention_only((2, 2)))
+
+
 # ------------------------------------------------------------------------------------------ what is printed here
 PRINTED = [
     attention_only((2, 2)),

@@ -76,6 +76,14 @@ _DIMENSION: Final = re.compile(r"d(?:_?\w+)?|n|N|n_ctx|H|T")
 _OF_HEADS: Final = ("d_k", "d_h", "d_head", "d_qk", "d_q", "d_key", "d_heads", "dk", "dh", "dhead")
 _MAX_NESTED: Final = 40
 _USE: Final = 50  # steps that the use of a defined name counts for
+_ALL_HEADS: Final = re.compile(r"|\^?H|heads?|allheads")
+_HEADS_OF: Final = re.compile(r"(?:H|heads?)[_^]?\(?(\d+|[a-z])\)?")
+_HOW_MANY: Final = r"(?:H|n_?[hH]|N_?[hH]|(?:n|N|num)_?heads?|\|H\|)"
+_TO_THE_LAST: Final = re.compile(rf"(?:1|\^)\.\.{_HOW_MANY}|0\.\.{_HOW_MANY}-1")
+_TO_THE_LAST_OF: Final = re.compile(r"1\.\.(?:H|n)_\(?(\d+|[a-gi-z])\)?|0\.\.(?:H|n)_\(?(\d+|[a-gi-z])\)?-1")
+_HOW_MANY_LAYERS: Final = r"(?:L|[nN]_?[lL]|(?:n|N|num)_?layers?|[nN])"
+_TO_THE_LAST_LAYER: Final = re.compile(rf"[1^]\.\.{_HOW_MANY_LAYERS}|0\.\.{_HOW_MANY_LAYERS}-1")
+_LAYER_LABEL: Final = re.compile(r"[Ll]\d+")  # L1 in the label (L1, h), counted from 0 as in L1H0
 
 
 class Free(Exception):
@@ -137,7 +145,7 @@ class Roles:
                 self.bounds += n.bounds
                 for b in n.bounds:
                     self.layers |= set(re.findall(r"H_([a-z])\b", b.over))
-                    self.counted |= bool(re.search(r"H_\d", b.over))
+                    self.counted |= bool(re.search(r"H[_^]?\(?\d|^\d+\.\.\d+$", b.over))
         for _ in range(2):
             for n in names:
                 if isinstance(n, Name):
@@ -161,7 +169,7 @@ class Roles:
                 elif re.fullmatch(r"[a-kmnp-z]", parts[0]) and parts[0] not in self.layers:
                     self.positions.add(parts[0])
             if len(parts) == 2 and s.kind != "sub" and parts[0] not in self.positions:
-                if parts[0].isdigit() and parts[1].isdigit():
+                if parts[0].isdigit() and (parts[1].isdigit() or _VARIABLE.fullmatch(parts[1])):
                     self.counted = True
                 elif re.fullmatch(r"[a-z]'?", parts[0]) and re.fullmatch(r"[a-z]\w?'?", parts[1]):
                     self.layers.add(parts[0])
@@ -179,7 +187,7 @@ class Roles:
     @property
     def open_ranges(self) -> bool:
         """Whether a sum over heads leaves its range out, or calls it all the same."""
-        return any(re.fullmatch(r"|H|heads?|1\.\.\w+|0\.\.\w+-1", b.over) for b in self.bounds
+        return any(re.fullmatch(r"|\^?H|(?:all)?heads?|[1^]?\.\.\w+|0\.\.\w+-1|\d+\.\.\d+", b.over) for b in self.bounds
                    if any(self.of(n) == "head" for n in b.names))  # fmt: skip
 
 
@@ -320,6 +328,8 @@ class Meaning:
         parts = script.parts
         if script.kind == "super":
             raise self.fault("a label cannot stand on parentheses", script.at)
+        if script.kind == "sub" and any(p.isdigit() for p in parts):
+            raise self.fault("a number below parentheses cannot be read: write the layer at the symbol", script.at)
         if len(parts) == 1 and re.fullmatch(r"[a-z]{2}", parts[0]):
             parts = tuple(parts[0])
         if script.kind == "index" and any(not p.isalpha() or len(p) > 1 for p in parts):
@@ -357,7 +367,11 @@ class Meaning:
         names = [(name, bound) for bound in node.bounds for name in bound.names]
         positions = [name for name, _ in names if self.roles.of(name) == "position"]
         others = [(name, bound) for name, bound in names if name not in positions]
-        assignments = list(islice(self._assignments(others, env), MAX_WORDS + 1))
+        for name, bound in names:
+            if not re.fullmatch(r"[A-Za-z](?:_?\w+)?'*", name):
+                raise self.fault(f"what this sum runs over cannot be read, {name}: write h \\in H_1, or h=1 and H",
+                                 bound.at)  # fmt: skip
+        assignments = list(islice(self._assignments(others, env, node.body), MAX_WORDS + 1))
         before, self.nested = self.nested, self.nested * max(len(assignments), 1)
         if self.nested > MAX_WORDS:
             raise TooLong(
@@ -372,7 +386,7 @@ class Meaning:
         self.nested = before
         return self.algebra.add(values, [1] * len(values), node.at)
 
-    def _assignments(self, names: Sequence[tuple[str, Bound]], env: Environment) -> Iterator[Environment]:
+    def _assignments(self, names: Sequence[tuple[str, Bound]], env: Environment, body: Node) -> Iterator[Environment]:
         if not names:
             yield env
             return
@@ -382,52 +396,113 @@ class Meaning:
             if self.roles.of(name) != "layer":
                 names = [names[i], *names[:i], *names[i + 1 :]]
                 name, bound = names[0]
-        for value in self._range(name, bound, env):
-            yield from self._assignments(names[1:], {**env, name: value})
+        for value in self._range(name, bound, env, body):
+            yield from self._assignments(names[1:], {**env, name: value}, body)
 
-    def _range(self, name: str, bound: Bound, env: Environment) -> list[Assigned]:
-        role, over, base = self.roles.of(name), bound.over, self.reading.base
-        layers = self.architecture.n_layers
-        if role == "layer":
-            if over in ("", "layers") or ".." in over:
-                start, _, end = over.partition("..")
-                first = int(start) if start.isdigit() else base
-                if start and first != base:
-                    raise self.fault(f"layers are counted from {base} in this reading", bound.at)
-                last = int(end) if end.isdigit() else layers - 1 + base
-                return list(range(first, min(last, layers - 1 + base) + 1))
-            raise self.fault(f"a sum over layers cannot run over {over!r}", bound.at)
-        if role == "number":
-            known = [v for v in env if self.roles.of(v) == "layer"]
-            if known:
-                layer = self._layer_of(env[known[-1]], bound.at)
-                return list(range(base, self.architecture.heads[layer] + base))
-        heads: list[Assigned] = []
-        for part in over.split("|"):
-            heads += self._heads_in(part, bound, env)
-        return heads
+    def _range(self, name: str, bound: Bound, env: Environment, body: Node) -> list[Assigned]:
+        if self.roles.of(name) == "layer":
+            return list(self._layers_in(bound))
+        named, alone = self._layers_named(name, body, env)
+        values: list[Assigned] = []
+        for part in bound.over.split("|") if not bound.over.startswith(("0..|", "1..|")) else [bound.over]:
+            values += self._heads_in(part, bound, env, named, alone)
+        return values
 
-    def _heads_in(self, over: str, bound: Bound, env: Environment) -> list[Head]:
-        arch = self.architecture
-        found = re.search(r"(?:H|heads?)_?\(?(\d+|[a-z])\)?$", over)
-        if over.startswith(("0..", "1..")):
-            found = re.search(r"H_(\d+|[a-z])(?:-1)?$", over)
-            if not found and re.fullmatch(r"\d+\.\.\d+", over):
-                first, last = map(int, over.split(".."))
-                layers = [i for i in range(arch.n_layers) if arch.heads[i] == last - first + 1]
-                if not layers:
-                    raise self.fault(f"no layer has {last - first + 1} heads", bound.at)
-        if found:
-            written = env.get(found[1]) if found[1].isalpha() else int(found[1])
+    def _layers_in(self, bound: Bound) -> range:
+        """The numbers of the layers that a sum over layers runs over, as they are written."""
+        over, base, layers = bound.over, self.reading.base, self.architecture.n_layers
+        if over in ("", "layers") or _TO_THE_LAST_LAYER.fullmatch(over):
+            if over[:1].isdigit() and int(over[0]) != base:
+                raise self.fault(f"layers are counted from {base} in this reading", bound.at)
+            return range(base, layers + base)
+        if not (found := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", over)):
+            raise self.fault(f"a sum over layers cannot run over {over!r}: write l=1 and L, or numbers", bound.at)
+        first, last = int(found[1]), int(found[2])
+        if first < base or last > layers - 1 + base:
+            raise self.fault(f"there are no layers {first} to {last}, counted from {base}", bound.at)
+        return range(first, last + 1)
+
+    def _layers_named(self, name: str, body: Node, env: Environment) -> tuple[set[int | None], bool]:
+        """The layers in whose labels a number of a head stands, ``(2, h)``, and whether it stands alone too.
+
+        None stands for a layer that is bound in the body.
+        """
+        inner = {n for sum_ in nodes(body) if isinstance(sum_, BigSum) for b in sum_.bounds for n in b.names}
+        named: set[int | None] = set()
+        alone = False
+        for node in nodes(body):
+            if not isinstance(node, Name):
+                continue
+            labels = [p for p in self._glyph(node)[1] if p != ":" and p not in self.roles.positions]
+            if labels[:1] == [name]:
+                alone = True
+            elif labels[1:2] == [name]:
+                if labels[0] in inner:
+                    named.add(None)
+                else:
+                    named.add(self._layer_of(self._layer_written(labels[0], env, node.at), node.at))
+        return named, alone
+
+    def _layer_written(self, label: str, env: Environment, at: int) -> int:
+        """The layer of a label of two parts, counted as the text counts."""
+        if label.isdigit():
+            return int(label)
+        if _LAYER_LABEL.fullmatch(label):
+            return int(label[1:]) + self.reading.base
+        if label not in env and re.match(r"[Ll]_?\d+\D", label):
+            raise self.fault(f"{label} cannot be read as the number of a layer: write (1, h) or L1", at)
+        written = self._asked(label, "layer", env, at)
+        if isinstance(written, Head):
+            raise self.fault(f"{label} is a head, where the number of a layer stands", at)
+        return written
+
+    def _heads_in(
+        self, over: str, bound: Bound, env: Environment, named: set[int | None], alone: bool
+    ) -> list[Head] | list[int]:
+        """What a part of a range is: heads, or numbers of heads where they stand for heads of several layers."""
+        arch, base = self.architecture, self.reading.base
+        own = _HEADS_OF.fullmatch(over) if not _ALL_HEADS.fullmatch(over) else None
+        own = own or (_TO_THE_LAST_OF.fullmatch(over) if not _TO_THE_LAST.fullmatch(over) else None)
+        if own:
+            layer = next(g for g in own.groups() if g)
+            written = int(layer) if layer.isdigit() else env.get(layer)
             if written is None:
-                raise Free(found[1], "layer")
+                raise Free(layer, "layer")
             return list(arch.layer_heads(self._layer_of(written, bound.at)))
-        if arch.n_layers == 1 or self.reading.spread:
+        counted = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", over)
+        if not counted and not _ALL_HEADS.fullmatch(over) and not _TO_THE_LAST.fullmatch(over):
+            raise self.fault(f"a sum over heads cannot run over {over!r}: write h \\in H_1, h=1 and H, or numbers",
+                             bound.at)  # fmt: skip
+        layers: list[int] = sorted(n for n in named if n is not None)
+        if len(named) > 1 or None in named:
+            if alone:
+                raise self.fault("one variable stands for heads of several layers and for a head alone: "
+                                 "write the layer at each", bound.at)  # fmt: skip
+            counts = {arch.heads[n] for n in (range(arch.n_layers) if None in named else layers)}
+            if len(counts) > 1:
+                raise self.fault("one variable cannot stand for heads of layers with different numbers of heads: "
+                                 "write a sum for each layer", bound.at)  # fmt: skip
+            numbers = range(counts.pop())
+            return [n + base for n in (self._counted(counted, len(numbers), bound.at) if counted else numbers)]
+        if not layers and arch.n_layers > 1 and (counted or not self.reading.spread):
+            layer_ = env.get("@layer")
+            if layer_ is None:
+                raise Free("@layer", "layer")
+            layers = [self._layer_of(layer_, bound.at)]
+        if not layers and arch.n_layers != 1:
             return list(arch.all_heads)
-        layer = env.get("@layer")
-        if layer is None:
-            raise Free("@layer", "layer")
-        return list(arch.layer_heads(self._layer_of(layer, bound.at)))
+        heads = list(arch.layer_heads(layers[0] if layers else 0))
+        return [heads[n] for n in self._counted(counted, len(heads), bound.at)] if counted else heads
+
+    def _counted(self, found: re.Match[str], count: int, at: int) -> range:
+        """The numbers ``1..3`` as places among so many heads, counted from 0."""
+        first, last = int(found[1]), int(found[2])
+        if (first, last) in ((0, count - 1), (1, count)):
+            return range(count)
+        base = self.reading.base
+        if first < base or last >= count + base:
+            raise self.fault(f"there are no heads {first} to {last} of {count}, counted from {base}", at)
+        return range(first - base, last - base + 1)
 
     def _layer_of(self, written: Assigned, at: int) -> int:
         """The number of a layer, counted from 0."""
@@ -478,6 +553,8 @@ class Meaning:
             return self.head_called(label, 0)
         if label.isdigit():
             return int(label)
+        if _LAYER_LABEL.fullmatch(label):
+            return int(label[1:]) + self.reading.base
         return self._asked(label, self.roles.of(label), env)
 
     def _name(self, node: Name, env: Environment, depth: int) -> Value:
@@ -676,12 +753,17 @@ class Meaning:
         if any(re.fullmatch(r"[Ll]\d+[HhGg]\d+|\d+\.\d+", p) for p in parts):
             raise self.fault("a second label: a symbol has one, e.g. W_OV[L0H1]", at)
         layer, number_ = parts[0], parts[1]
-        at_layer = int(layer) if layer.isdigit() else self._asked(layer, "layer", env, at)
+        if len(parts) > 2:
+            raise self.fault(f"a head has a layer and a number, not {len(parts)} labels", at)
+        at_layer = self._layer_written(layer, env, at)
         if re.fullmatch(r"-\d{1,9}", number_):
             count = arch.heads[self._layer_of(at_layer, at)]
             return f"L{self._layer_of(at_layer, at)}H{self._from_end(number_, count, 'head', at) - base}"
         written = int(number_) if number_.isdigit() else self._asked(number_, "number", env, at)
         if isinstance(written, Head):
+            if written.layer != self._layer_of(at_layer, at):
+                raise self.fault(f"{number_} is a head of layer {written.layer + base}, not of layer "
+                                 f"{at_layer}: write a variable for each layer", at)  # fmt: skip
             return self._remember(parts, str(written), env)
         start = 0 if any(s.isdigit() and int(s) == 0 for s in (layer, number_)) else base
         if layer.isdigit() and number_.isdigit() and start != base:

@@ -28,7 +28,8 @@ _WORDS: Final = (
     (re.compile(r"\\substack(?![A-Za-z])"), ""),
 )
 _TRANSPOSE: Final = re.compile(r"\\(?:top|intercal|transp)(?![A-Za-z])|\\(?:mathsf|mathrm|mathtt|text)\s*\{\s*T\s*\}|"
-                               r"⊤|ᵀ|\\mathsf\s+T(?![A-Za-z])|(?<![A-Za-z\\_])T(?![A-Za-z0-9_])")  # fmt: skip
+                               r"⊤|ᵀ|\\mathsf\s+T(?![A-Za-z])|(?<![A-Za-z\\_])T(?![A-Za-z0-9_])|"
+                               r"(?<=[a-z])(?<![A-Za-z\\][a-z])T(?=\s*$)")  # fmt: skip
 
 
 def split_transposes(text: str) -> tuple[str, int]:
@@ -85,7 +86,7 @@ def bounds_of(below: str, above: str, at: int) -> tuple[Bound, ...]:
     >>> [b.names + (b.over,) for b in bounds_of(r"q,k \\in H_1", "", 0) + bounds_of(r"a \\in H_1, b \\in H_2", "", 0)]
     [('q', 'k', 'H_1'), ('a', 'H_1'), ('b', 'H_2')]
     """
-    text = re.sub(r"\\text\s*\{[^{}]*?heads?[^{}]*\}|\bheads?\s+(?=\w)", "", below) if "head" in below else below
+    text = re.sub(r"\\text\s*\{\s*(?:all\s+)?heads?\s*\}|\bheads?\s+(?=\w)", "", below) if "head" in below else below
     found, waiting = [], list[str]()
     for part in parts_of(text) or parts_of(below):
         for sign in ("∈", "<=", "<", "="):
@@ -93,12 +94,14 @@ def bounds_of(below: str, above: str, at: int) -> tuple[Bound, ...]:
                 name, _, over = part.partition(sign)
                 over = sign + over if sign[0] == "<" else over
                 if sign == "=" and ".." not in over:
-                    over = f"{over}..{plain(above)}" if above else over
+                    over = f"{over}..{plain(above)}" if above else f"={over}"
+                elif above:
+                    over += f"^{plain(above)}"
                 found.append(Bound((*waiting, name), over, at))
                 waiting = []
                 break
         else:
             waiting.append(part)
     if waiting:
-        found.append(Bound(tuple(waiting), "", at))
+        found.append(Bound(tuple(waiting), f"^..{plain(above)}" if above else "", at))
     return tuple(found)
