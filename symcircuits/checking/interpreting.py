@@ -26,6 +26,7 @@ from symcircuits.core.text import amount
 
 __all__ = ["Attempt", "attempts"]
 
+_LABELLED: Final = re.compile(r"L\d+H\d+")
 _TRIED: Final = 200  # assignments of free variables
 _ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "head"), ("previous", "induction"))
 _NUMBER: Final = -1  # in place of a layer: the number of a head
@@ -154,6 +155,8 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total
     faults: list[ReadError] = []
     tried, cut = 0, False
     merged: dict[tuple[int, ...], bool] = {}
+    # A printed derivation has rules for any two heads, which are one head where a layer has no other.
+    alone = text.several and max(asked.architecture.heads, default=0) < 2 and _LABELLED.search(text.document.source)
     for env, claims, meaning in _assigned(text, roles, reading, asked, {}, faults, total):
         if not claims:
             continue
@@ -165,7 +168,7 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total
         layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else _NUMBER
                        for k, v in env.items())  # fmt: skip
         named = [v for k, v in env.items() if asked_for.get(k) == "layer" and k[:1] != "@" and isinstance(v, int)]
-        alike = meaning.merges or len(set(named)) < len(named)
+        alike = not alone and (meaning.merges or len(set(named)) < len(named))
         merged[layers] = merged.get(layers, True) and alike
         groups.setdefault(layers, []).append((env, outcomes, claims))
         if tried >= _TRIED:

@@ -83,7 +83,7 @@ _TO_THE_LAST: Final = re.compile(rf"(?:1|\^)\.\.{_HOW_MANY}|0\.\.{_HOW_MANY}-1")
 _TO_THE_LAST_OF: Final = re.compile(r"1\.\.(?:H|n)_\(?(\d+|[a-gi-z])\)?|0\.\.(?:H|n)_\(?(\d+|[a-gi-z])\)?-1")
 _HOW_MANY_LAYERS: Final = r"(?:L|[nN]_?[lL]|(?:n|N|num)_?layers?|[nN])"
 _TO_THE_LAST_LAYER: Final = re.compile(rf"[1^]\.\.{_HOW_MANY_LAYERS}|0\.\.{_HOW_MANY_LAYERS}-1")
-_LAYER_LABEL: Final = re.compile(r"[Ll]\d+")  # L1 in the label (L1, h), counted from 0 as in L1H0
+_LAYER_LABEL: Final = re.compile(r"L\d+")  # L1 in the label (L1, h), counted from 0 as in L1H0
 
 
 class Free(Exception):
@@ -449,7 +449,7 @@ class Meaning:
             return int(label)
         if _LAYER_LABEL.fullmatch(label):
             return int(label[1:]) + self.reading.base
-        if label not in env and re.match(r"[Ll]_?\d+\D", label):
+        if label not in env and re.match(r"L_?\d+\D", label):
             raise self.fault(f"{label} cannot be read as the number of a layer: write (1, h) or L1", at)
         written = self._asked(label, "layer", env, at)
         if isinstance(written, Head):
