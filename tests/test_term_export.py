@@ -5,6 +5,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -633,6 +634,18 @@ def test_room_for_what_is_still_to_come(tmp_path: Path, monkeypatch: pytest.Monk
         scores().export(file)
     assert list(tmp_path.iterdir()) == []
     assert scores().export(file, stop=100).complete
+
+
+def test_the_room_that_a_file_takes_is_told_within_a_quarter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.csv"
+    size = scores().export(file).path.stat().st_size
+    free = shutil._ntuple_diskusage(10**9, 10**9, 1_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: free)
+    with pytest.raises(OSError, match="are needed") as refused:
+        scores().export(tmp_path / "b.csv")
+    told = re.search(r"about ([\d.]+) kB are needed", str(refused.value))
+    assert told is not None
+    assert size <= 1000 * float(told[1]) <= 1.25 * size
 
 
 def test_folders_and_devices_are_refused(tmp_path: Path) -> None:
