@@ -29,4 +29,4 @@ def test_dataclasses_are_frozen_and_have_slots(package: str) -> None:
 
 def test_there_are_dataclasses_to_look_at() -> None:
     found = {cls.__name__ for package in PACKAGES for cls in dataclasses_of(package)}
-    assert {"Symbol", "Term", "Architecture", *CHANGING} <= found
+    assert {"Joints", "Term", "Architecture", *CHANGING} <= found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, final
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, final
 
 from symcircuits.core.architecture import Architecture, Described, Head, architecture_of
 from symcircuits.core.notation import ROW, Notation
@@ -40,7 +41,8 @@ class Limits(TypedDict, total=False):
     max_memory: int | None
 
 
-class Clause(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Clause:
     """One condition of a selection; a term is in the selection when it meets all of them."""
 
     kind: str  # "order", "composition", "through", "sequence" (its values are pairs of heads) or "from_source"

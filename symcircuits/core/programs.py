@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.attachments import Reading, norm_of, place_of
@@ -153,7 +152,8 @@ def embedding() -> tuple[Factor, ...]:
     return (Factor(t), w_e.T)
 
 
-class Norm(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Norm:
     """The frozen norm with that label, read at a point of the stream; without label: none, the stream as it is.
 
     ``left`` is ``D``, ``right`` centring and gain, ``context`` and ``model`` the spaces of what comes out, ``bias``

@@ -7,7 +7,8 @@ A letter is the glyph of a :class:`~symcircuits.core.words.Symbol`: ``W_OV`` of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Final, Literal
 
 __all__ = [
     "ABBREVIATIONS", "FLIPPED", "LATEX", "LETTERS", "MEANINGS", "OF_TOKENS", "READERS", "SHARED", "SHORT_NAMES",
@@ -18,7 +19,8 @@ Owner = Literal["", "head", "group", "layer", "norm"]
 Axis = Literal["token", "input", "output", "model", "query", "value", "hidden", "one"]
 
 
-class Letter(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
     """A letter of the formulas.
 
     ``latex``: as it is printed, without label. ``axes``: what its rows and its columns are; of a number nothing.

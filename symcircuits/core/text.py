@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Real
 from typing import Any, Final
 
 __all__ = [
@@ -96,7 +97,7 @@ def finite(name: str, value: Any) -> float:
     ValueError: weight_scale must be a finite number, not 'x'
     """
     try:
-        number = float(value) if _is_real(value) else math.nan
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
@@ -237,18 +238,9 @@ def place(name: str, value: Any, size: int, negative: bool = True) -> int:
     return number % size
 
 
-def _is_real(value: Any) -> bool:
-    """Whether it is a real number, and not a truth value."""
-    if isinstance(value, (bool, int, float)):
-        return not isinstance(value, bool)
-    from numbers import Real  # of other libraries: rarely needed
-
-    return isinstance(value, Real)
-
-
 def seconds(name: str, value: Any) -> None:
     """ValueError where a time is neither None nor a number of seconds from 0 on."""
-    if value is not None and not (_is_real(value) and float(value) >= 0):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0):
         raise ValueError(f"{argument(name)} must be seconds, 0 or more, not {shown(value)}")
 
 

@@ -8,6 +8,7 @@ values split any of these by order and by which chosen heads and sources a path 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from operator import or_
@@ -121,7 +122,8 @@ class Mark(NamedTuple):
     bits: int
 
 
-class Joints(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Joints:
     """How the bits of pieces of a path join, where it matters which head follows directly on which.
 
     ``width`` (0: bits are joined by "or" alone) is the number of features. Bits ``0 .. width - 1`` are what a piece

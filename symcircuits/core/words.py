@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 from symcircuits.core.symbols import SYMMETRIC
 
@@ -50,7 +49,8 @@ class IllTyped(ValueError):
         self.rule, self.left, self.right = rule, left, right
 
 
-class Space(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Space:
     """A vector space: its kind, and its owner where every head (or layer) has one of its own.
 
     >>> str(Space("qk", "L0H1"))
@@ -97,7 +97,8 @@ _ALSO_READS = {
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)?")
 
 
-class Index(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Index:
     """One side of a matrix: a space, vector or reader, and the point of the stream where that matters.
 
     ``mlp``: at that point a reader reads what the MLP between it and the point before reads, after the heads; a vector

@@ -70,7 +70,7 @@ def _renamed(symbol: Symbol, names: Mapping[str, str], shared: Mapping[str, str]
     if symbol.label not in own and not any(i.space.owner in shared for i in sides):
         return symbol
     row, col = (
-        i._replace(space=i.space._replace(owner=shared[i.space.owner])) if i.space.owner in shared else i for i in sides
+        replace(i, space=replace(i.space, owner=shared[i.space.owner])) if i.space.owner in shared else i for i in sides
     )
     branch, parts = names.get(symbol.branch, symbol.branch), relabelled(symbol.parts, names, shared)
     return replace(symbol, label=own.get(symbol.label, symbol.label), branch=branch, row=row, col=col, parts=parts)

@@ -141,7 +141,7 @@ def _inside(target: Readout, pair: tuple[Tree, ...]) -> tuple[Factor, ...]:
 def _plain_row(word: Word) -> Any:
     """The row index of what comes out of an MLP: the context, at the point where the MLP reads."""
     row = word.row
-    return row._replace(space=row.space._replace(kind="context", owner=""))
+    return replace(row, space=replace(row.space, kind="context", owner=""))
 
 
 # -------------------------------------------------------------------------------------------------- types
