@@ -365,7 +365,7 @@ def test_check_and_explain_in_a_notation(capsys: pytest.CaptureFixture[str]) -> 
     assert found["terms"][0]["text"] == "(P[L0H1] (x) W_U @ M[L0H1] @ W_E) t"
     assert (found["convention"], found["notation"]["name"]) == ("paper", "paper")
     assert cli.main(["check", "X0 @ W_U", "--heads", "2", "--convention", "row"]) == 1
-    assert "read in the row convention" in capsys.readouterr().out
+    assert "Read: the row convention" in capsys.readouterr().out
     from symcircuits.zoo import path
 
     words = ["explain", str(path()), "--tokens", "0,7,19", "--top", "9", "--notation", "transformerlens"]

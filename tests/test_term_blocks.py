@@ -395,7 +395,7 @@ def test_the_ranges_of_a_census_are_each_term_once_and_are_named(monkeypatch: py
             return self
 
         def __exit__(self, *_: object) -> None: ...
-        def results(self, job: Any, tasks: Any) -> Any:
+        def results(self, job: Any, tasks: Any, **_: Any) -> Any:
             for name, task in tasks:
                 names.append(name)
                 yield job(task)
