@@ -17,6 +17,7 @@ from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.formula import CONVENTIONS
 from symcircuits.checking.judging import Outcome, judged
 from symcircuits.checking.meaning import Assigned, Environment, Free, Meaning, Roles
+from symcircuits.checking.patterns import pattern
 from symcircuits.checking.reading import ReadText
 from symcircuits.checking.readings import Reading, readings_of, variants
 from symcircuits.checking.verdict import Verdict
@@ -216,7 +217,7 @@ def _assigned(
     total: list[int],
 ) -> Iterator[tuple[dict[str, Assigned], list[Claim], Meaning]]:
     """Every assignment of the free variables under which the text can be read."""
-    meaning = Meaning(asked.architecture, reading, asked.notation, roles, text.document.source)
+    meaning = Meaning(asked.architecture, reading, asked.notation, roles, text.document.source, pattern_of=pattern)
     meaning.algebra.total = total
     try:
         yield env, claims_of(text.document, meaning, env, text.code), meaning

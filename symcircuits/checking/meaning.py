@@ -7,7 +7,7 @@ the text tries every head it may be. What a text defines beats the usual meaning
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction as Rational
 from itertools import islice, product
 from typing import Final, NamedTuple
@@ -46,6 +46,7 @@ __all__ = ["Definition", "Finding", "Free", "Meaning", "Roles", "spelling_of"]
 
 Assigned = Head | int  # a head, or a number as it is written
 Environment = Mapping[str, Assigned]
+PatternOf = Callable[["Meaning", Value, str, int], Value]  # of scores, an axis, and where they stand
 
 _HEADED: Final = labelled_by("head", "group")
 _LAYERED: Final = ("b_O", "mlp", "rest")
@@ -193,11 +194,16 @@ class Roles:
 
 # ----------------------------------------------------------------------------------------------------- meaning
 class Meaning:
-    """The values of the nodes of one text under one reading, with its free variables assigned."""
+    """The values of the nodes of one text under one reading, with its free variables assigned.
+
+    ``pattern_of``: what a softmax of a value is (:mod:`symcircuits.checking.patterns`).
+    """
 
     def __init__(
-        self, architecture: Architecture, reading: Reading, notation: Notation, roles: Roles, source: str = ""
-    ) -> None:
+        self, architecture: Architecture, reading: Reading, notation: Notation, roles: Roles, source: str = "",
+        *, pattern_of: PatternOf,
+    ) -> None:  # fmt: skip
+        self.pattern_of = pattern_of
         flips = "transformerlens" if reading.weights == "transformerlens" else "row"
         self.architecture, self.reading, self.roles, self.source = architecture, reading, roles, source
         self.names = Names(architecture, Notation(flips, notation.symbols), source)
@@ -990,14 +996,12 @@ class Meaning:
 
     def _softmax(self, value: Value, node: Call) -> Value:
         """The pattern of the head whose scores these are."""
-        from symcircuits.checking.patterns import pattern  # it finishes what is meant here
-
         scripts = node.function.scripts if isinstance(node.function, Name) else ()
         if len(scripts) > 1 or any(s.kind != "sub" or len(s.parts) != 1 for s in scripts):
             raise self.fault("of the labels of softmax only the index that it runs over is read", node.at)
         if len(node.arguments) != 1:
             raise self.fault("softmax is read of scores alone, without further arguments", node.at)
-        return pattern(self, value, scripts[0].parts[0] if scripts else "", node.at)
+        return self.pattern_of(self, value, scripts[0].parts[0] if scripts else "", node.at)
 
     def _einsum(self, node: Call, env: Environment, depth: int) -> Value:
         """A chain of matrices, written by the names of their indices; an index that all heads share is left aside."""

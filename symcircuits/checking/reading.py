@@ -13,6 +13,7 @@ from symcircuits.checking.formula import CONVENTIONS, MAX_WORDS, Formula, Letter
 from symcircuits.checking.grammar import read_document
 from symcircuits.checking.meaning import Free, Meaning, Roles
 from symcircuits.checking.names import Names
+from symcircuits.checking.patterns import pattern
 from symcircuits.checking.python_code import read_code
 from symcircuits.checking.readings import Reading
 from symcircuits.checking.sympy_nodes import sympy_node
@@ -137,7 +138,7 @@ def read(
         return Formula((RawWord(1, word.scales, factors),))
     text = read_text(formula, notation, architecture)
     reading = Reading("transformerlens" if convention == "transformerlens" else "paper")
-    meaning = Meaning(architecture, reading, notation, Roles(text.document), text.document.source)
+    meaning = Meaning(architecture, reading, notation, Roles(text.document), text.document.source, pattern_of=pattern)
     try:
         claims = claims_of(text.document, meaning, {}, False)
     except Free as free:
