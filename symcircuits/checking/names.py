@@ -10,20 +10,21 @@ from symcircuits.checking.faults import ReadError
 from symcircuits.checking.formula import Letter
 from symcircuits.core.architecture import Architecture, as_head
 from symcircuits.core.notation import ROW, Notation, name_of
-from symcircuits.core.symbols import FLIPPED, SHARED, SHORT_NAMES, SYMMETRIC, labelled_by
+from symcircuits.core.symbols import ANY_OWNER, FLIPPED, LETTERS, SHARED, SHORT_NAMES, SYMMETRIC, labelled_by
 from symcircuits.core.text import amount, setting
 from symcircuits.core.words import scalar_order
 
 __all__ = ["Names"]
 
 _LABELLED: Final = labelled_by("head", "group")
-_PLAIN: Final = ("t", "P", "ones", "X0", "W_E", "W_U", "b_U", "C")
+_PLAIN: Final = tuple(n for n in labelled_by("") if LETTERS[n].axes and n != "Y")  # Y stands in derivations alone
 _OF_LAYER: Final = ("b_O", "mlp")
 _OF_NORM: Final = labelled_by("norm")
-_NUMBERS: Final = ("m_E", "m_U")  # multipliers without a label; those of layers are r[L0] and r[M0]
+_NUMBERS: Final = tuple(
+    n for n in labelled_by("") if not LETTERS[n].axes
+)  # multipliers without a label; those of layers are r[L0] and r[M0]
 _ALIASES: Final = {"s": "scale", "X_0": "X0", r"\Gamma": "gain", "Gamma": "gain", "M": "mlp"}
 _THEIR_NAMES: Final = {short: glyph for glyph, short in SHORT_NAMES.items()} | {"W_pos": "P"}
-_OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+)"
 
 
 class Names:
@@ -87,7 +88,7 @@ class Names:
 
     def _glyph(self, name: str, label: str | None, at: int) -> tuple[str, str]:
         plain = name if name in self._own else name.replace("{", "").replace("}", "")
-        found = re.fullmatch(rf"(\w+?)_({_OWNER})", plain)  # a Python identifier: W_OV_L0H1
+        found = re.fullmatch(rf"(\w+?)_({ANY_OWNER})", plain)  # a Python identifier: W_OV_L0H1
         if found and label is None:
             plain, label = found.groups()
         glyph = self._known.get(plain)

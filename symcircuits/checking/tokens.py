@@ -17,6 +17,7 @@ from symcircuits.checking.faults import ReadError
 from symcircuits.checking.formula import MAX_FACTORS, MAX_WORDS
 from symcircuits.checking.scripts import bounds_of, parts_of, plain, split_transposes
 from symcircuits.checking.syntax import Name, Script
+from symcircuits.core.symbols import ANY_OWNER
 
 __all__ = ["MAX_TEXT", "Rows", "Statement", "Token", "statements_of"]
 
@@ -82,7 +83,6 @@ _KNOWN_WORDS: Final = (
     r"(?:ones|scale|gain|mlp|rest|logits|stream|scores|softmax|diag|norm|Id|LN|RMSNorm|LayerNorm|Attn|MLP|attn_out|id"
     r"|X\d+|pos|embed|sqrt|Let|let|where|with|and|for|so|Then|then|Here|Where|Hence|hence|sum)(?![A-Za-z])"
 )
-_OWNER: Final = r"L\d+(?:[HG]\d+)?|M\d+|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+)"
 
 _SKIP: Final = re.compile(
     r"""[^\S\n]+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\ ] | \\quad\[[^\[\]]{0,40}\] | \\quad(?![A-Za-z])
@@ -132,7 +132,7 @@ _TEXT_NAME: Final = re.compile(
     r"|(?:unembed|embed|pos_embed)\.(W_\w+|b_\w+)|([^\W\d]\w*)"
 )
 _LATEX_NAME: Final = re.compile(
-    rf"R_\{{j-i\}}|{_KNOWN_WORDS}|(?P<owned>[A-Za-z]\w*?_(?:{_OWNER}))(?![A-Za-z])|[A-Za-z]|\\(?:{'|'.join(_LETTERS)})(?![A-Za-z])|[α-ωΑ-Ω]"
+    rf"R_\{{j-i\}}|{_KNOWN_WORDS}|(?P<owned>[A-Za-z]\w*?_(?:{ANY_OWNER}))(?![A-Za-z])|[A-Za-z]|\\(?:{'|'.join(_LETTERS)})(?![A-Za-z])|[α-ωΑ-Ω]"
 )
 _SUBSCRIPTED: Final = re.compile(r"([xXqkvrAeSzhoRaHN])_([a-z]{1,2}|\d)")  # of names in text; others keep theirs
 _FACED: Final = re.compile(
@@ -230,13 +230,11 @@ class _Scanner:
             after = self._command(at, out)
             if after:
                 return after
-        elif char == "$" or char == "{":
-            pass
         if char in "+-−–":
             return self._sign(at, out)
         if char == "{" or char == "}":
             return self._brace(at, out)
-        if char == "(" and not (found := _OPERATORS[0][1].match(text, at)):
+        if char == "(" and not _OPERATORS[0][1].match(text, at):
             return self._open(at, at + 1, out)
         if char == ")":
             return self._close(at, at + 1, out)

@@ -11,12 +11,19 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 __all__ = [
-    "ABBREVIATIONS", "FLIPPED", "LATEX", "LETTERS", "MEANINGS", "OF_TOKENS", "READERS", "SHARED", "SHORT_NAMES",
-    "SOMETIMES", "SYMMETRIC", "Letter", "labelled_by",
+    "ABBREVIATIONS", "ANY_OWNER", "FLIPPED", "LATEX", "LETTERS", "MEANINGS", "OF_TOKENS", "OWNERS", "READERS",
+    "SHARED", "SHORT_NAMES", "SOMETIMES", "SYMMETRIC", "Letter", "labelled_by",
 ]  # fmt: skip
 
 Owner = Literal["", "head", "group", "layer", "norm"]
 Axis = Literal["token", "input", "output", "model", "query", "value", "hidden", "one"]
+
+
+OWNERS: Final[dict[Owner, str]] = {  # what stands in the brackets of a letter, as a regular expression
+    "": "", "head": r"L\d+H\d+", "group": r"L\d+[HG]\d+", "layer": r"[LM]\d+",
+    "norm": r"(?:[LM]\d+|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+))",
+}  # fmt: skip
+ANY_OWNER: Final = f"{OWNERS['group']}|{OWNERS['norm']}"  # the longest first: L0 begins L0H1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

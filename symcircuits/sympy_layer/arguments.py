@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from symcircuits.core.symbols import LETTERS, MEANINGS
+from symcircuits.core.symbols import LETTERS, MEANINGS, OWNERS
 from symcircuits.core.text import amount
 from symcircuits.core.words import Symbol
-from symcircuits.sympy_layer.letters import OWNERS, shape_of
+from symcircuits.sympy_layer.letters import shape_of
 
 __all__ = ["Inputs", "leading_axes"]
 

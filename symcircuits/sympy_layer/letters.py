@@ -35,23 +35,19 @@ from sympy import (
 
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.notation import letter_latex
-from symcircuits.core.symbols import ABBREVIATIONS, LETTERS, SYMMETRIC
+from symcircuits.core.symbols import ABBREVIATIONS, ANY_OWNER, LETTERS, OWNERS, SYMMETRIC
 from symcircuits.core.text import as_whole, brief, shown
 from symcircuits.core.words import Factor, Index, Word, fuse, quoted, scalar_argument, unfuse
 from symcircuits.core.words import Symbol as TypedSymbol
 
 __all__ = [
-    "FORMS", "OWNERS", "SIZES", "SPELLINGS", "AsIndexed", "AsMatrices", "AsSymbols", "Form", "IndexedLetter",
+    "FORMS", "SIZES", "SPELLINGS", "AsIndexed", "AsMatrices", "AsSymbols", "Form", "IndexedLetter",
     "LetterPower", "LetterSymbol", "LetterTranspose", "Names", "Read", "Turned", "check_choice", "letter_named",
     "shape_of", "size_of", "spelled",
 ]  # fmt: skip
 
 SPELLINGS: Final = ("OV", "factors")
 FORMS: Final = ("symbols", "matrix")
-OWNERS: Final = {  # what follows a letter in the name of an argument
-    "": "", "head": r"L\d+H\d+", "group": r"L\d+[HG]\d+", "layer": r"[LM]\d+",
-    "norm": r"(?:[LM]\d+|final(?:[LM]\d+)?|[QK](?:\d+|L\d+[HG]\d+))",
-}  # fmt: skip
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
@@ -111,7 +107,7 @@ def letter_named(name: str) -> Named | None:
     (Named(glyph='gain', label='finalL0', own=False), 'W_OV[L0H1]', None, None)
     """
     plain = {"X_0": "X0"}.get(name, re.sub(r"\[(\w+)\]$", r"_\1", name))
-    found = re.fullmatch(rf"(\w+?)_({'|'.join(filter(None, OWNERS.values()))})", plain)
+    found = re.fullmatch(rf"(\w+?)_({ANY_OWNER})", plain)
     glyph, label = found.groups() if found else (plain, "")
     letter = LETTERS.get(glyph)
     if letter is None or not re.fullmatch(OWNERS[letter.label], label):
