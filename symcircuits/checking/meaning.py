@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction as Rational
-from itertools import islice, product
+from itertools import islice
 from typing import Final, NamedTuple
 
 from symcircuits.checking.faults import ReadError, TooLong
@@ -1056,9 +1056,3 @@ def _is_letter(value: Value, glyph: str) -> bool:
 def _split(parts: Sequence[str]) -> tuple[str, ...]:
     """Two indices that stand side by side as two."""
     return tuple(q for p in parts for q in (p if re.fullmatch(r"[a-z]{2}", p) else (p,)))
-
-
-def each_assignment(names: Sequence[str], choices: Sequence[Sequence[Assigned]]) -> Iterator[dict[str, Assigned]]:
-    """All ways to assign free variables."""
-    for values in product(*choices):
-        yield dict(zip(names, values, strict=True))

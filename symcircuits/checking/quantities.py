@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from symcircuits.checking.formula import Letter, RawFactor
+from symcircuits.checking.formula import RawFactor
+from symcircuits.checking.matching import letters_of
 from symcircuits.checking.values import Algebra, Chain, Value, Word
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.programs import Branch, Layer, Source, readout, stream_program
@@ -76,7 +77,7 @@ class Quantities:
 
 
 def _chain(factors: Iterable[Factor]) -> Chain:
-    return Chain(tuple(RawFactor(Letter(f.symbol.glyph, f.symbol.label, f.marked), 0) for f in factors))
+    return Chain(tuple(RawFactor(letter, 0) for letter in letters_of(factors)))
 
 
 def _source(source: Source) -> Word:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from symcircuits.checking.claims import claims_of
 from symcircuits.checking.faults import ReadError
-from symcircuits.checking.formula import CONVENTIONS, MAX_WORDS, Formula, Letter, RawFactor, RawWord
+from symcircuits.checking.formula import CONVENTIONS, MAX_WORDS, Formula, RawFactor, RawWord
 from symcircuits.checking.grammar import read_document
+from symcircuits.checking.matching import letters_of
 from symcircuits.checking.meaning import Free, Meaning, Roles
 from symcircuits.checking.names import Names
 from symcircuits.checking.patterns import pattern
@@ -133,8 +134,7 @@ def read(
     notation = Notation(CONVENTIONS[convention], symbols or ())
     word = word_of(formula)
     if word is not None:
-        letters = [Letter(f.symbol.glyph, f.symbol.label, f.marked) for f in word.fused]
-        factors = tuple(RawFactor(letter, i) for i, letter in enumerate(letters))
+        factors = tuple(RawFactor(letter, i) for i, letter in enumerate(letters_of(word.fused)))
         return Formula((RawWord(1, word.scales, factors),))
     text = read_text(formula, notation, architecture)
     reading = Reading("transformerlens" if convention == "transformerlens" else "paper")

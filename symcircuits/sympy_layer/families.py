@@ -23,7 +23,7 @@ from symcircuits.core.walk import walk
 from symcircuits.sympy_layer.letters import spelled
 from symcircuits.sympy_layer.streams import generic_form, head_limits
 
-__all__ = ["MAX_FAMILIES", "Families", "Family", "families"]
+__all__ = ["MAX_FAMILIES", "Families", "Family", "OfTerm", "families"]
 
 MAX_FAMILIES: Final = 4_096  # that are listed
 _SIDES: Final = {1: ("",), 2: ("query", "key")}
@@ -43,9 +43,31 @@ def families(architecture: Architecture, target: str) -> Families:
     return Families(architecture, Expansion(readout(architecture.generic(head), target)))
 
 
+class OfTerm:
+    """What has the type of a term."""
+
+    __slots__ = ()
+    term: Term
+
+    @property
+    def composition(self) -> str:
+        """``none`` or ``V``; of scores ``none``, ``Q``, ``K`` or ``QK``."""
+        return self.term.composition
+
+    @property
+    def order(self) -> int:
+        """The number of heads, of both sides together."""
+        return self.term.order
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """The number of heads of each side."""
+        return self.term.orders
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class Family:
+class Family(OfTerm):
     """The terms that go through the same layers from the same source: one for every choice of heads.
 
     ``term`` is that of the first heads, which stands for all.
@@ -62,21 +84,6 @@ class Family:
 
     architecture: Architecture
     term: Term
-
-    @property
-    def composition(self) -> str:
-        """``none`` or ``V``; of scores ``none``, ``Q``, ``K`` or ``QK``."""
-        return self.term.composition
-
-    @property
-    def order(self) -> int:
-        """The number of heads of each of its terms, of both sides together."""
-        return self.term.order
-
-    @property
-    def orders(self) -> tuple[int, ...]:
-        """The number of heads of each side."""
-        return self.term.orders
 
     @property
     def count(self) -> Any:

@@ -33,7 +33,7 @@ from symcircuits.core.words import (
     scalar_order,
 )
 from symcircuits.core.words import Symbol as TypedSymbol
-from symcircuits.sympy_layer.families import Family
+from symcircuits.sympy_layer.families import Family, OfTerm
 from symcircuits.sympy_layer.letters import IndexedLetter, LetterSymbol, Names, Read, letter_named
 
 __all__ = ["MAX_PRODUCTS", "TypedFamily", "TypedTerm", "read"]
@@ -44,7 +44,7 @@ MAX_TYPINGS: Final = 4_096  # of one product
 
 
 @dataclass(frozen=True, slots=True)
-class TypedTerm:
+class TypedTerm(OfTerm):
     """A product of an expression, typed: the term of the model that it is, how often it stands there, as it was read.
 
     ``coefficient`` is a whole number, or a :class:`~fractions.Fraction`; ``word`` the product as it was read, which of
@@ -66,21 +66,6 @@ class TypedTerm:
     def target(self) -> str:
         """``logits``, ``stream``, ``scores:L1H0`` or ``readout:probe``."""
         return self.term.readout.target
-
-    @property
-    def composition(self) -> str:
-        """``none`` or ``V``; of scores ``none``, ``Q``, ``K`` or ``QK``."""
-        return self.term.composition
-
-    @property
-    def order(self) -> int:
-        """The number of heads, of both sides together."""
-        return self.term.order
-
-    @property
-    def orders(self) -> tuple[int, ...]:
-        """The number of heads of each side."""
-        return self.term.orders
 
     @property
     def label(self) -> str:
