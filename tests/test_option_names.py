@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
         (f"largest {BIAS} --tokens 1;2 --by logit", "--row is required: the run is a batch of 2 rows"),
         (f"sample {BIAS} --tokens 1 --target readout:x", "no readout 'x': none is attached to the model"),
         ("derive --heads 300,300", "use the generic form (--form generic), or derive a smaller model"),
-        ("check OV[L0H0] --heads 2", "OV is TransformerLens's (--convention transformerlens)"),
+        ("check OV[L0H0] --heads 2 --convention paper", "OV is TransformerLens's (--convention transformerlens)"),
         ("terms --heads 2 -o FOLDER/a.csv --max-memory 1", "--max-memory 1 bytes is not enough: this export takes"),
         (f"sample {BIAS} --tokens 1 --draws 99999999 --max-memory 1MB", "and --max-memory is 0.954 MiB: draw fewer"),
         ("verify --heads 99,99,99,99,99,99,99 --max-terms 99999999999999999", "too many to list: give a smaller --max"),
@@ -71,7 +71,7 @@ def test_python_is_told_of_its_arguments(folder: Path) -> None:
             call()
         assert "--" not in str(caught.value)
     with pytest.raises(ValueError, match=re.escape('OV is TransformerLens\'s (convention="transformerlens")')):
-        sc.check("OV[L0H0]", plain)
+        sc.check("OV[L0H0]", plain, convention="paper")
 
 
 def test_a_budget_is_called_what_the_caller_calls_it(cli: Cli, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sympy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from symcircuits.checking.check import check
 from symcircuits.checking.matching import Spelling, letters_of
 from symcircuits.checking.reading import MAX_WORDS, Formula, ReadError, read
 from symcircuits.core.architecture import Architecture, attention_only
@@ -272,6 +273,12 @@ def test_sympy_powers_and_coefficients() -> None:
 def test_what_is_no_formula_at_all(formula: Any) -> None:
     with pytest.raises(TypeError, match="a formula is"):
         read(formula, PLAIN)
+
+
+def test_columns_are_not_for_the_names_that_are_printed_here() -> None:
+    for own in ("OV[L0H0]", logits(attention_only((2,)))[1].expr):
+        with pytest.raises(ReadError, match="a token is a row wherever the names that are printed here are used"):
+            check(own, attention_only((2,)), convention="columns")
 
 
 def test_an_unknown_convention_is_refused() -> None:

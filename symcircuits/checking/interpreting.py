@@ -23,7 +23,7 @@ from symcircuits.checking.readings import Reading, readings_of, variants
 from symcircuits.checking.verdict import Verdict
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.notation import as_notation
-from symcircuits.core.text import amount
+from symcircuits.core.text import amount, setting
 
 __all__ = ["Attempt", "attempts"]
 
@@ -108,6 +108,12 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
             found += best
             if found[0].misfits == 0 and (found[0].words > _LARGE or (text.strict and found[0].right)):
                 break
+    if not found and not faults:  # no reading was tried
+        raise ReadError(
+            f"a token is a row wherever the names that are printed here are used: {setting('convention', 'columns')} is "
+            "for formulas in other letters",
+            text.document.source,
+        )
     if not found:
         raise _likeliest(faults)
     return _ranked(found, text)
