@@ -110,8 +110,8 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
                 break
     if not found and not faults:  # no reading was tried
         raise ReadError(
-            f"a token is a row wherever the names that are printed here are used: {setting('convention', 'columns')} is "
-            "for formulas in other letters",
+            f"a token is a row wherever the names that are printed here are used: {setting('convention', 'columns')} "
+            "is for formulas in other letters",
             text.document.source,
         )
     if not found:
