@@ -17,6 +17,7 @@ from symcircuits.model import Run
 __all__ = ["RunFactors", "RunMatrices"]
 
 Array = npt.NDArray[Any]
+ADDED = 2048  # numbers that one product adds up: BLAS may add them one after the other; parts are added in pairs
 
 
 class RunFactors(Mapping[str, Any]):
@@ -73,7 +74,9 @@ class RunMatrices(Matrices):
                 inside = self.ring.matmul(self.factor(factor), inside)
             each = np.split(inside, np.cumsum([w.shape[-1] for w in w_v[:-1]]), axis=-1)
             mixed = np.concatenate([a @ one for a, one in zip(patterns, each, strict=True)], axis=-1)
-            found |= dict(zip(places, self.scaled(first.scales, _product(mixed, out)), strict=True))
+            parts = [slice(k, k + ADDED) for k in range(0, max(len(out), 1), ADDED)]
+            total = self.add([_product(mixed[..., part], out[part]) for part in parts])
+            found |= dict(zip(places, self.scaled(first.scales, total), strict=True))
         return [found[i] for i in range(len(values))]
 
 
