@@ -32,7 +32,7 @@ from symcircuits.core.text import brief, shown
 from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
 
-__all__ = ["ACTIVATIONS", "BY_LABEL", "Changes", "Record", "Settings", "forward", "pattern_of"]
+__all__ = ["ACTIVATIONS", "BY_LABEL", "Changes", "Record", "Settings", "capped", "forward", "pattern_of"]
 
 Weights = Mapping[str, Array]
 Scales = Mapping[str, float]
@@ -224,7 +224,7 @@ class _Pass:
         if arch.unembed:
             logits = self.times("m_U", self.affine(self.normed(stream, FINAL), "W_U", "b_U"))
             logits = _finite(logits, "the logits")
-            record.logits = _capped(logits, self.settings.logit_cap)
+            record.logits = capped(logits, self.settings.logit_cap)
             if record.logits is not logits:
                 record.products["logits"] = logits
         return record
@@ -323,7 +323,7 @@ class _Pass:
 
     def masked(self, head: Head, products: Array, allowed: npt.NDArray[np.bool_]) -> Array:
         """What softmax sees of scaled products: after the soft cap, with what is added, -inf where it is masked."""
-        scores = self.biased(head, _capped(products, self.settings.score_cap))
+        scores = self.biased(head, capped(products, self.settings.score_cap))
         return np.where(allowed, scores, products.dtype.type(-np.inf))
 
     def pattern(self, scores: Array, allowed: npt.NDArray[np.bool_]) -> Array:
@@ -379,7 +379,8 @@ class _Pass:
         return scores + alibi(slope, self.n, scores.dtype)
 
 
-def _capped(x: Array, cap: float | None) -> Array:
+def capped(x: Array, cap: float | None) -> Array:
+    """``cap tanh(x / cap)``; x where there is no soft cap."""
     return x if cap is None else np.asarray(cap * np.tanh(x / cap), dtype=x.dtype)
 
 

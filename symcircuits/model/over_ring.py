@@ -52,7 +52,10 @@ def matrices_of(run: Run) -> dict[str, Array]:
     return found | {name: np.diag(array) for name, array in found.items() if name.startswith("gain_")}
 
 
-def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, computed: bool = False) -> Frozen:
+def frozen(
+    architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, computed: bool = False,
+    added: Mapping[str, Array] | None = None,
+) -> Frozen:  # fmt: skip
     """The forward pass of the definition with attention patterns, norms and MLP outputs held fixed, over a ring.
 
     ``X_0 = t W_E^T (+ P)``; heads and logits read ``Y = D X C^T gain^T + 1 b_N^T`` where there is a norm (no ``C`` in
@@ -65,6 +68,9 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
 
     ``computed``: patterns without softmax are computed, ``A = mask * scores`` entry by entry, and so is what bilinear
     MLPs write, ``((Y W_in^T + 1 b_in^T) * (Y W_gate^T + 1 b_gate^T)) W_out^T + 1 b_out^T``; only norms are held fixed.
+
+    ``added``: by head label, what is added to the stream in place of what the head writes; ``results`` is what it would
+    write all the same, reading the stream that there is.
 
     Where the stream is split into attached sources it is their sum and the ``rest``; so is an ``mlp``; what is
     added at a point is added there; readouts read ``Y probe^T``.
@@ -98,7 +104,7 @@ def frozen(architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, 
             scores[str(head)] = pass_.scores(head, read)
             result = pass_.result(head, normed, pass_.pattern(head, scores[str(head)]))
             results[str(head)] = pass_.times(f"r[L{layer}]", result)
-            after = ring.add(after, results[str(head)])
+            after = ring.add(after, (results if added is None else added)[str(head)])
         if f"b_O[L{layer}]" in architecture.biases:
             after = ring.add(after, pass_.times(f"r[L{layer}]", pass_.through(pass_.at("ones"), f"b_O_L{layer}")))
         read = stream if architecture.parallel else after

@@ -8,12 +8,12 @@ what the model itself computed, with the bound that rounding allows.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, final, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -43,6 +43,9 @@ from symcircuits.values.tensor_values import TensorValues
 from symcircuits.values.unembedding import compact
 from symcircuits.values.unfrozen import UnfrozenValues
 
+if TYPE_CHECKING:
+    from symcircuits.circuits.losses import LossByOrder, LossEffects
+
 __all__ = [
     "Closure",
     "PairwiseSum",
@@ -55,6 +58,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+Unit = Literal["nats", "probability"]
 
 
 class _Stream(NamedTuple):
@@ -162,6 +166,40 @@ class Values(Sums[Array]):
         """A value with the batch axes of the run."""
         shape = self.batch + value.shape[-2:]
         return value if value.shape == shape else np.broadcast_to(value, shape)
+
+    # ------------------------------------------------------------------------------------------- in loss
+    def loss_by_order(self, queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossByOrder:
+        """What the logits say of the next token when they are cut off after orders 0, 1, 2, ..., patterns held fixed.
+
+        ``loss_k = mean over queries of -log softmax(sum of the terms of up to k heads)[next token]``, in nats;
+        ``unit="probability"``: the probability itself. ``queries``: positions that count (default: all but the last,
+        whose next token is not known). A batch is so many prompts: a mean and its spread. A soft cap acts on each sum.
+        Adding one vector to every row of W_U changes nothing. Raises ValueError on a selection, on another target than
+        the logits and on queries without a next token. Source: paper, "Term Importance Analysis".
+
+        >>> import symcircuits as sc
+        >>> from symcircuits.zoo import path
+        >>> run = sc.load(path("induction")).run([0, 7, 3, 9, 5, 7, 3, 9, 5])
+        >>> found = sc.evaluate(sc.logits(run.model), run).loss_by_order(queries=[5, 6, 7])
+        >>> found.counts, [round(loss, 2) for loss in found.after]
+        ((1, 6, 9), [3.53, 0.0, 0.0])
+        """
+        return higher(None, "Values.loss_by_order")(self, queries, unit)  # type: ignore[no-any-return]
+
+    def loss_effects(self, by: str = "head", queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossEffects:
+        """What the terms of each layer, head, pair of heads, or each term change in the loss, patterns held fixed.
+
+        ``by``: ``"layer"``, ``"head"``, ``"pair"`` (terms through both) or ``"term"``; of a selection its terms alone
+        count, e.g. of ``sc.logits(model).order(1)``. Each part is added to the terms without a head (``alone``), and
+        taken from all terms (``last``): the two differ where parts overlap. ``queries`` and ``unit`` as in
+        :meth:`loss_by_order`; so are the errors. Source: paper, "Term Importance Analysis".
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2, 1)), seed=1).run([1, 2, 3])
+        >>> [part.name for part in sc.evaluate(sc.logits(run.model), run).loss_effects("pair").parts]
+        ['L0H0 -> L1H0', 'L0H1 -> L1H0']
+        """
+        return higher(None, "Values.loss_effects")(self, by, queries, unit)  # type: ignore[no-any-return]
 
     # --------------------------------------------------------------------------------- sums, by the walk
     def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:

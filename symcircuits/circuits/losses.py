@@ -1,0 +1,254 @@
+"""What terms are worth in loss: after each order, and of each layer, head, pair of heads or term; patterns held fixed.
+
+The paper's term importance ("Term Importance Analysis"): with all patterns held fixed, the logits are cut off after the
+terms with 0, 1, 2, ... heads, and the loss is what a softmax of that says of the next token. Two algorithms, which must
+agree: the sums of terms by order (:func:`loss_by_order`), and the paper's own, run by run (:func:`run_by_run`), which
+knows no terms: in run k every head adds what it would have written in run k - 1, and in run 0 nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.arrays.rings import Floats
+from symcircuits.core.expansion import Expansion, expand
+from symcircuits.core.seam import higher
+from symcircuits.core.text import amount, brief, place
+from symcircuits.model import Run
+from symcircuits.model.forward import capped
+from symcircuits.model.over_ring import frozen, matrices_of
+from symcircuits.values.evaluate import Unit, Values, evaluate
+
+__all__ = ["GROUPS", "LossByOrder", "LossEffect", "LossEffects", "loss_by_order", "loss_effects", "run_by_run"]
+
+Array = npt.NDArray[Any]
+MOST: Final = 20_000  # parts that are looked at one by one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossByOrder:
+    """What is said of the next token when the logits are cut off after each order; one number a prompt.
+
+    ``by_prompt [orders, prompts]``: the mean over ``queries`` of ``-log p(next token)`` in nats, or of ``p`` itself
+    where ``unit`` is ``"probability"``; the last row is the whole model's. ``counts``: terms of each order;
+    ``uniform``: of equal logits. A mean over prompts has its spread beside it: the standard deviation over them.
+    """
+
+    unit: Unit
+    counts: tuple[int, ...]
+    by_prompt: Array
+    queries: tuple[int, ...]
+    uniform: float
+
+    @property
+    def after(self) -> tuple[float, ...]:
+        """The mean over prompts after orders 0, 1, 2, ..."""
+        return tuple(self.by_prompt.mean(1).tolist())
+
+    @property
+    def spread(self) -> tuple[float, ...]:
+        """The standard deviation over prompts after orders 0, 1, 2, ..."""
+        return tuple(self.by_prompt.std(1).tolist())
+
+    @property
+    def marginal(self) -> tuple[float, ...]:
+        """What each order changes: of order 0 against equal logits, of others against the order before."""
+        return tuple(np.diff([self.uniform, *self.after]).tolist())
+
+    def text(self, width: int = 100) -> str:
+        """A table, a row an order."""
+        return higher(str, "LossByOrder.text")(self, width)
+
+    def json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "unit": self.unit, "uniform": self.uniform, "queries": list(self.queries),
+            "prompts": self.by_prompt.shape[1], "terms": list(self.counts), "after": list(self.after),
+            "spread": list(self.spread), "marginal": list(self.marginal),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LossEffect:
+    """What some terms change: ``alone``, added to the terms without a head; ``last``, added to all the others.
+
+    Negative in nats, positive in probability: they help. ``name``: which terms; ``count``: how many.
+    """
+
+    name: str
+    count: int
+    alone: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossEffects:
+    """The effects of all parts of one kind (``by``), in their order, and what they are measured against.
+
+    ``direct``: the loss with the terms without a head alone; ``model``: with all.
+    """
+
+    unit: Unit
+    by: str
+    parts: tuple[LossEffect, ...]
+    direct: float
+    model: float
+    queries: tuple[int, ...]
+    prompts: int
+
+    def text(self, width: int = 100, top: int = 20) -> str:
+        """A table; of many parts the ``top`` largest by what they change as the last."""
+        return higher(str, "LossEffects.text")(self, width, top)
+
+    def json(self) -> dict[str, Any]:
+        """As plain data."""
+        parts = [{"name": p.name, "terms": p.count, "alone": p.alone, "last": p.last} for p in self.parts]
+        return {"unit": self.unit, "by": self.by, "direct": self.direct, "model": self.model,
+                "queries": list(self.queries), "prompts": self.prompts, "parts": parts}  # fmt: skip
+
+
+def loss_by_order(values: Values, queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossByOrder:
+    """The work of :meth:`symcircuits.values.evaluate.Values.loss_by_order`."""
+    judge = _Judge(values, queries, unit)
+    if values.expansion.clauses:
+        raise ValueError(
+            "the loss by order is of all terms of the logits, not of a selection: ask values.loss_effects what a "
+            "selection changes"
+        )
+    sums, total, found = values.by_order(), None, []
+    for order in range(max(sums) + 1):
+        total = sums[order] if total is None else total + sums[order]
+        found.append(judge.of(total))
+    counts = tuple(values.expansion.order(order).count for order in range(len(found)))
+    return LossByOrder(unit, counts, np.stack(found), judge.queries, judge.uniform)
+
+
+def run_by_run(run: Run) -> Iterator[Array]:
+    """The logits after orders 0, 1, 2, ..., by the paper's algorithm: runs with saved head outputs, patterns fixed.
+
+    In run 0 no head adds anything; each would write what it computes from the stream that there is. In run k each adds
+    what it would have written in run k - 1, so that the logits of run k hold the terms of up to k heads. Norms and MLP
+    outputs are held fixed too. As many runs as layers, and one more. Source: paper, "Term Importance Analysis".
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    >>> [*_, last] = run_by_run(run)
+    >>> bool(abs(last - run.logits).max() < 1e-12)
+    True
+    """
+    architecture, matrices = run.model.architecture, matrices_of(run)
+    nothing = np.zeros_like(run.streams[0])
+    saved = {str(head): nothing for head in architecture.all_heads}
+    for _ in range(sum(map(bool, architecture.heads)) + 1):
+        found = frozen(architecture, matrices, Floats(run.dtype), added=saved)
+        logits = np.asarray(found.logits)
+        yield np.broadcast_to(logits, run.streams[0].shape[:-1] + logits.shape[-1:])
+        saved = dict(found.results)
+
+
+# ------------------------------------------------------------------------------------------------ of parts
+def _by_layer(e: Expansion) -> Iterator[tuple[str, Expansion]]:
+    for layer in range(e.architecture.n_layers):
+        heads = [str(h) for h in e.architecture.layer_heads(layer)]
+        if heads:
+            yield f"L{layer}", e.through(heads)
+
+
+def _by_head(e: Expansion) -> Iterator[tuple[str, Expansion]]:
+    for head in e.architecture.all_heads:
+        yield str(head), e.through(str(head))
+
+
+def _by_pair(e: Expansion) -> Iterator[tuple[str, Expansion]]:
+    for first, then in combinations(e.architecture.all_heads, 2):
+        if first.layer < then.layer:
+            yield f"{first} -> {then}", e.through(str(first)).through(str(then))
+
+
+GROUPS: Final = {"layer": _by_layer, "head": _by_head, "pair": _by_pair}
+
+
+def loss_effects(
+    values: Values, by: str = "head", queries: Sequence[int] | None = None, unit: Unit = "nats"
+) -> LossEffects:
+    """The work of :meth:`symcircuits.values.evaluate.Values.loss_effects`."""
+    judge = _Judge(values, queries, unit)
+    if by not in (*GROUPS, "term"):
+        raise ValueError(f"effects are by layer, head, pair or term, not by {brief(by)}")
+    selection, run = values.expansion, values.run
+    whole = evaluate(expand(selection.architecture, "logits"), run)
+    direct, full = evaluate(whole.expansion.order(0), run).total(), whole.total()
+    before, after = judge.of(direct), judge.of(full)
+
+    def effect(name: str, count: int, part: Array) -> LossEffect:
+        alone, last = judge.of(direct + part) - before, after - judge.of(full - part)
+        return LossEffect(name, count, float(alone.mean()), float(last.mean()))
+
+    parts = list(_parts(values, by))
+    if len(parts) > MOST:
+        raise ValueError(
+            f"{amount(len(parts), by)} are more than {MOST:,}: select some, e.g. .order(1) or .through(...)"
+        )
+    found = [effect(name, e.count, evaluate(e, run).total()) for name, e in parts if e.count]
+    if by == "term":
+        terms = ((b.start + i, value) for b in values.blocks() for i, value in enumerate(b.values))
+        found = [effect(selection[number].label, 1, value) for number, value in terms]
+    return LossEffects(unit, by, tuple(found), float(before.mean()), float(after.mean()), judge.queries, judge.prompts)
+
+
+def _parts(values: Values, by: str) -> Iterator[tuple[str, Expansion]]:
+    """The parts and their terms; of terms, which are read in blocks, none."""
+    if by != "term":
+        yield from GROUPS[by](values.expansion)
+    elif values.expansion.count > MOST:
+        raise _too_many(amount(values.expansion.count, "term"))
+
+
+def _too_many(what: str) -> ValueError:
+    return ValueError(f"{what} are more than {MOST:,}: select some, e.g. .order(1) or .through(...)")
+
+
+class _Judge:
+    """What logits say of the next tokens of a run: the loss of each prompt, over chosen queries."""
+
+    def __init__(self, values: Values, queries: Sequence[int] | None, unit: Unit) -> None:
+        run, target = values.run, values.expansion.target
+        if target != "logits" or run.logits is None:
+            raise ValueError(
+                f"a loss is of the logits, and these are values of {target}"
+                + (": the model has no unembedding" if run.logits is None else "")
+            )
+        if unit not in ("nats", "probability"):
+            raise ValueError(f'unit is "nats" or "probability", not {brief(unit)}')
+        n = run.tokens.shape[-1]
+        if n < 2:
+            raise ValueError("a loss needs a next token: the run has one token")
+        if run.tokens.max() >= run.logits.shape[-1]:
+            raise ValueError(
+                f"the next tokens of the run go up to {run.tokens.max()}, but the model has {run.logits.shape[-1]} "
+                "outputs: they are not the same vocabulary"
+            )
+        asked = range(n - 1) if queries is None else [place("queries", q, n) for q in queries]
+        self.queries = tuple(sorted(set(asked)))
+        if not self.queries or self.queries[-1] == n - 1:
+            raise ValueError(f"queries are positions whose next token is known, 0 to {n - 2}, and at least one")
+        self.unit, self.cap = unit, run.model.settings.logit_cap
+        tokens = run.tokens.reshape(-1, n)
+        self.next, self.prompts = tokens[:, [q + 1 for q in self.queries]], len(tokens)
+        self.shape = (-1, n, run.logits.shape[-1])
+        width = run.logits.shape[-1]
+        self.uniform = float(np.log(width)) if unit == "nats" else 1 / width
+
+    def of(self, logits: Array) -> Array:
+        """The mean over queries, of each prompt, in float64."""
+        rows = np.asarray(logits).reshape(self.shape)[:, list(self.queries)].astype(np.float64)
+        rows = capped(rows, self.cap)
+        rows -= rows.max(-1, keepdims=True)
+        said = np.take_along_axis(rows, self.next[..., None], -1)[..., 0] - np.log(np.exp(rows).sum(-1))
+        return np.asarray((-said if self.unit == "nats" else np.exp(said)).mean(-1))

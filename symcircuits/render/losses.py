@@ -1,0 +1,50 @@
+"""What terms are worth in loss, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from symcircuits.core.text import amount
+from symcircuits.render.tables import Titled, number, plain_text
+
+if TYPE_CHECKING:
+    from symcircuits.circuits.losses import LossByOrder, LossEffects
+
+__all__ = ["by_order_table", "by_order_text", "effects_text"]
+
+_OF = {"nats": "Loss in nats", "probability": "Probability of the next token"}
+
+
+def by_order_text(found: LossByOrder, width: int = 100) -> str:
+    """A row an order."""
+    return plain_text([by_order_table(found)], width)
+
+
+def by_order_table(found: LossByOrder) -> Titled:
+    """A row an order: what is said of the next token when the logits end there."""
+    rows = [["none", "0", number(found.uniform), "", ""]]
+    for order, (count, after, spread, change) in enumerate(
+        zip(found.counts, found.after, found.spread, found.marginal, strict=True)
+    ):
+        rows.append([str(order), f"{count:,}", number(after), number(spread), _signed(change)])
+    over = f"{amount(found.by_prompt.shape[1], 'prompt')}, next tokens of {amount(len(found.queries), 'query')}"
+    title = f"{_OF[found.unit]} after each order, patterns held fixed; {over.replace('querys', 'queries')}"
+    return Titled(title, ["up to order", "terms", "after", "std over prompts", "change"], rows, [1, 2, 3, 4])
+
+
+def effects_text(found: LossEffects, width: int = 100, top: int = 20) -> str:
+    """A row a part."""
+    chosen = sorted(found.parts, key=lambda p: -abs(p.last))[:top]
+    rows = [[p.name, f"{p.count:,}", _signed(p.alone), _signed(p.last)] for p in found.parts if p in chosen]
+    left = len(found.parts) - len(rows)
+    title = f"{_OF[found.unit]}: what the terms of each {found.by} change, patterns held fixed"
+    title += f"; the {len(rows)} largest of {len(found.parts)}" if left else ""
+    notes = [
+        f"added alone to the terms without a head ({number(found.direct)}), or last to all others (then "
+        f"{number(found.model)}); {amount(found.prompts, 'prompt')}"
+    ]
+    return plain_text([Titled(title, [found.by, "terms", "alone", "last"], rows, [1, 2, 3], notes=notes)], width)
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "") + number(value)
