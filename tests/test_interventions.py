@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from plain import Edits, forward, heads_of_models, pattern_of, score_rows, seen
 
 import symcircuits as sc
-from symcircuits.explanation.ablation import remove_heads, remove_scores, without
-from symcircuits.model import Model, rerun
+from symcircuits.explanation.ablation import remove_heads, remove_scores
+from symcircuits.model import Model, pattern_without, rerun
 
 TOKENS = [3, 1, 4, 1, 5]
 
@@ -150,7 +150,7 @@ def test_a_batch_is_its_rows() -> None:
 
 def test_without_everything_a_query_looks_everywhere_alike() -> None:
     run = sc.random_model(sc.attention_only((1,)), seed=1).run(TOKENS)
-    assert without(run, "L0H0", run.scores["L0H0"])[3].tolist() == [0.25] * 4 + [0.0]
+    assert pattern_without(run, "L0H0", run.scores["L0H0"])[3].tolist() == [0.25] * 4 + [0.0]
 
 
 @pytest.mark.parametrize(

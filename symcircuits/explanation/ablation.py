@@ -18,13 +18,12 @@ import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.text import brief, need
-from symcircuits.model import Arrays, Edited, Run, rerun
-from symcircuits.model.forward import pattern_of
+from symcircuits.model import Arrays, Edited, Run, pattern_without, rerun
 from symcircuits.values.evaluate import evaluate
 
 __all__ = [
     "HeadRemoval", "ScoreRemoval", "distance", "end_of", "part_name", "remove_heads", "remove_scores", "score_part",
-    "with_pattern", "without",
+    "with_pattern",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -108,30 +107,14 @@ def distance(pattern_change: Array) -> Array:
     return np.asarray(np.abs(pattern_change).sum(axis=-1) / 2)
 
 
-def without(run: Run, head: str, part: Array) -> Array:
-    """The head's pattern when a part is taken from its scores: ``softmax*(S - part)``, ``[..., n, n]``.
-
-    ``S`` is what score terms add up to: of a model with soft caps or ALiBi the scores before these, which act on what
-    is left, ``softmax*(cap(S - part) + addend)``.
-
-    >>> import symcircuits as sc
-    >>> run = sc.random_model(sc.attention_only((1,)), seed=1).run([1, 2])
-    >>> without(run, "L0H0", run.scores["L0H0"]).tolist()
-    [[1.0, 0.0], [0.5, 0.5]]
-    """
-    allowed = np.isfinite(run.scores[head])
-    left = np.where(allowed, run.products.get(head, run.scores[head]), 0) - np.where(allowed, part, 0)
-    model = run.model
-    return pattern_of(model.architecture, model.settings, model.architecture.head(head), left, allowed, run.attended)
-
-
 def remove_scores(
     run: Run, head: str | tuple[int, int], what: str | Term | Expansion, target: str | None = None
 ) -> ScoreRemoval:
     """Take a composition type, a term or a selection of terms from a head's scores; the pattern follows by softmax.
 
-    ``A' = softmax*(S - part)`` (where scores have a soft cap S is before it: see :func:`without`); with everything but
-    this head's pattern held fixed the end changes by the terms through the head, its pattern replaced by ``A' - A``
+    ``A' = softmax*(S - part)`` (where scores have a soft cap S is before it: see
+    :func:`symcircuits.model.pattern_without`); with everything but this head's pattern held fixed the end changes by
+    the terms through the head, its pattern replaced by ``A' - A``
     (each term holds it once); ``recomputed`` is the model's forward pass with ``A'`` given. ``what``: ``"none"``,
     ``"Q"``, ``"K"`` or ``"QK"``, a term of the head's scores, or a selection such as
     ``scores(arch, "L1H0").from_source("pos")``. ``target``: as in :func:`remove_heads`. Raises ValueError on another
@@ -149,7 +132,7 @@ def remove_scores(
     architecture = run.model.architecture
     label = str(architecture.head(head))
     name, part = score_part(run, expand(architecture, f"scores:{label}"), what)
-    pattern = without(run, label, part)
+    pattern = pattern_without(run, label, part)
     change = np.asarray(pattern - run.patterns[label])
     end = _expanded_end(run, target)
     frozen, recomputed = with_pattern(run, end, label, pattern)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion
-from symcircuits.explanation.ablation import end_of, remove_heads, with_pattern, without
-from symcircuits.model import Edited, Run, rerun_patterns, rerun_without
+from symcircuits.explanation.ablation import end_of, remove_heads, with_pattern
+from symcircuits.model import Edited, Run, pattern_without, rerun_patterns, rerun_without
 from symcircuits.values.evaluate import evaluate, reference
 from symcircuits.values.measure import Measure
 from symcircuits.values.read_back import ReadBack
@@ -86,7 +86,7 @@ class Removals:
         """For each part that is taken from a head's scores, by its name."""
         found: dict[str, PatternChange] = {}
         for some in self._batches([*parts]):
-            patterns = np.stack([without(self.run, head, parts[name]) for name in some])
+            patterns = np.stack([pattern_without(self.run, head, parts[name]) for name in some])
             if not self.by.chosen:
                 for name, pattern in zip(some, patterns, strict=True):
                     two = with_pattern(self.run, self.expansion, head, pattern)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from symcircuits.arrays.rings import Array
-from symcircuits.model.forward import BY_LABEL, Changes, Record
+from symcircuits.model.forward import BY_LABEL, Changes, Record, pattern_of
 from symcircuits.model.transformer import Run, _run
 
-__all__ = ["Edited", "rerun", "rerun_patterns", "rerun_without"]
+__all__ = ["Edited", "pattern_without", "rerun", "rerun_patterns", "rerun_without"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +88,24 @@ def rerun_without(run: Run, heads: Sequence[str]) -> Edited:
     """
     where = np.eye(len(heads), dtype=bool).reshape(len(heads), len(heads), *(1,) * run.streams[0].ndim)
     return _edited(run, Changes({}, {_named(run, head): where[i] for i, head in enumerate(heads)}))
+
+
+def pattern_without(run: Run, head: str, part: Array) -> Array:
+    """The head's pattern when a part is taken from its scores: ``softmax*(S - part)``, ``[..., n, n]``.
+
+    ``S`` is what score terms add up to: of a model with soft caps or ALiBi the scores before these, which act on what
+    is left, ``softmax*(cap(S - part) + addend)``.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> run = random_model(attention_only((1,)), seed=1).run([1, 2])
+    >>> pattern_without(run, "L0H0", run.scores["L0H0"]).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+    allowed = np.isfinite(run.scores[head])
+    left = np.where(allowed, run.products.get(head, run.scores[head]), 0) - np.where(allowed, part, 0)
+    model = run.model
+    return pattern_of(model.architecture, model.settings, model.architecture.head(head), left, allowed, run.attended)
 
 
 def _named(run: Run, label: str) -> str:

@@ -1,0 +1,252 @@
+"""What heads look at, by name: previous token, induction, duplicate token, a fixed offset, the first token.
+
+Each kind has one definition, a mean of attention weights over chosen (query, key) pairs of many random prompts, and
+none is given by attention that does not depend on what defines it. Kinds that are about position must show on repeats
+*and* on the control; kinds that are about content must show on repeats and *not* at the same pairs of the control. So a
+head that attends 11 back whatever stands there is no induction head on repeats of 12 tokens. Source: paper, "How
+Induction Heads Work"; Olsson et al. 2022, "In-context Learning and Induction Heads" (prefix matching); control and
+thresholds: own construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.circuits.prompts import Prompts
+from symcircuits.core.architecture import Head
+from symcircuits.core.seam import higher
+from symcircuits.model import Model
+
+__all__ = ["DEFINITIONS", "PAIRS", "HeadKinds", "HeadScore", "Heads", "find_heads", "weight_on"]
+
+Array = npt.NDArray[Any]
+Allowed = npt.NDArray[np.bool_]
+
+# kind: what its score is, in words
+DEFINITIONS: Final = {
+    "previous-token": "mean weight on the token before; the smaller of the means over repeats and over the control",
+    "induction": "mean weight on the tokens after all earlier copies of the query's token, on repeats (prefix "
+    "matching); beside it the weight at the same positions of the control",
+    "duplicate-token": "mean weight on all earlier copies of the query's token, in periods of shuffled order; beside "
+    "it the weight at the same positions of the control",
+    "fixed-offset": "mean weight on the token d before, for the d (not 1) that gets most; the smaller of the means "
+    "over repeats and over the control",
+    "first-token": "mean weight on the first token, queries from position 2; the smaller of the means over repeats "
+    "and over the control",
+}
+TIMES: Final = 2  # as much as equal weights would give: less is no evidence on short prompts
+
+
+@dataclass(frozen=True, slots=True)
+class HeadScore:
+    """A score of a head: the mean over prompts and its standard deviation.
+
+    ``equal``: what equal weights on all keys that the mask allows would have; ``control``: of a kind of content, the
+    mean on the same pairs of the control.
+    """
+
+    mean: float
+    std: float
+    equal: float
+    control: float | None = None
+
+    @property
+    def above(self) -> float:
+        """The mean less that of the control."""
+        return self.mean - (self.control or 0.0)
+
+    def json(self) -> dict[str, Any]:
+        """As plain data."""
+        control = {} if self.control is None else {"control": self.control}
+        return {"mean": self.mean, "std": self.std, "equal": self.equal, **control}
+
+    def shows(self, threshold: float) -> bool:
+        """Whether it is high enough, above equal weights, and above the control."""
+        enough = self.mean >= threshold and self.mean >= TIMES * self.equal
+        return enough and (self.control is None or self.above >= threshold / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadKinds:
+    """The scores of a head, by kind (None where the prompts do not show it), and the kinds that it is of.
+
+    ``offset``: of the fixed offset that gets most, negative to the left; ``stripe``: of induction, the mean weight on
+    the token after the *nearest* earlier copy.
+    """
+
+    head: str
+    kinds: tuple[str, ...]
+    scores: Mapping[str, HeadScore | None]
+    offset: int | None
+    stripe: float | None
+
+    def json(self) -> dict[str, Any]:
+        """As plain data."""
+        scores = {kind: None if score is None else score.json() for kind, score in self.scores.items()}
+        return {"kinds": list(self.kinds), "scores": scores, "offset": self.offset, "stripe": self.stripe}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heads:
+    """What all heads of a model look at; by label. ``threshold``: the score from which on a head is of a kind."""
+
+    heads: Mapping[str, HeadKinds]
+    prompts: Prompts
+    threshold: float
+
+    def __getitem__(self, head: str) -> HeadKinds:
+        return self.heads[head]
+
+    def of_kind(self, kind: str) -> list[str]:
+        """The labels of the heads of a kind."""
+        return [label for label, head in self.heads.items() if kind in head.kinds]
+
+    def text(self, width: int = 100) -> str:
+        """A table, a row a head, and the definitions."""
+        return higher(str, "Heads.text")(self, width)
+
+
+def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4) -> Heads:
+    """The scores and kinds of all heads on these prompts.
+
+    A head is of a kind where its score is ``threshold`` or more and at least twice what equal weights would give; a
+    kind of content must also stand above its control by half the threshold. Where two offsets tie, the nearer one is
+    named. What the prompts are too short for has no score.
+
+    >>> import symcircuits as sc
+    >>> from symcircuits.circuits.prompts import draw_prompts
+    >>> from symcircuits.zoo import path
+    >>> model = sc.load(path("induction"))
+    >>> found = find_heads(model, draw_prompts(model, count=4))
+    >>> found.of_kind("induction"), found.of_kind("previous-token")
+    (['L1H0', 'L1H1', 'L1H2'], ['L0H2'])
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold is a weight, above 0 and up to 1, not {threshold}")
+    seen = _Seen(model, prompts)
+    heads = {str(head): _kinds_of(seen, head, threshold) for head in model.architecture.all_heads}
+    return Heads(heads, prompts, threshold)
+
+
+class _Seen:
+    """The patterns of a model on its prompts; under the name of a layer (``L0``) equal weights on what it may see."""
+
+    def __init__(self, model: Model, prompts: Prompts) -> None:
+        self.prompts = prompts
+        self.control = _patterns(model, prompts.control)
+        self.repeated = [(tokens, _patterns(model, tokens)) for tokens in prompts.repeated.values()]
+        self.shuffled = [(tokens, _patterns(model, tokens)) for tokens in prompts.shuffled.values()]
+
+    # ------------------------------------------------------------------------------------------- by position
+    def positional(self, name: str, back: int) -> Array | None:
+        """The weight ``back`` before the query, keys from 1 on (the first token is a kind of its own)."""
+        return self.smaller(
+            name, lambda a: np.diagonal(a, -back, -2, -1)[:, 1:].mean(-1) if a.shape[-1] > back + 1 else None
+        )
+
+    def first(self, name: str) -> Array | None:
+        """The weight on the first token; the query after it does not count, for which it is the token before."""
+        return self.smaller(name, lambda a: a[:, 2:, 0].mean(-1) if a.shape[-1] > 2 else None)
+
+    def smaller(self, name: str, weight: Callable[[Array], Array | None]) -> Array | None:
+        """The weights of each prompt of repeats or of the control, whichever has the smaller mean."""
+        repeats = [found for _, patterns in self.repeated if (found := weight(patterns[name])) is not None]
+        control = weight(self.control[name])
+        families = [control] if control is not None else []
+        families += [np.concatenate(repeats)] if repeats else []
+        return min(families, key=lambda each: each.mean(), default=None)
+
+    # -------------------------------------------------------------------------------------------- by content
+    def content(self, name: str, kind: str, pairs: Callable[[Array], Allowed]) -> tuple[Array | None, Array | None]:
+        """The weight on chosen pairs of each prompt, and on the same pairs of the control; None without repeats."""
+        found, controls = [], []
+        for tokens, patterns in self.shuffled if kind == "duplicate-token" else self.repeated:
+            wanted = pairs(tokens)
+            found.append(weight_on(patterns[name], wanted))
+            other = self.prompts.control[:, : tokens.shape[-1]]
+            n = other.shape[-1]
+            by_chance = _after_copies(other) | _copies(other)
+            controls.append(weight_on(self.control[name][:, :n, :n], wanted[:, :n, :n] & ~by_chance))
+        return (np.concatenate(found), np.concatenate(controls)) if found else (None, None)
+
+
+def _patterns(model: Model, tokens: Array) -> dict[str, Array]:
+    run = model.run(tokens)
+    equal = {layer: _equal(mask, run.patterns) for layer, mask in run.masks.items()}
+    return {**run.patterns, **equal}
+
+
+def _equal(mask: Array, patterns: Mapping[str, Array]) -> Array:
+    """The pattern of equal weights on all keys that a mask allows."""
+    rows = np.asarray(mask / np.maximum(mask.sum(-1, keepdims=True), 1))
+    return np.broadcast_to(rows, next(iter(patterns.values())).shape)
+
+
+def _kinds_of(seen: _Seen, head: Head, threshold: float) -> HeadKinds:
+    label, layer = str(head), f"L{head.layer}"
+    offset = _offset(seen, label)
+    positional = {
+        "previous-token": lambda name: seen.positional(name, 1),
+        "fixed-offset": lambda name: None if offset is None else seen.positional(name, -offset),
+        "first-token": seen.first,
+    }
+    scores: dict[str, HeadScore | None] = {}
+    for kind in DEFINITIONS:
+        if kind in positional:
+            scores[kind] = _score(positional[kind](label), positional[kind](layer))
+        else:
+            each, control = seen.content(label, kind, PAIRS[kind])
+            scores[kind] = _score(each, seen.content(layer, kind, PAIRS[kind])[0], control)
+    kinds = tuple(kind for kind, score in scores.items() if score is not None and score.shows(threshold))
+    nearest, _ = seen.content(label, "induction", _after_nearest)
+    return HeadKinds(label, kinds, scores, offset, None if nearest is None else float(nearest.mean()))
+
+
+def _score(each: Array | None, equal: Array | None, control: Array | None = None) -> HeadScore | None:
+    """A score from the weights of all prompts; None where they show nothing."""
+    if each is None or equal is None:
+        return None
+    beside = None if control is None else float(control.mean())
+    return HeadScore(float(each.mean()), float(each.std()), float(equal.mean()), beside)
+
+
+def _offset(seen: _Seen, head: str) -> int | None:
+    """The offset, not one back, that gets most, up to half of the longest prompt back."""
+    most = seen.control[head].shape[-1] // 2
+    found = {back: seen.positional(head, back) for back in range(most + 1) if back != 1}
+    means = {back: each.mean() for back, each in found.items() if each is not None}
+    return -max(means, key=lambda back: (means[back], -back)) if means else None
+
+
+def _copies(tokens: Array) -> Allowed:
+    """Of each query the earlier copies of its token but the first of the prompt, ``[prompts, n, n]``."""
+    same = (tokens[:, :, None] == tokens[:, None, :]) & np.tri(tokens.shape[-1], k=-1, dtype=bool)
+    same[..., 0] = False
+    return np.asarray(same)
+
+
+def _after_copies(tokens: Array) -> Allowed:
+    """Of each query the keys after earlier copies of its token: ``t_{j-1} = t_i``, ``j <= i``."""
+    same = _copies(tokens)
+    return np.concatenate([np.zeros_like(same[..., :1]), same[..., :-1]], axis=-1)
+
+
+def _after_nearest(tokens: Array) -> Allowed:
+    """Of each query the key after the nearest earlier copy of its token."""
+    after = _after_copies(tokens)
+    last = after.shape[-1] - 1 - np.argmax(after[..., ::-1], axis=-1)
+    return np.asarray(after & (np.arange(after.shape[-1]) == last[..., None]))
+
+
+PAIRS: Final[Mapping[str, Callable[[Array], Allowed]]] = {"induction": _after_copies, "duplicate-token": _copies}
+
+
+def weight_on(pattern: Array, wanted: Allowed) -> Array:
+    """The weight on chosen pairs, ``[prompts]``: its mean over the queries that have some."""
+    queries = wanted.any(-1)
+    return np.asarray(np.where(wanted, pattern, 0).sum((-1, -2)) / np.maximum(queries.sum(-1), 1))

@@ -1,0 +1,106 @@
+"""Prompts on which heads show what they look for: repeats, the same tokens in another order each time, no repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.core.text import place, whole
+from symcircuits.model import Model
+
+__all__ = ["Prompts", "draw_prompts"]
+
+Tokens = npt.NDArray[np.int64]
+REPEATS: Final = 3  # periods of a prompt: with two, "as far back as the period" and "after an earlier copy" are one
+SHORTEST: Final = 2  # tokens of a period: of one token every earlier position is both
+LONGEST: Final = 64  # tokens after the first of a prompt, where the model sets no end
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompts:
+    """Random prompts of a model, ``[prompts, n]`` each, all beginning with the token ``first``.
+
+    ``repeated``: by period, a period of distinct tokens three times; ``shuffled``: the same tokens three times, each
+    time in another order, so that copies stand at all distances; ``control``: no token twice (``distinct``), or, where
+    the vocabulary is too small for that, tokens drawn at random. ``missing``: why there are no repeats, where there are
+    none.
+    """
+
+    first: int
+    repeated: dict[int, Tokens]
+    shuffled: dict[int, Tokens]
+    control: Tokens
+    distinct: bool
+    missing: str = ""
+
+    @property
+    def count(self) -> int:
+        """Prompts of each kind (of repeats: of each period)."""
+        return len(self.control)
+
+    @property
+    def said(self) -> str:
+        """What they are, in a sentence."""
+        periods = ", ".join(map(str, self.repeated))
+        repeats = f"{REPEATS} periods of {periods} distinct tokens" if periods else "no repeats"
+        other = "without repeats" if self.distinct else "of random tokens"
+        return (
+            f"{self.count} random prompts each of {repeats}, and as control {self.count} {other} "
+            f"({self.control.shape[1]} tokens); all begin with token {self.first}"
+        )
+
+    def json(self) -> dict[str, Any]:
+        """What they are, without the tokens."""
+        return {"count": self.count, "first": self.first, "periods": list(self.repeated), "repeats": REPEATS,
+                "control_length": self.control.shape[1], "control_distinct": self.distinct}  # fmt: skip
+
+
+def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, length: int | None = None) -> Prompts:
+    """Random prompts for a model: up to three periods, the longest that fits three times and shorter ones.
+
+    ``first``: the token that begins each (of GPT-2 50256), which is drawn nowhere else; ``length``: tokens of the
+    longest (default: ``n_context`` of the model, 65 where it has none). Raises ValueError on a token or a length that
+    the model does not have.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> arch = attention_only((2, 2), positions="standard")
+    >>> found = draw_prompts(random_model(arch, d_vocab=30, n_context=20), count=5)
+    >>> {period: tokens.shape for period, tokens in found.repeated.items()}, found.control.shape
+    ({6: (5, 19), 4: (5, 13), 3: (5, 10)}, (5, 20))
+    """
+    first = place("first", first, model.d_vocab, negative=False)
+    count = whole("count", count)
+    if count < 1:
+        raise ValueError(f"count is a number of prompts, 1 or more, not {count}")
+    most = model.n_context or LONGEST + 1
+    n = most if length is None else whole("length", length)
+    if not 2 <= n <= most and (model.n_context or n < 2):
+        raise ValueError(f"length is 2 to {most} tokens, not {n}")
+    rng = np.random.default_rng(seed)
+    others = np.delete(np.arange(model.d_vocab), first)
+    longest = min((n - 1) // REPEATS, len(others))
+    missing = "" if longest >= SHORTEST else (
+        f"{REPEATS} periods of {SHORTEST} tokens or more need {1 + REPEATS * SHORTEST} positions and "
+        f"{1 + SHORTEST} tokens; there are {n} and {model.d_vocab}"
+    )  # fmt: skip
+    periods = sorted({longest, longest * 3 // 4, longest // 2} - {0, 1}, reverse=True) if not missing else []
+    repeated, shuffled = {}, {}
+    for period in periods:
+        own = np.stack([rng.permutation(others)[:period] for _ in range(count)])
+        repeated[period] = _begun(first, np.tile(own, REPEATS))
+        shuffled[period] = _begun(first, np.concatenate([rng.permuted(own, axis=1) for _ in range(REPEATS)], axis=1))
+    distinct = len(others) >= n - 1
+    control = np.stack(
+        [rng.permutation(others)[: n - 1] if distinct else rng.choice(others, n - 1) for _ in range(count)]
+        if len(others) else [np.full(n - 1, first)] * count
+    )  # fmt: skip
+    return Prompts(first, repeated, shuffled, _begun(first, control), distinct and bool(len(others)), missing)
+
+
+def _begun(first: int, tokens: Tokens) -> Tokens:
+    """With the first token in front."""
+    return np.concatenate([np.full((len(tokens), 1), first), tokens], axis=1)

@@ -1,0 +1,206 @@
+"""What heads look at: heads made by hand that do one thing, and trained models; and why they do."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import DATA
+
+import symcircuits as sc
+from symcircuits.circuits.causes import find_causes
+from symcircuits.circuits.heads import PAIRS, find_heads, weight_on
+from symcircuits.circuits.prompts import draw_prompts
+from symcircuits.zoo import path
+
+SHIPPED = sc.load(path("induction"))
+
+
+# ------------------------------------------------------------------------------------ heads that do one thing
+def looks(tokens: list[int], i: int, what: str) -> list[int]:
+    """The keys that a head made by hand looks at from query i, in equal parts; the first token where there is none."""
+    if what == "all":
+        return list(range(i + 1))
+    if what.startswith("back"):
+        found = [i - int(what[4:])]
+    elif what == "induction":
+        found = [j for j in range(2, i + 1) if tokens[j - 1] == tokens[i] and j - 1 < i]
+    elif what == "nearest":
+        found = [j for j in range(2, i + 1) if tokens[j - 1] == tokens[i] and j - 1 < i][-1:]
+    elif what == "same":
+        found = [j for j in range(1, i) if tokens[j] == tokens[i]]
+    elif what == "after the same token":
+        found = [j for j in range(2, i) if tokens[j - 1] == tokens[i - 1]]
+    else:
+        found = [0]
+    return [j for j in found if j >= 0] or [0]
+
+
+def made(*whats: str) -> Any:
+    """A model whose heads are these; it has patterns and nothing else."""
+
+    def run(tokens: Any) -> Any:
+        n = tokens.shape[-1]
+        patterns = {f"L0H{k}": np.zeros((len(tokens), n, n)) for k in range(len(whats))}
+        for k, what in enumerate(whats):
+            for row, prompt in enumerate(tokens.tolist()):
+                for i in range(n):
+                    keys = looks(prompt, i, what)
+                    patterns[f"L0H{k}"][row, i, keys] = 1 / len(keys)
+        return SimpleNamespace(patterns=patterns, masks={"L0": np.tri(n, dtype=bool)})
+
+    return SimpleNamespace(architecture=sc.attention_only((len(whats),)), run=run, d_vocab=40, n_context=31)
+
+
+@pytest.mark.parametrize(
+    ("what", "kinds", "offset"),
+    [
+        ("all", (), None),
+        ("back1", ("previous-token",), None),
+        ("back0", ("fixed-offset",), 0),
+        ("back4", ("fixed-offset",), -4),
+        ("back6", ("fixed-offset",), -6),
+        ("back9", ("fixed-offset",), -9),  # where the token after the copy stands on repeats of ten
+        ("back10", ("fixed-offset",), -10),  # and the copy
+        ("induction", ("induction",), None),
+        ("nearest", ("induction",), None),
+        ("same", ("duplicate-token",), None),
+        ("after the same token", (), None),  # on repeats that is the copy itself, in another order it is not
+        ("first", ("first-token",), None),
+    ],
+)
+def test_a_head_that_does_one_thing_is_of_that_kind(what: str, kinds: tuple[str, ...], offset: int | None) -> None:
+    model = made(what)
+    found = find_heads(model, draw_prompts(model, count=3))["L0H0"]
+    assert found.kinds == kinds or (what in ("same", "induction", "nearest") and found.kinds == (*kinds, "first-token"))
+    assert offset is None or found.offset == offset
+    equal = find_heads(made("all"), draw_prompts(model, count=3))["L0H0"]
+    for kind, score in found.scores.items():
+        even = equal.scores[kind]
+        assert score is not None
+        assert even is not None
+        assert 0 <= score.mean <= 1
+        assert score.std >= 0
+        if kind != "fixed-offset" or found.offset == equal.offset:
+            assert score.equal == pytest.approx(even.mean)
+
+
+def test_scores_are_means_of_weights_by_their_definition() -> None:
+    prompts, run = draw_prompts(SHIPPED, count=2), SHIPPED.run
+    found = find_heads(SHIPPED, prompts)["L1H1"]
+    for kind, family in (("induction", prompts.repeated), ("duplicate-token", prompts.shuffled)):
+        each = []
+        for tokens in family.values():
+            for prompt, pattern in zip(tokens.tolist(), run(tokens).patterns["L1H1"], strict=True):
+                weights = []
+                for i in range(len(prompt)):
+                    shift = 1 if kind == "induction" else 0
+                    keys = [j + shift for j in range(1, i) if prompt[j] == prompt[i]]
+                    weights += [sum(pattern[i, j] for j in keys)] if keys else []
+                each.append(np.mean(weights))
+        score = found.scores[kind]
+        assert score is not None
+        assert (score.mean, score.std) == pytest.approx((np.mean(each), np.std(each)))
+
+
+def test_trained_models() -> None:
+    heads = find_heads(SHIPPED, draw_prompts(SHIPPED))
+    assert heads.of_kind("induction") == ["L1H0", "L1H1", "L1H2"]
+    assert heads.of_kind("previous-token") == ["L0H2"]
+    assert heads["L1H0"].kinds == ("induction",)
+    assert heads["L1H0"].json()["scores"]["induction"]["mean"] > 0.95
+    random = sc.load(DATA / "tl_plain_s0")
+    assert not any(head.kinds for head in find_heads(random, draw_prompts(random)).heads.values())
+
+
+# ------------------------------------------------------------------------------------------------- prompts
+def test_prompts_are_what_they_say() -> None:
+    prompts = draw_prompts(SHIPPED, count=6, first=3, seed=1)
+    assert list(prompts.repeated) == [10, 7, 5]
+    for period, tokens in prompts.repeated.items():
+        assert tokens.shape == (6, 1 + 3 * period)
+        assert (tokens[:, 0] == 3).all()
+        assert (tokens[:, 1 : 1 + period] == tokens[:, 1 + period : 1 + 2 * period]).all()
+        assert all(len(set(row)) == period + 1 for row in tokens.tolist())
+        other = prompts.shuffled[period]
+        assert (np.sort(other[:, 1 : 1 + period]) == np.sort(other[:, 1 + 2 * period :])).all()
+        assert (other[:, 1 : 1 + period] != other[:, 1 + period : 1 + 2 * period]).any()
+    assert all(len(set(row)) == 32 for row in prompts.control.tolist())
+    again = draw_prompts(SHIPPED, count=6, first=3, seed=1)
+    assert (again.control == prompts.control).all()
+    assert "6 random prompts each of 3 periods of 10, 7, 5 distinct tokens" in prompts.said
+
+
+@pytest.mark.parametrize(("n_context", "d_vocab"), [(6, 40), (2, 40), (20, 2), (20, 1), (7, 3), (40, 5)])
+def test_small_models_have_what_scores_their_prompts_allow(n_context: int, d_vocab: int) -> None:
+    model = sc.random_model(sc.attention_only((2, 1), positions="standard"), n_context=n_context, d_vocab=d_vocab)
+    prompts = draw_prompts(model, count=2)
+    found = find_heads(model, prompts)["L1H0"]
+    short = n_context < 7 or d_vocab < 3
+    assert bool(prompts.missing) == short == (found.scores["induction"] is None)
+    assert (found.scores["first-token"] is None) == (n_context < 3)
+    for score in found.scores.values():
+        assert score is None or np.isfinite([score.mean, score.std, score.equal]).all()
+    if short:
+        assert "3 periods of 2 tokens or more need 7 positions and 3 tokens" in prompts.missing
+        with pytest.raises(ValueError, match="there are no repeats to look at: 3 periods"):
+            find_causes(model, "L1H0", prompts)
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    for given, says in (
+        ({"first": 32}, "first 32 does not exist"),
+        ({"count": 0}, "count is a number of prompts, 1 or more, not 0"),
+        ({"length": 33}, "length is 2 to 32 tokens, not 33"),
+        ({"length": 1}, "length is 2 to 32 tokens, not 1"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            draw_prompts(SHIPPED, **given)
+    with pytest.raises(ValueError, match="threshold is a weight, above 0 and up to 1, not 0"):
+        find_heads(SHIPPED, draw_prompts(SHIPPED, count=1), 0)
+
+
+# -------------------------------------------------------------------------------------------------- causes
+def test_the_pattern_of_an_induction_head_is_made_by_the_head_of_the_token_before() -> None:
+    prompts = draw_prompts(SHIPPED, count=4)
+    found = find_causes(SHIPPED, "L1H0", prompts)
+    composition, head = found.largest("composition"), found.largest("head")
+    assert composition is not None
+    assert head is not None
+    assert (composition.name, head.name, head.side) == ("K", "L0H2", "key")
+    assert found.score > 0.9 > 0.1 > head.without
+    assert all(p.without > 0.8 for p in found.parts if p.name in ("none", "Q", "QK", "L0H0", "L0H1", "pos"))
+    assert find_causes(SHIPPED, "L0H0", prompts, "duplicate-token").largest("head") is None
+
+
+def test_causes_are_what_remove_scores_does() -> None:
+    prompts = draw_prompts(SHIPPED, count=3)
+    tokens = prompts.repeated[10]
+    run, wanted = SHIPPED.run(tokens), PAIRS["induction"](tokens)
+    scores = sc.scores(SHIPPED, "L1H2")
+    parts = {"composition K": scores.where("K"), "terms through L0H1 on the key side": scores.through("L0H1", "key"),
+             "terms from pos on the query side": scores.from_source("pos", "query")}  # fmt: skip
+    found = {p.text: p for p in find_causes(SHIPPED, "L1H2", prompts).parts}
+    for name, part in parts.items():
+        removed = sc.remove_scores(run, "L1H2", part)
+        assert found[name].terms == part.count
+        assert found[name].without == pytest.approx(weight_on(removed.pattern, wanted).mean(), abs=1e-12)
+
+
+def test_models_compiled_from_programs() -> None:
+    """Heads of models whose programs are known: what looks after copies, and what looks where the token before is."""
+    for name, head, kinds, composition in (
+        ("tracr_induction_K_2L_causal", "L1H0", ("induction",), "K"),
+        ("tracr_induction_K_2L", "L1H0", ("induction",), "K"),  # not causal: it looks after later copies too
+        ("tracr_sameprev_QK_2L", "L1H0", (), None),
+        ("tracr_prevprev_V_2L", "L1H0", ("previous-token",), None),
+    ):
+        model = sc.load(DATA / name)
+        prompts = draw_prompts(model)
+        found = find_heads(model, prompts)
+        assert found["L0H0"].kinds == ("previous-token",)
+        assert found[head].kinds == kinds
+        if kinds == ("induction",):
+            cause = find_causes(model, head, prompts).largest("composition")
+            assert cause is not None
+            assert cause.name == composition
