@@ -126,6 +126,9 @@ def test_prompts_are_what_they_say() -> None:
         assert (np.sort(other[:, 1 : 1 + period]) == np.sort(other[:, 1 + 2 * period :])).all()
         assert (other[:, 1 : 1 + period] != other[:, 1 + period : 1 + 2 * period]).any()
     assert all(len(set(row)) == 32 for row in prompts.control.tolist())
+    assert prompts.half == 12
+    assert (prompts.twice[:, 1:13] == prompts.twice[:, 13:]).all()
+    assert (prompts.twice[:, [q + 1 for q in prompts.known]] == prompts.twice[:, 2:13]).all()
     again = draw_prompts(SHIPPED, count=6, first=3, seed=1)
     assert (again.control == prompts.control).all()
     assert "6 random prompts each of 3 periods of 10, 7, 5 distinct tokens" in prompts.said

@@ -16,6 +16,7 @@ __all__ = ["Prompts", "draw_prompts"]
 Tokens = npt.NDArray[np.int64]
 REPEATS: Final = 3  # periods of a prompt: with two, "as far back as the period" and "after an earlier copy" are one
 SHORTEST: Final = 2  # tokens of a period: of one token every earlier position is both
+HALF: Final = 12  # tokens of a half
 LONGEST: Final = 64  # tokens after the first of a prompt, where the model sets no end
 
 
@@ -25,11 +26,13 @@ class Prompts:
 
     ``repeated``: by period, a period of distinct tokens three times; ``shuffled``: the same tokens three times, each
     time in another order, so that copies stand at all distances; ``control``: no token twice (``distinct``), or, where
-    the vocabulary is too small for that, tokens drawn at random. ``missing``: why there are no repeats, where there are
-    none.
+    the vocabulary is too small for that, tokens drawn at random. ``twice``: a half of up to 12 distinct tokens two
+    times, for losses: in the second half the next token is known. ``missing``: why there are no repeats, where there
+    are none.
     """
 
     first: int
+    twice: Tokens
     repeated: dict[int, Tokens]
     shuffled: dict[int, Tokens]
     control: Tokens
@@ -40,6 +43,16 @@ class Prompts:
     def count(self) -> int:
         """Prompts of each kind (of repeats: of each period)."""
         return len(self.control)
+
+    @property
+    def half(self) -> int:
+        """Tokens of a half of ``twice``; 0 where the model is too small for two halves."""
+        return int(self.twice.shape[1]) // 2
+
+    @property
+    def known(self) -> range:
+        """The positions of ``twice`` whose next token is that of the first half."""
+        return range(self.half + 1, 2 * self.half)
 
     @property
     def said(self) -> str:
@@ -54,8 +67,9 @@ class Prompts:
 
     def json(self) -> dict[str, Any]:
         """What they are, without the tokens."""
-        return {"count": self.count, "first": self.first, "periods": list(self.repeated), "repeats": REPEATS,
-                "control_length": self.control.shape[1], "control_distinct": self.distinct}  # fmt: skip
+        return {"count": self.count, "first": self.first, "half": self.half, "periods": list(self.repeated),
+                "repeats": REPEATS, "control_length": self.control.shape[1],
+                "control_distinct": self.distinct}  # fmt: skip
 
 
 def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, length: int | None = None) -> Prompts:
@@ -82,6 +96,8 @@ def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, l
         raise ValueError(f"length is 2 to {most} tokens, not {n}")
     rng = np.random.default_rng(seed)
     others = np.delete(np.arange(model.d_vocab), first)
+    half = max(0, min(HALF, (n - 1) // 2, len(others)))
+    halves = np.stack([rng.choice(others, half, replace=False) if half else others[:0] for _ in range(count)])
     longest = min((n - 1) // REPEATS, len(others))
     missing = "" if longest >= SHORTEST else (
         f"{REPEATS} periods of {SHORTEST} tokens or more need {1 + REPEATS * SHORTEST} positions and "
@@ -98,7 +114,8 @@ def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, l
         [rng.permutation(others)[: n - 1] if distinct else rng.choice(others, n - 1) for _ in range(count)]
         if len(others) else [np.full(n - 1, first)] * count
     )  # fmt: skip
-    return Prompts(first, repeated, shuffled, _begun(first, control), distinct and bool(len(others)), missing)
+    twice = _begun(first, np.tile(halves, 2))
+    return Prompts(first, twice, repeated, shuffled, _begun(first, control), distinct and bool(len(others)), missing)
 
 
 def _begun(first: int, tokens: Tokens) -> Tokens:

@@ -48,6 +48,8 @@ HIGHER: Final = {
     "Values.sum_of_squares": "search.squares.squares",
     "Values.loss_by_order": "circuits.losses.loss_by_order",
     "Values.loss_effects": "circuits.losses.loss_effects",
+    "Values.transport": "circuits.transport.transport",
+    "Values.weighted_pattern": "circuits.transport.weighted_pattern",
     "LossByOrder.text": "render.losses.by_order_text",
     "LossEffects.text": "render.losses.effects_text",
     "Summary.text": "render.measures.summary_text",

@@ -45,6 +45,9 @@ from symcircuits.values.unfrozen import UnfrozenValues
 
 if TYPE_CHECKING:
     from symcircuits.circuits.losses import LossByOrder, LossEffects
+    from symcircuits.circuits.transport import Transport
+    from symcircuits.core.terms import Term
+    from symcircuits.values.measure import Measure
 
 __all__ = [
     "Closure",
@@ -200,6 +203,44 @@ class Values(Sums[Array]):
         ['L0H0 -> L1H0', 'L0H1 -> L1H0']
         """
         return higher(None, "Values.loss_effects")(self, by, queries, unit)  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------------------- where and what
+    def transport(self, term: Term) -> Transport:
+        """A term as selection times transport: where it looks, and what it carries from there to every output.
+
+        ``term = S T``; ``S [..., n, n]`` is the product of its patterns (and of the ``D`` of norms), ``T [..., n,
+        width]`` the rest, a row for each source token. ``found.at(query, key)`` is what one token does to all outputs,
+        ``found.by_source(query)`` all of them. Raises ValueError on a score term and on what is not a term of this
+        expansion. Source: paper, "Path Expansion".
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+        >>> values = sc.evaluate(sc.logits(run.model), run)
+        >>> term = values.expansion.through_sequence("L0H1", "L1H0")[0]
+        >>> found = values.transport(term)
+        >>> bool(abs(found.by_source(2).sum(0) - values.value(term)[2]).max() < 1e-12)
+        True
+        """
+        return higher(None, "Values.transport")(self, term)  # type: ignore[no-any-return]
+
+    def weighted_pattern(self, head: str | tuple[int, int], by: str = "effect", of: Measure | None = None) -> Array:
+        """A head's pattern, each entry weighted by what it carries: ``[..., n, n]``, rows are queries.
+
+        ``by="value"``: ``A_ij |v_j|`` (the length of the value vector), ``"output"``: ``A_ij |W_O v_j|``; both stay
+        the same only under some of the changes of weights that leave the model as it is (see
+        ``symcircuits.circuits.transport.NOT_INVARIANT``). ``"effect"``: ``A_ij`` times what ``W_O v_j`` adds directly
+        to the logit that ``of`` chooses, less the mean over all outputs, or to the difference of two; that stays.
+        ``of``: :func:`~symcircuits.logit` (default: the model's first choice at the last position; of a batch it needs
+        a row for that). Norms before the readout are held fixed. Raises ValueError on a head or an output that does
+        not exist. Source: paper, "Analyzing a Two-Layer Model" (value-weighted patterns).
+
+        >>> import symcircuits as sc
+        >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+        >>> values = sc.evaluate(sc.logits(run.model), run)
+        >>> values.weighted_pattern("L1H0", of=sc.logit(3, against=1)).shape
+        (3, 3)
+        """
+        return higher(None, "Values.weighted_pattern")(self, head, by, of)  # type: ignore[no-any-return]
 
     # --------------------------------------------------------------------------------- sums, by the walk
     def side(self, paths: Paths, most: int | None = None, needed: int = 0) -> dict[Mark, Any]:

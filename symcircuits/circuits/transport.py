@@ -1,0 +1,140 @@
+"""Where a term looks and what it carries: selection and transport, which multiply to it; and weighted patterns.
+
+A term of the logits or the stream is ``S T``: the selection ``S [n, n]``, a pattern or a product of patterns (with
+the ``D`` of norms), and the transport ``T [n, width]``, what is written where all of ``S`` is on one token. So the effect of
+token j on query i is ``S_ij T_j``, on every output. Source: paper, "Path Expansion" (``A ⊗ W``: which token, and what).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.arrays.rings import Floats, transpose
+from symcircuits.core.paths import path_branches
+from symcircuits.core.terms import Term
+from symcircuits.core.text import brief, need, place
+from symcircuits.core.words import Factor
+from symcircuits.model import Run, frozen, matrices_of
+from symcircuits.values.evaluate import Values
+from symcircuits.values.measure import Measure, logit
+
+__all__ = ["NOT_INVARIANT", "Transport", "transport", "weighted_pattern"]
+
+Array = npt.NDArray[Any]
+_CONTEXT: Final = ("context", "normed_context")
+
+# of each weighting: under which changes of the weights, that leave the model as it is, the numbers do not stay
+NOT_INVARIANT: Final = {
+    "value": "bases inside the head (W_V -> G W_V, W_O -> W_O G^-1) and of the stream, GL(d_model)",
+    "output": "bases of the stream, GL(d_model); rotations of it leave the lengths as they are",
+    "effect": "",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transport:
+    """A term taken apart: ``selection [..., n, n]`` and ``transport [..., n, width]``; ``value`` is their product.
+
+    Rows of the selection are queries, columns the source tokens.
+    """
+
+    term: Term
+    selection: Array
+    transport: Array
+
+    @property
+    def value(self) -> Array:
+        """The term, ``[..., n, width]``."""
+        return np.asarray(self.selection @ self.transport)
+
+    def at(self, query: int, key: int) -> Array:
+        """What the token at ``key`` does to every output at ``query``, ``[..., width]``."""
+        n = self.selection.shape[-1]
+        i, j = place("query", query, n), place("key", key, n)
+        return np.asarray(self.selection[..., i, j, None] * self.transport[..., j, :])
+
+    def by_source(self, query: int) -> Array:
+        """The term at a query, split over source tokens, ``[..., n, width]``: they add up to it."""
+        i = place("query", query, self.selection.shape[-1])
+        return np.asarray(self.selection[..., i, :, None] * self.transport)
+
+
+def transport(values: Values, term: Term) -> Transport:
+    """The work of :meth:`symcircuits.values.evaluate.Values.transport`."""
+    need("transport", term, Term)
+    if term.readout != values.expansion.readout:
+        raise ValueError(f"{term!r} is not a term of {values.expansion.target} of [{values.expansion.architecture}]")
+    if len(term.paths) == 2:
+        raise ValueError(f"a score term has a query side and a key side, and no transport: {term.label}")
+    matrices, [path], [program] = values.matrices, term.paths, term.readout.sides
+    n = values.run.tokens.shape[-1]
+    inside = [_of_tokens(f) for f in path.source.factors]
+    cut = inside.index(False) if False in inside else len(inside)
+    selection = matrices.chain(path.source.factors[:cut], np.eye(n, dtype=values.run.dtype))
+    rows = matrices.chain(path.source.factors[cut:]) if cut else matrices.source(path.source)
+    rows = matrices.scaled(path.source.scales, rows) if cut else rows
+    for branch in path_branches(program, path):
+        rows = matrices.scaled(branch.scales, matrices.chain(branch.right, rows))
+        for factor in reversed(branch.left):
+            selection = matrices.factor(factor) @ selection
+    return Transport(
+        term,
+        values.seen(selection, f"the selection of {term.label}"),
+        values.seen(rows, f"the transport of {term.label}"),
+    )
+
+
+def _of_tokens(factor: Factor) -> bool:
+    return factor.col.space.kind in _CONTEXT
+
+
+def weighted_pattern(
+    values: Values, head: str | tuple[int, int], by: str = "effect", of: Measure | None = None
+) -> Array:
+    """The work of :meth:`symcircuits.values.evaluate.Values.weighted_pattern`."""
+    run, arch = values.run, values.expansion.architecture
+    found = arch.head(head)
+    if by not in NOT_INVARIANT:
+        raise ValueError(f"patterns are weighted by value, output or effect, not by {brief(by)}")
+    if of is not None and by != "effect":
+        raise ValueError(f"of={of} has no effect with by={by!r}: lengths are of all outputs")
+    label, shared = str(found), arch.key_value(found)
+    pattern, rows = run.patterns[label], _read(run, found.layer) @ transpose(run.arrays[f"W_V_{shared}"])
+    if f"b_V[{shared}]" in arch.biases:
+        rows = rows + run.arrays[f"b_V_{shared}"]
+    if by == "value":
+        return np.asarray(pattern * np.linalg.norm(rows, axis=-1)[..., None, :])
+    written = rows @ transpose(run.arrays[f"W_O_{label}"])
+    scale = f"r_L{found.layer}"
+    written = written * run.arrays[scale] if scale in run.arrays else written
+    if by == "output":
+        return np.asarray(pattern * np.linalg.norm(written, axis=-1)[..., None, :])
+    return _effects(values, pattern, written, logit() if of is None else of)
+
+
+def _effects(values: Values, pattern: Array, written: Array, of: Measure) -> Array:
+    if len(values.expansion.sides) == 2 or values.expansion.target == "stream":
+        raise ValueError(f"an effect is on logits or on a readout, not on {values.expansion.target}")
+    of = of.on(values.expansion, values.run, one_row=True)
+    if not of.chosen:
+        raise ValueError(f"an effect is on a logit or a difference of two (sc.logit), not {of}")
+    [branch] = values.expansion.sides[0].program[-1].branches
+    read = values.matrices.scaled(branch.scales, values.matrices.chain(branch.right, written))
+    chosen = read[..., of.chosen[0]]
+    chosen = chosen - (read[..., of.chosen[1]] if len(of.chosen) == 2 else read.mean(-1))
+    found = pattern
+    for factor in reversed(branch.left):
+        found = values.matrices.factor(factor) @ found
+    return np.asarray(found * chosen[..., None, :])
+
+
+def _read(run: Run, layer: int) -> Array:
+    """What the heads of a layer read: the stream, or what comes out of its norm."""
+    if not run.model.architecture.norm:
+        return run.streams[layer]
+    normed = frozen(run.model.architecture, matrices_of(run), Floats(run.dtype)).normed
+    return np.asarray(normed[f"L{layer}"])
