@@ -207,3 +207,14 @@ def test_models_compiled_from_programs() -> None:
             cause = find_causes(model, head, prompts).largest("composition")
             assert cause is not None
             assert cause.name == composition
+
+
+def test_heads_are_shown() -> None:
+    found = find_heads(SHIPPED, draw_prompts(SHIPPED, count=3))
+    for width in (40, 100):
+        text = found.text(width)
+        assert max(map(len, text.splitlines())) <= width
+        said = " ".join(text.split())
+        assert "5 heads" in said
+        assert "2 heads of no kind" in said or "1 head of no kind" in said
+        assert "prefix matching" in said

@@ -77,9 +77,8 @@ def test_effects_add_up_to_what_the_head_s_last_terms_add(norm: Any) -> None:
     """With a norm before the readout: the sum over keys is the part of the head's own writing in the difference."""
     run = sc.random_model(sc.transformer((2, 2), norm=norm, biases=True), seed=3).run(TOKENS)
     values = sc.evaluate(sc.logits(run.model), run)
-    last = sum(
-        v for t, v in zip(values.expansion, values, strict=True) if t.paths[0].heads[-1:] == (sc_head(run, 1, 0),)
-    )
+    head = run.model.architecture.head("L1H0")
+    last = sum(v for t, v in zip(values.expansion, values, strict=True) if t.paths[0].heads[-1:] == (head,))
     found = values.weighted_pattern("L1H0", of=sc.logit(2, against=7)).sum(-1)
     assert np.allclose(found, last[:, 2] - last[:, 7])
 

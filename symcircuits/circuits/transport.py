@@ -1,8 +1,9 @@
 """Where a term looks and what it carries: selection and transport, which multiply to it; and weighted patterns.
 
 A term of the logits or the stream is ``S T``: the selection ``S [n, n]``, a pattern or a product of patterns (with
-the ``D`` of norms), and the transport ``T [n, width]``, what is written where all of ``S`` is on one token. So the effect of
-token j on query i is ``S_ij T_j``, on every output. Source: paper, "Path Expansion" (``A ⊗ W``: which token, and what).
+the ``D`` of norms), and the transport ``T [n, width]``, what is written where all of ``S`` is on one token. So the
+effect of token j on query i is ``S_ij T_j``, on every output. Source: paper, "Path Expansion" (``A ⊗ W``: which token,
+and what).
 """
 
 from __future__ import annotations

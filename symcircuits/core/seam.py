@@ -50,6 +50,7 @@ HIGHER: Final = {
     "Values.loss_effects": "circuits.losses.loss_effects",
     "Values.transport": "circuits.transport.transport",
     "Values.weighted_pattern": "circuits.transport.weighted_pattern",
+    "Heads.text": "render.heads.heads_text",
     "LossByOrder.text": "render.losses.by_order_text",
     "LossEffects.text": "render.losses.effects_text",
     "Summary.text": "render.measures.summary_text",

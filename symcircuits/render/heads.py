@@ -1,0 +1,52 @@
+"""What heads look at, and why, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from symcircuits.circuits.heads import DEFINITIONS
+from symcircuits.core.text import amount
+from symcircuits.render.tables import Titled, number, plain_text
+
+if TYPE_CHECKING:
+    from symcircuits.circuits.causes import Causes
+    from symcircuits.circuits.heads import Heads
+
+__all__ = ["causes_table", "heads_tables", "heads_text"]
+
+
+def heads_text(found: Heads, width: int = 100) -> str:
+    """The scores of all heads, and what they are."""
+    return plain_text(heads_tables(found), width)
+
+
+def heads_tables(found: Heads) -> list[Titled]:
+    """A row a head that is of some kind, a column a kind; then the definitions."""
+    shown = {label: head for label, head in found.heads.items() if head.kinds}
+    rows = []
+    for label, head in shown.items():
+        cells = ["-" if score is None else f"{score.mean:.2f}" for score in head.scores.values()]
+        offset = "" if head.offset is None or "fixed-offset" not in head.kinds else f" ({head.offset})"
+        rows.append([label, *cells, ", ".join(head.kinds) + offset])
+    equal = next(iter(found.heads.values()), None)
+    if equal is not None:
+        rows.append(
+            ["equal", *("-" if s is None else f"{s.equal:.2f}" for s in equal.scores.values()), "equal weights"]
+        )
+    title = f"What heads look at; of a kind from {number(found.threshold)} on: {amount(len(shown), 'head')}"
+    left = len(found.heads) - len(shown)
+    notes = [f"{amount(left, 'head')} of no kind, not shown"] if left else []
+    header = ["head", *DEFINITIONS, "kinds"]
+    table = Titled(title, header, rows, [*range(1, len(header) - 1)], points=[f"  - {found.prompts.said}"], notes=notes)
+    said = [f"  {kind}: {definition}" for kind, definition in DEFINITIONS.items()]
+    return [table, Titled("Definitions", points=said)]
+
+
+def causes_table(found: Causes) -> Titled:
+    """What the score of a head is without each part of its scores, the parts that matter most first."""
+    rows = [
+        [p.text, f"{p.terms:,}", f"{p.without:.2f}", f"{p.without - found.score:+.2f}"]
+        for p in sorted(found.parts, key=lambda p: p.without)
+    ]
+    title = f"Why {found.head}: its {found.kind} score ({found.score:.2f}) without a part of its scores"
+    return Titled(title, ["without", "terms", "score", "change"], rows, [1, 2, 3])
