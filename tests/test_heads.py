@@ -80,7 +80,7 @@ def test_a_head_that_does_one_thing_is_of_that_kind(what: str, kinds: tuple[str,
         assert score is not None
         assert even is not None
         assert 0 <= score.mean <= 1
-        assert score.std >= 0
+        assert score.spread >= 0
         if kind != "fixed-offset" or found.offset == equal.offset:
             assert score.equal == pytest.approx(even.mean)
 
@@ -100,7 +100,7 @@ def test_scores_are_means_of_weights_by_their_definition() -> None:
                 each.append(np.mean(weights))
         score = found.scores[kind]
         assert score is not None
-        assert (score.mean, score.std) == pytest.approx((np.mean(each), np.std(each)))
+        assert (score.mean, score.spread) == pytest.approx((np.mean(each), np.std(each)))
 
 
 def test_trained_models() -> None:
@@ -143,7 +143,7 @@ def test_small_models_have_what_scores_their_prompts_allow(n_context: int, d_voc
     assert bool(prompts.missing) == short == (found.scores["induction"] is None)
     assert (found.scores["first-token"] is None) == (n_context < 3)
     for score in found.scores.values():
-        assert score is None or np.isfinite([score.mean, score.std, score.equal]).all()
+        assert score is None or np.isfinite([score.mean, score.spread, score.equal]).all()
     if short:
         assert "3 periods of 2 tokens or more need 7 positions and 3 tokens" in prompts.missing
         with pytest.raises(ValueError, match="there are no repeats to look at: 3 periods"):

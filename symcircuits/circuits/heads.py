@@ -39,7 +39,7 @@ DEFINITIONS: Final = {
     "first-token": "mean weight on the first token, queries from position 2; the smaller of the means over repeats "
     "and over the control",
 }
-TIMES: Final = 2  # as much as equal weights would give: less is no evidence on short prompts
+TIMES: Final = 2  # as much as equal weights would give: on short prompts a smaller lead can be chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class HeadScore:
     """
 
     mean: float
-    std: float
+    spread: float
     equal: float
     control: float | None = None
 
@@ -63,7 +63,7 @@ class HeadScore:
     def json(self) -> dict[str, Any]:
         """As plain data."""
         control = {} if self.control is None else {"control": self.control}
-        return {"mean": self.mean, "std": self.std, "equal": self.equal, **control}
+        return {"mean": self.mean, "spread": self.spread, "equal": self.equal, **control}
 
     def shows(self, threshold: float) -> bool:
         """Whether it is high enough, above equal weights, and above the control."""
