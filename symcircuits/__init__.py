@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from symcircuits.checking.check import check as check
+    from symcircuits.circuits.composition import composition_scores as composition_scores
     from symcircuits.core.architecture import Architecture as Architecture
     from symcircuits.core.architecture import attention_only as attention_only
     from symcircuits.core.architecture import transformer as transformer
@@ -79,6 +80,7 @@ _HOME = {
     "norm": "values.measure",
     "logit": "values.measure",
     "score_entry": "values.measure",
+    "composition_scores": "circuits.composition",
     "verify": "verification.verify",
     "derive": "derivation.derive",
     "theorem": "derivation.derive",
@@ -120,6 +122,7 @@ __all__ = [
     "norm",
     "logit",
     "score_entry",
+    "composition_scores",
     "verify",
     "derive",
     "theorem",

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "benchmarks"
-SCRIPTS = ("terms", "values", "reductions", "deep", "workers", "tensors", "gpt2", "growth", "accuracy")
+SCRIPTS = ("terms", "values", "reductions", "circuits", "deep", "workers", "tensors", "gpt2", "growth", "accuracy")
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -68,7 +68,7 @@ def test_the_table_is_whole(bench: Any, quick: Any) -> None:
         "stack_head_results, unembedded, NumPy", "stack_head_results, unembedded, torch",
         "each pair of paths by itself, cached", "einsum of all pairs, parts of the stream cached",
         "full logits, einsum over all paths, NumPy", "a forward pass, model.run", "a forward pass, bare NumPy",
-        "brute force, head-space tree", "25 lines of NumPy",
+        "brute force, head-space tree", "25 lines of NumPy", "plain loop, d x d", "TransformerLens's formula, NumPy",
     }  # fmt: skip
     installed = {"torch": "torch", "python-flint": "python-flint", "FORM": "FORM"}
     for row in rows:

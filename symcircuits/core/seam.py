@@ -65,6 +65,8 @@ HIGHER: Final = {
     "Explanation.html": "render.html.explanation_html",
     "Averages.text": "render.averaged.averages_text",
     "Averages.json": "render.averaged.averages_json",
+    "CompositionScores.text": "render.circuits.composition_text",
+    "CompositionScores.json": "render.circuits.composition_json",
     "Report.text": "render.verified.report_text",
     "Proof.text": "render.verified.proof_text",
     "Comparison.text": "render.compared.comparison_text",

@@ -16,7 +16,7 @@ from symcircuits.core.text import amount, brief, shown
 
 __all__ = [
     "Attended", "Rotary", "alibi", "alibi_slopes", "check_seen", "check_windows", "mask", "read_mask", "rotate",
-    "rotations",
+    "rotation_over", "rotations",
 ]  # fmt: skip
 
 
@@ -99,6 +99,21 @@ def rotations(n: int, d_head: int, rotary: Rotary, dtype: npt.DTypeLike = np.flo
     matrices[:, first, first], matrices[:, second, second] = cosine, cosine
     matrices[:, first, second], matrices[:, second, first] = sine, -sine
     return matrices
+
+
+def rotation_over(offset: int, d_head: int, rotary: Rotary) -> Array:
+    """``R_i R_j^T [d_head, d_head]`` of a query i and a key j = i + offset: what stands between ``W_Q^T`` and ``W_K``.
+
+    >>> between = rotations(4, 2, Rotary())
+    >>> bool(np.allclose(rotation_over(-2, 2, Rotary()), between[3] @ between[1].T))
+    True
+    """
+    first, second = rotary.pairs(d_head)
+    angles = -offset * rotary.angles(d_head)
+    found = np.eye(d_head)
+    found[first, first], found[second, second] = np.cos(angles), np.cos(angles)
+    found[first, second], found[second, first] = np.sin(angles), -np.sin(angles)
+    return found
 
 
 def alibi_slopes(n_heads: int, geometric: bool = False) -> Array:

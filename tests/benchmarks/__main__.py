@@ -30,7 +30,7 @@ from symcircuits.work.files import check_writable, write_text
 
 HERE = Path(__file__).parent
 # In the order in which they are run; which take what is asked here.
-SCRIPTS = ("terms", "values", "reductions", "deep", "workers", "tensors", "gpt2", "growth", "accuracy")
+SCRIPTS = ("terms", "values", "reductions", "circuits", "deep", "workers", "tensors", "gpt2", "growth", "accuracy")
 
 
 @contextmanager

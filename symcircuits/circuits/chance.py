@@ -1,0 +1,99 @@
+"""What composition scores are by chance: those of random heads of the same shapes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SEED", "Chance", "Shapes", "chance"]
+
+Array = npt.NDArray[np.float64]
+SEED: Final = 20211222
+_NUMBERS, _FEWEST, _MOST = 1 << 23, 1_000, 10_000  # that are drawn; samples
+_AT_ONCE: Final = 1 << 20  # numbers
+
+
+class Shapes(NamedTuple):
+    """The shapes of a pair: ``A [left, middle]`` of rank ``later`` at most, ``B [write, right]`` of rank ``earlier``.
+
+    ``middle`` is less than ``write`` where a norm centres what ``A`` reads.
+    """
+
+    left: int
+    middle: int
+    write: int
+    right: int
+    later: int
+    earlier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """The score of random heads of these shapes: mean and standard deviation over ``samples``, drawn with ``seed``.
+
+    ``about``: ``1 / sqrt(d_model)``, what the mean is near to in large models.
+    """
+
+    shapes: Shapes
+    mean: float
+    std: float
+    samples: int
+    seed: int = SEED
+
+    @property
+    def about(self) -> float:
+        """``1 / sqrt(d_model)``."""
+        return 1 / math.sqrt(self.shapes.write)
+
+
+@lru_cache(maxsize=256)
+def chance(shapes: Shapes) -> Chance:
+    """Scores ``|A B| / (|A| |B|)`` of factors whose entries are independent and normal, sampled once for each shape.
+
+    With ``A = L M^T`` and ``B = W V^T`` only triangles are drawn: those of ``L``, ``M`` and ``V`` by QR have the
+    distribution that Bartlett found, and the directions that ``M`` spans may be taken to be the first, so that of ``W``
+    the first rows are drawn, and of the rest a triangle. Source: Bartlett (1933) for the triangles; the rest is an own
+    derivation. The paper asks for "the empirical expected amount for random matrices of the same shapes".
+
+    >>> found = chance(Shapes(64, 64, 64, 64, 16, 16))
+    >>> round(found.mean, 2), found.about
+    (0.12, 0.125)
+    """
+    each = 2 * shapes.later**2 + 3 * shapes.earlier**2  # numbers of one sample, at most
+    samples = min(max(_NUMBERS // each, _FEWEST), _MOST)
+    draws, scores = np.random.default_rng(SEED), []
+    step = max(_AT_ONCE // each, 1)
+    for at in range(0, samples, step):
+        scores.append(_scores(draws, min(step, samples - at), shapes))
+    found = np.concatenate(scores)
+    return Chance(shapes, float(found.mean()), float(found.std(ddof=1)), samples)
+
+
+def _scores(draws: np.random.Generator, count: int, shapes: Shapes) -> Array:
+    left = _triangles(draws, count, shapes.left, shapes.later)
+    middle = _triangles(draws, count, shapes.middle, shapes.later)
+    right = _triangles(draws, count, shapes.right, shapes.earlier).swapaxes(1, 2)
+    seen = draws.standard_normal((count, middle.shape[1], shapes.earlier))
+    unseen = _triangles(draws, count, shapes.write - middle.shape[1], shapes.earlier)
+    a = left @ middle.swapaxes(1, 2)
+    reached, rest = seen @ right, unseen @ right
+    norms = np.sqrt(_squares(a) * (_squares(reached) + _squares(rest)))
+    return np.asarray(np.sqrt(_squares(a @ reached)) / norms)
+
+
+def _triangles(draws: np.random.Generator, count: int, rows: int, columns: int) -> Array:
+    """R of the QR of so many normal matrices ``[rows, columns]``."""
+    least = min(rows, columns)
+    found = np.triu(draws.standard_normal((count, least, columns)), 1)
+    diagonal = np.arange(least)
+    found[:, diagonal, diagonal] = np.sqrt(draws.chisquare(rows - diagonal, (count, least)))
+    return np.asarray(found)
+
+
+def _squares(matrices: Array) -> Array:
+    return np.asarray(np.einsum("tij,tij->t", matrices, matrices))
