@@ -2,8 +2,8 @@
 
 A head's scores are a sum of terms; each part (a composition type, the terms through an earlier head on one side, a
 source) is taken from them, the softmax is computed anew, and the head's score of its kind is measured again. A part
-that is large and changes nothing is not a cause. Source: paper, "How Induction Heads Work" (K-composition with a head of
-the layer before); the removal: :func:`symcircuits.remove_scores`.
+that is large and changes nothing is not a cause. Source: paper, "How Induction Heads Work" (K-composition with a head
+of the layer before); the removal: :func:`symcircuits.remove_scores`.
 """
 
 from __future__ import annotations

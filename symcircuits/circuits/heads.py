@@ -55,11 +55,6 @@ class HeadScore:
     equal: float
     control: float | None = None
 
-    @property
-    def above(self) -> float:
-        """The mean less that of the control."""
-        return self.mean - (self.control or 0.0)
-
     def json(self) -> dict[str, Any]:
         """As plain data."""
         control = {} if self.control is None else {"control": self.control}
@@ -68,7 +63,7 @@ class HeadScore:
     def shows(self, threshold: float) -> bool:
         """Whether it is high enough, above equal weights, and above the control."""
         enough = self.mean >= threshold and self.mean >= TIMES * self.equal
-        return enough and (self.control is None or self.above >= threshold / 2)
+        return enough and (self.control is None or self.mean - self.control >= threshold / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +165,14 @@ class _Seen:
             found.append(weight_on(patterns[name], wanted))
             other = self.prompts.control[:, : tokens.shape[-1]]
             n = other.shape[-1]
-            by_chance = _after_copies(other) | _copies(other)
-            controls.append(weight_on(self.control[name][:, :n, :n], wanted[:, :n, :n] & ~by_chance))
+            controls.append(self.without_copies(name, wanted[:, :n, :n], _after_copies(other) | _copies(other)))
         return (np.concatenate(found), np.concatenate(controls)) if found else (None, None)
+
+    def without_copies(self, name: str, wanted: Allowed, by_chance: Allowed) -> Array:
+        """The weight on the same pairs of the control, over queries for which none of them is one by chance."""
+        wanted = wanted & ~(wanted & by_chance).any(-1, keepdims=True)
+        known, n = wanted.any((-1, -2)), wanted.shape[-1]
+        return weight_on(self.control[name][known, :n, :n], wanted[known])
 
 
 def _patterns(model: Model, tokens: Array) -> dict[str, Array]:
@@ -211,6 +211,8 @@ def _score(each: Array | None, equal: Array | None, control: Array | None = None
     """A score from the weights of all prompts; None where they show nothing."""
     if each is None or equal is None:
         return None
+    if control is not None and not control.size:
+        return None  # every query has copies by chance: the vocabulary is too small to tell
     beside = None if control is None else float(control.mean())
     return HeadScore(float(each.mean()), float(each.std()), float(equal.mean()), beside)
 

@@ -25,7 +25,16 @@ from symcircuits.model.forward import capped
 from symcircuits.model.over_ring import frozen, matrices_of
 from symcircuits.values.evaluate import Unit, Values, evaluate
 
-__all__ = ["GROUPS", "LossByOrder", "LossEffect", "LossEffects", "loss_by_order", "loss_effects", "run_by_run"]
+__all__ = [
+    "GROUPS",
+    "LossByOrder",
+    "LossEffect",
+    "LossEffects",
+    "NextTokens",
+    "loss_by_order",
+    "loss_effects",
+    "run_by_run",
+]
 
 Array = npt.NDArray[Any]
 MOST: Final = 20_000  # parts that are looked at one by one
@@ -115,7 +124,7 @@ class LossEffects:
 
 def loss_by_order(values: Values, queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossByOrder:
     """The work of :meth:`symcircuits.values.evaluate.Values.loss_by_order`."""
-    judge = _Judge(values, queries, unit)
+    judge = NextTokens(values, queries, unit)
     if values.expansion.clauses:
         raise ValueError(
             "the loss by order is of all terms of the logits, not of a selection: ask values.loss_effects what a "
@@ -178,7 +187,7 @@ def loss_effects(
     values: Values, by: str = "head", queries: Sequence[int] | None = None, unit: Unit = "nats"
 ) -> LossEffects:
     """The work of :meth:`symcircuits.values.evaluate.Values.loss_effects`."""
-    judge = _Judge(values, queries, unit)
+    judge = NextTokens(values, queries, unit)
     if by not in (*GROUPS, "term"):
         raise ValueError(f"effects are by layer, head, pair or term, not by {brief(by)}")
     selection, run = values.expansion, values.run
@@ -214,7 +223,7 @@ def _too_many(what: str) -> ValueError:
     return ValueError(f"{what} are more than {MOST:,}: select some, e.g. .order(1) or .through(...)")
 
 
-class _Judge:
+class NextTokens:
     """What logits say of the next tokens of a run: the loss of each prompt, over chosen queries."""
 
     def __init__(self, values: Values, queries: Sequence[int] | None, unit: Unit) -> None:

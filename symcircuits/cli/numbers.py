@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["memory", "numbers", "seconds", "tokens", "whole"]
+__all__ = ["memory", "numbers", "seconds", "tokens", "weight", "whole"]
 
 _DIGITS: Final = 4000  # of a number; Python reads no more than 4,300
 _LONGEST: Final = 60  # characters of what was given that a message shows
@@ -55,6 +55,21 @@ def seconds(text: str) -> float:
         found = -1.0
     if not 0 <= found < float("inf"):
         raise argparse.ArgumentTypeError(f"must be seconds, 0 or more, not {_shown(text)}")
+    return found
+
+
+def weight(text: str) -> float:
+    """The type of an option that takes an attention weight, above 0 and up to 1.
+
+    >>> weight("0.4")
+    0.4
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 1:
+        raise argparse.ArgumentTypeError(f"must be a weight, above 0 and up to 1, not {_shown(text)}")
     return found
 
 

@@ -84,6 +84,12 @@ def _sample() -> Any:
     return sample
 
 
+def _circuits() -> Any:
+    from symcircuits.cli import circuits
+
+    return circuits
+
+
 def _book() -> Any:
     from symcircuits.cli import book
 
@@ -106,6 +112,7 @@ COMMANDS: Final[dict[str, Callable[[], Any]]] = {
     "largest": _largest,
     "summary": _summary,
     "sample": _sample,
+    "circuits": _circuits,
     "book": _book,
     "demo": _demo,
 }

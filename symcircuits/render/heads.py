@@ -43,10 +43,10 @@ def heads_tables(found: Heads) -> list[Titled]:
 
 
 def causes_table(found: Causes) -> Titled:
-    """What the score of a head is without each part of its scores, the parts that matter most first."""
-    rows = [
-        [p.text, f"{p.terms:,}", f"{p.without:.2f}", f"{p.without - found.score:+.2f}"]
-        for p in sorted(found.parts, key=lambda p: p.without)
-    ]
+    """What the score of a head is without each part of its scores: the parts without which it loses a tenth."""
+    parts = [p for p in sorted(found.parts, key=lambda p: p.without) if p.without <= 0.9 * found.score]
+    rows = [[p.text, f"{p.terms:,}", f"{p.without:.2f}", f"{p.without - found.score:+.2f}"] for p in parts]
+    left = len(found.parts) - len(parts)
+    notes = [f"{amount(left, 'other part')} change it by less than a tenth"] if left else []
     title = f"Why {found.head}: its {found.kind} score ({found.score:.2f}) without a part of its scores"
-    return Titled(title, ["without", "terms", "score", "change"], rows, [1, 2, 3])
+    return Titled(title, ["without", "terms", "score", "change"], rows, [1, 2, 3], notes=notes)

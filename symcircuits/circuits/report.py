@@ -1,0 +1,143 @@
+"""The circuits of a model: what its heads look at and why, what composes, what copies, and what all that is worth.
+
+Weights and runs stand side by side: a composition score says that weights are aligned, and beside it stands what the
+model loses without the terms of that pair. Source: paper, "Analyzing a Two-Layer Model".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symcircuits.circuits.causes import Causes, find_causes
+from symcircuits.circuits.composition import CompositionScores, Pair, composition_scores
+from symcircuits.circuits.heads import Heads, find_heads
+from symcircuits.circuits.losses import LossByOrder, NextTokens, loss_by_order
+from symcircuits.circuits.prompts import draw_prompts
+from symcircuits.core.expansion import expand
+from symcircuits.core.seam import higher
+from symcircuits.core.text import need
+from symcircuits.model import Model, Run, pattern_without, rerun
+from symcircuits.values.evaluate import evaluate
+
+__all__ = ["Circuits", "PairEffect", "find_circuits"]
+
+SIDES: Final = {"Q": "query", "K": "key"}
+LOOKED_AT: Final = 10  # pairs of each kind, those furthest from chance, whose effect is computed
+EXPLAINED: Final = 6  # heads of a kind of content whose causes are computed, those with the highest scores
+
+
+@dataclass(frozen=True, slots=True)
+class PairEffect:
+    """A composition score and what it is worth: the change of the loss without the terms of that pair, in nats.
+
+    ``kind`` Q or K: those terms are taken from the later head's scores, and all after it is computed anew; V: the terms
+    of the logits through both heads are left out, patterns held fixed. ``effect`` is None where there is no loss.
+    """
+
+    kind: str
+    pair: Pair
+    effect: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Circuits:
+    """What :meth:`symcircuits.Model.circuits` found.
+
+    ``heads``: what heads look at; ``causes``: why, of heads with a kind of content; ``composition``: by Q, K, V;
+    ``effects``: of the pairs furthest from chance; ``losses``: after each order, over the second half of ``[first,
+    half, half]`` (None, and ``no_losses`` why, where there is none).
+    """
+
+    model: Model
+    heads: Heads
+    causes: Mapping[str, Causes]
+    composition: Mapping[str, CompositionScores]
+    effects: tuple[PairEffect, ...]
+    losses: LossByOrder | None
+    no_losses: str
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What it comes to, in sentences with numbers."""
+        return higher(tuple, "Circuits.findings")(self)
+
+    def text(self, width: int = 100) -> str:
+        """Findings, then the tables that they come from."""
+        return higher(str, "Circuits.text")(self, width)
+
+    def json(self) -> dict[str, Any]:
+        """All of it as plain data (schema in docs/json.md)."""
+        return higher(dict, "Circuits.json")(self)
+
+
+def find_circuits(
+    model: Model, count: int = 20, first: int = 0, seed: int = 0, length: int | None = None, threshold: float = 0.4
+) -> Circuits:
+    """The work of :meth:`symcircuits.Model.circuits`."""
+    need("circuits", model, Model)
+    prompts = draw_prompts(model, count, first, seed, length)
+    heads = find_heads(model, prompts, threshold)
+    causes: dict[str, Causes] = {}
+    for kind in ("induction", "duplicate-token"):
+        found = sorted(heads.of_kind(kind), key=lambda h: -_mean(heads, h, kind))[:EXPLAINED]
+        causes |= {head: find_causes(model, head, prompts, kind) for head in sorted(found) if head not in causes}
+    composition = {kind: composition_scores(model, kind) for kind in ("Q", "K", "V")}
+    run, why = _loss_run(model, prompts.twice, prompts.half)
+    losses = None
+    if run is not None:
+        losses = loss_by_order(evaluate(expand(model.architecture, "logits"), run), prompts.known)
+    worth = _Worth(run, prompts.known) if run is not None else None
+    effects = tuple(
+        PairEffect(kind, pair, None if worth is None else worth.of(kind, pair.later, pair.earlier))
+        for kind, scores in composition.items() for pair in _furthest(scores)
+    )  # fmt: skip
+    return Circuits(model, heads, causes, composition, effects=effects, losses=losses, no_losses=why)
+
+
+def _mean(heads: Heads, head: str, kind: str) -> float:
+    score = heads[head].scores[kind]
+    return 0.0 if score is None else score.mean
+
+
+def _furthest(scores: CompositionScores) -> list[Pair]:
+    """The pairs that are not at chance, those furthest from it, in the order of heads."""
+    known = [p for p in scores.pairs() if p.z is not None and p.chance != "at"]
+    best = sorted(known, key=lambda p: -abs(p.z or 0.0))[:LOOKED_AT]
+    return [p for p in known if p in best]
+
+
+def _loss_run(model: Model, tokens: Any, half: int) -> tuple[Run | None, str]:
+    """The run over which losses are taken; or None and why there is none."""
+    if half < 2:
+        return None, "no losses: two halves of 2 tokens or more do not fit the model"
+    if model.d_vocab_out is None:
+        return None, "no losses: the model has no unembedding"
+    if model.d_vocab_out < model.d_vocab:
+        return None, f"no losses: {model.d_vocab_out} outputs are not the {model.d_vocab} input tokens"
+    return model.run(tokens), ""
+
+
+class _Worth:
+    """What pairs are worth in loss on a run."""
+
+    def __init__(self, run: Run, queries: range) -> None:
+        self.run = run
+        self.logits = evaluate(expand(run.model.architecture, "logits"), run)
+        self.judge = NextTokens(self.logits, queries, "nats")
+        self.whole = self.logits.total()
+        self.loss = self.judge.of(self.whole).mean()
+
+    def of(self, kind: str, later: str, earlier: str) -> float:
+        """The loss without the terms of the pair, less the loss with them."""
+        arch = self.run.model.architecture
+        if kind == "V":
+            part = evaluate(self.logits.expansion.through(earlier).through(later), self.run).total()
+            return float(self.judge.of(self.whole - part).mean() - self.loss)
+        part = evaluate(expand(arch, f"scores:{later}").through(earlier, SIDES[kind]), self.run).total()
+        edited = rerun(self.run, patterns={later: pattern_without(self.run, later, part)})
+        found = edited.products.get("logits", edited.logits)
+        return float(self.judge.of(np.asarray(found)).mean() - self.loss)

@@ -1,0 +1,41 @@
+"""``symcircuits circuits``: what the heads of a model look at and why, what composes, and what it is worth."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from symcircuits.cli.numbers import weight, whole
+from symcircuits.cli.output import add_json, print_json, width
+from symcircuits.cli.subject import add_model, load_model
+
+__all__ = ["EXAMPLES", "HELP", "add_options", "run"]
+
+HELP = "find what heads look at and why, what composes, and what it is worth in loss"
+EXAMPLES = (
+    "  symcircuits circuits MODEL\n"
+    "  symcircuits circuits MODEL --first 50256 --length 128 --json\n"
+    "  symcircuits circuits MODEL --prompts 100 --seed 1 --threshold 0.3"
+)
+
+
+def add_options(parser: Any) -> None:
+    """The options of the command."""
+    add_model(parser)
+    parser.add_argument("--prompts", type=whole(1), default=20, metavar="N", help="prompts of each kind (default 20)")
+    parser.add_argument("--first", type=whole(0), default=0, metavar="T", help="token that begins each (default 0)")
+    parser.add_argument("--length", type=whole(2), metavar="N", help="tokens of the longest (default: of the model)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="the same seed draws the same (0)")
+    parser.add_argument(
+        "--threshold", type=weight, default=0.4, metavar="X", help="score from which a head is of a kind (0.4)"
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, and print what was found: 0."""
+    found = load_model(options.model).circuits(
+        options.prompts, first=options.first, seed=options.seed, length=options.length, threshold=options.threshold
+    )
+    print_json(found.json()) if options.json else print(found.text(width()))
+    return 0

@@ -1,0 +1,172 @@
+"""The circuits of a model as sentences, as tables for a terminal, and as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from symcircuits.core.names import visible
+from symcircuits.core.text import amount
+from symcircuits.render.heads import causes_table, heads_tables
+from symcircuits.render.losses import by_order_table
+from symcircuits.render.tables import Titled, number, plain_text
+
+if TYPE_CHECKING:
+    from symcircuits.circuits.report import Circuits
+
+__all__ = ["circuits_json", "circuits_text", "findings"]
+
+_SAID = {
+    "previous-token": "looks at the token before, whatever it is",
+    "first-token": "rests on the first token, whatever stands there",
+}
+
+
+# ------------------------------------------------------------------------------------------------- sentences
+def findings(found: Circuits) -> tuple[str, ...]:
+    """What was found, in sentences with numbers; what was looked for and not found too."""
+    return (*_content(found), *_positional(found), *_losses(found), *_composition(found))
+
+
+def _content(found: Circuits) -> list[str]:
+    """Induction heads and why; or that there is none, and which heads only look like it."""
+    lines = []
+    for head in found.heads.of_kind("induction"):
+        score = found.heads[head].scores["induction"]
+        if score is not None:
+            lines.append(
+                f"{head} is an induction head ({score.mean:.2f}; {score.control or 0:.2f} at the same positions of the "
+                f"control){_why(found, head)}."
+            )
+    if not lines:
+        why = found.heads.prompts.missing
+        lines.append(
+            f"Whether a head is an induction head cannot be said: {why}." if why else "No head is an induction head."
+        )
+    for head in found.heads.of_kind("duplicate-token"):
+        score = found.heads[head].scores["duplicate-token"]
+        lines += [] if score is None else [
+            f"{head} looks at earlier copies of the token ({score.mean:.2f}; {score.control or 0:.2f} at the same "
+            "positions of the control)."
+        ]  # fmt: skip
+    return lines
+
+
+def _why(found: Circuits, head: str) -> str:
+    """By which composition, and with which head; with what is left without it."""
+    causes = found.causes.get(head)
+    part = None if causes is None else causes.largest("composition")
+    if causes is None or part is None or part.without > causes.score / 2:
+        return ""
+    if part.name == "none":
+        return f": it looks there by the tokens themselves, without an earlier head ({part.without:.2f} without that)"
+    said = f": it looks for the token after an earlier copy by {part.name}-composition"
+    other = causes.largest("head")
+    if other is None or other.without > causes.score / 2:
+        return f"{said} ({part.without:.2f} without it)"
+    kind = {"query": "Q", "key": "K"}[other.side]
+    pair = next((p for p in found.composition[kind].pairs() if (p.later, p.earlier) == (head, other.name)), None)
+    beside = "" if pair is None or pair.score is None or pair.z is None else (
+        f"score {pair.score:.3f}, z {pair.z:.1f}; ")  # fmt: skip
+    return f"{said} with {other.name} ({beside}{other.without:.2f} without those terms)"
+
+
+def _positional(found: Circuits) -> list[str]:
+    lines = []
+    for kind, said in _SAID.items():
+        for head in found.heads.of_kind(kind):
+            score = found.heads[head].scores[kind]
+            lines += [] if score is None else [f"{head} {said} ({score.mean:.2f})."]
+    for head in found.heads.of_kind("fixed-offset"):
+        score, offset = found.heads[head].scores["fixed-offset"], found.heads[head].offset or 0
+        where = f"the token {-offset} before its own" if offset else "its own token"
+        note = ", with repeats and without: fixed offset, not induction" if offset < -1 else ""
+        lines += [] if score is None else [f"{head} looks at {where} ({score.mean:.2f}{note})."]
+    return lines
+
+
+def _losses(found: Circuits) -> list[str]:
+    losses = found.losses
+    if losses is None:
+        return [f"{found.no_losses[0].upper()}{found.no_losses[1:]}."]
+    after = ", ".join(f"{x:.3f}" for x in losses.after)
+    orders = f"orders 0 to {len(losses.after) - 1}" if len(losses.after) > 1 else "order 0"
+    best = min(range(len(losses.after)), key=lambda k: losses.marginal[k])
+    most = f"those of {amount(best, 'head')} bring most ({losses.marginal[best]:+.3f})"
+    said = most if losses.marginal[best] < -0.1 else "none of them bring it down by 0.1"
+    return [
+        f"With patterns held fixed the loss of a repeated half is {after} nats after the terms of {orders} "
+        f"(equal logits: {losses.uniform:.3f}); {said}."
+    ]
+
+
+def _composition(found: Circuits) -> list[str]:
+    """Where weights are aligned most beyond chance, and what that pair is worth."""
+    lines = []
+    for kind, scores in found.composition.items():
+        pairs = [p for p in scores.pairs() if p.z is not None and p.score is not None]
+        if not pairs:
+            continue
+        above = [p for p in pairs if p.chance == "above"]
+        below = sum(p.chance == "below" for p in pairs)
+        said = f"{kind}-composition: {len(above)} of {len(pairs)} pairs above chance, {below} below"
+        if above:
+            top = max(above, key=lambda p: p.z or 0.0)
+            worth = next((e.effect for e in found.effects if e.kind == kind and e.pair == top), None)
+            effect = "" if worth is None else f"; without its terms the loss changes by {worth:+.3f} nats"
+            said += f"; most {top.later} from {top.earlier} ({top.score:.3f}, z {top.z:.1f}{effect})"
+        lines.append(f"{said}.")
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+def circuits_text(found: Circuits, width: int = 100) -> str:
+    """Findings first, then the tables they are made from."""
+    model = found.model
+    title = f"circuits of {visible(model.name)}: {model.architecture}"
+    parts = [Titled(title), Titled("Findings", points=[f"  - {visible(line)}" for line in findings(found)])]
+    parts += heads_tables(found.heads)[:1]
+    parts += [causes_table(causes) for causes in found.causes.values()]
+    parts += [by_order_table(found.losses)] if found.losses is not None else []
+    parts += [_effects(found)] if found.effects else []
+    parts += heads_tables(found.heads)[1:]
+    return plain_text(parts, width)
+
+
+def _effects(found: Circuits) -> Titled:
+    rows = [
+        [e.kind, f"{e.pair.later} from {e.pair.earlier}", number(e.pair.score, 3), f"{e.pair.z or 0:+.1f}",
+         number(e.pair.tight, 3), "-" if e.effect is None else f"{e.effect:+.4f}"]
+        for e in found.effects
+    ]  # fmt: skip
+    title = "Composition scores furthest from chance, and the change of the loss without those terms (nats)"
+    notes = [
+        "a score is not an effect: it says that weights are aligned; it depends on the basis of the stream (same under "
+        "O(d_model), not under GL(d_model))",
+        "effect of Q and K: taken from the scores of the later head, all after it computed anew; of V: left out of the "
+        "logits, patterns held fixed",
+    ]
+    return Titled(title, ["", "pair", "score", "z", "tight", "effect"], rows, [2, 3, 4, 5], notes=notes)
+
+
+# ------------------------------------------------------------------------------------------------ plain data
+def circuits_json(found: Circuits) -> dict[str, Any]:
+    """As plain data; the schema is in docs/json.md."""
+    losses = found.losses
+    return {
+        "schema": "symcircuits.circuits/1",
+        "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
+        "findings": list(findings(found)),
+        "prompts": found.heads.prompts.json(),
+        "threshold": found.heads.threshold,
+        "heads": {label: head.json() for label, head in found.heads.heads.items()},
+        "causes": {label: causes.json() for label, causes in found.causes.items()},
+        "loss_by_order": None if losses is None else list(losses.after),
+        "losses": None if losses is None else losses.json(),
+        "composition": {kind: [p._asdict() for p in scores.pairs()] for kind, scores in found.composition.items()},
+        "effects": [
+            {"kind": e.kind, "later": e.pair.later, "earlier": e.pair.earlier, "effect": e.effect}
+            for e in found.effects
+        ],
+        "notes": [*([found.no_losses] if found.no_losses else []),
+                  *([found.heads.prompts.missing] if found.heads.prompts.missing else [])],
+    }  # fmt: skip

@@ -1,0 +1,120 @@
+"""The circuits of a model: what is found in trained models, as sentences, tables, data, and by the command."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import DATA, Cli, cli
+
+import symcircuits as sc
+from symcircuits.zoo import path
+
+__all__ = ["cli"]  # a fixture
+SHIPPED = sc.load(path("induction"))
+FOUND = SHIPPED.circuits(count=6)
+
+
+def test_what_was_found_is_said_with_its_numbers() -> None:
+    score, z = FOUND.composition["K"]["L1H0", "L0H2"], FOUND.composition["K"].z[3, 2]
+    first = FOUND.findings[0]
+    assert first.startswith("L1H0 is an induction head (0.9")
+    assert f"by K-composition with L0H2 (score {score:.3f}, z {z:.1f}; 0.00 without those terms)" in first
+    assert "L0H2 looks at the token before, whatever it is" in " ".join(FOUND.findings)
+    assert FOUND.losses is not None
+    after = ", ".join(f"{x:.3f}" for x in FOUND.losses.after)
+    assert any(f"the loss of a repeated half is {after} nats" in line for line in FOUND.findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences"),
+    [
+        ("tl_plain_s0", ["No head is an induction head."]),
+        ("tl_mlp_gelu_ln_s18", ["No head is an induction head.", "none of them bring it down by 0.1"]),
+        ("tracr_sameprev_QK_2L", ["No head is an induction head.", "No losses: the model has no unembedding."]),
+        ("induction_shortformer_h2_s3", ["L1H1 is an induction head", "K-composition with L0H0", "4.1"]),
+        ("real_gbmi_indhead_finetuned_model_0", ["L1H0 is an induction head", "K-composition with L0H0"]),
+        ("hf_llama", ["No head is an induction head."]),
+        ("hf_gpt2", ["No head is an induction head."]),
+    ],
+)
+def test_models_of_many_kinds(name: str, sentences: list[str]) -> None:
+    found = sc.load(DATA / name).circuits(count=3)
+    said = " ".join(found.findings)
+    for sentence in sentences:
+        assert sentence in said
+    json.dumps(found.json(), allow_nan=False)
+    for width in (40, 100):
+        assert max(map(len, found.text(width).splitlines())) <= width
+
+
+def test_what_a_pair_is_worth_is_the_change_of_the_loss() -> None:
+    """Against remove_scores, and for V against the sum of the paths through both heads."""
+    prompts = FOUND.heads.prompts
+    run, queries = SHIPPED.run(prompts.twice), prompts.known
+
+    def loss(logits: Any) -> float:
+        shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        each = [-np.log(shares[r, q, prompts.twice[r, q + 1]]) for r in range(6) for q in queries]
+        return float(np.mean(each))
+
+    kinds = {"Q": "query", "K": "key"}
+    assert {e.kind for e in FOUND.effects} == {"Q", "K", "V"}
+    for effect in FOUND.effects:
+        later, earlier = effect.pair.later, effect.pair.earlier
+        if effect.kind == "V":
+            e = sc.logits(SHIPPED).through(earlier).through(later)
+            logits = run.logits - sum(sc.evaluate(e, run))
+        else:
+            part = sc.scores(SHIPPED, later).through(earlier, kinds[effect.kind])
+            logits = run.logits + sc.remove_scores(run, later, part).recomputed
+        assert effect.effect == pytest.approx(loss(logits) - loss(run.logits), abs=1e-9)
+        assert abs(effect.pair.z or 0) >= 3
+
+
+def test_models_that_are_too_small_say_what_cannot_be_said() -> None:
+    for arch, sizes, says in (
+        (sc.attention_only((1,), positions="standard"), {"n_context": 4}, "cannot be said: 3 periods of 2 tokens"),
+        (sc.attention_only(()), {"d_vocab": 9}, "No head is an induction head."),
+        (sc.attention_only((2,)), {"d_vocab": 1}, "cannot be said"),
+        (
+            sc.attention_only((1, 1)),
+            {"d_vocab": 9, "d_vocab_out": 4},
+            "No losses: 4 outputs are not the 9 input tokens.",
+        ),
+        (sc.attention_only((1, 1), positions="standard"), {"n_context": 2}, "No losses: two halves of 2 tokens"),
+    ):
+        found = sc.random_model(arch, **sizes).circuits(count=2)
+        assert says in " ".join(found.findings)
+        json.dumps(found.json(), allow_nan=False)
+        assert found.text(60)
+
+
+def test_the_command(cli: Cli) -> None:
+    ran = cli("circuits", str(path("induction")), "--prompts", "6", "--json")
+    data = json.loads(ran.out)
+    assert ran.code == 0
+    assert data == json.loads(json.dumps(FOUND.json()))
+    assert data["heads"]["L1H0"]["kinds"] == ["induction"]
+    assert data["heads"]["L1H0"]["scores"]["induction"]["mean"] > 0.95
+    assert data["loss_by_order"] == list(FOUND.losses.after)  # type: ignore[union-attr]
+    first = data["composition"]["K"][0]
+    assert {"later", "earlier", "score", "z", "tight"} <= first.keys()
+    assert cli("circuits", str(path("induction")), "--prompts", "6").out.rstrip("\n") == FOUND.text(100)
+    assert cli("circuits", str(path("induction")), "--prompts", "6", "--seed", "1", "--json").out != ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--prompts", "0"], "must be a whole number, 1 or more, not '0'"),
+        (["--threshold", "0"], "must be a weight, above 0 and up to 1, not '0'"),
+        (["--threshold", "nan"], "must be a weight, above 0 and up to 1, not 'nan'"),
+        (["--first", "32"], "first 32 does not exist: there are 32, counted from 0"),
+        (["--length", "33"], "length is 2 to 32 tokens, not 33"),
+    ],
+)
+def test_what_the_command_refuses(cli: Cli, words: list[str], says: str) -> None:
+    ran = cli("circuits", str(path("induction")), *words)
+    assert ran.code == 2
+    assert says in " ".join(ran.err.split())
