@@ -14,7 +14,7 @@ from symcircuits.arrays.rings import Array
 from symcircuits.model.forward import BY_LABEL, Changes, Record, pattern_of
 from symcircuits.model.transformer import Run, _run
 
-__all__ = ["Edited", "pattern_without", "rerun", "rerun_patterns", "rerun_without"]
+__all__ = ["Edited", "of_outputs", "pattern_without", "rerun", "rerun_patterns", "rerun_without"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +106,22 @@ def pattern_without(run: Run, head: str, part: Array) -> Array:
     left = np.where(allowed, run.products.get(head, run.scores[head]), 0) - np.where(allowed, part, 0)
     model = run.model
     return pattern_of(model.architecture, model.settings, model.architecture.head(head), left, allowed, run.attended)
+
+
+def of_outputs(run: Run, chosen: Sequence[int]) -> Run:
+    """The run with some of the model's outputs alone, so that its reruns cost no whole vocabulary.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> run = random_model(attention_only((1,)), seed=1).run([1, 2, 3])
+    >>> few = of_outputs(run, [5, 7])
+    >>> few.model.d_vocab_out, bool(np.array_equal(few.logits, run.logits[:, [5, 7]]))
+    (2, True)
+    """
+    ends = {name: run.model.weights[name][chosen] for name in ("W_U", "b_U") if name in run.model.weights}
+    model = replace(run.model, weights={**run.model.weights, **ends})
+    last = model.architecture.n_layers
+    return _run(model, run.tokens, run.dtype, Changes(start=last, before=_before(run, last)), run.attended)
 
 
 def _named(run: Run, label: str) -> str:

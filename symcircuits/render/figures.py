@@ -74,7 +74,8 @@ def _block_name(names: Sequence[str]) -> str:
 def _in_blocks(values: Array, axis: int, size: int) -> Array:
     """An axis of a matrix as two, of blocks and of what is in each; the last block is filled up with zeros."""
     missing = [(0, -values.shape[i] % size if i == axis else 0) for i in (0, 1)]
-    return np.pad(values, missing).reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
+    filled = np.pad(values, missing) if values.shape[axis] % size else values
+    return filled.reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
 
 
 @dataclass(frozen=True, slots=True)

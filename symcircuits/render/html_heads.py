@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -22,6 +23,7 @@ from symcircuits.explanation.score_parts import (
     score_parts,
 )
 from symcircuits.explanation.score_search import Bounded
+from symcircuits.model import of_outputs
 from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, table
 from symcircuits.render.svg import figure
@@ -203,9 +205,7 @@ def removals_of(found: Explanation) -> Removals:
     """Of the same model with the chosen outputs alone: changes of these cost no whole vocabulary."""
     by, chosen, run = found.measure, found.measure.chosen, found.run
     if chosen and not found.readout:
-        ends = {name: found.model.weights[name][chosen] for name in ("W_U", "b_U") if name in found.model.weights}
-        model = replace(found.model, weights={**found.model.weights, **ends})
-        run = model.run(run.tokens, run.dtype, mask=run.attended)
+        run = of_outputs(run, chosen)
         by = replace(by, token=0, against=1 if len(chosen) == 2 else None)
     return Removals(run, found.expansion, by)
 
@@ -216,10 +216,9 @@ def removal_table(found: Explanation, removals: Removals, shown: str, left_out: 
     heads = [h for h in found.scores if h in set(heads)]
     if len(heads) < len(found.scores):
         left_out.append(f"the removal of {amount(len(found.scores) - len(heads), 'head')} with smaller margins")
-    rows = []
+    rows, opened = [], set(re.findall(r'id="head-([^"]+)"', shown))
     for head, change in removals.heads(heads).items():
-        here = f'id="head-{head}"' in shown
-        cells: list[str] = [el("a", head, href=f"#head-{head}") if here else head]
+        cells: list[str] = [el("a", head, href=f"#head-{head}") if head in opened else head]
         for three in zip(change.value, change.pattern, change.whole, strict=True):
             cells += map(number, three)
         rows.append(cells)

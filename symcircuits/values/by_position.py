@@ -50,7 +50,11 @@ def by_position(values: Values, term: Term, reader: Array) -> Array:
     right = [*path.source.right, *(f for b in path_branches(program, path) for f in b.right)]
     known = values.matrices.known.get(path.source.name)
     for f in reversed([*(path.source.core if known is None else ()), *right]):
-        read = values.matrices.factor(f) @ read
+        matrix = values.matrices.factor(f)
+        places = np.flatnonzero(read)
+        if isinstance(matrix, np.ndarray) and 2 * len(places) < len(read):  # rows of an unembedding, and not all
+            matrix, read = matrix[:, places], read[places]
+        read = matrix @ read
     read = read if known is None else known @ read
     read = values.matrices.scaled(path_scales(program, path), read)
     return np.asarray(moves(values, term) * read.swapaxes(-1, -2))
