@@ -24,7 +24,9 @@ def printable(text: str, longest: int = _LONGEST) -> str:
     ('a\\\\nb\\\\u202e', 'xxxxxxx…')
     """
     shown = text[: longest + 1]
-    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+    escaped = shown
+    if not shown.isprintable():
+        escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
     return escaped if len(escaped) <= longest else escaped[: longest - 1] + "…"
 
 

@@ -53,6 +53,8 @@ class HeatMap:
         values, shown = np.where(self.shown, self.values, 0), self.shown
         names = [self.rows, self.columns]
         for axis in (0, 1):
+            if len(names[axis]) <= most:
+                continue
             starts, size = _blocks(len(names[axis]), most)
             values, shown = _in_blocks(values, axis, size), np.asarray(_in_blocks(shown, axis, size).any(axis + 1))
             places = np.abs(values).argmax(axis + 1, keepdims=True)  # of blocks that are filled up with zeros
@@ -63,7 +65,7 @@ class HeatMap:
 
 def _blocks(n: int, most: int) -> tuple[range, int]:
     """Where blocks of one size start, so that there are at most so many, and that size."""
-    size = max(-(-n // most), 1)
+    size = -(-n // most)
     return range(0, n, size), size
 
 

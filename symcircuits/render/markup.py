@@ -50,7 +50,7 @@ def el(name: str, /, *children: str, **attributes: Value) -> Markup:
 
 def _safe(value: str) -> str:
     """An attribute without what cannot be written in a file: single surrogates."""
-    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def join(parts: Iterable[str], between: str = "") -> Markup:

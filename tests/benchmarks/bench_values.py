@@ -31,6 +31,7 @@ FULL = ("record", "small", "paper8", "paper12", "deep")
 EINSUM = {"small": 1.8, "paper8": 4.5, "paper12": 4.5, "deep": 10.0}  # asked: times as fast
 GEMM = {"paper8": 64.0, "paper12": 64.0, "deep": 40.0}  # asked: percent of the rate of dgemm
 LISTED = {"record": None, "small": None, "deep": 15.0}  # asked beside one lambdify of all terms
+PAGE = 60.0  # asked: milliseconds of the page of the smallest model
 STACKED = ("paper8", "deep")
 SAMPLE = 50  # terms that are lambdified one by one, for all
 SIDE = 1024  # of the matrices of dgemm
@@ -156,11 +157,22 @@ def from_model_to_numbers(size: Size, rounds: int) -> Iterator[Row]:
               peak(work), "forward pass, patterns, all values; no SymPy")  # fmt: skip
 
 
+def page(size: Size, rounds: int) -> Row:
+    """The page of an explanation of a small model."""
+    found = sc.explain(size.run())
+    seconds, _ = medians(max(rounds, 5), {"explain": lambda: sc.explain(size.run()), "page": found.html})
+    ours = seconds["page"]
+    return Row("html() of its explanation", size.name, "explain", seconds["explain"], ours, 1000 * ours, "ms", PAGE,
+               True, peak(found.html))  # fmt: skip
+
+
 def rows(asked: argparse.Namespace) -> Iterator[Row]:
     """Every size, in both types."""
     names = ["tiny"] if asked.quick else asked.sizes.split(",")
     if "record" in names or "tiny" in names:
-        yield from from_model_to_numbers(SIZES["tiny" if asked.quick else "record"], asked.rounds)
+        smallest = SIZES["tiny" if asked.quick else "record"]
+        yield from from_model_to_numbers(smallest, asked.rounds)
+        yield page(smallest, asked.rounds)
     for name in names:
         for dtype in ("float64", "float32")[: 1 if name == "record" else 2]:
             yield from values_of(SIZES[name], dtype, asked.rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from html import escape
 
 from symcircuits.core.names import spelled
@@ -51,6 +52,7 @@ def _factor(factor: Factor) -> str:
     return f"<msup>{base}{latex_mathml(_TRANSPOSE)}</msup>" if factor.transposed else base
 
 
+@lru_cache(maxsize=1024)  # the terms of a page are made of few factors
 def latex_mathml(latex: str) -> str:
     """One symbol with its scripts, written in LaTeX, as presentation MathML; what is not known stands as text.
 
