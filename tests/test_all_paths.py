@@ -82,3 +82,21 @@ def test_arrays_of_a_layer_that_are_kept_are_those_of_their_run() -> None:
         run = model.run(tokens)
         values = sc.evaluate(sc.logits(model), run)
         near(sum(np.copy(b.values).sum(0) for b in values.blocks()), run.logits)
+
+
+@pytest.mark.parametrize("target", ["logits", "stream"])
+def test_work_is_counted_to_the_multiplication(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    """Of logits the readout is the most, of the stream the second layer; one multiplication less is not enough."""
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([[3, 1, 4], [1, 5, 2]])
+    batch, n, paths, d, d_head, d_vocab = 2, 3, 9, run.model.d_model, run.arrays["W_Q_L0H0"].shape[0], 11
+    before, heads = 3, 2  # paths that the second layer reads: the embedding, and that through either first head
+    readout, layer = paths * batch * n * d * d_vocab, before * batch * n * d * heads * d_head * (2 + n // d)
+    assert layer < readout
+    work = readout if target == "logits" else layer
+    expansion = sc.expand(run.model.architecture, target)
+    order = order_of(expansion, 0)
+    assert order is not None
+    monkeypatch.setattr(module, "_MOST", work)
+    assert all_paths(sc.evaluate(expansion, run).fans(0), order) is not None
+    monkeypatch.setattr(module, "_MOST", work - 1)
+    assert all_paths(sc.evaluate(expansion, run).fans(0), order) is None

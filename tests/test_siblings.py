@@ -1,5 +1,6 @@
 """Values of sibling paths in head space, with nothing but the program assumed."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 import symcircuits as sc
 from symcircuits.arrays.rings import Floats
 from symcircuits.core.architecture import Head
-from symcircuits.core.paths import Paths, path_factors, path_scales
+from symcircuits.core.paths import Path, Paths, path_factors, path_scales
 from symcircuits.core.programs import Layer, Program, Source, readout
 from symcircuits.core.walk import Mark, Matrices
 from symcircuits.core.words import Factor, scalar_argument
 from symcircuits.model import matrices_of, random_model
+from symcircuits.values.engine import Span
 from symcircuits.values.factors import RunFactors
 from symcircuits.values.sibling_reads import pieces
 from symcircuits.values.siblings import SiblingPaths
@@ -104,6 +106,37 @@ def test_paths_without_weight_are_left_out(
     kept = [p.label for p in paths.iterate(weights)]
     for label, value in zip(kept, of_all(paths, weights, ring, batch, n), strict=True):
         np.testing.assert_allclose(value, everything[label], rtol=1e-12, atol=1e-14)
+
+
+def test_narrower_heads_with_sources_of_their_own() -> None:
+    """A value bias enters a head at its pattern, in head space, where some heads have fewer dimensions than others."""
+    arch = sc.transformer((2, 2), norm="RMS", biases=["b_V"])
+    model = random_model(arch, d_vocab=9, d_model=5, d_head=3, seed=2)
+    rng, narrow = np.random.default_rng(0), dict(model.weights)
+    for head in ("L0H1", "L1H0"):
+        narrow |= {f"W_{kind}_{head}": rng.normal(size=(2, 5)) for kind in "QKV"}
+        narrow |= {f"W_O_{head}": rng.normal(size=(5, 2)), f"b_V_{head}": rng.normal(size=2)}
+    run = dataclasses.replace(model, weights=narrow).run([[1, 2, 3], [4, 4, 2]])
+    paths, written = unmarked(readout(arch, "logits").sides[0]), matrices_of(run) | {"t": run.arrays["t"]}
+    found = of_all(paths, weights_of(paths), Matrices(RunFactors(run), Floats()), (2,), 3)
+    wanted = [product(path_factors(paths.program, path), written) for path in paths.iterate(weights_of(paths))]
+    assert len(found) == len(wanted) > 9
+    for value, one in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(value, np.broadcast_to(one, value.shape), rtol=1e-9, atol=1e-12)
+
+
+def test_paths_through_no_head_that_lie_before_are_passed_over() -> None:
+    """Each counts as many terms as it has weight; one that a range begins within is not passed over."""
+    arch = sc.attention_only((1,), "standard", ["b_O"])
+    run = random_model(arch, seed=1).run([1, 2])
+    paths = unmarked(readout(arch, "logits").sides[0])
+    [mark] = {paths.mark(Path(source)) for source in paths.direct}
+    assert len(paths.direct) == 3
+    for start, kept, inside in ((0, None, 0), (1, None, 1), (2, [1, 2], 0), (5, [2], 1), (6, [], 0), (7, [], 1)):
+        span = Span(start)
+        found, marks = SiblingPaths(paths, Matrices(RunFactors(run), Floats()), (), 2, span).kept_direct({mark: 2})
+        assert (found, marks) == (kept, [mark] * len([0, 1, 2] if kept is None else kept))
+        assert (span.left, span.inside) == (0, inside)
 
 
 def test_a_readout_before_a_layer_of_heads_is_refused() -> None:
