@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import symcircuits as sc
+from symcircuits.model import Run
 from symcircuits.values.closure import layer_closures, worst_closure
-from symcircuits.values.evaluate import Closure, closure
+from symcircuits.values.evaluate import Closure, closure, compare
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
@@ -55,6 +56,22 @@ def test_the_worst_is_the_first_that_fails_else_the_nearest_to_its_bound() -> No
     assert worst_closure(()) is None
 
 
+@pytest.mark.parametrize("alibi", [False, True])
+@pytest.mark.parametrize("logit_cap", [None, 3.0])
+@pytest.mark.parametrize("score_cap", [None, 2.0])
+def test_what_is_compared_is_named_where_it_is_not_what_the_model_gives(
+    alibi: bool, logit_cap: float | None, score_cap: float | None
+) -> None:
+    arch = sc.transformer((2, 2), "alibi" if alibi else None, norm="LN")
+    model = sc.random_model(arch, settings=sc.Settings(logit_cap=logit_cap, score_cap=score_cap), seed=1)
+    run = model.with_(sc.readout(np.ones(model.d_model), layer=1, normed=False)).run([1, 2, 3])
+    of_logits = "pre-cap" if logit_cap else ""
+    of_scores = "pre-cap" if score_cap else "before the addend" if alibi else ""
+    for target, of in (("logits", of_logits), ("scores:L1H0", of_scores), ("stream", ""), ("readout:probe", "")):
+        found = closure(sc.expand(run.model.architecture, target), run)
+        assert (found.of, found.passed) == (of, True)
+
+
 def test_sums_of_terms_that_cancel_have_the_room_of_what_they_are_made_of() -> None:
     """Who lists no term finds what who lists all does: what heads write is rounded where it is written."""
     model = sc.random_model(sc.attention_only((2,), unembed=False), seed=1)
@@ -67,3 +84,45 @@ def test_sums_of_terms_that_cancel_have_the_room_of_what_they_are_made_of() -> N
     listed, walked = (closure(sc.stream(model), run, listed=most) for most in (2000, 0))
     assert (listed.passed, walked.passed) == (True, True)
     assert (listed.listed, walked.listed) == (True, False)
+
+
+def stream_of(value: float, dtype: str = "float64") -> Run:
+    """A run whose stream holds one number everywhere."""
+    run = sc.random_model(sc.attention_only((1,), unembed=False), d_model=2, d_head=1, seed=1).run([1, 2], dtype)
+    return replace(run, streams=(*run.streams[:-1], np.full_like(run.streams[-1], value)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_bound_of_the_smallest_numbers(dtype: str) -> None:
+    """Below the normal numbers of a type digits are fewer: that much is allowed, but of zeros nothing is."""
+    tiny, none = float(np.finfo(dtype).tiny), np.zeros(())
+    close, off = stream_of(4 * tiny, dtype), stream_of(0.0, dtype)
+    summands = [np.full((2, 2), 4.5 * tiny, dtype)]
+    found = compare("stream", close, summands, listed=True, scale=none)
+    assert (found.error, found.bound, found.passed) == (0.5 * tiny, tiny, True)
+    assert not compare("stream", close, [2 * summands[0]], listed=True, scale=none).passed
+    zeros = compare("stream", off, [np.zeros((2, 2), dtype)], listed=True, scale=none)
+    assert (zeros.error, zeros.bound, zeros.passed) == (0.0, 0.0, True)
+    assert not compare("stream", stream_of(tiny / 2, dtype), [np.zeros((2, 2), dtype)], listed=True, scale=none).passed
+
+
+def test_the_bound_is_sixteen_roundings_of_what_is_added() -> None:
+    """``16 u (sum of |summands| + f)`` at the entry with the largest ratio, here 16 u (3 + 1 + 2) = 96 u."""
+    run, unit, one = stream_of(2.0), np.finfo(float).eps / 2, np.zeros((2, 2))
+    for roundings, passed in ((92, True), (100, False)):
+        less = one.copy()
+        less[1, 0] = roundings * unit
+        found = compare("stream", run, [one + 3.0, less - 1.0], listed=False, scale=np.asarray(2.0))
+        assert np.isclose(found.error, roundings * unit, rtol=0.01)
+        assert np.isclose(found.bound, 96 * unit, rtol=1e-12)
+        assert (found.passed, found.summands, found.listed) == (passed, 2, False)
+
+
+def test_nothing_that_is_compared_does_not_close() -> None:
+    """Neither without summands nor without entries: scores of which the mask leaves none."""
+    run = sc.random_model(sc.attention_only((1,)), seed=1).run([1, 2])
+    hidden = replace(run, masks={name: np.zeros_like(mask) for name, mask in run.masks.items()})
+    found = compare("scores:L0H0", hidden, [np.zeros((2, 2))], listed=True)
+    assert (found.error, found.bound, found.passed, found.summands) == (0.0, 0.0, False, 1)
+    empty = compare("stream", stream_of(0.0), [], listed=True, scale=np.zeros(()))
+    assert (empty.error, empty.bound, empty.passed, empty.summands) == (0.0, 0.0, False, 0)

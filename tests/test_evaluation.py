@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+import re
 import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,6 +21,7 @@ from symcircuits.core.walk import Matrices
 from symcircuits.model import Model, Run, random_model
 from symcircuits.model.attending import rotate
 from symcircuits.sympy_layer.lambdify import lambdify_words
+from symcircuits.values import evaluate as evaluation
 from symcircuits.values.evaluate import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
 from symcircuits.values.unembedding import _of_gram, _triangle, compact
 from tests.strategies import all_targets, architectures, cases, selections
@@ -886,3 +888,52 @@ def test_matrices_that_stand_in_are_not_kept_with_the_run() -> None:
         np.testing.assert_allclose(other.total(), sum(other), atol=1e-12)
         assert np.abs(other.total() - right).max() > 0.01
         np.testing.assert_array_equal(evaluate(terms, run).total(), right)
+
+
+# ------------------------------------------------------------------------------------------ parts of an engine
+def test_the_first_term_that_is_no_number_is_named() -> None:
+    """Of values of any shape, numbered from the first on."""
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2])
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    for shape in ((4,), (4, 2), (4, 2, 3)):
+        numbers = np.zeros(shape)
+        values.look("the value", numbers, 5)
+        numbers[3] = np.inf
+        numbers.reshape(4, -1)[2, -1] = np.nan
+        label = re.escape(values.expansion[7].label)
+        with pytest.raises(ValueError, match=rf"^the value of term 7 \({label}\) is not finite"):
+            values.look("the value", numbers, 5)
+
+
+def test_a_mask_is_there_where_it_leaves_something_out() -> None:
+    for causal in (True, False):
+        run = sc.random_model(sc.attention_only((2, 2), causal=causal), seed=1).run([1, 2, 3])
+        assert sc.evaluate(sc.logits(run.model.architecture), run).mask() is None
+        found = sc.evaluate(sc.scores(run.model.architecture, "L1H0"), run).mask()
+        assert found is None if not causal else found.tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+def test_what_was_walked_of_another_stream_is_not_taken() -> None:
+    """Before a split scores read embeddings and positions, after it a feature and the rest: as many sources."""
+    model = sc.random_model(sc.attention_only((2, 2, 2), "standard"), seed=3)
+    split = model.with_(sc.source("probe", np.ones(model.d_model), 1))
+    for heads in (["L0H0", "L2H0", "L1H1", "L0H1", "L2H1"], ["L2H1", "L0H1", "L1H0"]):
+        run = split.run([1, 2, 3])
+        for head in heads:
+            values = sc.evaluate(sc.scores(split.architecture, head), run)
+            np.testing.assert_allclose(values.total(), sum(values), rtol=1e-10, atol=1e-12)
+            for order, value in values.by_order().items():
+                of_order = sc.evaluate(values.expansion.order(order), run)
+                np.testing.assert_allclose(value, sum(of_order), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+def test_of_what_was_walked_so_much_is_kept(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One stream always is; beyond the limit the oldest are let go."""
+    run = sc.random_model(sc.attention_only((1,) * 5), d_model=4, seed=3).run([1, 2, 3])
+    monkeypatch.setattr(evaluation, "_STREAM_BYTES", most * 3 * 4 * 8)
+    for layer in range(5):
+        sc.evaluate(sc.scores(run.model.architecture, f"L{layer}H0"), run).total()
+        [known] = evaluation._STREAMS[run].values()
+        lengths = [len(stream.bits) for stream in known]
+        assert lengths == [*range(1, layer + 2)][-max(1, most) :]
