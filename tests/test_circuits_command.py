@@ -1,6 +1,9 @@
 """The circuits of a model: what is found in trained models, as sentences, tables, data, and by the command."""
 
 import json
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 from test_cli import DATA, Cli, cli
 
 import symcircuits as sc
+from symcircuits.render.circuits_page import composition_maps
 from symcircuits.zoo import path
 
 __all__ = ["cli"]  # a fixture
@@ -118,3 +122,59 @@ def test_what_the_command_refuses(cli: Cli, words: list[str], says: str) -> None
     ran = cli("circuits", str(path("induction")), *words)
     assert ran.code == 2
     assert says in " ".join(ran.err.split())
+
+
+# ------------------------------------------------------------------------------------------------------ the page
+class Elements(HTMLParser):
+    """The elements of a page by their class, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.classes: Counter[str] = Counter()
+        self.said, self.open = "", list[str]()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.classes.update((dict(attrs).get("class") or "").split())
+        self.open += [] if tag in ("meta", "input", "br", "link") else [tag]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def test_the_page_says_and_draws_what_was_found() -> None:
+    page = Elements(FOUND.html())
+    assert not page.open
+    for line in FOUND.findings:
+        assert line in page.said
+    for kind, scores in FOUND.composition.items():
+        above = [p for p in scores.pairs() if p.chance == "above"]
+        assert page.classes[f"edge-{kind}"] == len(above)
+        for p in above:
+            assert f"{kind}: {p.later} from {p.earlier}, score {p.score:.3f}, z {p.z:.1f}" in page.said
+    assert page.classes["node"] == 6
+    assert page.classes["map"] == 3 + 5  # Q, K, V, and the patterns of five heads
+    [k_map] = [one for one in composition_maps(FOUND) if one.title.startswith("K")]
+    assert k_map.rows == ("L1H0", "L1H1", "L1H2")
+    assert k_map.columns == ("L0H0", "L0H1", "L0H2")
+    assert k_map.values[0, 2] == FOUND.composition["K"].z[3, 2] == k_map.largest
+
+
+@pytest.mark.parametrize("heads", [(), (1,), (0, 2), (3, 0, 1), (12,) * 6])
+def test_pages_of_other_shapes(heads: tuple[int, ...]) -> None:
+    found = sc.random_model(sc.attention_only(heads), d_vocab=20, d_model=12, d_head=3).circuits(count=2, length=10)
+    page = Elements(found.html())
+    assert not page.open
+    assert page.classes["node"] == sum(heads) * any(True for s in found.composition.values() for _ in s.pairs())
+
+
+def test_the_command_writes_the_page(cli: Cli, tmp_path: Path) -> None:
+    words = ("circuits", str(path("induction")), "--prompts", "6", "--html", str(tmp_path / "page.html"))
+    assert cli(*words).code == 0
+    assert (tmp_path / "page.html").read_text("utf-8") == FOUND.html()
+    refused = cli(*words[:-1], str(tmp_path / "none" / "page.html"))
+    assert refused.code == 2
+    assert "page.html" in refused.err

@@ -69,6 +69,10 @@ class Circuits:
         """Findings, then the tables that they come from."""
         return higher(str, "Circuits.text")(self, width)
 
+    def html(self) -> str:
+        """One page with graph, matrices and patterns; it needs no network."""
+        return higher(str, "Circuits.html")(self)
+
     def json(self) -> dict[str, Any]:
         """All of it as plain data (schema in docs/json.md)."""
         return higher(dict, "Circuits.json")(self)

@@ -6,14 +6,14 @@ import argparse
 from typing import Any
 
 from symcircuits.cli.numbers import weight, whole
-from symcircuits.cli.output import add_json, print_json, width
+from symcircuits.cli.output import add_json, print_json, width, write
 from symcircuits.cli.subject import add_model, load_model
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
 HELP = "find what heads look at and why, what composes, and what it is worth in loss"
 EXAMPLES = (
-    "  symcircuits circuits MODEL\n"
+    "  symcircuits circuits MODEL --html circuits.html\n"
     "  symcircuits circuits MODEL --first 50256 --length 128 --json\n"
     "  symcircuits circuits MODEL --prompts 100 --seed 1 --threshold 0.3"
 )
@@ -29,13 +29,20 @@ def add_options(parser: Any) -> None:
     parser.add_argument(
         "--threshold", type=weight, default=0.4, metavar="X", help="score from which a head is of a kind (0.4)"
     )
+    parser.add_argument("--html", metavar="FILE", help="write a page with graph and figures too; it needs no network")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Look, and print what was found: 0."""
+    from symcircuits.work.files import check_writable
+
+    if options.html is not None:
+        check_writable(options.html)
     found = load_model(options.model).circuits(
         options.prompts, first=options.first, seed=options.seed, length=options.length, threshold=options.threshold
     )
+    if options.html is not None:
+        write(options.html, found.html())
     print_json(found.json()) if options.json else print(found.text(width()))
     return 0

@@ -53,6 +53,7 @@ HIGHER: Final = {
     "Model.circuits": "circuits.report.find_circuits",
     "Circuits.findings": "render.findings.findings",
     "Circuits.text": "render.findings.circuits_text",
+    "Circuits.html": "render.circuits_page.circuits_html",
     "Circuits.json": "render.findings.circuits_json",
     "Heads.text": "render.heads.heads_text",
     "LossByOrder.text": "render.losses.by_order_text",

@@ -13,7 +13,7 @@ from symcircuits.render.tables import Titled, number, plain_text
 if TYPE_CHECKING:
     from symcircuits.circuits.report import Circuits
 
-__all__ = ["circuits_json", "circuits_text", "findings"]
+__all__ = ["circuits_json", "circuits_text", "effects_table", "findings"]
 
 _SAID = {
     "previous-token": "looks at the token before, whatever it is",
@@ -127,15 +127,16 @@ def circuits_text(found: Circuits, width: int = 100) -> str:
     parts += heads_tables(found.heads)[:1]
     parts += [causes_table(causes) for causes in found.causes.values()]
     parts += [by_order_table(found.losses)] if found.losses is not None else []
-    parts += [_effects(found)] if found.effects else []
+    parts += [effects_table(found)] if found.effects else []
     parts += heads_tables(found.heads)[1:]
     return plain_text(parts, width)
 
 
-def _effects(found: Circuits) -> Titled:
+def effects_table(found: Circuits) -> Titled:
+    """The pairs furthest from chance, and what the loss changes by without their terms."""
     rows = [
         [e.kind, f"{e.pair.later} from {e.pair.earlier}", number(e.pair.score, 3), f"{e.pair.z or 0:+.1f}",
-         number(e.pair.tight, 3), "-" if e.effect is None else f"{e.effect:+.4f}"]
+         number(e.pair.tight, 3), "-" if e.effect is None else f"{e.effect:+.4f}".replace("-0.0000", "+0.0000")]
         for e in found.effects
     ]  # fmt: skip
     title = "Composition scores furthest from chance, and the change of the loss without those terms (nats)"

@@ -6,11 +6,8 @@ below a few megabytes, and everything in it is escaped (:mod:`symcircuits.render
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
 from symcircuits.core.expansion import Term
@@ -32,7 +29,8 @@ from symcircuits.render.explained import sizes as size_names
 from symcircuits.render.figures import contribution_bars, origin_map, term_map, token_labels
 from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table, removals_of
 from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, section, table
-from symcircuits.render.svg import bar, figure, palette
+from symcircuits.render.shell import page_of
+from symcircuits.render.svg import bar, figure
 from symcircuits.render.tables import Titled, number
 from symcircuits.values.closure import parts_named, worst_closure
 from symcircuits.values.evaluate import Closure, evaluate
@@ -90,41 +88,13 @@ def explanation_html(found: Explanation, head: str | None = None, progress: OnPr
         _left_out(left_out, len(token_labels(found))),
         _reading(found),
     ]
-    skip = el("a", "to the largest terms", class_="skip", href="#terms")
-    body = (skip, header, _contents(main), el("main", *main), _footer())
-    script, style = Markup(_resource("report.js")), Markup(_resource("report.css") + palette())
-    page = el("html", _head(title, script, style), el("body", *body, el("script", script)), lang="en")
-    return f"<!DOCTYPE html>\n{page}\n"
+    return page_of(title, header, main, ("to the largest terms", "terms"))
 
 
 def opened(found: Explanation) -> str | None:
     """The head that is opened where none is chosen: the one of largest margin, of those with composition if any."""
     heads = [h for h, s in found.scores.items() if sum(map(bool, s.counts.values())) > 1] or list(found.scores)
     return max(heads, key=lambda h: abs(found.scores[h].margin), default=None)
-
-
-def _resource(name: str) -> str:
-    return (files("symcircuits.render") / "page" / name).read_text("utf-8")
-
-
-def _head(title: str, script: str, style: str) -> Markup:
-    """What stands before the body; the policy lets nothing run and nothing load but what is written here."""
-    allowed = [f"'sha256-{b64encode(hashlib.sha256(x.encode()).digest()).decode()}'" for x in (script, style)]
-    policy = f"default-src 'none'; script-src {allowed[0]}; style-src {allowed[1]}; base-uri 'none'; form-action 'none'"
-    return el(
-        "head", el("meta", charset="utf-8"), el("meta", http_equiv="Content-Security-Policy", content=policy),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"), el("title", title),
-        el("style", style),
-    )  # fmt: skip
-
-
-def _contents(main: Iterable[str]) -> Markup:
-    links = []
-    for part in main:
-        if '<section><h2 id="' in part:
-            name, _, after = part.partition('<section><h2 id="')[2].partition('">')
-            links.append(el("li", el("a", Markup(after.partition("</h2>")[0]), href=f"#{name}")))
-    return el("nav", el("ul", *links), aria_label="sections")
 
 
 def _header(found: Explanation, title: str, left_out: list[str]) -> Markup:
@@ -143,10 +113,6 @@ def _header(found: Explanation, title: str, left_out: list[str]) -> Markup:
     if found.measure.against is not None:
         said.append(el("p", f"difference to {against_name(found)}: {number(found.difference)}"))
     return el("header", el("h1", title), *said, el("ol", *tokens, class_="tokens", aria_label="tokens"))
-
-
-def _footer() -> Markup:
-    return el("footer", el("p", "Written by symcircuits. Nothing in this page is loaded from elsewhere."))
 
 
 # --------------------------------------------------------------------------------------------------- parts

@@ -1,0 +1,169 @@
+"""The circuits of a model as one page: findings first, then graph, matrices, heads, causes and losses behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from symcircuits.circuits.composition import CompositionScores
+from symcircuits.circuits.heads import DEFINITIONS
+from symcircuits.circuits.report import Circuits
+from symcircuits.core.text import amount
+from symcircuits.render.figures import HeatMap
+from symcircuits.render.findings import effects_table, findings
+from symcircuits.render.heads import causes_table, heads_tables
+from symcircuits.render.html_heads import MOST_CELLS
+from symcircuits.render.losses import by_order_table
+from symcircuits.render.markup import Markup, el, section, table
+from symcircuits.render.shell import page_of
+from symcircuits.render.svg import figure
+
+__all__ = ["circuits_html", "composition_graph", "composition_maps", "pattern_maps"]
+
+MOST_EDGES: Final = 60
+MOST_PATTERNS: Final = 12
+_COLUMN, _ROW, _RADIUS = 150, 34, 13
+_DASHES: Final = {"Q": "7 3", "K": None, "V": "2 3"}  # told apart without colour
+
+
+def circuits_html(found: Circuits) -> str:
+    """The page."""
+    model = found.model
+    title = f"circuits of {model.name}"
+    header = el(
+        "header", el("h1", title), el("p", f"{model.architecture}; d_model {model.d_model}, d_vocab {model.d_vocab}"),
+        el("p", found.heads.prompts.said),
+    )  # fmt: skip
+    said = el("ul", *(el("li", line) for line in findings(found)))
+    main = [
+        section("findings", "What was found", said), *_composition(found), _heads(found), *_causes(found),
+        *_losses(found), _definitions(),
+    ]  # fmt: skip
+    return page_of(title, header, main, ("to what was found", "findings"))
+
+
+# ---------------------------------------------------------------------------------------------- composition
+def _composition(found: Circuits) -> Iterator[Markup]:
+    if not any(True for scores in found.composition.values() for _ in scores.pairs()):
+        return
+    notes = el(
+        "p", "A score says that weights are aligned, not that anything goes there. It stays the same under rotations "
+        "of the stream, O(d_model), and not under other changes of its basis, GL(d_model).", class_="soft",
+    )  # fmt: skip
+    yield section("graph", "Which heads compose, above chance", notes, composition_graph(found))
+    maps = [figure(one, MOST_CELLS) for one in composition_maps(found)]
+    rows = table(effects_table(found)) if found.effects else el("p", "No pair is away from chance.")
+    yield section("composition", "Composition scores, and what a pair is worth", el("div", *maps, class_="maps"), rows)
+
+
+def composition_maps(found: Circuits) -> list[HeatMap]:
+    """Of Q, K and V the standard deviations from chance: rows are later heads, columns earlier ones."""
+    return [_map(kind, scores) for kind, scores in found.composition.items()]
+
+
+def _map(kind: str, scores: CompositionScores) -> HeatMap:
+    z, names = scores.z, scores.labels
+    arch = scores.model.architecture
+    first, last = arch.heads[0] if arch.heads else 0, len(names) - (arch.heads[-1] if arch.heads else 0)
+    values = np.asarray(z.filled(0.0))[first:, :last]
+    shown = ~np.ma.getmaskarray(z)[first:, :last]
+    largest = float(np.abs(values).max(initial=0.0))
+    title = f"{kind}-composition: standard deviations from chance"
+    return HeatMap(title, values, shown, names[first:], names[:last], row_name="later head",
+                   column_name="earlier head", largest=largest)  # fmt: skip
+
+
+def composition_graph(found: Circuits) -> Markup:
+    """Heads by layer from left to right, and an edge for each pair above chance: solid K, dashed Q, dotted V."""
+    arch = found.model.architecture
+    pairs = [(kind, p) for kind, scores in found.composition.items() for p in scores.pairs() if p.chance == "above"]
+    best = sorted(pairs, key=lambda one: -(one[1].z or 0.0))
+    left, most = len(best) - MOST_EDGES, max((p.z or 0.0 for _, p in best), default=1.0)
+    places = {
+        str(head): (40 + _COLUMN * head.layer, 34 + _ROW * head.number) for head in arch.all_heads
+    }  # fmt: skip
+    width, height = 80 + _COLUMN * max(arch.n_layers - 1, 0), 60 + _ROW * max((*arch.heads, 1))
+    edges = []
+    for kind, p in best[:MOST_EDGES]:
+        (x1, y1), (x2, y2) = places[p.earlier], places[p.later]
+        bend = {"Q": -10, "K": 0, "V": 10}[kind]
+        middle = f"{(x1 + x2) / 2:g} {(y1 + y2) / 2 + bend:g}"
+        words = f"{kind}: {p.later} from {p.earlier}, score {p.score:.3f}, z {p.z:.1f}"
+        edges.append(
+            el("path", el("title", words), d=f"M{x1 + _RADIUS} {y1}Q{middle} {x2 - _RADIUS} {y2}",
+               class_=f"edge-{kind}", stroke_width=f"{1 + 4 * (p.z or 0.0) / most:.2g}", stroke_dasharray=_DASHES[kind])
+        )  # fmt: skip
+    nodes = []
+    for label, (x, y) in places.items():
+        kinds = found.heads[label].kinds
+        words = f"{label}: {', '.join(kinds) or 'of no kind'}"
+        nodes.append(
+            el("g", el("title", words), el("circle", cx=x, cy=y, r=_RADIUS, class_="node kind" if kinds else "node"),
+               el("text", label.partition("H")[2], x=x, y=y + 3.5, text_anchor="middle"))
+        )  # fmt: skip
+    heads = [
+        el("text", f"layer {layer}", x=40 + _COLUMN * layer, y=12, text_anchor="middle", class_="axis")
+        for layer in range(arch.n_layers)
+    ]
+    said = f"graph of {amount(len(best[:MOST_EDGES]), 'pair')} of heads above chance"
+    drawn = el("svg", *heads, *edges, *nodes, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img",
+               aria_label=said)  # fmt: skip
+    key = "Heads by number; earlier layers to the left. Solid: K-composition, dashed: Q, dotted: V; wider is further "
+    key += "above chance. Filled: a head of some kind."
+    key += f" The {MOST_EDGES} furthest of {len(best)} pairs are drawn." if left > 0 else ""
+    key += "" if best else " No pair is above chance."
+    return el(
+        "figure", el("figcaption", key), el("div", drawn, class_="box", tabindex=0, role="region", aria_label=said)
+    )
+
+
+# ---------------------------------------------------------------------------------------------- heads, losses
+def _heads(found: Circuits) -> Markup:
+    maps = pattern_maps(found)
+    kinds = sum(bool(head.kinds) for head in found.heads.heads.values())
+    left = kinds - len(maps)
+    said = []
+    if maps:
+        said = [
+            el("p", "Patterns on one of the prompts: rows are queries, columns keys, by their tokens.", class_="soft")
+        ]
+    if left > 0 and maps:
+        said.append(el("p", f"Patterns of {amount(left, 'other head')} of some kind are not shown.", class_="soft"))
+    tables = [table(part) for part in heads_tables(found.heads)[:1]]
+    return section("heads", "What heads look at", *tables, *said, el("div", *maps, class_="maps"))
+
+
+def pattern_maps(found: Circuits) -> list[Markup]:
+    """The patterns of heads of a kind, on the first prompt of the longest period (else of the control)."""
+    prompts = found.heads.prompts
+    tokens = prompts.repeated[max(prompts.repeated)] if prompts.repeated else prompts.control
+    labels = [label for label, head in found.heads.heads.items() if head.kinds][:MOST_PATTERNS]
+    if not labels:
+        return []
+    run, names = found.model.run(tokens[0]), tuple(str(t) for t in tokens[0])
+    made = []
+    for label in labels:
+        shown = np.asarray(run.masks[f"L{found.model.architecture.head(label).layer}"], bool)
+        kinds = ", ".join(found.heads[label].kinds)
+        one = HeatMap(f"{label}: {kinds}", run.patterns[label], shown, names, names, signed=False)
+        made.append(figure(one, MOST_CELLS))
+    return made
+
+
+def _causes(found: Circuits) -> Iterator[Markup]:
+    if found.causes:
+        said = el("p", "Each part is taken from the head's scores, and the softmax computed anew.", class_="soft")
+        tables = [table(causes_table(causes)) for causes in found.causes.values()]
+        yield section("causes", "Why they look there", said, *tables)
+
+
+def _losses(found: Circuits) -> Iterator[Markup]:
+    if found.losses is not None:
+        yield section("losses", "What terms are worth in loss", table(by_order_table(found.losses)))
+
+
+def _definitions() -> Markup:
+    rows = [part for kind, said in DEFINITIONS.items() for part in (el("dt", kind), el("dd", said))]
+    return section("definitions", "Definitions", el("dl", *rows))
