@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from symcircuits.checking.check import check as check
+    from symcircuits.circuits.circuit import circuit as circuit
     from symcircuits.circuits.composition import composition_scores as composition_scores
     from symcircuits.core.architecture import Architecture as Architecture
     from symcircuits.core.architecture import attention_only as attention_only
@@ -81,6 +82,7 @@ _HOME = {
     "logit": "values.measure",
     "score_entry": "values.measure",
     "composition_scores": "circuits.composition",
+    "circuit": "circuits.circuit",
     "verify": "verification.verify",
     "derive": "derivation.derive",
     "theorem": "derivation.derive",
@@ -123,6 +125,7 @@ __all__ = [
     "logit",
     "score_entry",
     "composition_scores",
+    "circuit",
     "verify",
     "derive",
     "theorem",

@@ -43,7 +43,7 @@ CALLS: dict[str, list[Any]] = {
     "remove_heads": [RUN, "L0H0"], "remove_scores": [RUN, "L1H0", "K"], "norm": [True], "logit": [1, 2],
     "score_entry": [1, 0], "attention_only": [(2, 2)], "transformer": [(2, 2)], "Tensors": [ARCH, {}],
     "Model": [ARCH, {}], "symbolic": [ARCH], "read": [sc.logits(ARCH)[1].expr, ARCH],
-    "composition_scores": [MODEL, "K"],
+    "composition_scores": [MODEL, "K"], "circuit": [MODEL, "OV", "L0H0"],
 }  # fmt: skip
 # And the methods of what they give.
 METHODS: dict[str, tuple[Any, list[Any]]] = {

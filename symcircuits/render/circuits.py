@@ -1,4 +1,4 @@
-"""Composition scores in words and tables, and as plain data."""
+"""Composition scores and circuits in words and tables, and as plain data."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.circuits.composition import FAR, INVARIANT
+from symcircuits.circuits.copying import DEFINITIONS, NOT_SUFFICIENT
 from symcircuits.core.text import amount
 from symcircuits.render.tables import Titled, number, plain_text
 
 if TYPE_CHECKING:
     from symcircuits.circuits.chance import Chance
+    from symcircuits.circuits.circuit import Circuit
     from symcircuits.circuits.composition import CompositionScores, Pair
+    from symcircuits.circuits.copying import DiagonalScores
 
-__all__ = ["composition_json", "composition_text"]
+__all__ = [
+    "circuit_json", "circuit_text", "composition_json", "composition_text", "diagonal_json", "diagonal_text",
+]  # fmt: skip
 
 _WORDS = {"above": "above chance", "below": "below chance", "at": "at chance", None: "-"}
 _LISTED = 3  # reasons
@@ -81,3 +86,82 @@ def composition_json(found: CompositionScores) -> dict[str, Any]:
         "notes": list(found.notes),
         "pairs": [{**row, "reason": row["reason"] or None} for row in found.table()],
     }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ circuits
+def circuit_text(found: Circuit, width: int = 100, top: int = 0) -> str:
+    """What a circuit is, and its numbers."""
+    rows, columns = found.shape
+    said = [
+        f"{rows} {found.axes[0]}s (rows) x {columns} {found.axes[1]}s (columns): {found.convention}",
+        f"rank {found.svd.rank}, {found.width} at most; norm {number(found.norm)}",
+    ]
+    said += _spectrum_words(found) if _square(found) else []
+    said += list(found.notes)
+    parts = [Titled(f"{found.formula} of {found.model.name}", points=[f"  - {line}" for line in said])]
+    if top:
+        pairs = [[str(p.row), str(p.column), number(p.value)] for p in found.top(top)]
+        parts.append(Titled("The largest entries", [found.axes[0], found.axes[1], "value"], pairs, [0, 1, 2]))
+    return plain_text(parts, width)
+
+
+def _square(found: Circuit) -> bool:
+    kinds = {axis.rpartition(" ")[2] for axis in found.axes}
+    return len(kinds) == 1 and found.shape[0] == found.shape[1]
+
+
+def _spectrum_words(found: Circuit) -> list[str]:
+    spectrum = found.spectrum
+    lines = [f"trace {number(spectrum.trace)}, the sum of its eigenvalues"]
+    if spectrum.positivity is None:
+        return [*lines, f"no eigenvalue positivity: {spectrum.reason}"]
+    error = f" +- {number(spectrum.error, 2)}" if spectrum.error and spectrum.error > 1e-6 else ""
+    return [
+        *lines,
+        f"eigenvalue positivity {number(spectrum.positivity)}{error}: {DEFINITIONS['eigenvalue_positivity']}",
+    ]
+
+
+def circuit_json(found: Circuit, top: int = 0) -> dict[str, Any]:
+    """The same as plain data; the schema is in docs/json.md."""
+    spectrum = found.spectrum if _square(found) else None
+    values = None if spectrum is None else [[v.real, v.imag] for v in spectrum.values.tolist()]
+    return {
+        "schema": "symcircuits.circuit/1",
+        "model": {"name": found.model.name, "architecture": str(found.model.architecture)},
+        "kind": found.kind,
+        **{name: [str(head) for head in getattr(found, name)] for name in ("heads", "query", "key")},
+        "formula": {"text": found.formula, "latex": found.latex()},
+        "notation": found.notation.json(),
+        "convention": found.convention,
+        "axes": list(found.axes),
+        "shape": list(found.shape),
+        "width": found.width,
+        "rank": found.svd.rank,
+        "norm": found.norm,
+        "trace": None if spectrum is None else spectrum.trace,
+        "eigenvalues": values,
+        "eigenvalue_positivity": None if spectrum is None else spectrum.positivity,
+        "error": None if spectrum is None else spectrum.error,
+        "reason": (None if spectrum is None else spectrum.reason) or None,
+        "singular_values": found.svd.values.tolist(),
+        "blocks": [{"start": b.start, "stop": b.stop, "kind": b.kind} for b in found.svd.blocks],
+        "notes": list(found.notes),
+        "top": [pair._asdict() for pair in found.top(top)] if top else [],
+    }
+
+
+# -------------------------------------------------------------------------------------------- copying and matching
+def diagonal_text(found: DiagonalScores, width: int = 100) -> str:
+    """The three scores, each with its definition."""
+    rows = [[name.replace("_", " "), number(getattr(found, name)), said] for name, said in DEFINITIONS.items()]
+    notes = [f"eigenvalue positivity is not there: {found.reason}"] if found.reason else []
+    notes += [f"{amount(found.ties, 'token')} tied for the top"] if found.ties else []
+    head = f"{found.name.capitalize()}, of {amount(found.tokens, 'token')}"
+    return Titled(head, ["score", "", "definition"], rows, [1], notes=[*notes, NOT_SUFFICIENT]).text(width)
+
+
+def diagonal_json(found: DiagonalScores) -> dict[str, Any]:
+    """The same as plain data; the schema is in docs/json.md."""
+    named = {name: getattr(found, name) for name in (*DEFINITIONS, "error", "tokens", "ties")}
+    return {"name": found.name, **named, "reason": found.reason or None, "definitions": dict(DEFINITIONS)}

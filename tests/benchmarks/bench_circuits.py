@@ -1,11 +1,12 @@
-"""Composition scores of all pairs of heads beside their peers, in one run. Run it as a script.
+"""Composition scores of all pairs of heads, and a full circuit, beside their peers, in one run. Run it as a script.
 
     python tests/benchmarks/bench_circuits.py [--rounds 3] [--quick]
 
 12 layers of 12 heads, d_model 768, d_head 64, random weights in float64: 9,504 pairs of each type. Peers: the products
 of all pairs through d_head at the rate of the same run's dgemm; a plain loop over pairs with d_model x d_model products
 (the matrices of heads made before the clock starts; timed on a sample, for all); TransformerLens's formula (both sides
-collapsed by SVD, every ordered pair of heads), in NumPy, one later head at a time so that its memory does not grow.
+collapsed by SVD, every ordered pair of heads), in NumPy, one later head at a time so that its memory does not grow. The
+numbers of an OV circuit of 20,000 tokens stand beside the dgemm that would form it.
 Everything is compared with the peers' numbers. CPU seconds of one thread.
 """
 
@@ -109,10 +110,32 @@ def composition(heads: tuple[int, ...], d_model: int, d_head: int, rounds: int) 
     yield Row("memory beyond the weights", size, figure=memory, unit="MB", limit=200, most=True, memory=memory)
 
 
+def circuits(d_vocab: int, d_model: int, d_head: int, rounds: int) -> Iterator[Row]:
+    """The numbers of a full OV circuit, beside the dgemm that would form it, and its largest entries."""
+    model = sc.random_model(sc.attention_only((1,)), d_vocab=d_vocab, d_model=d_model, d_head=d_head)
+    size = f"V {d_vocab:,}, d {d_model}"
+
+    def numbers() -> Any:
+        found = sc.circuit(model, "OV", "L0H0")
+        return found.trace, found.norm, found.spectrum.positivity, found.svd.values, found
+
+    seconds, given = medians(rounds, {"numbers": numbers, "top": lambda: sc.circuit(model, "OV", "L0H0").top(10)})
+    largest, found = given["top"], given["numbers"][-1]
+    above = sum(int((block > largest[-1].value * (1 + 1e-12)).sum()) for _, block in found._blocks(2**27))
+    assert above == len(largest) - 1
+    floor = 2 * d_vocab**2 * d_head / 1e9 / gigaflops(rounds)
+    for what, took, work in (
+        ("trace, norm, positivity, singular values", seconds["numbers"], numbers),
+        ("the 10 largest of all entries", seconds["top"], lambda: sc.circuit(model, "OV", "L0H0").top(10)),
+    ):
+        yield beside(what, size, "dgemm, all entries", floor, took, memory=peak(work))
+
+
 def rows(asked: argparse.Namespace) -> Iterator[Row]:
     """All lines."""
     heads, d_model, d_head = QUICK if asked.quick else SHAPES
     yield from composition(heads, d_model, d_head, asked.rounds)
+    yield from circuits(50 if asked.quick else 20_000, d_model, d_head, asked.rounds)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""Copying and matching: three scores that go by these names in public, each under a name of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.circuits.spectrum import Spectrum
+from symcircuits.core.seam import higher
+
+__all__ = ["DEFINITIONS", "NOT_SUFFICIENT", "DiagonalScores", "diagonal_scores"]
+
+DEFINITIONS: Final = {
+    "eigenvalue_positivity": "sum of eigenvalues over sum of their moduli, from -1 to 1 (the paper's)",
+    "positive_diagonal": "share of tokens whose entry with themselves is positive",
+    "top_of_diagonal": "share of tokens whose entry with themselves is larger than all their other entries",
+}
+NOT_SUFFICIENT: Final = (
+    "each is necessary and not sufficient: [[-1, 3], [-2, 4]] has eigenvalues 1 and 2, positivity 1, and lowers its "
+    "first token"
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class DiagonalScores:
+    """``eigenvalue_positivity`` (None, and ``reason``, where it is 0 / 0), ``positive_diagonal``, ``top_of_diagonal``.
+
+    ``name``: ``copying`` or ``matching``. ``error``: the estimated error of positivity. ``tokens``: how many there are;
+    ``ties``: for how many of them another entry equals a diagonal one that nothing exceeds. ``DEFINITIONS`` says what
+    each is.
+    """
+
+    name: str
+    eigenvalue_positivity: float | None
+    error: float | None
+    positive_diagonal: float
+    top_of_diagonal: float
+    tokens: int
+    ties: int
+    reason: str = ""
+
+    def text(self, width: int = 100) -> str:
+        """The three, each with its definition."""
+        return higher(str, "DiagonalScores.text")(self, width)
+
+    def json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return higher(dict, "DiagonalScores.json")(self)
+
+    def __repr__(self) -> str:
+        return self.text()  # what a notebook shows
+
+
+def diagonal_scores(
+    name: str, spectrum: Spectrum, diagonal: npt.NDArray[np.float64],
+    above: npt.NDArray[np.int64], equal: npt.NDArray[np.int64],
+) -> DiagonalScores:  # fmt: skip
+    """The three scores, of a spectrum, a diagonal, and how many entries are above and equal to each entry of it.
+
+    >>> spectrum = Spectrum(np.array([2, 1 + 0j]), 0, 3.0, 1.0, 0.0)
+    >>> found = diagonal_scores("copying", spectrum, np.array([-1.0, 4.0]), np.array([1, 0]), np.array([0, 0]))
+    >>> found.eigenvalue_positivity, found.positive_diagonal, found.top_of_diagonal
+    (1.0, 0.5, 0.5)
+    """
+    return DiagonalScores(
+        name=name, eigenvalue_positivity=spectrum.positivity, error=spectrum.error,
+        positive_diagonal=float((diagonal > 0).mean()), top_of_diagonal=float(((above == 0) & (equal == 0)).mean()),
+        tokens=len(diagonal), ties=int(((above == 0) & (equal > 0)).sum()), reason=spectrum.reason,
+    )  # fmt: skip
