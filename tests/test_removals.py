@@ -143,6 +143,21 @@ def test_a_reading_is_taken_back_through_all_paths(case: tuple[Model, str]) -> N
         assert np.allclose(back.of(head, run.results[head]), right, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("tokens", [ROWS, ROWS[0]])
+@pytest.mark.parametrize("more", [(), (5,), (2, 3)])
+def test_of_a_head_that_no_path_leads_on_from_nothing_is_read(tokens: Any, more: tuple[int, ...]) -> None:
+    """Before a stream that is split; axes in front are kept, as of any head."""
+    model = sc.random_model(sc.attention_only((2, 2)), seed=1)
+    run = model.with_(sc.source("probe", np.ones(model.d_model), 1)).run(tokens)
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    back = ReadBack(values, np.ones((4, *values.shape)))
+    for head in ("L0H0", "L1H0"):
+        written, pattern = (np.broadcast_to(of[head], (*more, *of[head].shape)) for of in (run.results, run.patterns))
+        for found in (back.of(head, written), back.of_pattern(head, pattern)):
+            assert found.shape == (*more, 4)
+            assert found.any() == (head == "L1H0")
+
+
 def test_a_reading_that_leaves_the_range_is_refused() -> None:
     run = sc.random_model(sc.attention_only((1, 1)), seed=1).run(ROWS[0])
     values = sc.evaluate(sc.logits(run.model.architecture), run)

@@ -181,6 +181,11 @@ def test_orders_that_fit_are_looked_at() -> None:
     assert lowest_orders(logits, 16) is logits
     assert lowest_orders(logits, 15).counts_by_order() == {0: 1, 1: 6}
     assert lowest_orders(logits, 0).count == 0
+    many = sc.logits(sc.attention_only((9,) * 13))
+    assert many.count == 10**13
+    assert lowest_orders(many, 10**13 - 1).count == 10**13 - 9**13
+    with pytest.raises(OverflowError, match="10,000,000,000,000 terms of logits are too many to look at one by one"):
+        lowest_orders(many, 10**13)
 
 
 def test_many_heads_have_the_same_largest_terms_in_any_order_of_looking() -> None:

@@ -805,3 +805,44 @@ def test_sizes_are_said() -> None:
         "0 bytes", "999 bytes", "1.0 kB", "10.0 TB", "10,000.0 EB",
     ]  # fmt: skip
     assert Exported(Path("a"), 1, 1, 1).text() == "wrote a: 1 term, 1 bytes"
+
+
+# ------------------------------------------------------------------------------------------ sizes that are planned
+def test_so_many_rows_are_refused_and_no_fewer(tmp_path: Path) -> None:
+    """From 10^13 on; what is left of fewer is a matter of the disk."""
+    with pytest.raises(OverflowError, match=r"^10,000,000,000,000 terms are too many to write"):
+        DEEP.export(tmp_path / "a.csv", max_terms=10**13)
+    for limits in ({"max_terms": 10**13 - 1}, {"stop": 10**13 - 1}):
+        with pytest.raises(OSError, match=r"\d [TP]B are needed"):
+            DEEP.export(tmp_path / "a.csv", **limits)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_width_of_rows_is_measured_at_even_distances(tmp_path: Path) -> None:
+    """A tenth more than the mean: of all where they are few, else of some, the first and the last among them."""
+    expansion = sc.logits(sc.attention_only((3, 3, 3)))
+    rows = rows_of("csv", columns_of(expansion, ["label", "number"]), "{}")
+    expansion.export(tmp_path / "a.csv", ["label", "number"])
+    widths = [len(line) for line in (tmp_path / "a.csv").read_bytes().splitlines(keepends=True)[1:]]
+    assert export_module._width(expansion, rows, 5, 5) == 0.0
+    assert export_module._width(expansion, rows, 3, 12) == pytest.approx(1.1 * sum(widths[3:12]) / 9)
+    assert widths[0] < widths[1]
+    assert export_module._width(expansion, rows, 0, 2) == pytest.approx(1.1 * (widths[0] + widths[1]) / 2)
+    assert export_module._width(expansion, rows, 63, 64) == pytest.approx(1.1 * widths[63])
+    some = [3 + 60 * i // 16 for i in range(17)]
+    assert some[-1] == 63
+    assert export_module._width(expansion, rows, 3, 64) == pytest.approx(1.1 * sum(widths[i] for i in some) / 17)
+
+
+def test_terms_of_a_block_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 at least, else what it would take is said; and no more than are made at once anyway."""
+    monkeypatch.setattr(export_module, "BLOCK", 1 << 16)
+    least = export_module.FIXED + 64 * (4 * 100 + 400)
+    assert export_module._block_size(least, 100.0) == 64
+    assert export_module._block_size(least + 64 * 800, 100.0) == 128
+    assert export_module._block_size(least + 800 - 1, 100.0) == 64
+    with pytest.raises(ValueError, match=f"at least {readable_size(least)}$"):
+        export_module._block_size(least - 1, 100.0)
+    assert export_module._block_size(1 << 40, 100.0) == (3 << 20) // 100
+    assert export_module._block_size(1 << 40, 1.0) == export_module._block_size(1 << 40, 0.0) == 1 << 16
+    assert export_module._block_size(1 << 40, float(1 << 30)) == 64
