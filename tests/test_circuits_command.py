@@ -95,7 +95,7 @@ def test_models_that_are_too_small_say_what_cannot_be_said() -> None:
 
 
 def test_the_command(cli: Cli) -> None:
-    ran = cli("circuits", str(path("induction")), "--prompts", "6", "--json")
+    ran = cli("circuits", str(path("induction")), "--draws", "6", "--json")
     data = json.loads(ran.out)
     assert ran.code == 0
     assert data == json.loads(json.dumps(FOUND.json()))
@@ -104,14 +104,14 @@ def test_the_command(cli: Cli) -> None:
     assert data["loss_by_order"] == list(FOUND.losses.after)  # type: ignore[union-attr]
     first = data["composition"]["K"][0]
     assert {"later", "earlier", "score", "z", "tight"} <= first.keys()
-    assert cli("circuits", str(path("induction")), "--prompts", "6").out.rstrip("\n") == FOUND.text(100)
-    assert cli("circuits", str(path("induction")), "--prompts", "6", "--seed", "1", "--json").out != ran.out
+    assert cli("circuits", str(path("induction")), "--draws", "6").out.rstrip("\n") == FOUND.text(100)
+    assert cli("circuits", str(path("induction")), "--draws", "6", "--seed", "1", "--json").out != ran.out
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--prompts", "0"], "must be a whole number, 1 or more, not '0'"),
+        (["--draws", "0"], "must be a whole number, 1 or more, not '0'"),
         (["--threshold", "0"], "must be a weight, above 0 and up to 1, not '0'"),
         (["--threshold", "nan"], "must be a weight, above 0 and up to 1, not 'nan'"),
         (["--first", "32"], "first 32 does not exist: there are 32, counted from 0"),
@@ -156,7 +156,7 @@ def test_the_page_says_and_draws_what_was_found() -> None:
         for p in above:
             assert f"{kind}: {p.later} from {p.earlier}, score {p.score:.3f}, z {p.z:.1f}" in page.said
     assert page.classes["node"] == 6
-    assert page.classes["map"] == 3 + 5  # Q, K, V, and the patterns of five heads
+    assert page.classes["map"] == 3 + 6  # Q, K, V, and the patterns of six heads
     [k_map] = [one for one in composition_maps(FOUND) if one.title.startswith("K")]
     assert k_map.rows == ("L1H0", "L1H1", "L1H2")
     assert k_map.columns == ("L0H0", "L0H1", "L0H2")
@@ -172,7 +172,7 @@ def test_pages_of_other_shapes(heads: tuple[int, ...]) -> None:
 
 
 def test_the_command_writes_the_page(cli: Cli, tmp_path: Path) -> None:
-    words = ("circuits", str(path("induction")), "--prompts", "6", "--html", str(tmp_path / "page.html"))
+    words = ("circuits", str(path("induction")), "--draws", "6", "--html", str(tmp_path / "page.html"))
     assert cli(*words).code == 0
     assert (tmp_path / "page.html").read_text("utf-8") == FOUND.html()
     refused = cli(*words[:-1], str(tmp_path / "none" / "page.html"))

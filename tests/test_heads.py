@@ -8,6 +8,7 @@ import pytest
 from test_cli import DATA
 
 import symcircuits as sc
+from symcircuits.circuits.attended import effect_on_attended
 from symcircuits.circuits.causes import find_causes
 from symcircuits.circuits.heads import PAIRS, find_heads, weight_on
 from symcircuits.circuits.prompts import draw_prompts
@@ -218,3 +219,54 @@ def test_heads_are_shown() -> None:
         assert "5 heads" in said
         assert "2 heads of no kind" in said or "1 head of no kind" in said
         assert "prefix matching" in said
+
+
+# ----------------------------------------------------------------------------------- copying and suppressing
+def negated(head: str) -> sc.Model:
+    """The shipped model with what a head writes turned round."""
+    weights = {name: -w if name == f"W_O_{head}" else w for name, w in SHIPPED.weights.items()}
+    return sc.Model(SHIPPED.architecture, weights, SHIPPED.score_scale)
+
+
+def test_a_head_that_lowers_what_it_attends_to_suppresses_copies() -> None:
+    found = negated("L1H0").circuits(count=4)
+    assert found.heads["L1H0"].kinds == ("induction", "copy-suppression")
+    turned = negated("L0H1").circuits(count=4)
+    assert "copy-suppression" in SHIPPED.circuits(count=4).heads["L0H1"].kinds
+    assert "copy-suppression" not in turned.heads["L0H1"].kinds
+    score = turned.heads["L0H1"].scores["copy-suppression"]
+    assert score is not None
+    assert score.mean < -0.9
+
+
+@pytest.mark.parametrize("features", [{}, {"norm": "LN", "biases": True}, {"positions": "standard", "scale": False}])
+def test_effects_on_attended_tokens_entry_by_entry(features: dict[str, Any]) -> None:
+    run = sc.random_model(sc.transformer((2, 2), **features), seed=4).run([[3, 1, 4, 1], [2, 0, 0, 5]])
+    values = sc.evaluate(sc.logits(run.model), run)
+    found = effect_on_attended(values, "L1H0")
+    for row in range(2):
+        above, below, sums = 0.0, 0.0, []
+        for i in range(4):
+            total = 0.0
+            for j in range(1, i + 1):
+                token = int(run.tokens[row, j])
+                effect = values.weighted_pattern("L1H0", of=sc.logit(token, row=row))[row, i, j]
+                above, below, total = above + effect, below + abs(effect), total + effect
+            sums.append(total)
+        assert found.signed[row] == pytest.approx(above / below)
+        assert found.logits[row] == pytest.approx(np.mean(sums))
+
+
+def test_copying_and_matching_are_those_of_the_full_circuits() -> None:
+    found = SHIPPED.circuits(count=2)
+    assert list(found.copying) == ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]
+    one = sc.circuit(SHIPPED, "OV", "L1H1").copying()
+    assert found.copying["L1H1"].json() == {
+        "eigenvalue_positivity": one.eigenvalue_positivity, "positive_diagonal": one.positive_diagonal,
+        "top_of_diagonal": one.top_of_diagonal,
+    }  # fmt: skip
+    assert list(found.matching) == [("L1H0", "L0H2"), ("L1H1", "L0H2"), ("L1H2", "L0H2")]
+    pair = sc.circuit(SHIPPED, "QK", "L1H0", key="L0H2").matching()
+    assert found.matching["L1H0", "L0H2"].eigenvalue_positivity == pair.eigenvalue_positivity
+    assert found.copying["L1H0"].eigenvalue_positivity == pytest.approx(1.0, abs=0.01)
+    assert pair.eigenvalue_positivity == pytest.approx(0.99, abs=0.01)

@@ -7,12 +7,14 @@ model loses without the terms of that pair. Source: paper, "Analyzing a Two-Laye
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from symcircuits.circuits.attended import with_suppression
 from symcircuits.circuits.causes import Causes, find_causes
+from symcircuits.circuits.circuit import circuit
 from symcircuits.circuits.composition import CompositionScores, Pair, composition_scores
 from symcircuits.circuits.heads import Heads, find_heads
 from symcircuits.circuits.losses import LossByOrder, NextTokens, loss_by_order
@@ -26,6 +28,7 @@ from symcircuits.values.evaluate import evaluate
 __all__ = ["Circuits", "PairEffect", "find_circuits"]
 
 SIDES: Final = {"Q": "query", "K": "key"}
+EVERY_ENTRY: Final = 4096  # tokens up to which all entries of a full circuit are looked at
 LOOKED_AT: Final = 10  # pairs of each kind, those furthest from chance, whose effect is computed
 EXPLAINED: Final = 6  # heads of a kind of content whose causes are computed, those with the highest scores
 
@@ -43,13 +46,33 @@ class PairEffect:
     effect: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Diagonal:
+    """Three scores of a full circuit: positivity of its eigenvalues, share of a positive diagonal, of a top diagonal.
+
+    What is None has no value: 0 / 0, or, of the last, a vocabulary too large to look at every entry. See
+    :class:`symcircuits.circuits.copying.DiagonalScores`, which all three are necessary and not sufficient for.
+    """
+
+    eigenvalue_positivity: float | None
+    positive_diagonal: float
+    top_of_diagonal: float | None
+    eigenvalues: tuple[complex, ...] = field(default=(), repr=False)
+
+    def json(self) -> dict[str, float | None]:
+        """The three as plain data."""
+        return {"eigenvalue_positivity": self.eigenvalue_positivity, "positive_diagonal": self.positive_diagonal,
+                "top_of_diagonal": self.top_of_diagonal}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Circuits:
     """What :meth:`symcircuits.Model.circuits` found.
 
     ``heads``: what heads look at; ``causes``: why, of heads with a kind of content; ``composition``: by Q, K, V;
-    ``effects``: of the pairs furthest from chance; ``losses``: after each order, over the second half of ``[first,
-    half, half]`` (None, and ``no_losses`` why, where there is none).
+    ``effects``: of the pairs furthest from chance; ``copying``: of each head's OV circuit, ``matching``: of the
+    K-composition circuit of the pairs furthest above chance; ``losses``: after each order, over the second half of
+    ``[first, half, half]`` (None, and ``no_losses`` why, where there is none).
     """
 
     model: Model
@@ -57,6 +80,8 @@ class Circuits:
     causes: Mapping[str, Causes]
     composition: Mapping[str, CompositionScores]
     effects: tuple[PairEffect, ...]
+    copying: Mapping[str, Diagonal]
+    matching: Mapping[tuple[str, str], Diagonal]
     losses: LossByOrder | None
     no_losses: str
 
@@ -89,6 +114,8 @@ def find_circuits(
     for kind in ("induction", "duplicate-token"):
         found = sorted(heads.of_kind(kind), key=lambda h: -_mean(heads, h, kind))[:EXPLAINED]
         causes |= {head: find_causes(model, head, prompts, kind) for head in sorted(found) if head not in causes}
+    copying = {str(h): c for h in model.architecture.all_heads if (c := _diagonal(model, "OV", str(h))) is not None}
+    heads = with_suppression(heads, model, {h: c.eigenvalue_positivity for h, c in copying.items()})
     composition = {kind: composition_scores(model, kind) for kind in ("Q", "K", "V")}
     run, why = _loss_run(model, prompts.twice, prompts.half)
     losses = None
@@ -99,7 +126,23 @@ def find_circuits(
         PairEffect(kind, pair, None if worth is None else worth.of(kind, pair.later, pair.earlier))
         for kind, scores in composition.items() for pair in _furthest(scores)
     )  # fmt: skip
-    return Circuits(model, heads, causes, composition, effects=effects, losses=losses, no_losses=why)
+    above = [p for p in _furthest(composition["K"]) if p.chance == "above"]
+    matching = {(p.later, p.earlier): _diagonal(model, "QK", p.later, p.earlier) for p in above}
+    return Circuits(
+        model=model, heads=heads, causes=causes, composition=composition, effects=effects, copying=copying,
+        matching={pair: found for pair, found in matching.items() if found is not None}, losses=losses, no_losses=why,
+    )  # fmt: skip
+
+
+def _diagonal(model: Model, kind: str, head: str, key: str | None = None) -> Diagonal | None:
+    """The scores of a full circuit; None where its rows and columns are not the same tokens."""
+    if kind == "OV" and model.d_vocab_out != model.d_vocab:
+        return None
+    made = circuit(model, kind, head, key=() if key is None else key)
+    few = model.d_vocab <= EVERY_ENTRY
+    top = float((made.copying() if kind == "OV" else made.matching()).top_of_diagonal) if few else None
+    values = tuple(map(complex, made.eigenvalues))
+    return Diagonal(made.spectrum.positivity, float((made.diagonal > 0).mean()), top, eigenvalues=values)
 
 
 def _mean(heads: Heads, head: str, kind: str) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.rings import Floats, transpose
+from symcircuits.core.architecture import Head
 from symcircuits.core.paths import path_branches
 from symcircuits.core.terms import Term
 from symcircuits.core.text import brief, need, place
@@ -23,7 +24,7 @@ from symcircuits.model import Run, frozen, matrices_of
 from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import Measure, logit
 
-__all__ = ["NOT_INVARIANT", "Transport", "transport", "weighted_pattern"]
+__all__ = ["NOT_INVARIANT", "Transport", "transport", "weighted_pattern", "written_rows"]
 
 Array = npt.NDArray[Any]
 _CONTEXT: Final = ("context", "normed_context")
@@ -103,18 +104,29 @@ def weighted_pattern(
         raise ValueError(f"patterns are weighted by value, output or effect, not by {brief(by)}")
     if of is not None and by != "effect":
         raise ValueError(f"of={of} has no effect with by={by!r}: lengths are of all outputs")
-    label, shared = str(found), arch.key_value(found)
-    pattern, rows = run.patterns[label], _read(run, found.layer) @ transpose(run.arrays[f"W_V_{shared}"])
-    if f"b_V[{shared}]" in arch.biases:
-        rows = rows + run.arrays[f"b_V_{shared}"]
+    label = str(found)
+    pattern = run.patterns[label]
     if by == "value":
-        return np.asarray(pattern * np.linalg.norm(rows, axis=-1)[..., None, :])
-    written = rows @ transpose(run.arrays[f"W_O_{label}"])
-    scale = f"r_L{found.layer}"
-    written = written * run.arrays[scale] if scale in run.arrays else written
+        return np.asarray(pattern * np.linalg.norm(_value_rows(run, found), axis=-1)[..., None, :])
+    written = written_rows(run, label)
     if by == "output":
         return np.asarray(pattern * np.linalg.norm(written, axis=-1)[..., None, :])
     return _effects(values, pattern, written, logit() if of is None else of)
+
+
+def written_rows(run: Run, head: str) -> Array:
+    """What a head writes of every token, were all of its pattern on it: ``m W_O v_j``, ``[..., n, d_model]``."""
+    found = run.model.architecture.head(head)
+    written, scale = _value_rows(run, found) @ transpose(run.arrays[f"W_O_{found}"]), f"r_L{found.layer}"
+    return np.asarray(written * run.arrays[scale] if scale in run.arrays else written)
+
+
+def _value_rows(run: Run, head: Head) -> Array:
+    """``v_j``, with the value bias."""
+    arch = run.model.architecture
+    shared = arch.key_value(head)
+    rows = _read(run, head.layer) @ transpose(run.arrays[f"W_V_{shared}"])
+    return np.asarray(rows + run.arrays[f"b_V_{shared}"] if f"b_V[{shared}]" in arch.biases else rows)
 
 
 def _effects(values: Values, pattern: Array, written: Array, of: Measure) -> Array:

@@ -15,14 +15,14 @@ HELP = "find what heads look at and why, what composes, and what it is worth in 
 EXAMPLES = (
     "  symcircuits circuits MODEL --html circuits.html\n"
     "  symcircuits circuits MODEL --first 50256 --length 128 --json\n"
-    "  symcircuits circuits MODEL --prompts 100 --seed 1 --threshold 0.3"
+    "  symcircuits circuits MODEL --draws 100 --seed 1 --threshold 0.3"
 )
 
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
     add_model(parser)
-    parser.add_argument("--prompts", type=whole(1), default=20, metavar="N", help="prompts of each kind (default 20)")
+    parser.add_argument("--draws", type=whole(1), default=20, metavar="N", help="prompts of each kind (default 20)")
     parser.add_argument("--first", type=whole(0), default=0, metavar="T", help="token that begins each (default 0)")
     parser.add_argument("--length", type=whole(2), metavar="N", help="tokens of the longest (default: of the model)")
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="the same seed draws the same (0)")
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     if options.html is not None:
         check_writable(options.html)
     found = load_model(options.model).circuits(
-        options.prompts, first=options.first, seed=options.seed, length=options.length, threshold=options.threshold
+        options.draws, first=options.first, seed=options.seed, length=options.length, threshold=options.threshold
     )
     if options.html is not None:
         write(options.html, found.html())

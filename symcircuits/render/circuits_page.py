@@ -9,10 +9,10 @@ import numpy as np
 
 from symcircuits.circuits.composition import CompositionScores
 from symcircuits.circuits.heads import DEFINITIONS
-from symcircuits.circuits.report import Circuits
+from symcircuits.circuits.report import Circuits, Diagonal
 from symcircuits.core.text import amount
 from symcircuits.render.figures import HeatMap
-from symcircuits.render.findings import effects_table, findings
+from symcircuits.render.findings import copying_table, effects_table, findings
 from symcircuits.render.heads import causes_table, heads_tables
 from symcircuits.render.html_heads import MOST_CELLS
 from symcircuits.render.losses import by_order_table
@@ -20,10 +20,11 @@ from symcircuits.render.markup import Markup, el, section, table
 from symcircuits.render.shell import page_of
 from symcircuits.render.svg import figure
 
-__all__ = ["circuits_html", "composition_graph", "composition_maps", "pattern_maps"]
+__all__ = ["circuits_html", "composition_graph", "composition_maps", "eigenvalue_plot", "pattern_maps"]
 
 MOST_EDGES: Final = 60
 MOST_PATTERNS: Final = 12
+MOST_PLOTS: Final = 24
 _COLUMN, _ROW, _RADIUS = 150, 34, 13
 _DASHES: Final = {"Q": "7 3", "K": None, "V": "2 3"}  # told apart without colour
 
@@ -39,7 +40,7 @@ def circuits_html(found: Circuits) -> str:
     said = el("ul", *(el("li", line) for line in findings(found)))
     main = [
         section("findings", "What was found", said), *_composition(found), _heads(found), *_causes(found),
-        *_losses(found), _definitions(),
+        *_copying(found), *_losses(found), _definitions(),
     ]  # fmt: skip
     return page_of(title, header, main, ("to what was found", "findings"))
 
@@ -157,6 +158,29 @@ def _causes(found: Circuits) -> Iterator[Markup]:
         said = el("p", "Each part is taken from the head's scores, and the softmax computed anew.", class_="soft")
         tables = [table(causes_table(causes)) for causes in found.causes.values()]
         yield section("causes", "Why they look there", said, *tables)
+
+
+def _copying(found: Circuits) -> Iterator[Markup]:
+    if found.copying:
+        plots = [eigenvalue_plot(f"OV {head}", one) for head, one in found.copying.items() if one.eigenvalues]
+        pairs = [eigenvalue_plot(f"QK {a} from {b}", one) for (a, b), one in found.matching.items()]
+        drawn = el("div", *plots[:MOST_PLOTS], *pairs, class_="maps")
+        said = el("p", "Eigenvalues in the complex plane, over the largest modulus; right: positive.", class_="soft")
+        yield section("copying", "Copying and matching", table(copying_table(found)), said, drawn)
+
+
+def eigenvalue_plot(title: str, one: Diagonal) -> Markup:
+    """The eigenvalues of a full circuit, over the largest modulus, in the complex plane with the unit circle."""
+    largest = max(map(abs, one.eigenvalues), default=0.0) or 1.0
+    points = [(value / largest) for value in one.eigenvalues]
+    dots = [
+        el("circle", cx=f"{60 + 50 * z.real:.3g}", cy=f"{60 - 50 * z.imag:.3g}", r=2.5, class_="dot") for z in points
+    ]
+    known = "no value" if one.eigenvalue_positivity is None else f"{one.eigenvalue_positivity:+.2f}"
+    words = f"{title}: {len(points)} eigenvalues, positivity {known}, largest modulus {largest:.3g}"
+    axes = (el("circle", cx=60, cy=60, r=50, class_="ring"), el("path", d="M5 60h110M60 5v110", class_="zero"))
+    drawn = el("svg", *axes, *dots, viewBox="0 0 120 120", width=120, height=120, role="img", aria_label=words)
+    return el("figure", el("figcaption", f"{title} ({known})"), drawn)
 
 
 def _losses(found: Circuits) -> Iterator[Markup]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from symcircuits.circuits.copying import DEFINITIONS as COPYING
+from symcircuits.circuits.copying import NOT_SUFFICIENT
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.heads import causes_table, heads_tables
@@ -11,9 +13,11 @@ from symcircuits.render.losses import by_order_table
 from symcircuits.render.tables import Titled, number, plain_text
 
 if TYPE_CHECKING:
-    from symcircuits.circuits.report import Circuits
+    from symcircuits.circuits.report import Circuits, Diagonal
 
-__all__ = ["circuits_json", "circuits_text", "effects_table", "findings"]
+__all__ = ["circuits_json", "circuits_text", "copying_table", "effects_table", "findings"]
+
+MOST_ROWS: Final = 40
 
 _SAID = {
     "previous-token": "looks at the token before, whatever it is",
@@ -24,7 +28,7 @@ _SAID = {
 # ------------------------------------------------------------------------------------------------- sentences
 def findings(found: Circuits) -> tuple[str, ...]:
     """What was found, in sentences with numbers; what was looked for and not found too."""
-    return (*_content(found), *_positional(found), *_losses(found), *_composition(found))
+    return (*_content(found), *_suppression(found), *_positional(found), *_losses(found), *_composition(found))
 
 
 def _content(found: Circuits) -> list[str]:
@@ -35,7 +39,7 @@ def _content(found: Circuits) -> list[str]:
         if score is not None:
             lines.append(
                 f"{head} is an induction head ({score.mean:.2f}; {score.control or 0:.2f} at the same positions of the "
-                f"control){_why(found, head)}."
+                f"control){_why(found, head)}{_copies(found, head)}."
             )
     if not lines:
         why = found.heads.prompts.missing
@@ -68,6 +72,25 @@ def _why(found: Circuits, head: str) -> str:
     beside = "" if pair is None or pair.score is None or pair.z is None else (
         f"score {pair.score:.3f}, z {pair.z:.1f}; ")  # fmt: skip
     return f"{said} with {other.name} ({beside}{other.without:.2f} without those terms)"
+
+
+def _copies(found: Circuits, head: str) -> str:
+    """Whether its OV circuit has the eigenvalues of a head that copies."""
+    known = found.copying.get(head)
+    positivity = None if known is None else known.eigenvalue_positivity
+    if positivity is None or abs(positivity) < found.heads.threshold:
+        return ""
+    return f"; its OV circuit {'copies' if positivity > 0 else 'lowers what it reads'} (eigenvalues {positivity:+.2f})"
+
+
+def _suppression(found: Circuits) -> list[str]:
+    lines = []
+    for head in found.heads.of_kind("copy-suppression"):
+        score, known = found.heads[head].scores["copy-suppression"], found.copying[head].eigenvalue_positivity
+        lines += [] if score is None else [
+            f"{head} lowers the logits of the tokens that it attends to ({score.mean:.2f}; eigenvalues {known:+.2f})."
+        ]  # fmt: skip
+    return lines
 
 
 def _positional(found: Circuits) -> list[str]:
@@ -128,6 +151,7 @@ def circuits_text(found: Circuits, width: int = 100) -> str:
     parts += [causes_table(causes) for causes in found.causes.values()]
     parts += [by_order_table(found.losses)] if found.losses is not None else []
     parts += [effects_table(found)] if found.effects else []
+    parts += [copying_table(found)] if found.copying else []
     parts += heads_tables(found.heads)[1:]
     return plain_text(parts, width)
 
@@ -149,6 +173,23 @@ def effects_table(found: Circuits) -> Titled:
     return Titled(title, ["", "pair", "score", "z", "tight", "effect"], rows, [2, 3, 4, 5], notes=notes)
 
 
+def copying_table(found: Circuits) -> Titled:
+    """Of each OV circuit, and of the K-composition circuits furthest above chance, the three scores of a diagonal."""
+    rows = [[f"OV {head}", *_cells(one)] for head, one in found.copying.items()]
+    rows = sorted(rows, key=lambda row: row[1] == "-")[:MOST_ROWS]
+    rows += [[f"QK {later} from {earlier}", *_cells(one)] for (later, earlier), one in found.matching.items()]
+    left = max(0, len(found.copying) - MOST_ROWS)
+    notes = [f"{amount(left, 'other OV circuit')} not shown"] if left else []
+    notes += [f"{name.replace('_', ' ')}: {said}" for name, said in COPYING.items()] + [NOT_SUFFICIENT]
+    title = "Copying (OV circuits) and matching (QK circuits of K-composition), over tokens"
+    header = ["circuit", *(name.replace("_", " ") for name in COPYING)]
+    return Titled(title, header, rows, [1, 2, 3], notes=notes)
+
+
+def _cells(one: Diagonal) -> list[str]:
+    return ["-" if value is None else f"{value:.2f}" for value in one.json().values()]
+
+
 # ------------------------------------------------------------------------------------------------ plain data
 def circuits_json(found: Circuits) -> dict[str, Any]:
     """As plain data; the schema is in docs/json.md."""
@@ -164,6 +205,8 @@ def circuits_json(found: Circuits) -> dict[str, Any]:
         "loss_by_order": None if losses is None else list(losses.after),
         "losses": None if losses is None else losses.json(),
         "composition": {kind: [p._asdict() for p in scores.pairs()] for kind, scores in found.composition.items()},
+        "copying": {head: one.json() for head, one in found.copying.items()},
+        "matching": {", ".join(pair): one.json() for pair, one in found.matching.items()},
         "effects": [
             {"kind": e.kind, "later": e.pair.later, "earlier": e.pair.earlier, "effect": e.effect}
             for e in found.effects

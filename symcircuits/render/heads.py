@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from symcircuits.circuits.attended import SUPPRESSION
 from symcircuits.circuits.heads import DEFINITIONS
 from symcircuits.core.text import amount
 from symcircuits.render.tables import Titled, number, plain_text
 
 if TYPE_CHECKING:
+    from symcircuits.circuits.attended import SUPPRESSION
     from symcircuits.circuits.causes import Causes
-    from symcircuits.circuits.heads import Heads
+from symcircuits.circuits.heads import Heads
 
 __all__ = ["causes_table", "heads_tables", "heads_text"]
 
@@ -23,22 +25,21 @@ def heads_text(found: Heads, width: int = 100) -> str:
 def heads_tables(found: Heads) -> list[Titled]:
     """A row a head that is of some kind, a column a kind; then the definitions."""
     shown = {label: head for label, head in found.heads.items() if head.kinds}
-    rows = []
+    first = next(iter(found.heads.values()), None)
+    kinds, rows = list(first.scores) if first else [], []
     for label, head in shown.items():
         cells = ["-" if score is None else f"{score.mean:.2f}" for score in head.scores.values()]
         offset = "" if head.offset is None or "fixed-offset" not in head.kinds else f" ({head.offset})"
         rows.append([label, *cells, ", ".join(head.kinds) + offset])
-    equal = next(iter(found.heads.values()), None)
-    if equal is not None:
-        rows.append(
-            ["equal", *("-" if s is None else f"{s.equal:.2f}" for s in equal.scores.values()), "equal weights"]
-        )
+    if first is not None:
+        even = {kind: score for kind, score in first.scores.items() if kind != SUPPRESSION and score is not None}
+        rows.append(["equal", *(f"{even[k].equal:.2f}" if k in even else "-" for k in kinds), "equal weights"])
     title = f"What heads look at; of a kind from {number(found.threshold)} on: {amount(len(shown), 'head')}"
     left = len(found.heads) - len(shown)
     notes = [f"{amount(left, 'head')} of no kind, not shown"] if left else []
-    header = ["head", *DEFINITIONS, "kinds"]
+    header = ["head", *kinds, "kinds"]
     table = Titled(title, header, rows, [*range(1, len(header) - 1)], points=[f"  - {found.prompts.said}"], notes=notes)
-    said = [f"  {kind}: {definition}" for kind, definition in DEFINITIONS.items()]
+    said = [f"  {kind}: {DEFINITIONS[kind]}" for kind in kinds]
     return [table, Titled("Definitions", points=said)]
 
 
