@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from plain import featured_models, rotation
 from strategies import group
@@ -409,3 +409,55 @@ def test_results_cannot_be_written_to() -> None:
     with pytest.raises(ValueError, match="read-only"):
         found.array[3, 2] = 1.0
     assert isinstance(found.baseline, Chance)
+
+
+# ------------------------------------------------------------------------------------------- what check says of them
+@given(featured_models(), st.sampled_from(KINDS))
+def test_printed_formulas_are_read_back_as_right(model: Model, kind: str) -> None:
+    found = sc.composition_scores(model, kind)
+    pairs = [(pair.later, pair.earlier) for pair in found.pairs()]
+    assume(pairs)
+    for pair in (pairs[0], pairs[-1]):
+        for text in (
+            found.formula(*pair), found.latex(*pair), found.formula(*pair, notation="transformerlens"),
+        ):  # fmt: skip
+            verdict = sc.check(text, model)
+            assert verdict.right, (text, verdict.message)
+        lens = found.latex(*pair, notation="transformerlens")
+        assert sc.check(lens, model, convention="transformerlens").right, lens
+
+
+K = "W_Q[1, 0] @ W_K[1, 0].T"
+OV = "W_V[0, 1] @ W_O[0, 1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (r"\frac{\|W_{QK}^{L1H0} W_{OV}^{L0H1}\|_F}{\|W_{QK}^{L1H0}\|_F \|W_{OV}^{L0H1}\|_F}", None),
+        (r"\frac{\left\|W_{OV}^{L1H0} W_{OV}^{L0H1}\right\|}{\|W_{OV}^{L1H0}\| \cdot \|W_{OV}^{L0H1}\|}", None),
+        (r"\frac{\lVert W_Q^{L1H0\,T} W_K^{L1H0} W_O^{L0H1} W_V^{L0H1}\rVert_{\mathrm{F}}}{\lVert W_Q^{L1H0\,T} "
+         r"W_K^{L1H0}\rVert \lVert W_O^{L0H1} W_V^{L0H1}\rVert}", None),
+        (f"norm({K} @ ({OV}).T) / (norm({K}) * norm({OV}))", None),
+        # a packaged tool: W_Q (or W_K) in place of W_QK, under the paper's name
+        (r"\frac{\|W_Q^{L1H0} W_{OV}^{L0H1}\|_F}{\|W_Q^{L1H0}\|_F \|W_{OV}^{L0H1}\|_F}", "dropped-factor"),
+        ("|W_K[L1H0] @ W_OV[L0H1]| / (|W_K[L1H0]| |W_OV[L0H1]|)", "dropped-factor"),
+        (f"OV = {OV}\nnorm(OV @ W_K[1, 0]) / (norm(W_K[1, 0]) * norm(OV))", "dropped-factor"),
+        # a course site: W_O and W_V multiplied in shapes that do not fit
+        (f"QK = {K}\nOV = W_O[0, 1] @ W_V[0, 1]\nnorm(QK @ OV.T) / (norm(QK) * norm(OV))", "factor-order"),
+        # other slips
+        (r"\frac{\|W_{QK}^{L1H0} W_{OV}^{L0H1\,T}\|}{\|W_{QK}^{L1H0}\| \|W_{OV}^{L0H1}\|}", "transpose"),
+        (r"\frac{\|W_{OV}^{L0H1} W_{OV}^{L1H0}\|}{\|W_{OV}^{L0H1}\| \|W_{OV}^{L1H0}\|}", "layer-order"),
+        (r"\frac{\|W_{QK}^{L1H0} W_{OV}^{L0H1}\|}{\|W_{QK}^{L1H0}\| \|W_{OV}^{L0H0}\|}", "wrong-matrix"),
+        (f"norm({K} @ ({OV}).T) / (norm({K}) * norm(W_V[0, 0] @ W_O[0, 0]))", "wrong-matrix"),
+    ],
+)  # fmt: skip
+def test_check_tells_composition_scores_from_what_goes_by_their_name(text: str, mistake: str | None) -> None:
+    verdict = sc.check(text, sc.attention_only((2, 2)))
+    assert (verdict.right, verdict.mistake) == (mistake is None, mistake), verdict.message
+
+
+@pytest.mark.parametrize("text", ["|W_QK[L1H0] @ W_OV[L0H1]", r"\| W_{QK}^{L1H0} (W_{OV}^{L0H1} \| )", "|"])
+def test_bars_that_are_not_closed_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"never closed|is never|cannot be read|expected"):
+        sc.check(text, sc.attention_only((2, 2)))

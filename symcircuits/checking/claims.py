@@ -196,8 +196,12 @@ class _Reader:
         factors = list(above.factors) if isinstance(above, Product) else [above]
         values = [self.finished(f)[0] for f in below]
         wanted = [self.finished(f)[0] for f in factors]
-        if not _same_up_to_transposes(values, wanted):
+        if not _same_up_to_transposes(values, wanted) and not _grouped(values, found):
             findings += (Finding("wrong-matrix", "the norms below are not those of the factors above", above.at),)
+        elif parted := _parted(found):
+            findings += (Finding("dropped-factor", (
+                f"a composition score is of the whole W_QK = W_Q.T @ W_K and W_OV = W_O @ W_V: {parted[0]} stands here "
+                f"without {parted[1]}"), above.at),)  # fmt: skip
         self.claims.append(Claim("bare", above.at, found, findings, None, None, own))
         return self.claims[-1]
 
@@ -318,6 +322,29 @@ def _is_norm(node: Node) -> bool:
         and node.function.text == "norm"
         and bool(node.arguments)
     )
+
+
+_PARTNERS: Final = {"W_Q": "W_K", "W_K": "W_Q", "W_O": "W_V", "W_V": "W_O"}
+
+
+def _parted(found: Finished) -> tuple[str, str] | None:
+    """A factor of a matrix of two, and the other that is not there; None where they are whole."""
+    for word in found.words:
+        glyphs = [letter.glyph for letter in word.letters]
+        for glyph in glyphs:
+            if glyph in _PARTNERS and glyphs.count(glyph) > glyphs.count(_PARTNERS[glyph]):
+                return glyph, _PARTNERS[glyph]
+    return None
+
+
+def _grouped(values: list[Finished], whole: Finished) -> bool:
+    """Whether a product of two is the whole, as in ``norm(q k o v) / (norm(q k) norm(o v))``."""
+    if len(values) != 2 or any(len(value.words) != 1 for value in (*values, whole)):
+        return False
+    (first,), (second,), (all_,) = values[0].words, values[1].words, whole.words
+    letters = {(*a.letters, *b.letters) for a in (first, first.T) for b in (second, second.T)}
+    letters |= {(*b.letters, *a.letters) for a in (first, first.T) for b in (second, second.T)}
+    return all_.letters in letters
 
 
 def _same_up_to_transposes(values: list[Finished], wanted: list[Finished]) -> bool:

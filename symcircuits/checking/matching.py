@@ -348,7 +348,18 @@ def circuit_forms(matcher: Matcher, term: Term) -> list[tuple[Letters, str]]:
             forms.append((transpose(inner[1:-1]), "transposed, as in the paper's composition scores"))
         return forms
     bare = [f[:-1] for f in starts if f and f[-1].glyph == "W_U"]
-    rows = [f for f in dict.fromkeys((*starts, *bare)) if f and (len(f) > 1 or f[0].glyph not in ("W_E", "W_U"))]
+    heads = [_without_norm(f) for f in bare]  # as in a composition score: what one head reads of another
+    rows = [
+        f for f in dict.fromkeys((*starts, *bare, *heads)) if f and (len(f) > 1 or f[0].glyph not in ("W_E", "W_U"))
+    ]
     return [(f, "as it acts on rows, [in, out]") for f in rows] + [
         (transpose(f), "as the paper prints it, [out, in]") for f in rows
     ]
+
+
+def _without_norm(letters: Letters) -> Letters:
+    """What is left of the rows of a circuit where the norm behind its last weight is not written."""
+    end = len(letters)
+    while end and letters[end - 1].glyph in ("C", "gain"):
+        end -= 1
+    return letters[:end]

@@ -102,6 +102,8 @@ _OPEN_BRACE: Final = re.compile(r"\\(?:underbrace|overbrace|underline|boxed|ensu
 _COLOURED: Final = re.compile(r"\\(?:textcolor\{[^{}]*\}|ensuremath|mathopen|mathclose)\s*\{")
 _OPEN: Final = re.compile(r"\\(?:left|[bB]igg?l?)\s*(?:\(|\[|\\\{|\\lbrack|\\lparen)|\(")
 _CLOSE: Final = re.compile(r"\\(?:right|[bB]igg?r?)\s*(?:\)|\]|\\\}|\\rbrack|\\rparen)|\)")
+_BARS: Final = re.compile(r"(?:\\(?:left|right|[bB]igg?[lr]?)\s*)?(?:\\(?:[lr]?Vert(?![A-Za-z])|\|)|\||‖)")
+_KIND: Final = re.compile(r"_(?:F(?!\w)|\{\s*(?:F|\\(?:mathrm|text)\{F\})\s*\})")  # of a norm
 _OPERATORS: Final = (
     ("OTIMES", re.compile(r"\\(?:otimes|bigotimes)(?![A-Za-z])|⊗|(?<=\s)\(x\)(?=\s)")),
     ("ODOT", re.compile(r"\\(?:odot|circ)(?![A-Za-z])|⊙")),
@@ -173,6 +175,7 @@ class _Scanner:
         self.name = _LATEX_NAME if self.latex else _TEXT_NAME
         self.braces: list[tuple[int, bool | None]] = []  # whether a script below is left out; None: not brackets
         self.depth: list[int] = []  # where parentheses were opened
+        self.bars: list[int] = []  # and, of those that are the bars of a norm, how many there were then
 
     def fault(self, message: str, at: int) -> ReadError:
         return ReadError(message, self.source, at)
@@ -253,6 +256,8 @@ class _Scanner:
                 return found.end()
         if char == "√":
             return self._root(at + 1, at, out)
+        if found := _BARS.match(text, at):
+            return self._bars(at, found.end(), out)
         self._refuse(at)
 
     def _refuse(self, at: int) -> NoReturn:
@@ -278,6 +283,8 @@ class _Scanner:
         if text.startswith(r"\qquad", at):
             out.append(Token("APART", at))
             return at + 6
+        if found := _BARS.match(text, at):
+            return self._bars(at, found.end(), out)
         if found := _OPEN.match(text, at):
             return self._open(at, found.end(), out)
         if found := _CLOSE.match(text, at):
@@ -362,6 +369,19 @@ class _Scanner:
         self.depth.pop()
         out.append(Token("RPAR", at))
         return self._scripts(end, None, out)
+
+    def _bars(self, at: int, end: int, out: list[Token]) -> int:
+        """The bars of a norm, which is read as a call: they close the one that is open, or open one."""
+        if self.bars and self.bars[-1] == len(self.depth):
+            self.bars.pop()
+            self.depth.pop()
+            out.append(Token("RPAR", at))
+            kind = _KIND.match(self.source, end)
+            return kind.end() if kind else end
+        out.append(Token("FUNC", at, Name("norm", at, ())))
+        end = self._open(at, end, out)
+        self.bars.append(len(self.depth))
+        return end
 
     def _number(self, at: int, out: list[Token]) -> int:
         found = _NUMBER.match(self.source, at)
