@@ -11,12 +11,13 @@ import pytest
 from test_cli import DATA, Cli, cli
 
 import symcircuits as sc
+from symcircuits.circuits.report import find_circuits
 from symcircuits.render.circuits_page import composition_maps
 from symcircuits.zoo import path
 
 __all__ = ["cli"]  # a fixture
 SHIPPED = sc.load(path("induction"))
-FOUND = SHIPPED.circuits(count=6)
+FOUND = find_circuits(SHIPPED, count=6)
 
 
 def test_what_was_found_is_said_with_its_numbers() -> None:
@@ -43,7 +44,7 @@ def test_what_was_found_is_said_with_its_numbers() -> None:
     ],
 )
 def test_models_of_many_kinds(name: str, sentences: list[str]) -> None:
-    found = sc.load(DATA / name).circuits(count=3)
+    found = find_circuits(sc.load(DATA / name), count=3)
     said = " ".join(found.findings)
     for sentence in sentences:
         assert sentence in said
@@ -88,7 +89,7 @@ def test_models_that_are_too_small_say_what_cannot_be_said() -> None:
         ),
         (sc.attention_only((1, 1), positions="standard"), {"n_context": 2}, "No losses: two halves of 2 tokens"),
     ):
-        found = sc.random_model(arch, **sizes).circuits(count=2)
+        found = find_circuits(sc.random_model(arch, **sizes), count=2)
         assert says in " ".join(found.findings)
         json.dumps(found.json(), allow_nan=False)
         assert found.text(60)
@@ -165,7 +166,8 @@ def test_the_page_says_and_draws_what_was_found() -> None:
 
 @pytest.mark.parametrize("heads", [(), (1,), (0, 2), (3, 0, 1), (12,) * 6])
 def test_pages_of_other_shapes(heads: tuple[int, ...]) -> None:
-    found = sc.random_model(sc.attention_only(heads), d_vocab=20, d_model=12, d_head=3).circuits(count=2, length=10)
+    model = sc.random_model(sc.attention_only(heads), d_vocab=20, d_model=12, d_head=3)
+    found = find_circuits(model, count=2, length=10)
     page = Elements(found.html())
     assert not page.open
     assert page.classes["node"] == sum(heads) * any(True for s in found.composition.values() for _ in s.pairs())

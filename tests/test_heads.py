@@ -12,6 +12,7 @@ from symcircuits.circuits.attended import effect_on_attended
 from symcircuits.circuits.causes import find_causes
 from symcircuits.circuits.heads import PAIRS, find_heads, weight_on
 from symcircuits.circuits.prompts import draw_prompts
+from symcircuits.circuits.report import find_circuits
 from symcircuits.zoo import path
 
 SHIPPED = sc.load(path("induction"))
@@ -229,10 +230,10 @@ def negated(head: str) -> sc.Model:
 
 
 def test_a_head_that_lowers_what_it_attends_to_suppresses_copies() -> None:
-    found = negated("L1H0").circuits(count=4)
+    found = find_circuits(negated("L1H0"), count=4)
     assert found.heads["L1H0"].kinds == ("induction", "copy-suppression")
-    turned = negated("L0H1").circuits(count=4)
-    assert "copy-suppression" in SHIPPED.circuits(count=4).heads["L0H1"].kinds
+    turned = find_circuits(negated("L0H1"), count=4)
+    assert "copy-suppression" in find_circuits(SHIPPED, count=4).heads["L0H1"].kinds
     assert "copy-suppression" not in turned.heads["L0H1"].kinds
     score = turned.heads["L0H1"].scores["copy-suppression"]
     assert score is not None
@@ -258,7 +259,7 @@ def test_effects_on_attended_tokens_entry_by_entry(features: dict[str, Any]) -> 
 
 
 def test_copying_and_matching_are_those_of_the_full_circuits() -> None:
-    found = SHIPPED.circuits(count=2)
+    found = find_circuits(SHIPPED, count=2)
     assert list(found.copying) == ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]
     one = sc.circuit(SHIPPED, "OV", "L1H1").copying()
     assert found.copying["L1H1"].json() == {

@@ -39,7 +39,7 @@ DESCRIPTION = {
     f"core.{name}" for name in ("words", "symbols", "rules", "names", "text", "notation", "attachments", "architecture")
 }
 WITNESSES = {
-    "model": {*DESCRIPTION, "core.seam", "arrays", "work.memory"},  # the seam: for what is asked of a finished model
+    "model": {*DESCRIPTION, "arrays", "work.memory"},
     "sympy_layer.streams": {*DESCRIPTION, "sympy_layer.letters", "core.programs", "core.walk"},
     "verification.packed_words": {*DESCRIPTION, "core.programs", "core.walk"},
 }

@@ -38,9 +38,9 @@ DEFINITIONS: Final = {
     "over repeats and over the control",
     "first-token": "mean weight on the first token, queries from position 2; the smaller of the means over repeats "
     "and over the control",
-    "copy-suppression": "how far the head lowers the logits of tokens that it attends to, on repeats: minus the sum over "
-    "pairs of weight times direct effect, over the sum of their sizes; the eigenvalues of its OV circuit must be as "
-    "negative, and the logits must be lowered by 1 or more",
+    "copy-suppression": "how far the head lowers the logits of tokens that it attends to, on repeats: minus the sum "
+    "over pairs of weight times direct effect, over the sum of their sizes; the eigenvalues of its OV circuit must be "
+    "as negative, and the logits must be lowered by 1 or more",
 }
 TIMES: Final = 2  # as much as equal weights would give: on short prompts a smaller lead can be chance
 

@@ -67,7 +67,7 @@ class Diagonal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Circuits:
-    """What :meth:`symcircuits.Model.circuits` found.
+    """What :func:`find_circuits` found.
 
     ``heads``: what heads look at; ``causes``: why, of heads with a kind of content; ``composition``: by Q, K, V;
     ``effects``: of the pairs furthest from chance; ``copying``: of each head's OV circuit, ``matching``: of the
@@ -104,10 +104,23 @@ class Circuits:
 
 
 def find_circuits(
-    model: Model, count: int = 20, first: int = 0, seed: int = 0, length: int | None = None, threshold: float = 0.4
+    model: Model, count: int = 20, *, first: int = 0, seed: int = 0, length: int | None = None, threshold: float = 0.4
 ) -> Circuits:
-    """The work of :meth:`symcircuits.Model.circuits`."""
-    need("circuits", model, Model)
+    """What the heads of a model look at and why, what composes and what copies, and what that is worth in loss.
+
+    On ``count`` random prompts of each kind, all beginning with the token ``first`` (of GPT-2 50256): repeats of three
+    periods, periods in another order each time, and a control without repeats, up to ``length`` tokens. A head is of a
+    kind where its score is ``threshold`` or more (see :mod:`symcircuits.circuits.heads`). Composition scores stand
+    beside what the pair is worth. Raises ValueError on a token or a length that the model does not have. Source: paper,
+    "Two-Layer Attention-Only Transformers"; prompts and control: own construction.
+
+    >>> import symcircuits as sc
+    >>> from symcircuits.zoo import path
+    >>> found = find_circuits(sc.load(path("induction")), count=4)
+    >>> found.heads["L1H0"].kinds, found.composition["K"]["L1H0", "L0H2"] > 0.28
+    (('induction',), True)
+    """
+    need("find_circuits", model, Model)
     prompts = draw_prompts(model, count, first, seed, length)
     heads = find_heads(model, prompts, threshold)
     causes: dict[str, Causes] = {}

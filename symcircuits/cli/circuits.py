@@ -35,12 +35,18 @@ def add_options(parser: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look, and print what was found: 0."""
+    from symcircuits.circuits.report import find_circuits
     from symcircuits.work.files import check_writable
 
     if options.html is not None:
         check_writable(options.html)
-    found = load_model(options.model).circuits(
-        options.draws, first=options.first, seed=options.seed, length=options.length, threshold=options.threshold
+    found = find_circuits(
+        load_model(options.model),
+        options.draws,
+        first=options.first,
+        seed=options.seed,
+        length=options.length,
+        threshold=options.threshold,
     )
     if options.html is not None:
         write(options.html, found.html())

@@ -50,7 +50,6 @@ HIGHER: Final = {
     "Values.loss_effects": "circuits.losses.loss_effects",
     "Values.transport": "circuits.transport.transport",
     "Values.weighted_pattern": "circuits.transport.weighted_pattern",
-    "Model.circuits": "circuits.report.find_circuits",
     "Circuits.findings": "render.findings.findings",
     "Circuits.text": "render.findings.circuits_text",
     "Circuits.html": "render.circuits_page.circuits_html",

@@ -16,7 +16,6 @@ from symcircuits.arrays.rings import Array, transpose
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.attachments import Part
 from symcircuits.core.names import visible
-from symcircuits.core.seam import higher
 from symcircuits.core.text import need
 from symcircuits.core.words import scalar_argument, scalar_order
 from symcircuits.model.attached import arrays_of, attach, check_attached
@@ -28,7 +27,6 @@ from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
 
 if TYPE_CHECKING:
-    from symcircuits.circuits.report import Circuits
     from symcircuits.model.tensors import Tensors
 
 __all__ = ["Arrays", "Model", "Run"]
@@ -154,26 +152,6 @@ class Model:
             return self
         architecture, arrays = attach(self.architecture, self.attached, attachments)
         return replace(self, architecture=architecture, attached=arrays)
-
-    def circuits(
-        self, count: int = 20, *, first: int = 0, seed: int = 0, length: int | None = None, threshold: float = 0.4
-    ) -> Circuits:
-        """What the heads of the model look at and why, what composes, and what that is worth in loss.
-
-        On ``count`` random prompts of each kind, all beginning with the token ``first`` (of GPT-2 50256): repeats of
-        three periods, periods in another order each time, and a control without repeats, up to ``length`` tokens.
-        A head is of a kind where its score is ``threshold`` or more (see :mod:`symcircuits.circuits.heads`).
-        Composition scores stand beside what the pair is worth. ``.findings`` are sentences, ``.text()`` and
-        ``.json()`` all of it. Raises ValueError on a token or a length that the model does not have. Source: paper,
-        "Two-Layer Attention-Only Transformers"; prompts and control: own construction.
-
-        >>> import symcircuits as sc
-        >>> from symcircuits.zoo import path
-        >>> found = sc.load(path("induction")).circuits(count=4)
-        >>> found.heads["L1H0"].kinds, found.composition["K"]["L1H0", "L0H2"] > 0.28
-        (('induction',), True)
-        """
-        return higher(None, "Model.circuits")(self, count, first, seed, length, threshold)  # type: ignore[no-any-return]
 
     def run(self, tokens: Any, dtype: npt.DTypeLike | None = None, *, mask: Any = None) -> Run:
         """The forward pass, recorded.
