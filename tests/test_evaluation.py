@@ -937,3 +937,56 @@ def test_of_what_was_walked_so_much_is_kept(most: int, monkeypatch: pytest.Monke
         [known] = evaluation._STREAMS[run].values()
         lengths = [len(stream.bits) for stream in known]
         assert lengths == [*range(1, layer + 2)][-max(1, most) :]
+
+
+# ------------------------------------------------------------------------------------------------ sums, by the walk
+@pytest.mark.parametrize("positions", [None, "rotary"])
+def test_a_condition_on_either_side_of_scores_is_met_by_one_of_them(positions: str | None) -> None:
+    """Not by each: terms whose query path alone goes through a head are among them, and whose key path alone does."""
+    run = random_model(sc.attention_only((2, 2, 1), positions, ["b_V"]), d_head=2, seed=3).run([1, 2, 3])
+    whole = sc.scores(run.model.architecture, "L2H0")
+    for some in (
+        whole.through("L0H0"),
+        whole.through("L0H0", side="query").through("L1H1", side="key"),
+        whole.through("L0H0").through("L1H0"),
+        whole.from_source("b_V[L0H1]"),
+    ):
+        values = evaluate(some, run)
+        listed, sums = dict[int, list[Array]](), values.by_order()
+        for term, value in zip(some, values, strict=True):
+            listed.setdefault(sum(len(path.heads) for path in term.paths), []).append(value)
+        assert list(sums) == sorted(listed)
+        for order, found in sums.items():
+            np.testing.assert_allclose(found, sum(listed[order]), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(values.total(), sum(map(sum, listed.values())), rtol=1e-10, atol=1e-12)
+        pairs = dict[tuple[str, str], list[Array]]()
+        for term, value in zip(some, values, strict=True):
+            query, key = (path.source.name for path in term.paths)
+            pairs.setdefault((query, key), []).append(value)
+        by_source = values.by_source()
+        assert set(by_source) == set(pairs)
+        for names, found in by_source.items():
+            np.testing.assert_allclose(found, sum(pairs[names]), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("positions", [None, "standard", "rotary"])
+def test_queries_and_keys_of_one_position_are_turned_as_those_of_all(positions: str | None) -> None:
+    run = random_model(sc.attention_only((2,), positions), d_head=4, seed=3).run([1, 2, 3])
+    values = evaluate(sc.scores(run.model.architecture, "L0H1"), run)
+    rows = np.random.default_rng(0).normal(size=(3, 4))
+    turned = values.turned(rows)
+    assert np.allclose(turned, rows) == (positions != "rotary")
+    for i in range(3):
+        np.testing.assert_allclose(values.turned(rows[i : i + 1], i), turned[i : i + 1], atol=1e-14)
+
+
+def test_what_is_given_where_nothing_is_said() -> None:
+    """Blocks of 65,536 numbers or terms, the 20 largest of a summary, the 10 largest that are proved, 1,000 draws."""
+    run = random_model(sc.attention_only((256, 256)), d_model=2, d_head=1, d_vocab=3, seed=3).run([1])
+    values = evaluate(sc.logits(run.model.architecture), run)
+    assert [len(block.values) for block in values.measure()] == [65_536, 513]
+    assert len(values.summary(stop=1000).largest) == 20
+    assert len(values.sample().sizes) == 1000
+    assert [len(block) for block in values.expansion.blocks()] == [65_536, 513]
+    small = random_model(sc.attention_only((3, 3)), seed=3).run([1, 2])
+    assert len(evaluate(sc.logits(small.model.architecture), small).largest().terms) == 10

@@ -1,0 +1,242 @@
+"""Bounds on partial paths against their formulas, by loops over heads and over paths: no smaller, and hardly larger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import symcircuits as sc
+from symcircuits.core.budgets import Budget
+from symcircuits.core.walk import Mark
+from symcircuits.model import Run
+from symcircuits.search import bounds as module
+from symcircuits.search.best_first import Tree
+from symcircuits.search.suffixes import Functional
+from symcircuits.search.trees import trees
+from symcircuits.values.measure import Measure
+from symcircuits.work.pools import OutOfTime
+
+Array = npt.NDArray[Any]
+WIDER = 0.021  # spectral norms are bounded within two percent
+
+
+def tree_of(
+    target: str = "logits", by: Measure | None = None, tokens: Any = (3, 1, 4, 1), order: int | None = None, **more: Any
+) -> Tree:
+    arch = sc.transformer((2, 3, 1), norm="LN", biases=True, multipliers=["r[L1]"], **more)
+    run: Run = sc.random_model(arch, d_model=6, d_head=2, d_vocab=7, seed=3).run(tokens)
+    expansion = sc.expand(arch, target)
+    expansion = expansion if order is None else expansion.order(order)
+    asked = (sc.norm() if by is None else by).on(expansion, run, one_row=True)
+    return trees(asked, expansion, run, Budget())[0]
+
+
+def entering(tree: Tree, h: int) -> list[Array]:
+    """What each source writes into a head's values, before its pattern: ``[batch, n, d_head]``."""
+    net = tree.net
+    scale = net.scales[h][..., None]
+    by_stream = [(value @ net.reads[h]) * scale for at, _, value, _ in net.sources if at < net.layer_of[h]]
+    return by_stream + [value for _, value, _ in net.inside.get(h, [])]
+
+
+def paths_into(tree: Tree, h: int) -> dict[int, list[Array]]:
+    """The values of all paths into a head, behind its pattern, by order (heads up to this one)."""
+    net, found = tree.net, dict[int, list[Array]]()
+    found[1] = [net.patterns[h] @ value for value in entering(tree, h)]
+    for g in range(net.first[net.layer_of[h]]):
+        link = net.writes[g] @ net.reads[h]
+        for order, values in paths_into(tree, g).items():
+            through = [net.patterns[h] @ ((value @ link) * net.scales[h][..., None]) for value in values]
+            found.setdefault(order + 1, []).extend(through)
+    return found
+
+
+def by_formula(tree: Tree) -> tuple[list[Array], list[Array]]:
+    """For each head, ``max(sources, max over heads)`` of the rows' norms, and the same with sums."""
+    net, largest, sums = tree.net, list[Array](), list[Array]()
+    for h in range(len(net.heads)):
+        norms = [np.linalg.norm(value, axis=-1) for value in entering(tree, h)]
+        most, total = np.max(norms, axis=0), np.sum(norms, axis=0)
+        for g in range(net.first[net.layer_of[h]]):
+            size = np.linalg.norm(net.writes[g] @ net.reads[h], 2)
+            most = np.maximum(most, size * largest[g] * np.abs(net.scales[h]))
+            total = total + size * sums[g] * np.abs(net.scales[h])
+        largest.append((np.abs(net.patterns[h]) @ most[..., None])[..., 0])
+        sums.append((np.abs(net.patterns[h]) @ total[..., None])[..., 0])
+    return largest, sums
+
+
+def hardly_above(found: Any, wanted: Any, wider: float) -> None:
+    assert np.shape(found) == np.shape(wanted)
+    assert np.all(np.asarray(found) >= np.asarray(wanted) * (1 - 1e-12))
+    assert np.all(np.asarray(found) <= np.asarray(wanted) * (1 + wider) + 1e-13)
+
+
+@pytest.mark.parametrize("target", ["logits", "scores:L2H0"])
+@pytest.mark.parametrize("tokens", [(3, 1, 4, 1), [[3, 1, 4, 1], [5, 2, 6, 5]]])
+def test_bounds_are_those_of_the_formulas(target: str, tokens: Any) -> None:
+    tree = tree_of(target, tokens=tokens)
+    found, (largest, sums) = tree.bounds, by_formula(tree)
+    [mark] = found.counts
+    depth = len(tree.net.layers)
+    for h in range(len(tree.net.heads)):
+        every = [value for values in paths_into(tree, h).values() for value in values]
+        assert found.counts[mark][h] == len(every)
+        hardly_above(found.largest[mark][h], largest[h], depth * WIDER)
+        hardly_above(found.sums[mark][h], sums[h], depth * WIDER)
+        assert np.all(found.largest[mark][h] * (1 + 1e-12) >= [np.linalg.norm(value, axis=-1) for value in every])
+
+
+@pytest.mark.parametrize("chunk", [2**19, 50, 1])
+@pytest.mark.parametrize("order", [None, 2])
+def test_second_moments_are_sums_over_all_paths(order: int | None, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By order where orders are asked for; rounding is allowed little beside them."""
+    monkeypatch.setattr(module, "_CHUNK", chunk)
+    tree = tree_of(order=order)
+    found, n = tree.bounds, len(tree.net.tokens)
+    assert found.moments is not None
+    for h in range(len(tree.net.heads)):
+        by_mark: dict[Mark, list[Array]] = {}
+        for length, values in paths_into(tree, h).items():
+            if order is None or length <= order:
+                by_mark.setdefault(tree.net.fold(length, 0), []).extend(values)
+        assert {mark for mark in found.counts if found.counts[mark][h]} == set(by_mark)
+        for mark, values in by_mark.items():
+            wanted = sum(np.einsum("xtb,xsa->xbtsa", value, value) for value in values)
+            shape = found.moments[mark][h].shape
+            assert shape == (1, 2, n * n, 2)
+            size = float(np.linalg.norm(wanted))
+            np.testing.assert_allclose(found.moments[mark][h], wanted.reshape(shape), atol=1e-12 * size)
+            assert found.sizes[mark][h] == pytest.approx(size, rel=1e-10)
+            assert 0 < found.off_moments[mark][h] < 1e-10 * size
+
+
+@pytest.mark.parametrize("by", [None, sc.logit(1, position=3)])
+def test_what_a_suffix_reads_of_a_head_is_bounded_by_rows_and_columns(by: Measure | None) -> None:
+    """``| |L| rows | ||O_f R||_2`` of the largest, ``sum |L| rows ||O_f R||_2`` of the sums."""
+    tree = tree_of(by=by)
+    net, found = tree.net, tree.bounds
+    suffix, _ = tree.expand(tree.root, 5)
+    for read in (tree.root, suffix):
+        _, counts, largest, sums = found.met(tree.wanted, read.mark)
+        [mark] = found.counts
+        assert counts == found.counts[mark]
+        np.testing.assert_array_equal(largest, found.largest[mark])
+        np.testing.assert_array_equal(sums, found.sums[mark])
+        pairwise, cols = found.pairwise(read, largest)
+        summed = found.summed(read, sums)
+        assert len(pairwise) == len(cols) == len(summed) == read.limit
+        for f in range(read.limit):
+            written = net.writes[f] @ read.cols
+            np.testing.assert_allclose(cols[f], written, atol=1e-12)
+            size, rows = np.linalg.norm(written, 2), np.abs(read.rows)
+            hardly_above(pairwise[f], np.linalg.norm(rows @ largest[f][..., None]) * size, WIDER)
+            hardly_above(summed[f], np.sum(rows @ sums[f][..., None]) * size, WIDER)
+
+
+@pytest.mark.parametrize("by", [None, sc.logit(1, position=3), sc.logit(1, against=2, position=2)])
+def test_squares_behind_a_head_are_those_of_all_paths(by: Measure | None) -> None:
+    """And the bound on their root is no wider than rounding makes it."""
+    tree = tree_of(by=by)
+    suffix, _ = tree.expand(tree.root, 5)
+    for read in (tree.root, suffix):
+        marks = tree.bounds.met(tree.wanted, read.mark)[0]
+        for f in range(read.limit):
+            cols = tree.net.writes[f] @ read.cols
+            every = [value for values in paths_into(tree, f).values() for value in values]
+            total = sum(float(np.sum((read.rows @ value @ cols) ** 2)) for value in every)
+            squares, root = tree.bounds.mass(read, f, cols, marks)
+            assert squares == pytest.approx(total, rel=1e-9)
+            whole = sum(float(tree.bounds.sizes[mark][f]) for mark in marks)
+            wide = float(np.linalg.norm(read.rows) * np.linalg.norm(cols)) * np.sqrt(whole)
+            assert np.sqrt(total) <= root <= np.sqrt(total + 1e-10 * wide**2) + 1e-10 * wide
+
+
+def test_errors_of_rows_and_columns_widen_the_bounds() -> None:
+    """``off_rows`` a row's sum of absolute values, ``off_cols`` a Frobenius norm: as much as they can do."""
+    tree = tree_of()
+    net, found, root = tree.net, tree.bounds, tree.root
+    [mark] = found.counts
+    largest, sums = found.largest[mark], found.sums[mark]
+    off = Functional(root.rows, root.cols, 0.5, 0.25, root.mark, root.limit, root.layer)
+    pairwise, summed = found.pairwise(off, largest)[0], found.summed(off, sums)
+    rows, n = np.abs(root.rows), len(net.tokens)
+    for f in range(root.limit):
+        size = np.linalg.norm(net.writes[f] @ root.cols, 2) + 0.25 * np.linalg.norm(net.writes[f], 2)
+        one = np.linalg.norm(rows @ largest[f][..., None]) + np.sqrt(n) * 0.5 * largest[f].max()
+        hardly_above(pairwise[f], one * size, WIDER)
+        hardly_above(summed[f], (np.sum(rows @ sums[f][..., None]) + n * 0.5 * sums[f].sum()) * size, WIDER)
+    for f in range(root.limit):
+        cols = net.writes[f] @ root.cols
+        squares, root_of = found.mass(off, f, cols, [mark])
+        norm_rows, norm_cols = np.linalg.norm(root.rows), np.linalg.norm(cols)
+        off_cols = 0.25 * np.linalg.norm(net.writes[f], 2)
+        wrong = np.sqrt(n) * 0.5 * (norm_cols + off_cols) + norm_rows * off_cols
+        hardly_above(root_of, np.sqrt(squares) + np.sqrt(found.sizes[mark][f]) * wrong, WIDER)
+
+
+def test_no_bound_is_made_when_time_is_up() -> None:
+    tree = tree_of()
+    with pytest.raises(OutOfTime):
+        module.Bounds(tree.net, lambda mark: True, True, Budget(max_seconds=0))
+
+
+# -------------------------------------------------------------------------------------------- suffixes grown
+def test_a_suffix_through_one_more_head_is_a_product_more() -> None:
+    """Of rows with the pattern and the norm, of columns with what the head writes and reads; errors are carried on."""
+    tree = tree_of(by=sc.logit(1, position=3))
+    net, root = tree.net, tree.root
+    off = Functional(root.rows, root.cols, 0.5, 0.25, root.mark, root.limit, root.layer)
+    for f in range(root.limit):
+        for found, wrong_rows, wrong_cols in ((root, 0.0, 0.0), (off, 0.5, 0.25)):
+            inner, outer = net.through(found, f)
+            written = net.writes[f] @ root.cols
+            np.testing.assert_allclose(inner.rows, root.rows @ net.patterns[f], atol=1e-14)
+            np.testing.assert_allclose(inner.cols, written, atol=1e-14)
+            np.testing.assert_allclose(outer.rows, inner.rows * net.scales[f][:, None, :], atol=1e-14)
+            np.testing.assert_allclose(outer.cols, net.reads[f] @ written, atol=1e-13)
+            for one in (inner, outer):
+                assert (one.mark.order, one.heads, one.layer) == (0, (f,), net.layer_of[f])
+                assert one.limit == net.first[net.layer_of[f]]
+            rows = wrong_rows * np.abs(net.patterns[f]).sum(-1).max()
+            cols = wrong_cols * np.linalg.norm(net.writes[f], 2)
+            hardly_above(inner.off_rows, rows, WIDER)
+            hardly_above(inner.off_cols, cols, WIDER)
+            hardly_above(outer.off_rows, rows * np.abs(net.scales[f]).max(), WIDER)
+            hardly_above(outer.off_cols, cols * np.linalg.norm(net.reads[f], 2), 2.1 * WIDER)
+            assert min(inner.off_rows, inner.off_cols, outer.off_rows, outer.off_cols) > 0
+
+
+def test_what_is_read_of_a_source_is_right_to_what_is_said() -> None:
+    """``rows X cols``, and how far errors of rows, of columns and of X can move it."""
+    tree = tree_of()
+    net, root, n = tree.net, tree.root, len(tree.net.tokens)
+    read = Functional(root.rows, root.cols, 0.5, 0.25, root.mark, root.limit, root.layer)
+    row_sum = float(np.abs(root.rows).sum(-1).max()) + 0.5
+    assert read.count == pytest.approx(np.sqrt(n))
+    hardly_above(read.row_sum, row_sum, 1e-12)
+    hardly_above(read.size, np.linalg.norm(root.cols) + 0.25, 1e-12)
+    values = np.random.default_rng(0).standard_normal((3, 1, n, net.d_model))
+    for value, found in zip(values, net.apply(read, values), strict=True):
+        np.testing.assert_allclose(found, root.rows @ value @ root.cols, atol=1e-13)
+    size = float(np.linalg.norm(root.cols))
+    for most, off in ((2.0, 0.0), (0.0, 0.1), (2.0, 0.1)):
+        exact = np.sqrt(n) * ((0.5 * (size + 0.25) + row_sum * 0.25) * most + row_sum * (size + 0.25) * off)
+        hardly_above(net.off_applied(read, most, off), exact, 1e-12)
+
+
+def test_arrays_of_a_program_are_those_of_the_run() -> None:
+    """What heads read and write, and how large it is at most; heads of one layer are before those of the next."""
+    tree = tree_of(tokens=[[3, 1, 4, 1], [5, 2, 6, 5]])
+    net = tree.net
+    assert (net.batch, net.d_head, net.first, net.layer_of) == (2, 2, [0, 0, 2, 5, 6], [1, 1, 2, 2, 2, 3])
+    assert [str(head) for head in net.heads] == ["L0H0", "L0H1", "L1H0", "L1H1", "L1H2", "L2H0"]
+    hardly_above(net.reads_norm, np.linalg.norm(net.reads, axis=(1, 2)), 1e-13)
+    hardly_above(net.writes_norm, np.linalg.norm(net.writes, axis=(1, 2)), 1e-13)
+    hardly_above(net.reads_size, np.linalg.norm(net.reads, 2, axis=(1, 2)), WIDER)
+    hardly_above(net.writes_size, np.linalg.norm(net.writes, 2, axis=(1, 2)), WIDER)
+    hardly_above(net.pattern_sums, np.ones(6), 1e-13)
+    assert np.all((net.off_reads > 0) & (net.off_reads < 1e-13 * net.reads_norm))
