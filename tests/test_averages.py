@@ -321,13 +321,14 @@ def test_closures_of_heads_and_layers_count_too(monkeypatch: pytest.MonkeyPatch,
             lambda run: tuple(replace(c, passed=False, error=2.0) if c.target == part else c for c in real_layers(run)),
         )  # fmt: skip
     else:
-        real_scores = prompt_sums.head_scores
+        real_scores = prompt_sums.scores_of_heads
 
-        def failing(run: Any, expansion: Any, listed: int) -> Any:
-            found = real_scores(run, expansion, listed=listed)
-            return replace(found, closure=replace(found.closure, passed=expansion.target != part))
+        def failing(run: Any, expansions: Any, listed: int) -> Any:
+            found = real_scores(run, expansions, listed=listed)
+            closed = [replace(f.closure, passed=f.closure.target != part) for f in found]
+            return [replace(f, closure=c) for f, c in zip(found, closed, strict=True)]
 
-        monkeypatch.setattr(prompt_sums, "head_scores", failing)
+        monkeypatch.setattr(prompt_sums, "scores_of_heads", failing)
     found = sc.explain_many(SMALL, [[1, 2, 3]])
     assert (found.ok, found.prompts) == (False, 0)
     assert part in found.unclosed[0].why

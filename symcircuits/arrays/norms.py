@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["frobenius"]
+__all__ = ["frobenius", "frobenius_each"]
+
+_MANY = 2**18  # numbers
 
 
 def frobenius(value: npt.NDArray[Any]) -> float:
@@ -18,3 +20,16 @@ def frobenius(value: npt.NDArray[Any]) -> float:
         return largest
     scaled = (value.astype(np.float64) / largest).ravel()
     return largest * math.sqrt(scaled @ scaled)
+
+
+def frobenius_each(values: npt.NDArray[Any], axes: int = 1) -> npt.NDArray[Any]:
+    """The same of each array along the first axes, so many."""
+    shape = values.shape[:axes]
+    if values.size > _MANY:  # as much memory as one takes
+        return np.array([frobenius(values[at]) for at in np.ndindex(shape)]).reshape(shape)
+    flat = np.asarray(values.reshape(*shape, -1), np.float64)
+    largest = np.abs(flat).max(axis=-1, initial=0.0)
+    usual = (largest > 0) & np.isfinite(largest)
+    scaled = flat / np.where(usual, largest, 1.0)[..., None]
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.where(usual, largest * np.sqrt(np.einsum("...i,...i->...", scaled, scaled)), largest))

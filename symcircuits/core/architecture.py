@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
 
 from symcircuits.core.attachments import FINAL, Part, Reading, check_attachments
@@ -56,15 +57,22 @@ def as_head(head: str | tuple[int, int]) -> Head:
     True
     """
     if isinstance(head, str):
-        found = re.fullmatch(r"\s*(?:[Ll]([0-9]{1,9})[Hh]([0-9]{1,9})|([0-9]{1,9})\.([0-9]{1,9}))\s*", head)
-        if found:
-            layer, index = (int(g) for g in found.groups() if g is not None)
-            return Head(layer, index)
+        if (found := _named(head)) is not None:
+            return found
     elif isinstance(head, tuple) and len(head) == 2:
         numbers = [number for number in map(as_whole, head) if number is not None and 0 <= number < 10**9]
         if len(numbers) == 2:
             return Head(*numbers)
     raise ValueError(f"{shown(head)} is not the name of a head; write L1H4, 1.4 or (1, 4), counted from 0")
+
+
+@lru_cache(maxsize=1024)
+def _named(label: str) -> Head | None:
+    found = re.fullmatch(r"\s*(?:[Ll]([0-9]{1,9})[Hh]([0-9]{1,9})|([0-9]{1,9})\.([0-9]{1,9}))\s*", label)
+    if not found:
+        return None
+    layer, index = (int(g) for g in found.groups() if g is not None)
+    return Head(layer, index)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

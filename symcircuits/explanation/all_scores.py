@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from symcircuits.core.architecture import Head
 from symcircuits.core.expansion import expand
 from symcircuits.core.programs import made_once
-from symcircuits.explanation.scores import HeadScores, head_scores
+from symcircuits.explanation.scores import HeadScores, scores_of_heads
 from symcircuits.loaders.by_path import RunFile
 from symcircuits.model import Run
 from symcircuits.work.progress import OnProgress
@@ -60,4 +60,4 @@ def _scored(task: _Task) -> list[HeadScores]:
         source = source.run()
     with made_once():
         expansions = [expand(source.model.architecture, f"scores:{head}") for head in heads]
-    return [head_scores(source, expansion, queries) for expansion in expansions]
+    return scores_of_heads(source, expansions, queries)

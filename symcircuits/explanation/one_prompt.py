@@ -11,7 +11,7 @@ from symcircuits.core.expansion import expand
 from symcircuits.core.programs import made_once
 from symcircuits.explanation.assumptions import assumptions
 from symcircuits.explanation.prompts import Prompt
-from symcircuits.explanation.scores import head_scores
+from symcircuits.explanation.scores import scores_of_heads
 from symcircuits.explanation.sizes import Sizes, by_degree
 from symcircuits.explanation.subject import logit_of
 from symcircuits.loaders.by_path import ModelFile
@@ -101,8 +101,10 @@ class Look:
             yield ("head", str(head)), self.counts[str(head)], _there(size(value))
 
     def _scores(self, run: Run, closures: dict[str, Closure]) -> Iterable[Row]:
-        for head, expansion in self.heads.items():
-            found = head_scores(run, expansion, listed=0)
+        architecture = self.model.architecture
+        layers = ([*map(str, architecture.layer_heads(layer))] for layer in range(architecture.n_layers))
+        each = ((heads, scores_of_heads(run, [self.heads[h] for h in heads], listed=0)) for heads in layers)
+        for head, found in ((h, s) for heads, scores in each for h, s in zip(heads, scores, strict=True)):
             closures[f"scores:{head}"] = found.closure
             for c in (c for c, n in found.counts.items() if n):
                 yield ("scores", head, c), found.counts[c], {

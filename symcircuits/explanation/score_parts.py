@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.arrays.norms import frobenius
+from symcircuits.arrays.norms import frobenius, frobenius_each
 from symcircuits.core.expansion import Expansion, Term, composition_of, expand
 from symcircuits.core.paths import Paths
 from symcircuits.core.text import amount, whole
@@ -217,7 +217,7 @@ class _Centred:
         """Of ``[terms, ..., n, n]``."""
         part = centred(block, self.allowed)
         shares = np.sum(part * self._seen, axis=tuple(range(1, part.ndim))) / self._length
-        return _norms(np.where(self.allowed, block, 0)), _norms(part), shares
+        return frobenius_each(np.where(self.allowed, block, 0)), frobenius_each(part), shares
 
 
 def _by_bounds(
@@ -246,15 +246,6 @@ def _by_bounds(
         best = sorted(found, key=lambda i: (-found[i][1], i))[:top]
         found = {i: found[i] for i in best}
     return found if min(part for _, part, _ in found.values()) > least else None
-
-
-def _norms(block: Array) -> Array:
-    """The Frobenius norm of each matrix, in float64 and free of overflow on the way."""
-    flat = np.asarray(block.reshape(len(block), -1), np.float64)
-    largest = np.abs(flat).max(axis=1, initial=0.0)
-    flat = flat / np.where(largest > 0, largest, 1.0)[:, None]
-    with np.errstate(invalid="ignore"):
-        return np.asarray(largest * np.sqrt(np.einsum("ti,ti->t", flat, flat)))
 
 
 def score_term_columns(terms: Sequence[ScoreTerm]) -> dict[str, list[Any]]:

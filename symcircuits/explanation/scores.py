@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.arrays.norms import frobenius
+from symcircuits.arrays.norms import frobenius_each
 from symcircuits.core.expansion import Expansion
 from symcircuits.model import Run
 from symcircuits.values.evaluate import LISTED, Closure, closure, evaluate, reference, rounding_scale
 
 __all__ = [
-    "HeadScores", "centred", "centred_shares", "head_scores", "margin", "share_columns",
+    "HeadScores", "centred", "centred_shares", "head_scores", "margin", "scores_of_heads", "share_columns",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
 COMPOSITIONS = ("none", "Q", "K", "QK")
+_TOGETHER = 2**18  # numbers of the parts of scores that are held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +50,63 @@ def head_scores(
     run: Run, expansion: Expansion, queries: Sequence[int] | None = None, listed: int = LISTED
 ) -> HeadScores:
     """Closure (up to ``listed`` terms one by one), shares and norms of a head's scores, from their expansion."""
-    target, label = expansion.target, expansion.target.partition(":")[2]
-    allowed, counts = np.isfinite(run.scores[label]), expansion.counts_by_composition()
-    sums, scale = evaluate(expansion, run).by_composition(), rounding_scale(target, run)
-    closed = closure(expansion, run, listed, sums.values(), scale)
-    weights = _margin_weights(run.patterns[label], allowed, queries)
-    seen = {c: centred(v, allowed) for c, v in sums.items()}
-    size = _size(sums, scale)
-    shares = _shares_of_margin(sums, weights, 16 * _unit(run) * _weighed(np.abs(weights), size))
-    centred_shares = _shares_of_centred(seen, 32 * _unit(run) * np.where(allowed, size, 0))
-    undefined = None if None in centred_shares.values() else 0.0
-    return HeadScores(
-        closed,
-        shares,
-        norms={c: frobenius(np.where(allowed, sums[c], 0)) if c in sums else 0.0 for c in COMPOSITIONS},
-        counts={c: counts.get(c, 0) for c in COMPOSITIONS},
-        softmax_invisible=expansion.softmax_invisible().count,
-        margin=_weighed(weights, reference(target, run)),
-        centred_shares={c: centred_shares.get(c, undefined) for c in COMPOSITIONS},
-        centred_norms={c: frobenius(seen[c]) if c in seen else 0.0 for c in COMPOSITIONS},
-    )
+    [found] = scores_of_heads(run, [expansion], queries, listed)
+    return found
+
+
+def scores_of_heads(
+    run: Run, expansions: Sequence[Expansion], queries: Sequence[int] | None = None, listed: int = LISTED
+) -> list[HeadScores]:
+    """:func:`head_scores` of some heads of a layer: small arrays are computed with together, large ones one by one."""
+    if not expansions:
+        return []
+    each = run.scores[_label(expansions[0])].size
+    most = max(1, _TOGETHER // (len(COMPOSITIONS) * max(1, each)))
+    some = (expansions[at : at + most] for at in range(0, len(expansions), most))
+    return [one for alike in some for one in _together(run, alike, queries, listed)]
+
+
+def _label(expansion: Expansion) -> str:
+    return expansion.target.partition(":")[2]
+
+
+def _together(
+    run: Run, expansions: Sequence[Expansion], queries: Sequence[int] | None, listed: int
+) -> list[HeadScores]:
+    """The same of heads whose arrays are held at once."""
+    labels, shape = [_label(e) for e in expansions], run.scores[_label(expansions[0])].shape
+    sums = [evaluate(e, run).by_composition() for e in expansions]
+    scales = [rounding_scale(e.target, run) for e in expansions]
+    closed = [closure(e, run, listed, s.values(), scale) for e, s, scale in zip(expansions, sums, scales, strict=True)]
+    allowed = np.isfinite(np.stack([run.scores[label] for label in labels]))  # [heads, ..., n, n]
+    weights = _margin_weights(np.stack([run.patterns[label] for label in labels]), allowed, queries)
+    parts = np.stack([[s[c] for s in sums] for c in sums[0]])  # [compositions, heads, ..., n, n]
+    size = np.abs(parts).sum(0) + np.stack([np.broadcast_to(scale, shape) for scale in scales])
+    seen, counts = centred(parts, allowed), [e.counts_by_composition() for e in expansions]
+    found = {
+        "shares": _shares_of_margin(_weighed(weights, parts), 16 * _unit(run) * _weighed(np.abs(weights), size)),
+        "centred_shares": _shares_of_centred(seen, 32 * _unit(run) * np.where(allowed, size, 0)),
+        "norms": frobenius_each(np.where(allowed, parts, 0), 2),
+        "centred_norms": frobenius_each(seen, 2),
+    }
+    margins = _weighed(weights, np.stack([np.broadcast_to(reference(e.target, run), shape) for e in expansions]))
+    return [
+        HeadScores(
+            closed[i],
+            counts={c: counts[i].get(c, 0) for c in COMPOSITIONS},
+            softmax_invisible=expansions[i].softmax_invisible().count,
+            margin=float(margins[i]),
+            **{name: _named([*sums[0]], numbers[:, i].tolist()) for name, numbers in found.items()},
+        )
+        for i in range(len(expansions))
+    ]
+
+
+def _named(compositions: Sequence[str], numbers: Sequence[float]) -> dict[str, Any]:
+    """Numbers by composition, 0 where there is no such term; None where they are not defined (not numbers)."""
+    defined = numbers[0] == numbers[0]
+    known = dict(zip(compositions, numbers, strict=True)) if defined else {}
+    return {c: known.get(c, 0.0 if defined else None) for c in COMPOSITIONS}
 
 
 def share_columns(heads: Mapping[str, HeadScores]) -> dict[str, list[Any]]:
@@ -96,7 +134,7 @@ def margin(scores: Array, pattern: Array, allowed: Array, queries: Sequence[int]
     >>> margin(scores, np.array([[1.0, 0.0], [0.1, 0.9]]), allowed)
     2.0
     """
-    return _weighed(_margin_weights(pattern, allowed, queries), scores)
+    return float(_weighed(_margin_weights(pattern, allowed, queries)[None], np.asarray(scores)[None])[0])
 
 
 def _margin_weights(pattern: Array, allowed: Array, queries: Sequence[int] | None) -> Array:
@@ -116,28 +154,24 @@ def _margin_weights(pattern: Array, allowed: Array, queries: Sequence[int] | Non
     return weights
 
 
-def _weighed(weights: Array, scores: Array) -> float:
-    """``sum_ij W_ij S_ij`` over the entries that have a weight: others may be minus infinity."""
-    return float(np.sum(np.where(weights != 0, scores, 0) * weights))
+def _weighed(weights: Array, scores: Array) -> Array:
+    """``sum_ij W_ij S_ij`` of each head, over the entries that have a weight: others may be minus infinity.
+
+    ``weights [heads, ..., n, n]``, ``scores`` the same, with an axis of parts in front or without.
+    """
+    taken = np.where(weights != 0, scores, 0) * weights
+    return np.asarray(taken.sum(axis=tuple(range(1 - weights.ndim, 0))))
 
 
-def _shares_of_margin(sums: Mapping[str, Array], weights: Array, bound: float) -> dict[str, float | None]:
-    """Each sum's share of a head's margin; None for all where the total is below its own rounding bound."""
-    parts = {c: _weighed(weights, v) for c, v in sums.items()}
-    total = sum(parts.values())
-    if not abs(total) > bound:
-        return dict.fromkeys(COMPOSITIONS)
-    return {c: parts.get(c, 0.0) / total for c in COMPOSITIONS}
+def _shares_of_margin(parts: Array, bound: Array) -> Array:
+    """Each part's share ``[parts, heads]`` of a head's margin; not a number where that is below its rounding bound."""
+    total = parts.sum(0)
+    return np.asarray(parts / np.where(np.abs(total) > bound, total, np.nan))
 
 
 def _unit(run: Run) -> float:
     """The unit roundoff; of float32 itself, products would be in float32 and overflow."""
     return float(np.finfo(run.dtype).eps) / 2
-
-
-def _size(sums: Mapping[Any, Array], scale: Array) -> Array:
-    """What rounding is relative to, entry by entry (see :class:`~symcircuits.values.evaluate.Closure`)."""
-    return np.asarray(sum(np.abs(v) for v in sums.values()) + scale)
 
 
 # ------------------------------------------------------------------------------------------------ centring
@@ -170,19 +204,20 @@ def centred_shares(run: Run, expansion: Expansion, sums: Mapping[Any, Array]) ->
     >>> list(shares), round(sum(shares.values()), 12)
     (['none', 'Q', 'K', 'QK'], 1.0)
     """
-    allowed = np.isfinite(run.scores[expansion.target.partition(":")[2]])
-    size = _size(sums, rounding_scale(expansion.target, run))
-    return _shares_of_centred(
-        {c: centred(v, allowed) for c, v in sums.items()}, 32 * _unit(run) * np.where(allowed, size, 0)
-    )
+    allowed, parts = np.isfinite(run.scores[_label(expansion)]), np.stack([*sums.values()])
+    size = np.abs(parts).sum(0) + rounding_scale(expansion.target, run)
+    bound = 32 * _unit(run) * np.where(allowed, size, 0)
+    found = _shares_of_centred(centred(parts, allowed)[:, None], bound[None])[:, 0].tolist()
+    return {c: None if share != share else share for c, share in zip(sums, found, strict=True)}
 
 
-def _shares_of_centred(centred_sums: Mapping[Any, Array], bound: Array) -> dict[Any, float | None]:
-    """The same, of what is centred already; ``bound``: of each entry, twice that of a sum, as centring rounds too."""
-    parts = {c: v.astype(np.float64, copy=False) for c, v in centred_sums.items()}
-    total = np.asarray(sum(parts.values(), np.zeros(bound.shape)))
-    length = frobenius(total)
-    if not length > frobenius(bound):
-        return dict.fromkeys(parts)
-    unit = total / length
-    return {c: float(np.sum(v * unit)) / length for c, v in parts.items()}
+def _shares_of_centred(parts: Array, bound: Array) -> Array:
+    """The same of what is centred already, ``[parts, heads, ..., n, n]``; not a number where it is not defined.
+
+    ``bound``: of each entry, twice that of a sum, as centring rounds too.
+    """
+    wide, axes = parts.astype(np.float64, copy=False), tuple(range(2 - parts.ndim, 0))
+    total = wide.sum(0)
+    lengths = frobenius_each(total, 1)
+    lengths = np.where(lengths > frobenius_each(bound, 1), lengths, np.nan).reshape(-1, *(1,) * len(axes))
+    return np.asarray((wide * (total / lengths)).sum(axis=axes) / lengths.ravel())

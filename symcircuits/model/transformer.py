@@ -300,6 +300,10 @@ class Arrays(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self._made.keys() | self._makers.keys() | self._others.keys())
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The array of that name, or ``default``; asked without a KeyError, which takes longer than small products."""
+        return self[name] if name in self else default  # noqa: SIM401
+
     def __contains__(self, name: object) -> bool:
         return name in self._made or name in self._makers or name in self._others
 

@@ -167,8 +167,7 @@ class Values(Sums[Array]):
 
     def spread(self, value: Array) -> Array:
         """A value with the batch axes of the run."""
-        shape = self.batch + value.shape[-2:]
-        return value if value.shape == shape else np.broadcast_to(value, shape)
+        return _spread(value, self.batch + value.shape[-2:])
 
     # ------------------------------------------------------------------------------------------- in loss
     def loss_by_order(self, queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossByOrder:
@@ -393,12 +392,11 @@ def compare(
         for value in summands:
             total.add(value)
             size.add(np.abs(value))
-        zero = np.zeros(model.shape, dtype=run.dtype)
-        summed, absolute = (total.value, size.value) if total.count else (zero, zero)
+        summed, absolute = [total.value, size.value] if total.count else [np.zeros(model.shape, run.dtype)] * 2
         unit = np.finfo(run.dtype).eps / 2
         scale = rounding_scale(target, run, fused) if scale is None else scale
-        bound = np.broadcast_to(16 * unit * (absolute + scale), model.shape)
-        allowed = np.broadcast_to(_allowed(target, run), model.shape)
+        bound = _spread(16 * unit * (absolute + scale), model.shape)
+        allowed = _spread(_allowed(target, run), model.shape)
         bound = np.where(bound > 0, np.maximum(bound, np.finfo(run.dtype).tiny), bound)
         error, bound = np.abs(summed - model)[allowed], bound[allowed]
     if not error.size:
@@ -409,6 +407,11 @@ def compare(
     worst = int(np.argmax(np.where(known, ratio, np.inf)))
     passed = bool(total.count and np.all(known & (error <= bound)))
     return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed=listed, of=of)
+
+
+def _spread(array: Array, shape: tuple[int, ...]) -> Array:
+    """An array of that shape, which it mostly has."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _allowed(target: str, run: Run) -> Array:
@@ -444,7 +447,7 @@ def closure(
         by_term = compare(expansion.target, run, values, True, scale=scale)
         found = by_term if np.isfinite([by_term.error, by_term.bound]).all() else found
     model = np.asarray(reference(expansion.target, run))
-    known = np.isfinite(model[np.broadcast_to(_allowed(expansion.target, run), model.shape)]).all()
-    if known and not np.isfinite([found.error, found.bound]).all():
+    known = np.isfinite([found.error, found.bound]).all()
+    if not known and np.isfinite(model[_spread(_allowed(expansion.target, run), model.shape)]).all():
         finite(values, "the bound of the sum of all terms", np.asarray(np.inf))  # names a term that is not, either
     return found

@@ -77,18 +77,21 @@ def _product_size(run: Run, head: Head, fused: bool) -> Array:
         more = _apart(run, head.layer)
         more = _through(run, f"L{head.layer}", more) if arch.norm else more
         q, k = q + more * _length(w_q), k + more * _length(w_k)
-    made, hidden = [x * _length(w_q), x * _length(w_k)], _carried(run)[head.layer].hidden
-    cancelled = [hidden * _gain(run, head, w_q), hidden * _gain(run, head, w_k)]
+    lengths, hidden = [_length(w_q), _length(w_k)], _carried(run)[head.layer].hidden
+    made = [x * length for length in lengths]
+    cancelled = [hidden * _gain(run, head, w_q), hidden * _gain(run, head, w_k)] if hidden.any() else [hidden] * 2
     if arch.qk_norm:  # queries and keys of unit size, times their gains
         gains = [float(np.abs(_wide(arrays[f"gain_{side}{head.layer}"])).max()) for side in "QK"]
         unit = [_wide(run.norms[f"Q{label}"]) * gains[0], _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]]
         (q, k), made, cancelled = ([a * unit[0], b * unit[1]] for a, b in ((q, k), made, cancelled))
-    size = _outer(q, k) + _outer(cancelled[0], k) + _outer(q, cancelled[1])
+    size = _outer(q, k)
+    if hidden.any():
+        size = size + _outer(cancelled[0], k) + _outer(q, cancelled[1])
     small = len(w_q) <= SMALL or w_q.shape[1] >= 16 * len(w_q)
     steps = head.layer + (1 + OF_NORM.get(arch.norm or "", 0) if small else 0)
     if steps:
         size = np.maximum(size, (_outer(made[0], k) + _outer(q, made[1])) * steps / 16)
-    both = [np.maximum(c, m * steps / 16) for c, m in zip(cancelled, made, strict=True)]
+    both = [np.maximum(c, m * (steps / 16)) for c, m in zip(cancelled, made, strict=True)]
     u = float(np.finfo(run.dtype).eps) / 2
     size = size + _outer(both[0] * 16 * u, both[1])  # q and k may be nothing but rounding
     if fused:

@@ -46,9 +46,11 @@ class Sums(Generic[A]):
 
     def turned(self, rows: Any, row: int | None = None) -> Any:
         """Queries or keys as they meet, turned where positions are rotary; ``row``: those of one position."""
+        if self.expansion.architecture.positions != "rotary":
+            return rows
         head = self.expansion.readout.head
-        if row is None or self.expansion.architecture.positions != "rotary":
-            return self.matrices.turned(head, rows) if row is None else rows
+        if row is None:
+            return self.matrices.turned(head, rows)
         return rows @ self.matrices.matrices[f"R_{head}"][row, :, :]
 
     def scaled(self, rows: Any) -> Any:
