@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from symcircuits.checking.check import check as check
     from symcircuits.circuits.circuit import circuit as circuit
     from symcircuits.circuits.composition import composition_scores as composition_scores
+    from symcircuits.circuits.invariances import invariances as invariances
     from symcircuits.core.architecture import Architecture as Architecture
     from symcircuits.core.architecture import attention_only as attention_only
     from symcircuits.core.architecture import transformer as transformer
@@ -82,6 +83,7 @@ _HOME = {
     "logit": "values.measure",
     "score_entry": "values.measure",
     "composition_scores": "circuits.composition",
+    "invariances": "circuits.invariances",
     "circuit": "circuits.circuit",
     "verify": "verification.verify",
     "derive": "derivation.derive",
@@ -125,6 +127,7 @@ __all__ = [
     "logit",
     "score_entry",
     "composition_scores",
+    "invariances",
     "circuit",
     "verify",
     "derive",

@@ -44,11 +44,14 @@ CALLS: dict[str, list[Any]] = {
     "score_entry": [1, 0], "attention_only": [(2, 2)], "transformer": [(2, 2)], "Tensors": [ARCH, {}],
     "Model": [ARCH, {}], "symbolic": [ARCH], "read": [sc.logits(ARCH)[1].expr, ARCH],
     "composition_scores": [MODEL, "K"], "circuit": [MODEL, "OV", "L0H0"],
+    "invariances": [0],
 }  # fmt: skip
 # And the methods of what they give.
 METHODS: dict[str, tuple[Any, list[Any]]] = {
     "blocks": (TERMS, [4]), "census": (TERMS, [0]), "export": (TERMS, ["no/such/folder/x.csv"]),
     "largest": (VALUES, [2, sc.norm()]), "sample": (VALUES, [2, sc.norm()]), "sum_of_squares": (VALUES, [sc.norm()]),
+    "loss_by_order": (VALUES, [[0], "nats"]), "loss_effects": (VALUES, ["head", [0], "nats"]),
+    "transport": (VALUES, [TERMS[1]]), "weighted_pattern": (VALUES, ["L0H0", "effect", sc.logit(1)]),
     "summary": (VALUES, [sc.logit(1)]), "measure": (ENTRIES, [sc.score_entry(1, 0)]),
 }  # fmt: skip
 OURS = (sc.Architecture, sc.Model, sc.Run, sc.Expansion, Measure)

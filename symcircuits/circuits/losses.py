@@ -188,7 +188,7 @@ def loss_effects(
 ) -> LossEffects:
     """The work of :meth:`symcircuits.values.evaluate.Values.loss_effects`."""
     judge = NextTokens(values, queries, unit)
-    if by not in (*GROUPS, "term"):
+    if not isinstance(by, str) or by not in (*GROUPS, "term"):
         raise ValueError(f"effects are by layer, head, pair or term, not by {brief(by)}")
     selection, run = values.expansion, values.run
     whole = evaluate(expand(selection.architecture, "logits"), run)

@@ -98,9 +98,10 @@ def weighted_pattern(
     values: Values, head: str | tuple[int, int], by: str = "effect", of: Measure | None = None
 ) -> Array:
     """The work of :meth:`symcircuits.values.evaluate.Values.weighted_pattern`."""
-    run, arch = values.run, values.expansion.architecture
-    found = arch.head(head)
-    if by not in NOT_INVARIANT:
+    run = values.run
+    found = values.expansion.architecture.head(head)
+    need("weighted_pattern(of=)", of, Measure, type(None))
+    if not isinstance(by, str) or by not in NOT_INVARIANT:
         raise ValueError(f"patterns are weighted by value, output or effect, not by {brief(by)}")
     if of is not None and by != "effect":
         raise ValueError(f"of={of} has no effect with by={by!r}: lengths are of all outputs")

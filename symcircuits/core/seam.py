@@ -54,6 +54,7 @@ HIGHER: Final = {
     "Circuits.text": "render.findings.circuits_text",
     "Circuits.html": "render.circuits_page.circuits_html",
     "Circuits.json": "render.findings.circuits_json",
+    "Invariances.text": "render.invariances.invariances_text",
     "Heads.text": "render.heads.heads_text",
     "LossByOrder.text": "render.losses.by_order_text",
     "LossEffects.text": "render.losses.effects_text",

@@ -1,0 +1,289 @@
+"""Which numbers stay the same when the weights change and the model does not: what a ranking by them means.
+
+Each change of the weights below leaves what the model computes as it is, so a number that it changes is a number of
+how the weights were written down. Every cell of the table is computed: the number before and after, on one run. Source:
+paper, "Residual Stream" (no privileged basis), "Activation Properties"; the other changes: own derivation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.circuits.circuit import circuit
+from symcircuits.circuits.composition import composition_scores
+from symcircuits.core.architecture import Head, attention_only
+from symcircuits.core.expansion import expand
+from symcircuits.core.seam import higher
+from symcircuits.core.text import whole
+from symcircuits.model import Model, Run, change_basis, random_model
+from symcircuits.values.evaluate import Values, evaluate
+from symcircuits.values.measure import logit, norm
+
+__all__ = ["CHANGES", "NUMBERS", "Invariances", "invariances"]
+
+Array = npt.NDArray[Any]
+STAYS: Final = 1e-9  # relative change up to which a number has stayed
+_TOKENS: Final = 6
+_FIRST, _SECOND = 0, 1  # the outputs that numbers of a logit and of a difference are of
+
+
+class Seen(NamedTuple):
+    """A run, and what the heads of the model as it was are called in it."""
+
+    run: Run
+    names: Mapping[str, str]
+
+    @property
+    def heads(self) -> list[str]:
+        """The heads, in the order of the model as it was."""
+        return list(self.names.values())
+
+    def values(self, target: str = "logits") -> Values:
+        """The values of the terms of a target."""
+        return evaluate(expand(self.run.model.architecture, target), self.run)
+
+    @property
+    def chain(self) -> tuple[str, str]:
+        """The first head of the first layer that has some, and of the last."""
+        labels = list(self.names)
+        return self.names[labels[0]], self.names[next(h for h in labels if h[:2] == labels[-1][:2])]
+
+
+# ------------------------------------------------------------------------------------- changes of the weights
+def _stream(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
+    return change_basis(model, _invertible(draws, model.d_model)), None
+
+
+def _rotation(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
+    return change_basis(model, np.linalg.qr(draws.normal(size=(model.d_model,) * 2))[0]), None
+
+
+def _heads(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
+    sizes = {str(head): len(model.weights[f"W_V_{head}"]) for head in model.architecture.all_heads}
+    bases = {head: (_invertible(draws, size), _invertible(draws, size)) for head, size in sizes.items()}
+    return change_basis(model, head_bases=bases), None
+
+
+def _split(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
+    shift = draws.normal(size=model.d_model)
+    w = model.weights
+    return _with(model, W_E=w["W_E"] + shift[:, None], W_pos=w["W_pos"] - shift), None
+
+
+def _outputs(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
+    return _with(model, W_U=model.weights["W_U"] + draws.normal(size=model.d_model)), None
+
+
+def _constants(model: Model, draws: np.random.Generator) -> tuple[Model, None]:
+    """Part of each value bias goes to the bias of its layer: rows of patterns sum to one, so that it arrives whole."""
+    new = {name: np.array(w) for name, w in model.weights.items()}
+    for head in model.architecture.all_heads:
+        shift = draws.normal(size=len(new[f"b_V_{head}"]))
+        new[f"b_V_{head}"] -= shift
+        new[f"b_O_L{head.layer}"] += new[f"W_O_{head}"] @ shift
+    return _with(model, **new), None
+
+
+def _order(model: Model, draws: np.random.Generator) -> tuple[Model, dict[str, str]]:
+    """The heads of each layer the other way round."""
+    new, names = dict(model.weights), {}
+    counts = model.architecture.heads
+    for head in model.architecture.all_heads:
+        other = Head(head.layer, counts[head.layer] - 1 - head.number)
+        names[str(head)] = str(other)
+        for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
+            if f"{name}_{head}" in new:
+                new[f"{name}_{other}"] = model.weights[f"{name}_{head}"]
+    scales = {names[h]: scale for h, scale in model.score_scale.items()}
+    return replace(model, weights=new, score_scale={h: scales[h] for h in model.score_scale}), names
+
+
+def _with(model: Model, **weights: Array) -> Model:
+    return replace(model, weights={**model.weights, **weights})
+
+
+def _invertible(draws: np.random.Generator, size: int) -> Array:
+    """A matrix whose condition is small, so that nothing is lost to rounding, and that is no rotation."""
+    left, right = (np.linalg.qr(draws.normal(size=(size, size)))[0] for _ in range(2))
+    return np.asarray(left * draws.uniform(0.5, 2, size) @ right)
+
+
+# name: the change in words, and the model so changed (with new names of heads, where they have some)
+CHANGES: Final[Mapping[str, tuple[str, Callable[..., tuple[Model, dict[str, str] | None]]]]] = {
+    "GL(d_model)": ("another basis of the stream, by any invertible matrix", _stream),
+    "O(d_model)": ("another basis of the stream, by a rotation", _rotation),
+    "head bases": ("other bases of queries and keys, and of values, inside each head", _heads),
+    "embed/pos": ("a vector added to every token embedding and taken from every position", _split),
+    "W_U shift": ("a vector added to every row of W_U", _outputs),
+    "b_V to b_O": ("constants moved from value biases to b_O, as rows of patterns sum to one", _constants),
+    "head order": ("heads of a layer in another order, numbers by their new names", _order),
+}
+
+
+# ------------------------------------------------------------------------------------------------ the numbers
+def _probabilities(seen: Seen) -> Array:
+    rows = np.asarray(seen.run.logits)
+    weights = np.exp(rows - rows.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
+def _term(seen: Seen, target: str = "logits") -> Array:
+    """The term of the embedding through a head of the first layer and one of the last."""
+    values = seen.values(target)
+    return np.asarray(evaluate(values.expansion.from_source("embed").through_sequence(*seen.chain), seen.run).total())
+
+
+def _measured(seen: Seen, by: Any, target: str = "logits") -> Array:
+    values = seen.values(target)
+    chosen = values.expansion.from_source("embed").through_sequence(*seen.chain)
+    return np.concatenate([block.values for block in evaluate(chosen, seen.run).measure(by)])
+
+
+def _through(seen: Seen) -> Array:
+    found = [evaluate(seen.values().expansion.through(head), seen.run).total() for head in seen.heads]
+    return np.stack([one[..., _FIRST] - one[..., _SECOND] for one in found])
+
+
+def _source_difference(seen: Seen) -> Array:
+    found = seen.values().by_source()["embed"]
+    return np.asarray(found[..., _FIRST] - found[..., _SECOND])
+
+
+def _centred_source(seen: Seen) -> Array:
+    by_source = seen.values().by_source()
+    found = by_source["embed"] + by_source.get("pos", 0)
+    return np.asarray(found[..., _FIRST] - found.mean(-1))
+
+
+def _by_order(seen: Seen, difference: bool) -> Array:
+    found = np.stack(list(seen.values().by_order().values()))
+    return np.asarray(found[..., _FIRST] - found[..., _SECOND]) if difference else found
+
+
+def _composition_parts(seen: Seen) -> Array:
+    """Parts of a head's scores by composition type, centred along the keys as softmax sees them, allowed entries."""
+    label = seen.chain[1]
+    allowed = np.asarray(seen.run.masks[f"L{seen.run.model.architecture.head(label).layer}"], bool)
+    found = np.stack(list(seen.values(f"scores:{label}").by_composition().values()))
+    means = np.where(allowed, found, 0).sum(-1, keepdims=True) / allowed.sum(-1, keepdims=True)
+    return np.asarray(np.where(allowed, found - means, 0))
+
+
+def _scores(seen: Seen, what: str) -> Array:
+    found = composition_scores(seen.run.model, "K")
+    names = {label: i for i, label in enumerate(found.labels)}
+    places = [names[h] for h in seen.heads]
+    array = found.array if what == "score" else found.tight
+    return np.asarray(array.filled(0.0))[np.ix_(places, places)]
+
+
+def _weighted(by: str) -> Callable[[Seen], Array]:
+    of = logit(_FIRST) if by == "effect" else None
+    return lambda seen: np.stack([seen.values().weighted_pattern(head, by, of) for head in seen.heads])
+
+
+def _spectrum(seen: Seen, start: str, end: str, what: str) -> Array:
+    made = circuit(seen.run.model, "OV", seen.chain[1], start=start, end=end)
+    if what == "eigenvalues":
+        values = np.asarray(made.eigenvalues)
+        return np.asarray(values[np.lexsort((values.imag, np.round(values.real, 6)))])
+    return np.asarray(made.svd.values)
+
+
+# number: how it is computed
+NUMBERS: Final[Mapping[str, Callable[[Seen], Array]]] = {
+    "patterns": lambda seen: np.stack([seen.run.patterns[h] for h in seen.heads]),
+    "probabilities; loss": _probabilities,
+    "logits": lambda seen: np.asarray(seen.run.logits),
+    "value of a term": _term,
+    "norm of a term of the logits": lambda seen: _measured(seen, norm()),
+    "norm of a term of the stream": lambda seen: _measured(seen, norm(), "stream"),
+    "part of a term in a logit": lambda seen: _measured(seen, logit(_FIRST)),
+    "part of a term in a logit difference": lambda seen: _measured(seen, logit(_FIRST, against=_SECOND)),
+    "part of a term in a logit less the mean": lambda seen: _term(seen)[..., _FIRST] - _term(seen).mean(-1),
+    "terms from the embedding, in a logit difference": _source_difference,
+    "embedding and position together, in a logit less the mean": _centred_source,
+    "terms through a head, in a logit difference": _through,
+    "sums by order": lambda seen: _by_order(seen, difference=False),
+    "sums by order, in a logit difference": lambda seen: _by_order(seen, difference=True),
+    "parts of scores by composition, centred": _composition_parts,
+    "composition score": lambda seen: _scores(seen, "score"),
+    "composition score, tight": lambda seen: _scores(seen, "tight"),
+    "eigenvalues of W_U W_OV W_E": lambda seen: _spectrum(seen, "embed", "logits", "eigenvalues"),
+    "singular values of W_U W_OV W_E": lambda seen: _spectrum(seen, "embed", "logits", "svd"),
+    "eigenvalues of W_OV": lambda seen: _spectrum(seen, "stream", "stream", "eigenvalues"),
+    "singular values of W_OV": lambda seen: _spectrum(seen, "stream", "stream", "svd"),
+    "pattern weighted by |v|": _weighted("value"),
+    "pattern weighted by |W_O v|": _weighted("output"),
+    "pattern weighted by the effect on a logit": _weighted("effect"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Invariances:
+    """What :func:`invariances` found: by number and by change the largest relative change of that number.
+
+    ``found[number, change]`` is whether it stays (a relative change of at most 1e-9); ``changed`` has the sizes.
+    """
+
+    changed: Mapping[str, Mapping[str, float]]
+
+    def __getitem__(self, at: tuple[str, str]) -> bool:
+        number, change = at
+        return self.changed[number][change] <= STAYS
+
+    def stays(self, number: str) -> tuple[str, ...]:
+        """The changes under which a number stays."""
+        return tuple(change for change in self.changed[number] if self[number, change])
+
+    def text(self, width: int = 100) -> str:
+        """A table: a row a number, a column a change."""
+        return higher(str, "Invariances.text")(self, width)
+
+    def json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "changes": {name: said for name, (said, _) in CHANGES.items()},
+            "numbers": {number: {c: self[number, c] for c in by_change} for number, by_change in self.changed.items()},
+        }
+
+
+def invariances(seed: int = 0) -> Invariances:
+    """Which numbers that this package prints stay the same under changes of the weights that leave the model as it is.
+
+    Computed on a random attention-only model of two layers with positions and biases: every number before and after
+    every change. The table is of kinds of numbers and holds for every model in which the change can be made; norms of
+    the stream, which depend on its basis, allow no change of it. Source: own derivation.
+
+    >>> import symcircuits as sc
+    >>> found = sc.invariances()
+    >>> found["composition score", "O(d_model)"], found["composition score", "GL(d_model)"]
+    (True, False)
+    >>> found.stays("part of a term in a logit difference")
+    ('GL(d_model)', 'O(d_model)', 'head bases', 'W_U shift', 'b_V to b_O', 'head order')
+    """
+    seed = whole("seed", seed, 0)
+    arch = attention_only((3, 2), positions="standard", biases=["b_Q", "b_K", "b_V", "b_O"])
+    draws = np.random.default_rng(seed)
+    model = random_model(arch, seed=seed, d_vocab=7, d_model=8, d_head=3)
+    tokens = draws.integers(0, model.d_vocab, _TOKENS)
+    before = {name: number(_seen(model, tokens)) for name, number in NUMBERS.items()}
+    changed: dict[str, dict[str, float]] = {name: {} for name in NUMBERS}
+    for change, (_, made) in CHANGES.items():
+        other, names = made(model, draws)
+        after = _seen(other, tokens, names)
+        for name, number in NUMBERS.items():
+            was = before[name]
+            size = float(np.abs(was).max(initial=0.0)) or 1.0
+            changed[name][change] = float(np.abs(number(after) - was).max(initial=0.0)) / size
+    return Invariances(changed)
+
+
+def _seen(model: Model, tokens: Array, names: Mapping[str, str] | None = None) -> Seen:
+    own = {str(head): str(head) for head in model.architecture.all_heads}
+    return Seen(model.run(tokens), own if names is None else names)
