@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,14 @@ import numpy.typing as npt
 import pytest
 
 import symcircuits as sc
+from symcircuits.arrays.structured import Centring, Diagonal
 from symcircuits.core.budgets import Budget
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search import bounds as module
 from symcircuits.search.best_first import Tree
+from symcircuits.search.magnitudes import fewer_columns, largest_row_sum, size_and_roundings, spectral
+from symcircuits.search.pairs import Pairs, pair_sizes
 from symcircuits.search.suffixes import Functional
 from symcircuits.search.trees import trees
 from symcircuits.values.measure import Measure
@@ -178,6 +182,42 @@ def test_errors_of_rows_and_columns_widen_the_bounds() -> None:
         hardly_above(root_of, np.sqrt(squares) + np.sqrt(found.sizes[mark][f]) * wrong, WIDER)
 
 
+def test_errors_of_sources_and_of_weights_are_carried_from_layer_to_layer() -> None:
+    """As they can be multiplied at most: second moments by the square of what heads do to values."""
+    tree = tree_of()
+    net, n = tree.net, len(tree.net.tokens)
+    net.sources = [(at, source, value, 0.125) for at, source, value, _ in net.sources]
+    net.inside = {h: [(source, value, 0.25) for source, value, _ in some] for h, some in net.inside.items()}
+    net.off_reads = np.full(len(net.heads), 0.0625)
+    found, off_moments = module.Bounds(net, lambda mark: True, True, Budget()), list[float]()
+    [mark] = found.counts
+    for h in range(len(net.heads)):
+        scale, reads = np.abs(net.scales[h]).max(), np.linalg.norm(net.reads[h])
+        here, norms = 0.0, list[Array]()
+        for at, _, value, _ in net.sources:
+            if at < net.layer_of[h]:
+                wide = np.linalg.norm(value, axis=-1).max() + 0.125
+                off = scale * (0.0625 * wide + 0.125 * reads)
+                read = (value @ net.reads[h]) * net.scales[h][..., None]
+                wrong = off * np.sqrt(n)
+                here += (2 * np.linalg.norm(read) + wrong) * wrong
+                norms.append(np.linalg.norm(read, axis=-1) + off)
+        for _, value, _ in net.inside.get(h, []):
+            wrong = 0.25 * np.sqrt(n)
+            here += (2 * np.linalg.norm(value) + wrong) * wrong
+            norms.append(np.linalg.norm(value, axis=-1) + 0.25)
+        most = np.max(norms, axis=0)
+        for g in range(net.first[net.layer_of[h]]):
+            size = np.linalg.norm(net.writes[g] @ net.reads[h], 2) + 0.0625 * np.linalg.norm(net.writes[g], 2)
+            more = 2 * size * 0.0625 * np.linalg.norm(net.writes[g]) * found.sizes[mark][g]
+            here += scale**2 * (size**2 * off_moments[g] + more)
+            most = np.maximum(most, size * found.largest[mark][g] * np.abs(net.scales[h]))
+        pattern = np.abs(net.patterns[h])
+        off_moments.append(here * pattern.sum(-1).max() * pattern.sum(-2).max())
+        hardly_above(found.off_moments[mark][h], off_moments[h], 6 * WIDER)
+        hardly_above(found.largest[mark][h], (pattern @ most[..., None])[..., 0], WIDER)
+
+
 def test_no_bound_is_made_when_time_is_up() -> None:
     tree = tree_of()
     with pytest.raises(OutOfTime):
@@ -240,3 +280,120 @@ def test_arrays_of_a_program_are_those_of_the_run() -> None:
     hardly_above(net.writes_size, np.linalg.norm(net.writes, 2, axis=(1, 2)), WIDER)
     hardly_above(net.pattern_sums, np.ones(6), 1e-13)
     assert np.all((net.off_reads > 0) & (net.off_reads < 1e-13 * net.reads_norm))
+
+
+# ------------------------------------------------------------------------------------------------- magnitudes
+def test_columns_are_made_fewer_where_they_are_more_than_rows() -> None:
+    """With the same lengths of what is read; what that rounds is said."""
+    rng = np.random.default_rng(0)
+    for rows, columns in ((3, 3), (4, 3), (3, 1)):
+        cols = rng.standard_normal((rows, columns))
+        found, off = fewer_columns(cols)
+        assert found is cols
+        assert off == 0.0
+    cols = rng.standard_normal((3, 7))
+    found, off = fewer_columns(cols)
+    assert found.shape == (3, 3)
+    np.testing.assert_allclose(found @ found.T, cols @ cols.T, atol=1e-13)
+    assert 2.0**-53 * np.linalg.norm(cols) < off < 1e-12 * np.linalg.norm(cols)
+
+
+def test_sizes_of_factors_are_no_larger_than_they_need_be() -> None:
+    """Frobenius norms of matrices, the largest entry of a diagonal, two of what takes the mean away."""
+    matrix = np.random.default_rng(0).standard_normal((4, 7))
+    size, roundings = size_and_roundings(matrix)
+    hardly_above(size, np.linalg.norm(matrix), 1e-13)
+    assert roundings == 14
+    assert size_and_roundings(matrix.T)[1] == 14
+    assert size_and_roundings(Centring(9)) == (2.0, 22)
+    assert size_and_roundings(Diagonal(np.array([[0.5, -2.0]]))) == (2.0, 1)
+    hardly_above(largest_row_sum(matrix), np.abs(matrix).sum(-1).max(), 1e-13)
+    for shape in ((2, 5, 3), (2, 3, 5), (2, 1, 4), (2, 4, 1)):
+        matrices = np.random.default_rng(1).standard_normal(shape)
+        hardly_above(spectral(matrices), np.linalg.norm(matrices, 2, axis=(1, 2)), 0.02)
+
+
+# ------------------------------------------------------------------------------------------------------ pairs
+def some_pairs(by: Measure, keep: int = 2, positions: str | None = None) -> Pairs:
+    """Of the scores of a head of the second layer, before any path has been taken."""
+    run = sc.random_model(sc.attention_only((3, 2), positions), d_model=6, d_head=2, seed=3).run([3, 1, 4])
+    expansion = sc.scores(run.model.architecture, "L1H0")
+    asked = by.on(expansion, run, one_row=True)
+    return Pairs(trees(asked, expansion, run, Budget()), asked.kind, run, expansion, keep)
+
+
+def test_sizes_of_pairs_are_those_of_their_products() -> None:
+    """Of a query with several keys, and of a key with several queries."""
+    pairs = some_pairs(sc.norm())
+    rng = np.random.default_rng(0)
+    one, many, mask = rng.standard_normal((1, 3, 2)), rng.standard_normal((4, 1, 3, 2)), np.tril(np.ones((3, 3)))
+    for side in (0, 1):
+        products = [one[0] @ other[0].T if side == 0 else other[0] @ one[0].T for other in many]
+        for by, wanted in (
+            ("norm", [np.linalg.norm(product) for product in products]),
+            ("masked norm", [np.linalg.norm(product * mask) for product in products]),
+        ):
+            np.testing.assert_allclose(pair_sizes(by, pairs.run_, pairs.expansion, one, many, side), wanted)
+        rows = [float((one[:, :1] * other[:, :1]).sum()) for other in many]
+        entries = pair_sizes("score entry", pairs.run_, pairs.expansion, one[:, :1], many[:, :, :1], side)
+        np.testing.assert_allclose(entries, rows)
+
+
+@pytest.mark.parametrize("positions", [None, "rotary"])
+def test_paths_are_taken_the_largest_first_with_their_errors(positions: str | None) -> None:
+    pairs = some_pairs(sc.norm(), positions=positions)
+    for side in pairs.sides:
+        assert (side.done, side.bound) == (False, np.inf)
+        sizes = list[float]()
+        while side.take():
+            found, value = side.found[-1], side.values[-1]
+            assert side.sizes[-1] == pytest.approx((found.size + found.off) * side.stretch, rel=1e-15)
+            np.testing.assert_allclose(np.linalg.norm(value), found.size, rtol=1e-12)  # rotations keep lengths
+            assert not np.allclose(value, found.value) or positions is None
+            sizes.append(found.size)
+            assert side.top == max(side.sizes)
+            assert side.off == max(one.off for one in side.found)
+            assert side.bound <= (found.size + side.off) * side.stretch
+        assert sizes == sorted(sizes, reverse=True)
+        assert (side.done, side.bound, len(sizes)) == (True, 0.0, 4)
+        assert 1.0 <= side.stretch < 1 + 1e-8
+    assert pairs.unseen == 0.0
+
+
+def test_an_error_of_either_path_moves_the_size_of_a_pair() -> None:
+    """By as much as the other is large: ``|u| off_v + |v| off_u``, and what the product rounds."""
+    pairs = some_pairs(sc.norm(), keep=9)
+    this, other = pairs.sides
+    for side in (this, other):
+        while side.take():
+            pass
+    for off, off_other in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.25), (0.5, 0.25)):
+        pairs.off = 0.0
+        this.found[-1] = replace(this.found[-1], off=off)
+        other.found = [replace(found, off=off_other) for found in other.found]
+        pairs._meet(0)
+        wanted = max(this.sizes[-1] * off_other + size * off for size in other.sizes)
+        hardly_above(pairs.off, wanted, 1e-12)
+        assert pairs.off > wanted
+    assert pairs.looked == 16
+    best = pairs.best
+    assert len(best) == 9
+    assert [size for size, *_ in best] == sorted((size for size, *_ in best), reverse=True)
+    assert {query.path for _, _, query, _ in best} == {this.found[-1].path}
+
+
+def test_pairs_that_are_open_are_those_that_may_be_larger() -> None:
+    """All before any was looked at; of those with a path that was taken, as many as are not ruled out."""
+    pairs = some_pairs(sc.norm(), keep=2)
+    assert pairs.open() == pairs.expansion.count == 16
+    pairs.run()
+    sizes = sorted((float(np.linalg.norm(value)) for value in sc.evaluate(pairs.expansion, pairs.run_)), reverse=True)
+    np.testing.assert_allclose([size for size, *_ in pairs.best], sizes[:2], rtol=1e-12)
+    assert pairs.open() == 0
+    assert pairs.unseen <= pairs.best[-1][0]
+    early = some_pairs(sc.norm(), keep=16)
+    for side in early.sides:
+        side.take()
+    early._meet(0)
+    assert early.looked == 1
+    assert early.open() == 15
