@@ -12,8 +12,9 @@ from plain import forward, heads_of_models, pattern_of, score_rows, seen
 from strategies import unseen_by_softmax
 
 import symcircuits as sc
+from symcircuits.arrays.norms import frobenius, frobenius_each
 from symcircuits.explanation.score_parts import largest_score_terms, lowest_orders, score_parts
-from symcircuits.explanation.scores import centred, centred_shares, head_scores
+from symcircuits.explanation.scores import centred, centred_shares, scores_of_heads
 from symcircuits.model import Model, Settings
 
 TOKENS = [3, 1, 4, 1, 5]
@@ -117,14 +118,32 @@ def test_centring(numbers: list[float], causal: bool, shift: float) -> None:
 
 def test_shares_of_a_head_of_an_explanation() -> None:
     run = sc.random_model(BIASED, seed=5).run([TOKENS, TOKENS[::-1]])
-    scores, parts = head_scores(run, sc.scores(BIASED, "L1H1")), score_parts(run, "L1H1")
+    [scores], parts = scores_of_heads(run, [sc.scores(BIASED, "L1H1")]), score_parts(run, "L1H1")
     assert scores.centred_shares == pytest.approx(parts.shares, rel=1e-12)
     for c, value in parts.by_composition.items():
         rows = [plain_centred(v, ok) for v, ok in zip(value, parts.allowed, strict=True)]
         assert scores.centred_norms[c] == pytest.approx(np.sqrt(sum((r**2).sum() for r in rows)))
-    first = head_scores(run, sc.scores(BIASED, "L0H0"))
+    [first] = scores_of_heads(run, [sc.scores(BIASED, "L0H0")])
     assert first.centred_shares["none"] == pytest.approx(1)
     assert (first.centred_shares["Q"], first.centred_norms["K"]) == (0, 0)
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, [TOKENS, TOKENS[::-1]]])
+def test_heads_together_as_one_by_one(tokens: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, both = sc.random_model(BIASED, seed=5).run(tokens), [sc.scores(BIASED, head) for head in ("L1H0", "L1H1")]
+    together = scores_of_heads(run, both, [1, 2])
+    assert together == [one for e in both for one in scores_of_heads(run, [e], [1, 2])]
+    assert together[0] != together[1]
+    monkeypatch.setattr("symcircuits.explanation.scores._TOGETHER", 1)
+    assert scores_of_heads(run, both, [1, 2]) == together
+    assert scores_of_heads(run, []) == []
+
+
+def test_norms_of_arrays_as_of_each() -> None:
+    given = np.array([[[0.0, 0.0], [3.0, -4.0]], [[1e300, 1e300], [np.inf, 1.0]]])
+    assert frobenius_each(given, 2).tolist() == [[0, 5], [frobenius(given[1, 0]), np.inf]]
+    many = np.ones((2, 2**18))
+    assert frobenius_each(many).tolist() == [frobenius(many[0])] * 2 == [512.0] * 2
 
 
 def test_shares_are_undefined_where_nothing_is_left_after_centring() -> None:
@@ -136,7 +155,8 @@ def test_shares_are_undefined_where_nothing_is_left_after_centring() -> None:
     parts = score_parts(run, "L0H0")
     assert set(parts.shares.values()) == set(parts.shares_by_source.values()) == {None}
     assert set(centred_shares(run, sc.scores(arch, "L0H0"), parts.by_source).values()) == {None}
-    assert head_scores(run, sc.scores(arch, "L0H0")).centred_shares == dict.fromkeys(("none", "Q", "K", "QK"))
+    [found] = scores_of_heads(run, [sc.scores(arch, "L0H0")])
+    assert found.centred_shares == dict.fromkeys(("none", "Q", "K", "QK"))
     assert {t.centred_share for t in largest_score_terms(run, "L0H0")[0]} == {None}
 
 

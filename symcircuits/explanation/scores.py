@@ -20,7 +20,7 @@ from symcircuits.model import Run
 from symcircuits.values.evaluate import LISTED, Closure, closure, evaluate, reference, rounding_scale
 
 __all__ = [
-    "HeadScores", "centred", "centred_shares", "head_scores", "margin", "scores_of_heads", "share_columns",
+    "HeadScores", "centred", "centred_shares", "margin", "scores_of_heads", "share_columns",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -46,18 +46,13 @@ class HeadScores:
     centred_norms: dict[str, float]
 
 
-def head_scores(
-    run: Run, expansion: Expansion, queries: Sequence[int] | None = None, listed: int = LISTED
-) -> HeadScores:
-    """Closure (up to ``listed`` terms one by one), shares and norms of a head's scores, from their expansion."""
-    [found] = scores_of_heads(run, [expansion], queries, listed)
-    return found
-
-
 def scores_of_heads(
     run: Run, expansions: Sequence[Expansion], queries: Sequence[int] | None = None, listed: int = LISTED
 ) -> list[HeadScores]:
-    """:func:`head_scores` of some heads of a layer: small arrays are computed with together, large ones one by one."""
+    """Closure (up to ``listed`` terms one by one), shares and norms of the scores of heads of a layer.
+
+    ``expansions``: of each head; small arrays are computed with together, large ones one by one.
+    """
     if not expansions:
         return []
     each = run.scores[_label(expansions[0])].size
