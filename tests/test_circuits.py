@@ -17,6 +17,7 @@ from plain import featured_models
 from test_composition import behind_norm, matrices
 
 import symcircuits as sc
+from symcircuits.circuits.chance import positivity_chance
 from symcircuits.circuits.circuit import Circuit
 from symcircuits.circuits.factoring import Factored
 from symcircuits.circuits.spectrum import singular_values, spectrum
@@ -432,6 +433,51 @@ def test_full_circuits_stay_under_any_change_of_basis() -> None:
         before, after = sc.circuit(model, *made), sc.circuit(moved, *made)
         assert np.allclose(before.array(), after.array(), atol=1e-9)
         assert np.allclose(np.abs(before.eigenvalues), np.abs(after.eigenvalues), atol=1e-9)
+
+
+def test_what_leaves_the_model_and_moves_its_circuits() -> None:
+    """A vector added to every row of W_U; a vector moved from all token embeddings to all positions."""
+    model = sc.random_model(sc.attention_only((1, 1), "standard"), n_context=8)
+    v, w, run = np.linspace(-1, 2, 16), model.weights, model.run([1, 2, 3])
+    shifted = replace(model, weights={**w, "W_U": w["W_U"] + v})
+    moved = replace(model, weights={**w, "W_E": w["W_E"] + v[:, None], "W_pos": w["W_pos"] - v})
+    differences = np.diff(run.logits, axis=-1)
+    assert np.allclose(np.diff(shifted.run([1, 2, 3]).logits, axis=-1), differences)
+    assert np.allclose(moved.run([1, 2, 3]).logits, run.logits)
+    output, match = sc.circuit(model, "OV", "L1H0"), sc.circuit(model, "QK", "L1H0")
+    for other in (shifted, moved):
+        changed = sc.circuit(other, "OV", "L1H0")
+        assert np.abs(changed.array() - output.array()).max() > 0.1
+        assert (
+            abs((changed.copying().eigenvalue_positivity or 0) - (output.copying().eigenvalue_positivity or 0)) > 1e-3
+        )
+    assert np.allclose(sc.circuit(shifted, "QK", "L1H0").array(), match.array())
+    assert np.abs(sc.circuit(moved, "QK", "L1H0").array() - match.array()).max() > 0.1
+    assert "every row of W_U" in output.invariant
+    assert "every position" in output.invariant
+    assert "W_U" not in match.invariant
+    assert "every position" in match.invariant
+    assert "depends on the basis of the stream" in sc.circuit(model, "OV", "L1H0", end="stream").invariant
+    normed = sc.random_model(sc.transformer((1,), norm="RMS"))
+    assert "norms fix that of the stream" in sc.circuit(normed, "QK", "L0H0").invariant
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 16, 64, 90])
+def test_positivity_by_chance(width: int) -> None:
+    """Matrices of independent normal numbers, one by one; random heads in a vocabulary that is large."""
+    draws = np.random.default_rng(7)
+    plain = []
+    for _ in range(400 if width < 64 else 60):
+        values = np.linalg.eigvals(draws.standard_normal((width, width)))
+        plain.append(values.sum().real / np.abs(values).sum())
+    found = positivity_chance(width)
+    assert abs(found.std / np.sqrt(np.mean(np.square(plain))) - 1) < (0.15 if width < 64 else 0.3)
+    assert found is positivity_chance(width)
+    scores = sc.circuit(sc.random_model(sc.attention_only((1,)), d_head=width, d_model=90, d_vocab=300), "OV", "L0H0")
+    copied = scores.copying()
+    assert copied.chance.width == width
+    assert abs(copied.eigenvalue_positivity or 0) < 5 * copied.chance.std
+    assert copied.by_chance == {"eigenvalue_positivity": 0, "positive_diagonal": 0.5, "top_of_diagonal": 1 / 300}
 
 
 # ---------------------------------------------------------------------------------------------------- refusals

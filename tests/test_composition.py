@@ -300,6 +300,23 @@ def test_a_head_that_is_zero_up_to_rounding_has_no_score() -> None:
     assert math.isclose(found["L1H0", "L0H0"] or 0, plain_scores(small, "K")["L1H0", "L0H0"][0], rel_tol=1e-6)
 
 
+def test_small_scores_are_right_where_gram_matrices_lose_them() -> None:
+    """A later head that reads next to nothing of what the earlier one writes: 1e-9 of it."""
+    draws = np.random.default_rng(0)
+    base = sc.random_model(sc.attention_only((1, 1)), d_model=16, d_head=4)
+    basis = np.linalg.qr(draws.standard_normal((16, 16)))[0]
+    small = 1e-9
+    weights = {
+        **base.weights, "W_O_L0H0": basis[:, :4],
+        "W_K_L1H0": basis[:, 4:8].T + small * basis[:, :4].T, "W_Q_L1H0": basis[:, 8:12].T, "W_V_L0H0": basis[:, :4].T,
+    }  # fmt: skip
+    found = sc.composition_scores(replace(base, weights=weights), "K")["L1H0", "L0H0"] or 0.0
+    assert math.isclose(found, small / 2, rel_tol=1e-6)  # |small Id| / (|Id| |Id|), of rank 4
+    k, o = weights["W_K_L1H0"], weights["W_O_L0H0"]
+    gram = np.trace((k.T @ k) @ (o @ o.T))  # its square root is the norm above
+    assert not math.isclose(math.sqrt(abs(gram)), 2 * small, rel_tol=1e-2)
+
+
 def test_what_centring_removes_is_zero() -> None:
     base = sc.random_model(sc.transformer((1, 1), norm="LN", gains=False))
     rows = np.ones_like(base.weights["W_V_L0H0"]) * np.arange(1, 5)[:, None] / 3

@@ -90,6 +90,20 @@ class Circuit:
         return "a map on columns, as in the paper" if self.notation.tensors else "a map on rows, the paper's transposed"
 
     @property
+    def invariant(self) -> str:
+        """Under which changes that leave the model as it is these numbers stay, in a sentence."""
+        arch = self.model.architecture
+        if any("stream" in axis for axis in self.axes):
+            return "the same under any change of basis inside a head; it depends on the basis of the stream"
+        stays = "inside heads (norms fix that of the stream)" if arch.norm else "of the stream and inside heads"
+        not_where = []
+        if any("output" in axis for axis in self.axes):
+            not_where.append("a vector is added to every row of W_U, which leaves probabilities as they are")
+        if arch.positions == "standard":
+            not_where.append("a vector is moved from every token embedding to every position, which leaves logits")
+        return f"the same under any change of basis {stays}" + "".join(f"; not where {one}" for one in not_where)
+
+    @property
     def formula(self) -> str:
         """Its formula in text notation."""
         return word_text(self._printed, self.notation.products)

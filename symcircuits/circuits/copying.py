@@ -8,6 +8,7 @@ from typing import Any, Final, final
 import numpy as np
 import numpy.typing as npt
 
+from symcircuits.circuits.chance import PositivityChance, positivity_chance
 from symcircuits.circuits.spectrum import Spectrum
 from symcircuits.core.seam import higher
 
@@ -31,7 +32,7 @@ class DiagonalScores:
 
     ``name``: ``copying`` or ``matching``. ``error``: the estimated error of positivity. ``tokens``: how many there are;
     ``ties``: for how many of them another entry equals a diagonal one that nothing exceeds. ``DEFINITIONS`` says what
-    each is.
+    each is, ``by_chance`` what random matrices have.
     """
 
     name: str
@@ -41,7 +42,15 @@ class DiagonalScores:
     top_of_diagonal: float
     tokens: int
     ties: int
+    chance: PositivityChance
     reason: str = ""
+
+    @property
+    def by_chance(self) -> dict[str, float]:
+        """What each of the three is in the mean for random matrices; of positivity ``chance`` has the spread."""
+        return {
+            "eigenvalue_positivity": self.chance.mean, "positive_diagonal": 0.5, "top_of_diagonal": 1 / self.tokens,
+        }  # fmt: skip
 
     def text(self, width: int = 100) -> str:
         """The three, each with its definition."""
@@ -70,4 +79,5 @@ def diagonal_scores(
         name=name, eigenvalue_positivity=spectrum.positivity, error=spectrum.error,
         positive_diagonal=float((diagonal > 0).mean()), top_of_diagonal=float(((above == 0) & (equal == 0)).mean()),
         tokens=len(diagonal), ties=int(((above == 0) & (equal > 0)).sum()), reason=spectrum.reason,
+        chance=positivity_chance(len(spectrum.values)),
     )  # fmt: skip

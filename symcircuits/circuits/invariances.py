@@ -108,7 +108,7 @@ def _with(model: Model, **weights: Array) -> Model:
 
 
 def _invertible(draws: np.random.Generator, size: int) -> Array:
-    """A matrix whose condition is small, so that nothing is lost to rounding, and that is no rotation."""
+    """A matrix whose condition is small, so that nothing is lost to rounding, and that is not a rotation."""
     left, right = (np.linalg.qr(draws.normal(size=(size, size)))[0] for _ in range(2))
     return np.asarray(left * draws.uniform(0.5, 2, size) @ right)
 

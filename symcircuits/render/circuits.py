@@ -97,7 +97,7 @@ def circuit_text(found: Circuit, width: int = 100, top: int = 0) -> str:
         f"rank {found.svd.rank}, {found.width} at most; norm {number(found.norm)}",
     ]
     said += _spectrum_words(found) if _square(found) else []
-    said += list(found.notes)
+    said += [found.invariant, *found.notes]
     parts = [Titled(f"{found.formula} of {found.model.name}", points=[f"  - {line}" for line in said])]
     if top:
         pairs = [[str(p.row), str(p.column), number(p.value)] for p in found.top(top)]
@@ -134,6 +134,7 @@ def circuit_json(found: Circuit, top: int = 0) -> dict[str, Any]:
         "formula": {"text": found.formula, "latex": found.latex()},
         "notation": found.notation.json(),
         "convention": found.convention,
+        "invariant": found.invariant,
         "axes": list(found.axes),
         "shape": list(found.shape),
         "width": found.width,
@@ -154,14 +155,27 @@ def circuit_json(found: Circuit, top: int = 0) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------- copying and matching
 def diagonal_text(found: DiagonalScores, width: int = 100) -> str:
     """The three scores, each with its definition."""
-    rows = [[name.replace("_", " "), number(getattr(found, name)), said] for name, said in DEFINITIONS.items()]
+    chance = {name: number(value, 2) for name, value in found.by_chance.items()}
+    chance["eigenvalue_positivity"] = f"0 +- {number(found.chance.std, 2)}"
+    rows = [
+        [name.replace("_", " "), number(getattr(found, name)), chance[name], of] for name, of in DEFINITIONS.items()
+    ]
     notes = [f"eigenvalue positivity is not there: {found.reason}"] if found.reason else []
     notes += [f"{amount(found.ties, 'token')} tied for the top"] if found.ties else []
     head = f"{found.name.capitalize()}, of {amount(found.tokens, 'token')}"
-    return Titled(head, ["score", "", "definition"], rows, [1], notes=[*notes, NOT_SUFFICIENT]).text(width)
+    return Titled(head, ["score", "", "by chance", "definition"], rows, [1, 2], notes=[*notes, NOT_SUFFICIENT]).text(
+        width
+    )
 
 
 def diagonal_json(found: DiagonalScores) -> dict[str, Any]:
     """The same as plain data; the schema is in docs/json.md."""
     named = {name: getattr(found, name) for name in (*DEFINITIONS, "error", "tokens", "ties")}
-    return {"name": found.name, **named, "reason": found.reason or None, "definitions": dict(DEFINITIONS)}
+    spread = {name: getattr(found.chance, name) for name in ("std", "samples", "seed")}
+    return {
+        "name": found.name,
+        **named,
+        "reason": found.reason or None,
+        "definitions": dict(DEFINITIONS),
+        "by_chance": {**found.by_chance, **spread},
+    }
