@@ -176,6 +176,18 @@ def test_both_conventions() -> None:
     assert other.formula == "W_U @ M[L1H0] @ M[L0H2] @ W_E"
 
 
+@given(featured_models(d_model=6, d_head=4, d_vocab=7))
+def test_the_direct_path_is_the_bigram_table(model: Model) -> None:
+    assume(model.architecture.unembed)
+    found = sc.circuit(model, "direct")
+    w_u, w_e = ends(model)
+    check(found, w_u @ w_e)
+    assert found.copying().tokens == 7
+    assert np.allclose(found.written("row").array(), (w_u @ w_e).T)
+    if model.architecture.norm is None:
+        assert found.formula == "W_U @ W_E"
+
+
 def test_positions_and_streams() -> None:
     model = sc.random_model(sc.attention_only((1, 1), "standard"), n_context=6)
     p, w_e = model.weights["W_pos"], model.weights["W_E"]
@@ -482,7 +494,7 @@ def test_positivity_by_chance(width: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------- refusals
 REFUSED: list[tuple[Any, str]] = [
-    (lambda m: sc.circuit(m, "VO", "L1H0"), "unknown circuit 'VO': choose 'OV' or 'QK'"),
+    (lambda m: sc.circuit(m, "VO", "L1H0"), "unknown circuit 'VO': choose 'OV', 'QK' or 'direct'"),
     (lambda m: sc.circuit(m, "OV"), 'give the head of the circuit, for example circuit(model, "OV", "L0H0")'),
     (lambda m: sc.circuit(m, "OV", "L7H0"), "there is no head L7H0"),
     (lambda m: sc.circuit(m, "OV", "L0H0", "L1H0"), "L1H0 is after L0H0, which cannot read what it writes"),
@@ -501,10 +513,12 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: sc.circuit(m, "OV", "L1H0").block([0], [-1]), "column -1 does not exist"),
     (lambda m: sc.circuit(m, "OV", "L1H0").top(by="size"), "by must be one of largest, smallest, absolute"),
     (lambda m: sc.circuit(m, "OV", "L1H0").top(-1), "k must be a whole number, 0 or more, not -1"),
-    (lambda m: sc.circuit(m, "OV", "L1H0").matching(), "matching is of QK circuits: of this OV circuit see copying"),
-    (lambda m: sc.circuit(m, "QK", "L1H0").copying(), "copying is of OV circuits: of this QK circuit see matching"),
+    (lambda m: sc.circuit(m, "OV", "L1H0").matching(), "a circuit of kind OV has no matching: see copying"),
+    (lambda m: sc.circuit(m, "QK", "L1H0").copying(), "a circuit of kind QK has no copying: see matching"),
     (lambda m: sc.circuit(m, "OV", "L1H0").written("rows"), "notation must be one of row, paper, transformerlens"),
     (lambda m: sc.circuit(m.architecture, "OV", "L1H0"), "circuit takes a model"),
+    (lambda m: sc.circuit(m, "direct", "L1H0"), "the direct path goes through no head"),
+    (lambda m: sc.circuit(m, "direct", end="stream"), "without one of its ends nothing is multiplied"),
 ]
 
 

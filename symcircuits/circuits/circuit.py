@@ -114,7 +114,7 @@ class Circuit:
 
     @property
     def _printed(self) -> Word:
-        return self.word.T if self.kind == "OV" and not self.notation.tensors else self.word
+        return self.word.T if self.kind != "QK" and not self.notation.tensors else self.word
 
     def written(self, notation: str | Notation) -> Circuit:
         """The same circuit in another notation: ``paper`` (a map on columns), ``row`` or ``transformerlens`` (on rows).
@@ -257,19 +257,19 @@ class Circuit:
         return above, equal
 
     def copying(self) -> DiagonalScores:
-        """Three scores of an OV circuit that all go by "copying", under names of their own; ValueError of another.
+        """Three scores of what goes to logits that all go by "copying", under names of their own; ValueError of QK.
 
         None of them shows that a head copies: they are necessary for it, and not sufficient (see the docs).
         """
-        return self._scored("copying", "OV", "matching")
+        return self._scored("copying", self.kind != "QK", "matching")
 
     def matching(self) -> DiagonalScores:
         """The same three of a QK circuit: whether tokens match themselves, as in induction by K-composition."""
-        return self._scored("matching", "QK", "copying")
+        return self._scored("matching", self.kind == "QK", "copying")
 
-    def _scored(self, name: str, kind: str, other: str) -> DiagonalScores:
-        if self.kind != kind:
-            raise ValueError(f"{name} is of {kind} circuits: of this {self.kind} circuit see {other}")
+    def _scored(self, name: str, fits: bool, other: str) -> DiagonalScores:
+        if not fits:
+            raise ValueError(f"a circuit of kind {self.kind} has no {name}: see {other}")
         diagonal = self.diagonal
         return diagonal_scores(name, self.spectrum, diagonal, *self._ranks)
 
@@ -307,9 +307,10 @@ def circuit(
     ``kind``: ``"OV"`` of one head, ``W_U W_OV W_E``, or of a chain, the latest first, ``W_U W_OV^{h_2} W_OV^{h_1}
     W_E`` (a virtual head); ``"QK"`` of one head, ``W_E^T W_QK W_E``, with chains before its query, its key or both
     (``query``, ``key``: the latest first): ``circuit(model, "QK", h_2, key=h_1)`` is ``W_E^T W_QK^{h_2} W_OV^{h_1}
-    W_E``. ``start``: ``"embed"``, ``"pos"`` (the position table) or ``"stream"`` (nothing: the bare matrices); of a QK
-    circuit also a pair, of the query and of the key. ``end`` of an OV circuit: ``"logits"`` or ``"stream"``.
-    ``offset``: of rotary positions, key minus query (0 if it is not given).
+    W_E``; ``"direct"``, of no head, ``W_U W_E``, the bigram table. ``start``: ``"embed"``, ``"pos"`` (the position
+    table) or ``"stream"`` (nothing: the bare matrices); of a QK circuit also a pair, of the query and of the key.
+    ``end`` of an OV circuit: ``"logits"`` or ``"stream"``. ``offset``: of rotary positions, key minus query (0 if it is
+    not given).
 
     What norms bring is folded in, without their ``1 / sigma``; multipliers and the score scale are left out, as
     ``notes`` say. Shapes are the paper's; ``written("row")`` has the transposed OV circuit. The formula is a checked
@@ -330,13 +331,16 @@ def circuit(
     (32,)
     """
     need("circuit", model, Model)
-    if not isinstance(kind, str) or kind not in ("OV", "QK"):
-        raise ValueError(f"unknown circuit {brief(kind)}: choose 'OV' or 'QK'")
+    if not isinstance(kind, str) or kind not in ("OV", "QK", "direct"):
+        raise ValueError(f"unknown circuit {brief(kind)}: choose 'OV', 'QK' or 'direct'")
     arch = model.architecture
     chain = tuple(arch.head(head) for head in heads)
-    if not chain:
-        raise ValueError(f'give the head of the circuit, for example circuit(model, "{kind}", "L0H0")')
-    made = _ov(arch, chain, start, end, (query, key)) if kind == "OV" else _qk(arch, chain, start, end, (query, key))
+    if bool(chain) == (kind == "direct"):
+        raise ValueError(
+            "the direct path goes through no head: the circuit of heads is 'OV'" if chain
+            else f'give the head of the circuit, for example circuit(model, "{kind}", "L0H0")'
+        )  # fmt: skip
+    made = (_qk if kind == "QK" else _ov)(arch, chain, start, end, (query, key))
     step = checked_offset(arch, offset, turned=kind == "QK")
     return Circuit(
         model=model, kind=kind, heads=chain, query=made.query, key=made.key, axes=made.axes, word=made.word,
@@ -366,6 +370,8 @@ def _ov(arch: Architecture, chain: tuple[Head, ...], start: Any, end: str, sides
     _check_start(arch, start)
     if start == "pos" and arch.positions == "shortformer":
         raise ValueError("positions enter queries and keys only (shortformer), so no value is made of them")
+    if not chain and "stream" in (start, end):
+        raise ValueError("the direct path is W_U W_E: without one of its ends nothing is multiplied")
     values = [ov_word(arch, head) for head in chain]
     first = end_factors(arch) if end == "logits" else ()
     axes = ("output token" if end == "logits" else "output stream"), f"input {STARTS[start]}"

@@ -73,7 +73,7 @@ class Numbers:
 
 
 def factored(factors: Sequence[Factor], numbers: Numbers) -> Factored:
-    """A word that passes through a head's space, as thin matrices, in float64; ValueError where it leaves its range.
+    """A word of two matrices or more as thin ones, cut in the spaces of its heads; ValueError beyond float64.
 
     >>> import symcircuits as sc
     >>> from symcircuits.circuits.words import qk_word
@@ -85,14 +85,16 @@ def factored(factors: Sequence[Factor], numbers: Numbers) -> Factored:
     True
     """
     narrow = [i for i, factor in enumerate(factors) if factor.col.space.kind in HEAD_SPACES]
-    first, last = narrow[0], narrow[-1]
+    first, last = (
+        (narrow[0], narrow[-1]) if narrow else (0, len(factors) - 2)
+    )  # the direct path is as wide as the stream
     arrays = [numbers.of(factor) for factor in factors]
     with np.errstate(over="ignore", invalid="ignore"):
         left = _outward(arrays[first::-1])
         right = _outward([_turned(a) for a in arrays[last + 1 :]])
         core: Array | None = None
         for array in arrays[first + 1 : last + 1]:
-            core = _wide(array) if core is None else core @ _wide(array)
+            core = np.asarray(_wide(array) if core is None else core @ _wide(array))
         size = math.prod(_size(array) for array in arrays)
     if not all(np.isfinite(part).all() for part in (left, right, core) if part is not None):
         raise ValueError("the product of the weights leaves the range of float64: scale the weights")
