@@ -294,7 +294,7 @@ def test_a_head_that_is_zero_up_to_rounding_has_no_score() -> None:
     assert found["L1H0", "L0H0"] is None
     assert "zero up to rounding" in found.reason("L1H0", "L0H0")
     near = half.copy()
-    near[2:] = 1e-9 * base.weights["W_Q_L1H0"][2:]  # small, and there
+    near[2:] = 1e-8 * base.weights["W_Q_L1H0"][2:]  # small, and there
     small = replace(base, weights={**base.weights, "W_K_L1H0": keys, "W_Q_L1H0": near})
     found = sc.composition_scores(small, "K")
     assert math.isclose(found["L1H0", "L0H0"] or 0, plain_scores(small, "K")["L1H0", "L0H0"][0], rel_tol=1e-6)

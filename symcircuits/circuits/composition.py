@@ -28,7 +28,7 @@ INVARIANT: Final = (
     "the same under rotations of the stream, O(d_model), and under any change of basis inside a head; not under other "
     "changes of the basis of the stream, GL(d_model), which leave the model as it is: not comparable between models"
 )
-_UNIT: Final = 2.0**-52
+_ROUNDED: Final = 2.0**-36  # beside its factors: rounding changes what is larger in its fifth digit at most
 
 
 class Pair(NamedTuple):
@@ -152,9 +152,6 @@ class CompositionScores:
     def json(self) -> dict[str, Any]:
         """All of it as plain data (schema in docs/json.md)."""
         return higher(dict, "CompositionScores.json")(self)
-
-    def _repr_latex_(self) -> str:
-        return f"$\\displaystyle {self.latex()}$"
 
 
 def composition_scores(model: Model, kind: str, *, offset: int | None = None, fold: bool = True) -> CompositionScores:
@@ -286,7 +283,7 @@ class _Scoring:
         """Why no ratio is formed with a norm: it is 0, or not larger than its rounding; empty where one is."""
         if norm == 0:
             return "zero"
-        return "zero up to rounding" if norm <= 8 * _UNIT * thin.shape[1] * size else ""
+        return "zero up to rounding" if norm <= _ROUNDED * thin.shape[1] * size else ""
 
     def _judge(self, side: str, head: Head, name: str, why: str) -> None:
         if why:
