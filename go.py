@@ -38,6 +38,7 @@ COMMANDS = {
                 "tests/test_transformers.py",
                 "tests/test_hub_models.py",
                 "tests/test_live_transformers.py",
+                "tests/test_zoo.py::test_checkpoints_are_written_while_it_trains",
             ]
         ],
     ),

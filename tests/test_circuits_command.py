@@ -180,3 +180,28 @@ def test_the_command_writes_the_page(cli: Cli, tmp_path: Path) -> None:
     refused = cli(*words[:-1], str(tmp_path / "none" / "page.html"))
     assert refused.code == 2
     assert "page.html" in refused.err
+
+
+# --------------------------------------------------------------------------------------------------- side by side
+def test_models_side_by_side(cli: Cli) -> None:
+    models = [str(path("induction")), str(DATA / "tl_plain_s0"), str(DATA / "tracr_prev_1L")]
+    ran = cli("circuits", *models, "--draws", "6", "--json")
+    trained, random, one_layer = json.loads(ran.out)["models"]
+    assert [row["model"] for row in (trained, random, one_layer)] == models
+    assert trained["induction"]["mean"] == max(h.scores["induction"].mean for h in FOUND.heads.heads.values())  # type: ignore[union-attr]
+    assert trained["previous_token"]["head"] == "L0H2"
+    assert trained["k_pair"]["z"] == max(p.z or 0 for p in FOUND.composition["K"].pairs())
+    causes = FOUND.causes[trained["induction"]["head"]]
+    [k] = [p.without for p in causes.parts if (p.by, p.name) == ("composition", "K")]
+    assert trained["k_share"] == 1 - k / causes.score > 0.9
+    assert trained["loss_by_order"] == list(FOUND.losses.after)  # type: ignore[union-attr]
+    assert trained["heads"]["induction"] == 3
+    assert random["k_share"] is None
+    assert one_layer["k_pair"] is None
+    assert one_layer["loss_by_order"] is None
+    lines = cli("circuits", *models, "--draws", "6").out.splitlines()
+    assert lines[0].split()[:3] == ["model", "previous", "induction"]
+    assert any(line.startswith("induction") and "0.86" in line for line in lines)
+    refused = cli("circuits", *models, "--html", "page.html")
+    assert refused.code == 2
+    assert "--html is the page of one model" in refused.err

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import symcircuits as sc
 from symcircuits import zoo
+from symcircuits.zoo import train
 
 Array = npt.NDArray[np.float64]
 FILES = ("config.json", "model.safetensors", "scores.json")
@@ -138,6 +140,22 @@ def test_training_without_pytorch_exits_with_a_plain_sentence(tmp_path: pathlib.
     assert result.returncode == 2
     assert result.stderr == "error: training needs PyTorch, which is not installed: install the extra 'train'\n"
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("steps", ["-1", "9", "1,x", "1.5"])
+def test_checkpoints_are_steps_of_the_training(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train.main(["--out", "nowhere", "--steps", "8", f"--checkpoints={steps}"])
+    assert f"--checkpoints {steps!r}: steps are numbers from 0 to 8" in capsys.readouterr().err
+
+
+def test_checkpoints_are_written_while_it_trains(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("torch")
+    assert train.main(["--out", str(tmp_path), "--steps", "3", "--checkpoints", "0,2,3"]) == 0
+    weights = {step: sc.load(tmp_path / f"step-{step}").weights["W_E"] for step in (0, 2, 3)}
+    assert not np.array_equal(weights[0], weights[2])
+    assert not np.array_equal(weights[2], weights[3])
+    assert np.array_equal(weights[3], sc.load(tmp_path).weights["W_E"])
 
 
 @pytest.mark.skipif(not RETRAIN, reason="retrains for minutes: needs PyTorch and SYMCIRCUITS_RETRAIN=1")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.numbers import weight, whole
 from symcircuits.cli.output import add_json, print_json, width, write
-from symcircuits.cli.subject import add_model, load_model
+from symcircuits.cli.subject import load_model
+
+if TYPE_CHECKING:
+    from symcircuits.circuits.report import Circuits
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
 HELP = "find what heads look at and why, what composes, and what it is worth in loss"
 EXAMPLES = (
     "  symcircuits circuits MODEL --html circuits.html\n"
+    "  symcircuits circuits step-0/ step-500/ step-2000/\n"
     "  symcircuits circuits MODEL --first 50256 --length 128 --json\n"
     "  symcircuits circuits MODEL --draws 100 --seed 1 --threshold 0.3"
 )
@@ -21,7 +25,12 @@ EXAMPLES = (
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
-    add_model(parser)
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="a folder (or file) with weights and config.json; several: side by side",
+    )
     parser.add_argument("--draws", type=whole(1), default=20, metavar="N", help="prompts of each kind (default 20)")
     parser.add_argument("--first", type=whole(0), default=0, metavar="T", help="token that begins each (default 0)")
     parser.add_argument("--length", type=whole(2), metavar="N", help="tokens of the longest (default: of the model)")
@@ -34,21 +43,29 @@ def add_options(parser: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, and print what was found: 0."""
-    from symcircuits.circuits.report import find_circuits
+    """Look, and print what was found, of several models side by side: 0."""
+    from symcircuits.circuits.checkpoints import compared
     from symcircuits.work.files import check_writable
 
     if options.html is not None:
+        if len(options.models) > 1:
+            raise ValueError("--html is the page of one model, and several are given")
         check_writable(options.html)
-    found = find_circuits(
-        load_model(options.model),
-        options.draws,
-        first=options.first,
-        seed=options.seed,
-        length=options.length,
-        threshold=options.threshold,
-    )
+    if len(options.models) > 1:
+        side = compared((path, _circuits(path, options)) for path in options.models)
+        print_json(side.json()) if options.json else print(side.text(width()))
+        return 0
+    found = _circuits(options.models[0], options)
     if options.html is not None:
         write(options.html, found.html())
     print_json(found.json()) if options.json else print(found.text(width()))
     return 0
+
+
+def _circuits(path: str, options: argparse.Namespace) -> Circuits:
+    from symcircuits.circuits.report import find_circuits
+
+    return find_circuits(
+        load_model(path), options.draws, first=options.first, seed=options.seed, length=options.length,
+        threshold=options.threshold,
+    )  # fmt: skip

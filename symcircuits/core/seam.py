@@ -50,6 +50,7 @@ HIGHER: Final = {
     "Values.loss_effects": "circuits.losses.loss_effects",
     "Values.transport": "circuits.transport.transport",
     "Values.weighted_pattern": "circuits.transport.weighted_pattern",
+    "Checkpoints.text": "render.checkpoints.checkpoints_text",
     "Circuits.findings": "render.findings.findings",
     "Circuits.text": "render.findings.circuits_text",
     "Circuits.html": "render.circuits_page.circuits_html",

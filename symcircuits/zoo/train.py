@@ -25,7 +25,7 @@ import json
 import pathlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,8 +148,11 @@ def _predict(torch: Any, weights: Weights, batch: Batch, settings: Settings) -> 
     return losses, logits.argmax(-1) == following, repeat, patterns
 
 
-def train(torch: Any, settings: Settings) -> Weights:
-    """Train from scratch on one CPU thread; returns the weights as detached tensors."""
+def train(torch: Any, settings: Settings, keep: Callable[[int, Weights], None] | None = None) -> Weights:
+    """Train from scratch on one CPU thread; returns the weights as detached tensors.
+
+    `keep` is called with the weights before the first step (0) and after every step.
+    """
     torch.manual_seed(settings.seed)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -163,6 +166,8 @@ def train(torch: Any, settings: Settings) -> Weights:
         optimizer, lambda step: min((step + 1) / settings.warmup, 1 - step / settings.steps)
     )
     for step in range(settings.steps):
+        if keep is not None:
+            keep(step, {name: value.detach() for name, value in weights.items()})
         batch = sample(rng, settings.batch, settings)
         losses, _, repeat, _ = _predict(torch, weights, batch, settings)
         repeat_loss = losses[repeat].mean()
@@ -173,7 +178,10 @@ def train(torch: Any, settings: Settings) -> Weights:
         schedule.step()
         if step % 200 == 0 or step == settings.steps - 1:
             print(f"step {step:5d}  loss {loss.item():.3f}  loss on the repeat {repeat_loss.item():.3f}", flush=True)
-    return {name: value.detach() for name, value in weights.items()}
+    trained = {name: value.detach() for name, value in weights.items()}
+    if keep is not None:
+        keep(settings.steps, trained)
+    return trained
 
 
 def evaluate(torch: Any, weights: Weights, settings: Settings) -> dict[str, Any]:
@@ -214,15 +222,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="folder for the trained model")
     parser.add_argument("--seed", type=int, default=Settings.seed, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=Settings.steps, help="default: %(default)s")
+    parser.add_argument(
+        "--checkpoints",
+        default="",
+        metavar="0,200,500",
+        help="steps after which the model is written to DIR/step-N too",
+    )
     options = parser.parse_args(arguments)
     if options.seed < 0 or options.steps < 1:
         parser.error("--seed must be at least 0 and --steps at least 1")
     settings = Settings(seed=options.seed, steps=options.steps)
+    asked = [word.strip() for word in options.checkpoints.split(",") if word.strip()]
+    if not all(word.isdecimal() and int(word) <= options.steps for word in asked):
+        parser.error(f"--checkpoints {options.checkpoints!r}: steps are numbers from 0 to {options.steps}")
+    wanted = {int(word) for word in asked}
     try:
         torch: Any = importlib.import_module("torch")
         options.out.mkdir(parents=True, exist_ok=True)
         start = time.perf_counter()
-        weights = train(torch, settings)
+
+        def keep(step: int, weights: Weights) -> None:
+            if step in wanted:
+                folder = options.out / f"step-{step}"
+                folder.mkdir(exist_ok=True)
+                save(folder, weights, evaluate(torch, weights, settings), settings)
+
+        weights = train(torch, settings, keep)
         print(f"trained in {time.perf_counter() - start:.0f} s")
         scores = evaluate(torch, weights, settings)
         save(options.out, weights, scores, settings)
