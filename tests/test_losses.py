@@ -99,6 +99,57 @@ def test_a_wrong_algorithm_is_seen() -> None:
     assert np.allclose(first, sum(v for chain, v in paths_by_order(run).items() if len(chain) <= 1))
 
 
+@pytest.mark.parametrize("composition", ["Q", "K"])
+def test_patterns_cut_off_by_order_on_one_side(composition: str) -> None:
+    """Against plain scores: the stream of up to k heads on that side, the whole stream on the other."""
+    run = sc.random_model(PLAIN, d_vocab=6, seed=2).run(TOKENS)
+    w, each = run.model.weights, {}
+    heads = [str(h) for h in PLAIN.all_heads]
+    for chain in [c for k in range(3) for c in combinations(heads, k) if len({h[:2] for h in c}) == k]:
+        x = run.streams[0]
+        for h in chain:
+            x = run.patterns[h] @ x @ w[f"W_V_{h}"].T @ w[f"W_O_{h}"].T
+        each[chain] = x
+
+    found = sc.evaluate(sc.logits(PLAIN), run).loss_by_order([1, 2], composition=composition)
+    for order in range(3):
+        stream, counts = run.streams[0], 0
+        for layer in range(3):
+            chains = [c for c in each if all(int(h[1]) < layer for h in c)]
+            cut = sum(each[c] for c in chains if len(c) <= order)
+            counts += len(PLAIN.layer_heads(layer)) * len(chains) * sum(len(c) == order for c in chains)
+            whole, after = sum(each[c] for c in chains), stream
+            for head in PLAIN.layer_heads(layer):
+                q, k = (cut, whole) if composition == "Q" else (whole, cut)
+                s = (
+                    (q @ w[f"W_Q_{head}"].T)
+                    @ np.swapaxes(k @ w[f"W_K_{head}"].T, -1, -2)
+                    / np.sqrt(len(w[f"W_Q_{head}"]))
+                )
+                s = np.where(np.tri(5, dtype=bool), s, -np.inf)
+                a = np.exp(s - s.max(-1, keepdims=True))
+                a = a / a.sum(-1, keepdims=True)
+                after = after + a @ stream @ w[f"W_V_{head}"].T @ w[f"W_O_{head}"].T
+            stream = after
+        assert np.allclose(found.by_prompt[order], loss(stream @ w["W_U"].T, TOKENS, [1, 2]), rtol=1e-10)
+        assert found.counts[order] == counts
+    whole_loss = np.mean(loss(run.logits, TOKENS, [1, 2]))
+    assert found.after[-1] == pytest.approx(whole_loss, rel=1e-10)
+    assert abs(found.after[0] - whole_loss) > 1e-3
+
+
+def test_induction_is_lost_without_heads_on_the_key_side() -> None:
+    rng = np.random.default_rng(0)
+    halves = [rng.choice(np.arange(1, 32), 12, replace=False) for _ in range(5)]
+    run = sc.load(path("induction")).run([[0, *h, *h] for h in halves])
+    values = sc.evaluate(sc.logits(run.model), run)
+    by_key = values.loss_by_order(range(13, 24), composition="K")
+    by_query = values.loss_by_order(range(13, 24), composition="Q")
+    assert by_key.after[0] > 3
+    assert by_query.after[0] < 0.01
+    assert "of the key side of scores" in " ".join(by_key.text(80).split())
+
+
 def test_probabilities_and_soft_caps() -> None:
     plain = sc.random_model(PLAIN, d_vocab=6, seed=2)
     capped = sc.Model(PLAIN, plain.weights, plain.score_scale, settings=sc.Settings(logit_cap=0.5))
@@ -163,6 +214,8 @@ def test_what_has_no_loss_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             whole.loss_by_order(queries)
     with pytest.raises(ValueError, match='unit is "nats" or "probability", not \'bits\''):
         whole.loss_by_order(unit="bits")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='composition is "V", "Q" or "K", not \'QK\''):
+        whole.loss_by_order(composition="QK")
     with pytest.raises(ValueError, match="by layer, head, pair or term, not by 'neuron'"):
         whole.loss_effects("neuron")
     few = sc.random_model(PLAIN, d_vocab=9, d_vocab_out=4)

@@ -20,7 +20,7 @@ from symcircuits.arrays.rings import Floats
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.seam import higher
 from symcircuits.core.text import amount, brief, place
-from symcircuits.model import Run
+from symcircuits.model import Run, pattern_without, rerun
 from symcircuits.model.forward import capped
 from symcircuits.model.over_ring import frozen, matrices_of
 from symcircuits.values.evaluate import Unit, Values, evaluate
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+_SIDE_OF: Final = {"Q": 0, "K": 1}
 MOST: Final = 20_000  # parts that are looked at one by one
 
 
@@ -45,7 +46,8 @@ class LossByOrder:
     """What is said of the next token when the logits are cut off after each order; one number a prompt.
 
     ``by_prompt [orders, prompts]``: the mean over ``queries`` of ``-log p(next token)`` in nats, or of ``p`` itself
-    where ``unit`` is ``"probability"``; the last row is the whole model's. ``counts``: terms of each order;
+    where ``unit`` is ``"probability"``; the last row is the whole model's. ``counts``: terms of each order (of K and Q
+    those of the scores of all heads, by the order of their key or query side);
     ``uniform``: of equal logits. A mean over prompts has its spread beside it: the standard deviation over them.
     """
 
@@ -54,6 +56,7 @@ class LossByOrder:
     by_prompt: Array
     queries: tuple[int, ...]
     uniform: float
+    composition: str = "V"
 
     @property
     def after(self) -> tuple[float, ...]:
@@ -77,7 +80,7 @@ class LossByOrder:
     def json(self) -> dict[str, Any]:
         """As plain data."""
         return {
-            "unit": self.unit, "uniform": self.uniform, "queries": list(self.queries),
+            "unit": self.unit, "composition": self.composition, "uniform": self.uniform, "queries": list(self.queries),
             "prompts": self.by_prompt.shape[1], "terms": list(self.counts), "after": list(self.after),
             "spread": list(self.spread), "marginal": list(self.marginal),
         }  # fmt: skip
@@ -122,7 +125,9 @@ class LossEffects:
                 "queries": list(self.queries), "prompts": self.prompts, "parts": parts}  # fmt: skip
 
 
-def loss_by_order(values: Values, queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossByOrder:
+def loss_by_order(
+    values: Values, queries: Sequence[int] | None = None, unit: Unit = "nats", composition: str = "V"
+) -> LossByOrder:
     """The work of :meth:`symcircuits.values.evaluate.Values.loss_by_order`."""
     judge = NextTokens(values, queries, unit)
     if values.expansion.clauses:
@@ -130,12 +135,44 @@ def loss_by_order(values: Values, queries: Sequence[int] | None = None, unit: Un
             "the loss by order is of all terms of the logits, not of a selection: ask values.loss_effects what a "
             "selection changes"
         )
-    sums, total, found = values.by_order(), None, []
+    if composition not in ("V", *_SIDE_OF):
+        raise ValueError(f'composition is "V", "Q" or "K", not {brief(composition)}')
+    made = _cut_off(values) if composition == "V" else _cut_patterns(values, _SIDE_OF[composition])
+    counts, found = zip(*((count, judge.of(logits)) for count, logits in made), strict=True)
+    return LossByOrder(unit, counts, np.stack(found), judge.queries, uniform=judge.uniform, composition=composition)
+
+
+def _cut_off(values: Values) -> Iterator[tuple[int, Array]]:
+    """How many terms have each order, and the logits of the terms up to it, patterns held fixed."""
+    sums, total = values.by_order(), np.zeros(())
     for order in range(max(sums) + 1):
-        total = sums[order] if total is None else total + sums[order]
-        found.append(judge.of(total))
-    counts = tuple(values.expansion.order(order).count for order in range(len(found)))
-    return LossByOrder(unit, counts, np.stack(found), judge.queries, judge.uniform)
+        total = total + sums[order]
+        yield values.expansion.order(order).count, total
+
+
+def _cut_patterns(values: Values, side: int) -> Iterator[tuple[int, Array]]:
+    """The same for patterns: the score terms of each order on one side, and the logits when scores end there.
+
+    All patterns are given at once, made from the scores of the run as it was; values are computed anew through them.
+    """
+    run = values.run
+    heads = [str(h) for h in run.model.architecture.all_heads]
+    parts = {head: dict[int, list[Array]]() for head in heads}
+    counts = dict[int, int]()
+    for head in heads:
+        scores = evaluate(expand(run.model.architecture, f"scores:{head}"), run)
+        for orders, part in scores.classes():
+            parts[head].setdefault(orders[side], []).append(part)
+        for marks, count in scores.expansion.marks():
+            counts[marks[side].order] = counts.get(marks[side].order, 0) + count
+    for order in range(max(counts, default=0) + 1):
+        given = {}
+        for head, by_order in parts.items():
+            left_out = [part for k, some in by_order.items() if k > order for part in some]
+            if left_out:
+                given[head] = pattern_without(run, head, np.asarray(sum(left_out)))
+        edited = rerun(run, patterns={**run.patterns, **given})
+        yield counts.get(order, 0), np.asarray(edited.products.get("logits", edited.logits))
 
 
 def run_by_run(run: Run) -> Iterator[Array]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["by_order_table", "by_order_text", "effects_text"]
 
+_SIDES = {"Q": "query", "K": "key"}
 _OF = {"nats": "Loss in nats", "probability": "Probability of the next token"}
 
 
@@ -28,7 +29,8 @@ def by_order_table(found: LossByOrder) -> Titled:
     ):
         rows.append([str(order), f"{count:,}", number(after), number(spread), _signed(change)])
     over = f"{amount(found.by_prompt.shape[1], 'prompt')}, next tokens of {amount(len(found.queries), 'query')}"
-    title = f"{_OF[found.unit]} after each order, patterns held fixed; {over.replace('querys', 'queries')}"
+    how = "patterns held fixed" if found.composition == "V" else f"of the {_SIDES[found.composition]} side of scores"
+    title = f"{_OF[found.unit]} after each order, {how}; {over.replace('querys', 'queries')}"
     return Titled(title, ["up to order", "terms", "after", "std over prompts", "change"], rows, [1, 2, 3, 4])
 
 

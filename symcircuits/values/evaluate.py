@@ -170,14 +170,18 @@ class Values(Sums[Array]):
         return _spread(value, self.batch + value.shape[-2:])
 
     # ------------------------------------------------------------------------------------------- in loss
-    def loss_by_order(self, queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossByOrder:
+    def loss_by_order(
+        self, queries: Sequence[int] | None = None, unit: Unit = "nats", composition: str = "V"
+    ) -> LossByOrder:
         """What the logits say of the next token when they are cut off after orders 0, 1, 2, ..., patterns held fixed.
 
         ``loss_k = mean over queries of -log softmax(sum of the terms of up to k heads)[next token]``, in nats;
         ``unit="probability"``: the probability itself. ``queries``: positions that count (default: all but the last,
         whose next token is not known). A batch is so many prompts: a mean and its spread. A soft cap acts on each sum.
-        Adding one vector to every row of W_U changes nothing. Raises ValueError on a selection, on another target than
-        the logits and on queries without a next token. Source: paper, "Term Importance Analysis".
+        Adding one vector to every row of W_U changes nothing. ``composition="K"`` (or ``"Q"``) cuts off patterns in
+        place of logits: every head's scores keep the terms with up to k heads on their key (query) side, all patterns
+        are made from these at once, and values go through them whole. Raises ValueError on a selection, on another
+        target than the logits and on queries without a next token. Source: paper, "Term Importance Analysis".
 
         >>> import symcircuits as sc
         >>> from symcircuits.zoo import path
@@ -186,7 +190,7 @@ class Values(Sums[Array]):
         >>> found.counts, [round(loss, 2) for loss in found.after]
         ((1, 6, 9), [3.53, 0.0, 0.0])
         """
-        return higher(None, "Values.loss_by_order")(self, queries, unit)  # type: ignore[no-any-return]
+        return higher(None, "Values.loss_by_order")(self, queries, unit, composition)  # type: ignore[no-any-return]
 
     def loss_effects(self, by: str = "head", queries: Sequence[int] | None = None, unit: Unit = "nats") -> LossEffects:
         """What the terms of each layer, head, pair of heads, or each term change in the loss, patterns held fixed.
