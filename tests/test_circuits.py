@@ -564,3 +564,18 @@ def test_text_and_json_hold_the_same_numbers() -> None:
     assert "The largest entries" in text
     assert "The largest entries" not in found.text()
     assert found._repr_latex_() == f"$\\displaystyle {found.latex()}$"
+
+
+def test_tokens_may_have_names() -> None:
+    model = sc.random_model(sc.attention_only((1,), "standard"), d_vocab=5, d_vocab_out=4, n_context=6)
+    names = ["the", "cat", "sat", "on", "mat\x1b[2J"]
+    found = sc.circuit(model, "QK", "L0H0")
+    best = found.top(1)[0]
+    shown = found.text(top=1, labels=names).splitlines()[-1].split()
+    assert shown[:2] == [names[best.row].replace("\x1b", r"\x1b"), names[best.column].replace("\x1b", r"\x1b")]
+    output = sc.circuit(model, "OV", "L0H0")
+    assert output.text(top=1, labels=names).splitlines()[-1].split()[0] == str(output.top(1)[0].row)  # inputs alone
+    positions = sc.circuit(model, "QK", "L0H0", start="pos")
+    assert positions.text(top=1, labels=names).splitlines()[-1].split()[0] == str(positions.top(1)[0].row)
+    with pytest.raises(ValueError, match="there are 3 labels; one is needed for each vocabulary entry"):
+        found.text(labels=names[:3])

@@ -128,9 +128,12 @@ class Circuit:
         turned = Factored(right, None if core is None else core.T, left, size)
         return replace(self, notation=found, thin=turned, axes=(self.axes[1], self.axes[0]))
 
-    def text(self, width: int = 100, top: int = 0) -> str:
-        """Its formula and its numbers, as tables that fit that width; ``top``: with so many of its largest entries."""
-        return higher(str, "Circuit.text")(self, width, top)
+    def text(self, width: int = 100, top: int = 0, labels: Sequence[str] | None = None) -> str:
+        """Its formula and its numbers, as tables that fit that width; ``top``: with so many of its largest entries.
+
+        ``labels``: a name for every entry of the vocabulary.
+        """
+        return higher(str, "Circuit.text")(self, width, top, labels)
 
     def json(self, top: int = 0) -> dict[str, Any]:
         """The same as plain data (schema in docs/json.md)."""

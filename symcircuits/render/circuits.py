@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.circuits.composition import FAR, INVARIANT
 from symcircuits.circuits.copying import DEFINITIONS, NOT_SUFFICIENT
 from symcircuits.core.text import amount
+from symcircuits.explanation.labels import Labels, read_labels
 from symcircuits.render.tables import Titled, number, plain_text
 
 if TYPE_CHECKING:
@@ -89,8 +91,10 @@ def composition_json(found: CompositionScores) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------------ circuits
-def circuit_text(found: Circuit, width: int = 100, top: int = 0) -> str:
+def circuit_text(found: Circuit, width: int = 100, top: int = 0, labels: Sequence[str] | None = None) -> str:
     """What a circuit is, and its numbers."""
+    vocabulary = found.model.d_vocab
+    names = Labels() if labels is None else read_labels(labels, vocabulary, vocabulary, found.model.d_vocab_out)
     rows, columns = found.shape
     said = [
         f"{rows} {found.axes[0]}s (rows) x {columns} {found.axes[1]}s (columns): {found.convention}",
@@ -100,9 +104,19 @@ def circuit_text(found: Circuit, width: int = 100, top: int = 0) -> str:
     said += [found.invariant, *found.notes]
     parts = [Titled(f"{found.formula} of {found.model.name}", points=[f"  - {line}" for line in said])]
     if top:
-        pairs = [[str(p.row), str(p.column), number(p.value)] for p in found.top(top)]
-        parts.append(Titled("The largest entries", [found.axes[0], found.axes[1], "value"], pairs, [0, 1, 2]))
+        row, column = found.axes
+        pairs = [
+            [_called(p.row, row, names), _called(p.column, column, names), number(p.value)] for p in found.top(top)
+        ]
+        parts.append(Titled("The largest entries", [row, column, "value"], pairs, [2] if labels else [0, 1, 2]))
     return plain_text(parts, width)
+
+
+def _called(i: int, axis: str, names: Labels) -> str:
+    """What a row or a column is called."""
+    if not axis.endswith("token"):
+        return str(i)
+    return names.output(i) if axis.startswith("output") else names.at(0, i)
 
 
 def _square(found: Circuit) -> bool:
