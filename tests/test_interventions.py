@@ -12,6 +12,7 @@ from plain import Edits, forward, heads_of_models, pattern_of, score_rows, seen
 import symcircuits as sc
 from symcircuits.explanation.ablation import remove_heads, remove_scores
 from symcircuits.model import Model, pattern_without, rerun
+from symcircuits.zoo import path as sc_path
 
 TOKENS = [3, 1, 4, 1, 5]
 
@@ -174,3 +175,66 @@ def test_selections_are_named() -> None:
     run = sc.random_model(sc.attention_only((2, 2)), seed=1).run(TOKENS)
     assert remove_scores(run, "L1H0", scores).removed == "all terms"
     assert remove_scores(run, "L1H0", scores.through("L0H1", "key")).removed == "through L0H1 on the key side"
+
+
+# --------------------------------------------------------------------------------------------------- paths
+def head_output(run: sc.Run, head: str, stream: Any) -> Any:
+    """What a head of an attention-only model writes where it reads a stream, by plain products."""
+    w = run.model.weights
+    q, k, v = (stream @ w[f"W_{x}_{head}"].T + w.get(f"b_{x}_{head}", 0) for x in "QKV")
+    s = np.where(np.tri(len(stream), dtype=bool), q @ k.T / np.sqrt(q.shape[-1]), -np.inf)
+    a = np.exp(s - s.max(-1, keepdims=True))
+    return a / a.sum(-1, keepdims=True) @ v @ w[f"W_O_{head}"].T
+
+
+@pytest.mark.parametrize("path", [("L0H1", "L1H0"), ("L0H0", "L2H1"), ("L0H1", "L1H1", "L2H0")])
+def test_a_path_is_removed_alone(path: tuple[str, ...]) -> None:
+    """Against a forward pass written out: each head of the path reads the one before as it would be without it."""
+    arch = sc.attention_only((2, 2, 2), biases=["b_Q", "b_K", "b_V"])
+    run = sc.random_model(arch, seed=5).run(TOKENS)
+    change, w = -run.results[path[0]], run.model.weights
+    for head in path[1:]:
+        change = head_output(run, head, run.streams[int(head[1])] + change) - run.results[head]
+    stream = run.streams[int(path[-1][1]) + 1] + change
+    for layer in range(int(path[-1][1]) + 1, 3):
+        stream = stream + sum(head_output(run, f"L{layer}H{i}", stream) for i in range(2))
+    found = remove_heads(run, " -> ".join(path))
+    assert found.heads == (" -> ".join(path),)
+    assert close(found.change, stream @ w["W_U"].T - run.logits, run.logits)
+    terms = [t for t in sc.logits(arch) if " -> ".join(path) in t.label]
+    assert terms
+    values = sc.evaluate(sc.logits(arch), run)
+    assert close(found.value_part, -sum(values.value(t) for t in terms), run.logits)
+    assert abs(found.pattern_part).max() > 1e-6
+
+
+@given(heads_of_models())
+def test_paths_of_all_kinds_of_models(case: tuple[Model, str]) -> None:
+    """The value part is what frozen patterns lose; the last head alone, without what it would read, is the rest."""
+    model, label = case
+    arch, run = model.architecture, model.run(TOKENS)
+    head = arch.head(label)
+    later = [h for h in arch.all_heads if h.layer > head.layer]
+    if not later:
+        return
+    path = f"{label} -> {later[0]}"
+    found = remove_heads(run, path)
+    frozen_part = sc.evaluate(sc.expand(arch, arch.end).through_sequence(label, str(later[0])), run).total()
+    assert close(found.value_part, -frozen_part, frozen_part)
+    assert np.isfinite(found.change).all()
+
+
+def test_the_pair_that_makes_an_induction_head() -> None:
+    """Removing the previous-token head from what one induction head reads costs that head its pattern."""
+    run = sc.load(sc_path()).run([0, 7, 19, 3, 11, 26, 7, 19, 3, 11])
+    one = remove_heads(run, "L0H2 -> L1H0")
+    other = remove_heads(run, "L0H1 -> L1H0")
+    assert one.change[-1, 26] < -4 < -1 < other.change[-1, 26]
+    assert abs(one.value_part[-1, 26]) < 0.5
+
+
+@pytest.mark.parametrize("path", ["L0H0 -> L0H1", "L1H0 -> L0H0", "L0H0 -> ", "L0H0 -> L9H0", "L0H0->L1H0->L1H1"])
+def test_what_is_not_a_path_is_refused(path: str) -> None:
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
+    with pytest.raises(ValueError, match=r"a path is two heads or more in rising layers|L9H0|''"):
+        remove_heads(run, path)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.text import brief, need
-from symcircuits.model import Arrays, Edited, Run, pattern_without, rerun
+from symcircuits.model import Arrays, Edited, Run, pattern_without, rerun, rerun_without_path
 from symcircuits.values.evaluate import evaluate
 
 __all__ = [
@@ -31,11 +31,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadRemoval:
-    """What happens to the end ``[..., n, width]`` when heads add nothing: ``change = value_part + pattern_part``.
+    """What happens to the end ``[..., n, width]`` without heads, or a path: ``change = value_part + pattern_part``.
 
-    ``value_part``: with everything held fixed, ``- sum of the terms through the heads``. ``pattern_part``: the rest,
-    recomputed minus frozen: the later patterns (and what else was held fixed) answer. It is the error that freezing
-    makes for this intervention.
+    ``value_part``: with everything held fixed, ``- sum of the terms through the heads`` (along the path).
+    ``pattern_part``: the rest, recomputed minus frozen: the later patterns (and what else was held fixed) answer. It is
+    the error that freezing makes for this intervention.
     """
 
     heads: tuple[str, ...]
@@ -50,13 +50,17 @@ class HeadRemoval:
 
 
 def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], target: str | None = None) -> HeadRemoval:
-    """Remove the outputs of one head, or of several together, and take the change of the end apart.
+    """Remove the outputs of one head, or of several together, or a path; and take the change of the end apart.
 
     With ``Y`` the end of the model, ``Y'`` of the model in which each of the heads H adds 0 to the stream (also not its
     value bias; ``b_O`` stays):
     ``value_part = - sum_{terms through a head of H} term``, ``pattern_part = (Y' - Y) - value_part``.
+    A path ``"L0H2 -> L1H0"`` is two heads or more, each read by the next: the second does not read what the first
+    writes, so writes something else, and so on; all other heads read what they did, and what comes after the last is
+    computed anew. The value part is then minus the terms with these heads one directly after the other, the pattern
+    part what the patterns of the path's own and of later heads answer.
     ``target``: what is looked at as the end, ``"logits"``, ``"stream"`` or ``"readout:probe"``. Raises ValueError on a
-    head or target that is not there.
+    head, a path or a target that is not there.
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
@@ -65,14 +69,31 @@ def remove_heads(run: Run, heads: str | tuple[int, int] | Iterable[str], target:
     True
     >>> bool(abs(last.pattern_part).max() < 1e-12)      # nothing comes after
     True
+    >>> both = [remove_heads(run, f"L0H0 -> L1H{i}").change for i in range(2)]
+    >>> bool(abs(sum(both) + remove_heads(run, "L0H0").change).max() > 1e-3)      # there is the way past them, too
+    True
     """
     need("remove_heads", run, Run)
     architecture = run.model.architecture
     expansion = _expanded_end(run, target)
-    labels = [str(h) for h in architecture.some_heads(heads)]
-    value = np.array(-evaluate(expansion.through(labels), run).total())
-    change = end_of(rerun(run, removed=labels), expansion.target) - end_of(run, expansion.target)
+    path = _path_of(heads)
+    if path is None:
+        labels = [str(h) for h in architecture.some_heads(heads)]
+        removed, edited = expansion.through(labels), rerun(run, removed=labels)
+    else:
+        chain = [str(architecture.head(label)) for label in path]
+        edited = rerun_without_path(run, chain)
+        labels, removed = [" -> ".join(chain)], expansion.through_sequence(*chain)
+    value = np.array(-evaluate(removed, run).total())
+    change = end_of(edited, expansion.target) - end_of(run, expansion.target)
     return HeadRemoval(tuple(labels), _end_name(run, expansion.target), value, np.asarray(change - value))
+
+
+def _path_of(heads: Any) -> list[str] | None:
+    """The heads of a path, as it is written in labels of terms; None of heads."""
+    if not isinstance(heads, str) or "->" not in heads:
+        return None
+    return [label.strip() for label in heads.split("->")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,15 @@ and changes of basis, ``folding`` moves gains into weights, ``attached`` takes r
 
 from symcircuits.model.attached import Attachment, readout, source
 from symcircuits.model.attending import Rotary
-from symcircuits.model.edits import Edited, of_outputs, pattern_without, rerun, rerun_patterns, rerun_without
+from symcircuits.model.edits import (
+    Edited,
+    of_outputs,
+    pattern_without,
+    rerun,
+    rerun_patterns,
+    rerun_without,
+    rerun_without_path,
+)
 from symcircuits.model.folding import fold
 from symcircuits.model.forward import ACTIVATIONS, Settings
 from symcircuits.model.instances import change_basis, random_model
@@ -23,6 +31,6 @@ from symcircuits.model.weights import matrix_names, weight_axes
 __all__ = [
     "ACTIVATIONS", "Arrays", "Attachment", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "TensorFactors",
     "Tensors", "change_basis", "fold", "frozen", "matrices_of", "matrix_names", "of_outputs", "pattern_without",
-    "random_model",
-    "read_tokens", "readout", "rerun", "rerun_patterns", "rerun_without", "source", "weight_axes",
+    "random_model", "read_tokens", "readout", "rerun", "rerun_patterns", "rerun_without", "rerun_without_path",
+    "source", "weight_axes",
 ]  # fmt: skip

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from symcircuits.arrays.rings import Array
-from symcircuits.model.forward import BY_LABEL, Changes, Record, pattern_of
+from symcircuits.model.forward import BY_LABEL, Changes, Record, pattern_of, written_by
+from symcircuits.model.needs import Converted
 from symcircuits.model.transformer import Run, _run
 
-__all__ = ["Edited", "of_outputs", "pattern_without", "rerun", "rerun_patterns", "rerun_without"]
+__all__ = ["Edited", "of_outputs", "pattern_without", "rerun", "rerun_patterns", "rerun_without", "rerun_without_path"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +92,35 @@ def rerun_without(run: Run, heads: Sequence[str]) -> Edited:
     return _edited(run, Changes({}, {_named(run, head): where[i] for i, head in enumerate(heads)}))
 
 
+def rerun_without_path(run: Run, heads: Sequence[str]) -> Edited:
+    """The forward pass of a run in which what goes through these heads, each read directly by the next, is not there.
+
+    The first head is not read by the second, which so writes something else; that is not read by the third, and so on;
+    all others read what they read before. What the last head writes, and all after it, is computed anew. Raises
+    ValueError on fewer than two heads and where their layers do not rise. Source: path patching with an output of zero
+    (Goldowsky-Dill et al. 2023, "Localizing Model Behavior with Path Patching").
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> run = random_model(attention_only((1, 1)), seed=1).run([1, 2, 3])
+    >>> edited = rerun_without_path(run, ["L0H0", "L1H0"])
+    >>> both = rerun(run, removed=["L0H0"])        # there is no other way from the one to the other ...
+    >>> bool(np.allclose(edited.streams[2] - run.results["L0H0"], both.streams[2]))  # ... but past it
+    True
+    """
+    arch, model = run.model.architecture, run.model
+    chain = [arch.head(label) for label in heads]
+    if len(chain) < 2 or any(a.layer >= b.layer for a, b in pairwise(chain)):
+        raise ValueError(f"a path is two heads or more in rising layers, not {' -> '.join(map(str, chain))}")
+    w, scales = Converted(model.weights, run.dtype), {**model.score_scale, **model.multipliers}
+    change = -run.results[str(chain[0])]
+    for head in chain[1:]:
+        stream = run.streams[head.layer] + change
+        written = written_by(arch, w, scales, model.settings, head, stream, run.attended)
+        change = written - run.results[str(head)]
+    return _edited(run, Changes(written={str(chain[-1]): written}))
+
+
 def pattern_without(run: Run, head: str, part: Array) -> Array:
     """The head's pattern when a part is taken from its scores: ``softmax*(S - part)``, ``[..., n, n]``.
 
@@ -136,7 +167,9 @@ def _check_shape(run: Run, label: str, given: tuple[int, ...]) -> None:
 
 def _edited(run: Run, changes: Changes) -> Edited:
     """The forward pass with these changes, from the first layer on in which there is one."""
-    changed = [run.model.architecture.head(label).layer for label in (*changes.given, *changes.removed)]
+    changed = [
+        run.model.architecture.head(label).layer for label in (*changes.given, *changes.removed, *changes.written)
+    ]
     if changed:
         changes = replace(changes, start=min(changed), before=_before(run, min(changed)))
     found = _run(run.model, run.tokens, run.dtype, changes, run.attended)

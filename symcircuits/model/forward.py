@@ -32,7 +32,7 @@ from symcircuits.core.text import brief, shown
 from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
 
-__all__ = ["ACTIVATIONS", "BY_LABEL", "Changes", "Record", "Settings", "capped", "forward", "pattern_of"]
+__all__ = ["ACTIVATIONS", "BY_LABEL", "Changes", "Record", "Settings", "capped", "forward", "pattern_of", "written_by"]
 
 Weights = Mapping[str, Array]
 Scales = Mapping[str, float]
@@ -149,13 +149,15 @@ class Changes:
     """What is not as the model computes it: patterns ``given`` by head, and where the output of heads is ``removed``.
 
     Patterns may have axes in front of those of the run, for several changes at once; ``removed``: truth values that
-    broadcast against ``[..., n, d_model]``. ``before``: the record of the pass without them, of which the first
-    ``start`` layers stand, and in the next one the heads that are not changed; of what comes after streams, patterns
-    and what the model gives are recorded.
+    broadcast against ``[..., n, d_model]``; ``written``: by head what it adds to the stream in place of what it
+    computes. ``before``: the record of the pass without them, of which the first ``start`` layers stand, and in the
+    next one the heads that are not changed; of what comes after streams, patterns and what the model gives are
+    recorded.
     """
 
     given: Mapping[str, Array] = field(default_factory=dict)
     removed: Mapping[str, Array] = field(default_factory=dict)
+    written: Mapping[str, Array] = field(default_factory=dict)
     start: int = 0
     before: Record | None = None
 
@@ -182,6 +184,17 @@ def forward(
         pass_.changes, pass_.attached, pass_.attended = changes or pass_.changes, attached or {}, attended
         pass_.record = pass_.changes.before or pass_.record
         return pass_.run(tokens).close()
+
+
+def written_by(
+    architecture: Architecture, w: Weights, scales: Scales, settings: Settings, head: Head, stream: Array,
+    attended: Attended | None = None,
+) -> Array:  # fmt: skip
+    """What a head adds to the stream where it alone reads this one, ``[..., n, d_model]``: its pattern is made anew."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by _finite, with the place
+        pass_ = _Pass(architecture, w, scales, settings, stream.shape[-2])
+        pass_.attended = attended
+        return pass_.written(head, stream)
 
 
 def pattern_of(
@@ -272,18 +285,31 @@ class _Pass:
 
     def attention(self, layer: int, stream: Array) -> Array:
         """The stream after the heads of a layer and its ``b_O``."""
-        values_of = self.normed(stream, f"L{layer}")
-        read = values_of + self.positions if self.architecture.positions == "shortformer" else values_of
+        read, values_of = self.read(layer, stream)
         record, total = self.record, PairwiseSum()  # one after the other, rounding would grow with the number of heads
         total.add(stream)
         window = self.settings.windows[layer] if self.settings.windows else None
         record.masks[f"L{layer}"] = allowed = self.allowed(layer, window)
         for head in self.architecture.layer_heads(layer):
+            if str(head) in self.changes.written:
+                total.add(self.changes.written[str(head)])
+                continue
             result = self.result(head, read, values_of, allowed)
             removed = self.changes.removed.get(str(head))
             total.add(result if removed is None else np.where(removed, result.dtype.type(0), result))
         after: Array = total.value
         return after + self.times(f"r[L{layer}]", self.w[f"b_O_L{layer}"]) if f"b_O_L{layer}" in self.w else after
+
+    def read(self, layer: int, stream: Array) -> tuple[Array, Array]:
+        """What queries and keys of the heads of a layer are made of, and what their values are."""
+        values_of = self.normed(stream, f"L{layer}")
+        read = values_of + self.positions if self.architecture.positions == "shortformer" else values_of
+        return read, values_of
+
+    def written(self, head: Head, stream: Array) -> Array:
+        """What a head alone adds to the stream where it reads this one."""
+        window = self.settings.windows[head.layer] if self.settings.windows else None
+        return self.result(head, *self.read(head.layer, stream), self.allowed(head.layer, window))
 
     def result(self, head: Head, read: Array, values_of: Array, allowed: npt.NDArray[np.bool_]) -> Array:
         """What a head adds to the stream, from the rows that its queries and keys, and its values, are made of."""
