@@ -15,7 +15,7 @@ from symcircuits.core.budgets import Budget
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
 from symcircuits.search import bounds as module
-from symcircuits.search.best_first import Tree
+from symcircuits.search.best_first import Search, Tree
 from symcircuits.search.magnitudes import fewer_columns, largest_row_sum, size_and_roundings, spectral
 from symcircuits.search.pairs import Pairs, pair_sizes
 from symcircuits.search.suffixes import Functional
@@ -397,3 +397,64 @@ def test_pairs_that_are_open_are_those_that_may_be_larger() -> None:
     early._meet(0)
     assert early.looked == 1
     assert early.open() == 15
+
+
+# ------------------------------------------------------------------------------------------------- the search
+@pytest.mark.parametrize("most", [0, 1, 2, 7])
+def test_each_partial_path_that_is_expanded_is_counted_once(most: int) -> None:
+    """The empty one first; with one source and no bias each gives one term."""
+    run = sc.random_model(sc.attention_only((3, 3, 3)), d_model=6, d_head=2, seed=3).run([3, 1, 4])
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    found = values.largest(20, max_expansions=most)
+    assert (found.expansions, found.looked, len(found.terms)) == (most, most, most)
+    assert found.reached == f"max_expansions ({most})"
+    assert found.looked + found.excluded + found.open == 64
+    whole = values.largest(64)
+    assert (whole.expansions, whole.looked, whole.open, whole.reached) == (64, 64, 0, "")
+
+
+def test_a_path_is_given_when_nothing_open_can_be_larger() -> None:
+    """One after the other; what was looked at and not given is the rest, the largest first."""
+    tree = tree_of(by=sc.logit(1, position=3))
+    search, sizes = Search(tree), list[float]()
+    total = tree.count
+    while len(sizes) < 5:
+        one = search.next()
+        assert one is not None
+        sizes.append(one.size)
+        assert search.bound <= one.size
+        assert search.unseen <= one.size
+        rest = [found.size for found in search.rest()]
+        assert rest == sorted(rest, reverse=True)
+        assert all(size <= one.size for size in rest)
+        assert search.looked == len(sizes) + len(rest)
+        assert search.open(-1.0) == total - search.looked
+        assert search.open(one.size) == 0
+    assert sizes == sorted(sizes, reverse=True)
+    while (one := search.next()) is not None:
+        sizes.append(one.size)
+    assert (len(sizes), search.looked, search.bound, search.unseen, search.rest()) == (total, total, 0.0, 0.0, [])
+
+
+def test_of_so_many_that_are_asked_for_the_others_are_left_out() -> None:
+    """Not pushed where as many larger ones are known; the largest bound of these is kept."""
+    every, few = Search(tree_of(by=sc.logit(1, position=3))), Search(tree_of(by=sc.logit(1, position=3)), 3)
+    best = [one.size for one in iter(every.next, None)]
+    found = [few.next() for _ in range(3)]
+    assert [one.size for one in found if one is not None] == best[:3]
+    assert 0 < few.left <= best[2]
+    assert few.unseen <= best[2]
+    assert few.looked < every.looked
+
+
+@pytest.mark.parametrize(("target", "by"), [("logits", sc.norm()), ("logits", sc.logit(1)), ("scores:L1H0", sc.norm()),
+                                            ("scores:L1H0", sc.score_entry(2, 1))])  # fmt: skip
+def test_where_all_terms_are_listed_nothing_is_left(target: str, by: Measure) -> None:
+    """Not what is left of rounding."""
+    run = sc.random_model(sc.attention_only((3, 3)), d_model=6, d_head=2, seed=3).run([3, 1, 4])
+    values = sc.evaluate(sc.expand(run.model.architecture, target), run)
+    found = values.largest(1000, by)
+    assert len(found.terms) == 16
+    assert found.remainder == 0.0
+    assert found.listed == pytest.approx(found.total, rel=1e-12)
+    assert values.largest(15, by).remainder != 0.0

@@ -1,6 +1,7 @@
 """Values of terms against plain NumPy products read from their text, sums against sums, closure against mistakes."""
 
 import dataclasses
+import inspect
 import math
 import random
 import re
@@ -20,9 +21,16 @@ from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.walk import Matrices
 from symcircuits.model import Model, Run, random_model
 from symcircuits.model.attending import rotate
+from symcircuits.search.largest import largest
+from symcircuits.search.sample import sample
+from symcircuits.search.squares import squares
 from symcircuits.sympy_layer.lambdify import lambdify_words
 from symcircuits.values import evaluate as evaluation
 from symcircuits.values.evaluate import PairwiseSum, Values, closure, compare, evaluate, reference, rounding_scale
+from symcircuits.values.measured import measure
+from symcircuits.values.summary import summary
+from symcircuits.values.sums import Sums
+from symcircuits.values.term_values import term_values
 from symcircuits.values.unembedding import _of_gram, _triangle, compact
 from tests.strategies import all_targets, architectures, cases, selections
 
@@ -990,3 +998,15 @@ def test_what_is_given_where_nothing_is_said() -> None:
     assert [len(block) for block in values.expansion.blocks()] == [65_536, 513]
     small = random_model(sc.attention_only((3, 3)), seed=3).run([1, 2])
     assert len(evaluate(sc.logits(small.model.architecture), small).largest().terms) == 10
+
+
+@pytest.mark.parametrize(
+    ("method", "function"),
+    [("sample", sample), ("largest", largest), ("summary", summary), ("sum_of_squares", squares), ("measure", measure),
+     ("blocks", term_values)],
+)  # fmt: skip
+def test_a_method_and_its_function_do_the_same_where_nothing_is_said(method: str, function: Any) -> None:
+    said, given_there = (inspect.signature(f).parameters for f in (getattr(Sums, method), function))
+    defaults = {name: one.default for name, one in said.items() if one.default is not one.empty}
+    assert defaults == {name: given_there[name].default for name in defaults}
+    assert len(defaults) >= 2

@@ -1,5 +1,6 @@
 """Samples of terms: chances, estimates against exact sums, and what is wrong must be seen."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 from test_ranking import model_and_run, searches, sizes
 
 import symcircuits as sc
+from symcircuits.core.budgets import Budget
 from symcircuits.model import Settings, random_model
-from symcircuits.search.sample import Sample, _Drawn
+from symcircuits.search.sample import _DRAW_BYTES, Sample, _Choices, _Drawn, _Paths
+from symcircuits.search.trees import trees
 from tests.measures import measure_of
 
 
@@ -68,6 +71,9 @@ def test_the_estimate_is_unbiased_and_its_error_is_its_error(
     run = model_and_run((3, 3, 3), **features)
     e = sc.expand(run.model.architecture, target)
     found = [sc.evaluate(e, run).sample(200, measure_of(by), seed=seed, weights=weights) for seed in range(30)]
+    values = np.abs(sizes(found[0], run))  # type: ignore[arg-type]
+    drawn = [values[e.index(term)] for term in found[0].terms]
+    np.testing.assert_allclose(found[0].sizes, drawn, rtol=1e-9, atol=1e-12)
     exact = exact_sum(found[0], run)
     estimates, errors = np.array([f.estimate for f in found]), np.array([f.error for f in found])
     spread = estimates.std(ddof=1)
@@ -178,3 +184,31 @@ def test_bad_choices_are_refused(asked: dict[str, Any], said: str) -> None:
     run = model_and_run()
     with pytest.raises(ValueError, match=said):
         sc.evaluate(sc.logits(run.model.architecture), run).sample(**asked)
+
+
+def test_draws_that_fit_in_the_memory_are_made_and_no_more() -> None:
+    run = model_and_run()
+    values = sc.evaluate(sc.logits(run.model.architecture), run)
+    each = _DRAW_BYTES
+    assert len(values.sample(3, max_memory=3 * each).terms) == 3
+    for k, memory in ((3, 3 * each - 1), (10**13, 2**30)):
+        with pytest.raises(ValueError, match=rf"^{k:,} draws need about .* and max_memory is .*: draw fewer"):
+            values.sample(k, max_memory=memory)
+
+
+def test_where_chances_add_up_to_less_than_one_the_last_that_can_be_is_drawn() -> None:
+    """Rounding at the very end: not one beyond the last, nor one that has no chance."""
+    run = model_and_run((2, 2))
+    e = sc.logits(run.model.architecture)
+    tree = trees(sc.norm().on(e, run, one_row=True), e, run, Budget())[0]
+    rng: Any = SimpleNamespace(random=lambda: float(np.nextafter(1.0, 0.0)))
+    paths = _Paths(tree, False, rng)
+    root = paths.root()
+    ended = root.ended * 3
+    for weights, drawn in (([1.0, 2.0, 0.0], 1), ([1.0, 1.0, 2.0], 2)):
+        here = _Choices(root.found, ended, np.array(weights))
+        here.chances = here.chances * (1 - 1e-15)
+        paths.kept[tree.key,] = here
+        one, chance = paths.draw()
+        assert one is ended[drawn]
+        assert chance == weights[drawn] / sum(weights)
