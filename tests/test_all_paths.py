@@ -14,6 +14,7 @@ import symcircuits as sc
 from symcircuits.core.architecture import Architecture
 from symcircuits.values import all_paths as module
 from symcircuits.values.all_paths import all_paths, order_of
+from symcircuits.values.evaluate import Values
 
 
 def near(found: Any, wanted: Any) -> None:
@@ -52,6 +53,49 @@ def test_contributions_of_all_paths(arch: Architecture) -> None:
     some = sc.evaluate(values.expansion.order(0, 2), run)  # chosen terms are read path by path
     for block in some.measure(sc.logit(1, position=1), size=2**20):
         near(block.values, [v[1, 1] for v in map(some.value, some.expansion)])
+
+
+@given(cases(max_terms=200), st.booleans())
+def test_measures_of_all_terms_at_once_as_in_pieces(case: tuple[Architecture, str], batch: bool) -> None:
+    """And as of each term by itself."""
+    arch, target = case
+    run = sc.random_model(arch, seed=3).run([[3, 1, 4], [1, 5, 2]] if batch else [3, 1, 4])
+    values = sc.evaluate(sc.expand(arch, target), run)
+    each = np.array([values.value(term) for term in values.expansion])
+    wanted: dict[sc.Measure, Any] = {sc.norm(): np.sqrt((each**2).sum((-1, -2)))}
+    if target.startswith("scores"):
+        head = values.expansion.readout.head
+        assert head is not None
+        seen = each * run.masks[f"L{head.layer}"]
+        wanted[sc.norm(masked=True)] = np.sqrt((seen**2).sum((-1, -2)))
+        wanted[sc.score_entry(2, 1)] = each[..., 2, 1]
+    elif target == "logits":
+        wanted[sc.logit(1, against=0, position=1)] = each[..., 1, 1] - each[..., 1, 0]
+        wanted[sc.logit(1)] = each[..., 2, 1]
+    for most in (0, 2**20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("symcircuits.values.evaluate._AT_ONCE", most)
+            assert (values.all_terms() is None) == (most == 0)
+            near(np.concatenate([np.copy(block.values) for block in values.blocks()]), each)
+            for measure, numbers in wanted.items():
+                near(np.concatenate([block.values for block in values.measure(measure, size=7)]), numbers)
+                assert sum(len(block.values) for block in values.measure(measure, start=1)) == len(each) - 1
+
+
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
+@pytest.mark.parametrize("most", [0, 2**20])
+def test_a_term_that_is_no_number_is_refused_at_once_and_in_pieces(
+    target: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = sc.random_model(sc.attention_only((1, 1)), seed=1)
+    weights = {k: np.array(v) for k, v in model.weights.items()}
+    run = sc.Model(model.architecture, weights, model.score_scale).run([1, 2, 3], "float32")
+    monkeypatch.setattr("symcircuits.values.evaluate._AT_ONCE", most)
+    expansion = sc.expand(model.architecture, target)
+    values = Values(expansion, run, {"W_V_L0H0": np.full(weights["W_V_L0H0"].shape, np.inf, np.float32)})
+    for blocks in (values.blocks, values.measure):
+        with pytest.raises(ValueError, match=r"of term 1 \(.*L0H0.*\) is not finite"):
+            list(blocks())
 
 
 def test_ranges_are_the_same_bits() -> None:

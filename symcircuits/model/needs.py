@@ -43,8 +43,11 @@ class Converted(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         if name in self._made:
             return self._made[name]
-        array = self.stored[name].astype(self.dtype, copy=False)
-        if array.dtype != self.stored[name].dtype:
+        stored = self.stored[name]
+        if stored.dtype == self.dtype:
+            return self._made.setdefault(name, stored)
+        array = stored.astype(self.dtype)
+        if array.dtype != stored.dtype:
             if self._left is None:
                 self._left = max(_LEAST_KEPT, (free_memory() or 0) // 4)
             array.flags.writeable = False  # of this object alone, as it was made here

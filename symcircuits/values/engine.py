@@ -19,7 +19,7 @@ from symcircuits.arrays.rings import Array
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.walk import Mark
 
-__all__ = ["Arithmetic", "Engine", "Meeting", "Piece", "Ranges", "Room", "Side", "Span", "gathered"]
+__all__ = ["Arithmetic", "Engine", "Meeting", "Piece", "Ranges", "Room", "Side", "Span", "at_once", "gathered"]
 
 
 class Piece(NamedTuple):
@@ -88,6 +88,16 @@ class Room:
 # Numbers of terms ``[terms, ...]`` from the start of a range on, or from what belongs together with it (the span says
 # how far inside); asked for range after range. They may go beyond the end of the range.
 Ranges = Callable[[range, Span], Iterator[Any]]
+
+
+def at_once(found: Any, made: Callable[[Any], Any]) -> Ranges:
+    """Ranges of what is made of the values of all terms."""
+
+    def ranges(terms: range, span: Span) -> Iterator[Any]:
+        span.enter()
+        yield made(found)
+
+    return ranges
 
 
 class Side(Protocol):
@@ -176,6 +186,9 @@ class Engine(Protocol):
 
     def shorter(self) -> Engine:
         """Values of the same Frobenius norms, without the vocabulary where that is less."""
+
+    def all_terms(self) -> Any:
+        """The values of all terms, ``[terms, batch, n_context, width]``, where that is little work; else None."""
 
     def contributions(self, position: int, chosen: list[int]) -> Ranges:
         """What each term adds to an output at a position, or to the difference of two."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final, overload
 from weakref import WeakKeyDictionary
@@ -31,7 +32,7 @@ from symcircuits.core.walk import Mark, Matrices, walk_marked
 from symcircuits.model import Run, Tensors
 from symcircuits.values.all_paths import all_paths, order_of
 from symcircuits.values.endings import read_at
-from symcircuits.values.engine import Ranges, Span
+from symcircuits.values.engine import Ranges, Span, at_once
 from symcircuits.values.factors import RunFactors, RunMatrices
 from symcircuits.values.finite import finite, not_finite, quiet, remedy
 from symcircuits.values.rounding import rounding_scale
@@ -77,6 +78,7 @@ _STREAMS: WeakKeyDictionary[Run, dict[tuple[int | None, bool], list[_Stream]]] =
 _STREAM_BYTES = 2**26  # of what is kept of these; one always is
 # Of each run, arrays of its small layers, by their heads.
 _LAYERS: WeakKeyDictionary[Run, dict[tuple[Head, ...], LayerArrays]] = WeakKeyDictionary()
+_AT_ONCE = 2**12  # numbers of all terms that are made at once
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's sums by type
 
 
@@ -136,6 +138,8 @@ class Values(Sums[Array]):
 
     def contributions(self, position: int, chosen: list[int]) -> Ranges:
         """What each term adds to an output at a position, or to the difference of two: by endings of paths."""
+        if (found := self.all_terms()) is not None:
+            return at_once(found, lambda each: _chosen(each, position, chosen))
         ranges, side = read_at(self.fans(0), self.expansion._weights, position, chosen), self.paths(0)
 
         def numbers(terms: range, span: Span) -> Iterator[Array]:
@@ -144,10 +148,30 @@ class Values(Sums[Array]):
                 yield from ranges(terms, span)
                 return
             span.enter()
-            here = whole[:, :, position, chosen]
-            yield here[..., 0] if len(chosen) == 1 else here[..., 0] - here[..., 1]
+            yield _chosen(whole, position, chosen)
 
         return numbers
+
+    def all_terms(self) -> Array | None:
+        """The values of all terms, ``[terms, batch, n_context, width]``, of a small model; None where they are many.
+
+        There the calls by which terms are met in pieces take longer than their numbers do.
+        """
+        expansion, sides = self.expansion, []
+        if expansion.clauses or expansion.count * prod(self.shape) > _AT_ONCE:
+            return None
+        with self.calm():
+            for side in range(len(expansion.sides)):
+                order = order_of(expansion, side)
+                found = None if order is None else all_paths(self.fans(side), order, self._streams)
+                if found is None:
+                    return None
+                sides.append(found)
+            if len(sides) == 1:
+                return sides[0]
+            queries, keys = self.scaled(self.turned(sides[0])), self.turned(sides[1])
+            pairs = queries[:, None] @ keys.swapaxes(-1, -2)
+        return np.asarray(pairs.reshape(-1, *pairs.shape[2:]))
 
     def mask(self) -> Array | None:
         """Where a query may attend to a key; None where it may to all."""
@@ -411,6 +435,12 @@ def compare(
     worst = int(np.argmax(np.where(known, ratio, np.inf)))
     passed = bool(total.count and np.all(known & (error <= bound)))
     return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed=listed, of=of)
+
+
+def _chosen(found: Array, position: int, chosen: list[int]) -> Array:
+    """One output of ``[terms, batch, n, width]`` at a position, or the difference of two."""
+    here = found[:, :, position, chosen]
+    return np.asarray(here[..., 0] if len(chosen) == 1 else here[..., 0] - here[..., 1])
 
 
 def _spread(array: Array, shape: tuple[int, ...]) -> Array:

@@ -106,10 +106,10 @@ class Measure:
         ``one_row``: one number a term is asked for, so that of a batch a logit or a score needs a ``row``.
         """
         kind = self.kind.replace("logit", "direction") if expansion.target.startswith("readout:") else self.kind
-        if kind not in (known := kinds_of(expansion.target)):
-            given, choices = KINDS[self.kind].written, ", ".join(KINDS[k].written for k in known)
+        if kind not in KINDS or expansion.target.partition(":")[0] not in KINDS[kind].targets:
+            given, choices = KINDS[self.kind].written, ", ".join(KINDS[k].written for k in kinds_of(expansion.target))
             raise ValueError(f"terms of {expansion.target} are not measured by {given}: choose {choices}")
-        found = replace(self, kind=kind)
+        found = self if kind == self.kind else replace(self, kind=kind)
         if not found.signed:
             return found
         shape = np.shape(run.tokens) if isinstance(run, Run) else run.shape

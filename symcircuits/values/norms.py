@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from symcircuits.values.engine import Engine, Ranges, Span
+from symcircuits.values.engine import Engine, Ranges, Span, at_once
 from symcircuits.values.measure import Measure
 from symcircuits.values.pairs import Pairs
 
@@ -23,8 +23,11 @@ def norms(values: Engine, by: Measure) -> Ranges:
     before a range is passed over, not computed (of scores the last digits may differ by what is multiplied together).
     Source: own derivation.
     """
+    mask, found = values.mask() if by.kind == "masked norm" else None, values.all_terms()
+    if found is not None:
+        measured = values.arithmetic.lengths
+        return at_once(found, measured if mask is None else lambda each: measured(each * mask))
     if values.expansion.readout.bilinear:
-        mask = values.mask() if by.kind == "masked norm" else None
         return Pairs(values, values.arithmetic.lengths_of_pairs(mask)).numbers
     short = values.shorter()
     paths, lengths, weights = short.paths(0), short.arithmetic.lengths, values.expansion._weights

@@ -54,6 +54,9 @@ class RunArithmetic(NamedTuple):
         canvas, at = None, 0
         for piece in pieces:
             done = 0
+            if canvas is None and len(piece) == total <= size and piece.dtype == (np.float64 if wide else self.dtype):
+                yield piece
+                return
             while done < len(piece):
                 if canvas is None:
                     canvas = np.empty((min(size, total), self.rows), np.float64 if wide else self.dtype)

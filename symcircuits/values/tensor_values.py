@@ -88,6 +88,9 @@ class TensorValues(Sums[Any]):
         """Values of the same norms, without the vocabulary where that is less."""
         return TensorValues(self.expansion, self.tensors, _without_vocabulary(self))
 
+    def all_terms(self) -> None:
+        """Terms are met in pieces, however few."""
+
     def contributions(self, position: int, chosen: list[int]) -> Ranges:
         """What each term adds to an output at a position, or to the difference of two: one row reads, and one row."""
         arrays, instead = self.tensors.arrays, dict[str, Any]()
