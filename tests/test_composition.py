@@ -456,6 +456,10 @@ OV = "W_V[0, 1] @ W_O[0, 1]"
         (r"\frac{\lVert W_Q^{L1H0\,T} W_K^{L1H0} W_O^{L0H1} W_V^{L0H1}\rVert_{\mathrm{F}}}{\lVert W_Q^{L1H0\,T} "
          r"W_K^{L1H0}\rVert \lVert W_O^{L0H1} W_V^{L0H1}\rVert}", None),
         (f"norm({K} @ ({OV}).T) / (norm({K}) * norm({OV}))", None),
+        (f"norm({K} @ ({OV}).T) / norm({K}) / norm({OV})", None),
+        ("|W_QK[L1H0] @ W_OV[L0H1]|/(|W_QK[L1H0]||W_OV[L0H1]|)", None),
+        ("||W_QK[L1H0] @ W_OV[L0H1]||_F / (||W_QK[L1H0]||_F ||W_OV[L0H1]||_F)", None),
+        (r"\frac{\left|W_{QK}^{h_2} W_{OV}^{h_1}\right|}{|W_{QK}^{h_2}||W_{OV}^{h_1}|}", None),
         # a packaged tool: W_Q (or W_K) in place of W_QK, under the paper's name
         (r"\frac{\|W_Q^{L1H0} W_{OV}^{L0H1}\|_F}{\|W_Q^{L1H0}\|_F \|W_{OV}^{L0H1}\|_F}", "dropped-factor"),
         ("|W_K[L1H0] @ W_OV[L0H1]| / (|W_K[L1H0]| |W_OV[L0H1]|)", "dropped-factor"),
@@ -476,5 +480,5 @@ def test_check_tells_composition_scores_from_what_goes_by_their_name(text: str, 
 
 @pytest.mark.parametrize("text", ["|W_QK[L1H0] @ W_OV[L0H1]", r"\| W_{QK}^{L1H0} (W_{OV}^{L0H1} \| )", "|"])
 def test_bars_that_are_not_closed_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"never closed|is never|cannot be read|expected"):
+    with pytest.raises(ValueError, match=r"this (bar|parenthesis) is never|cannot be read"):
         sc.check(text, sc.attention_only((2, 2)))

@@ -305,14 +305,16 @@ def _positions(node: Name) -> list[str]:
 
 
 def _norm_ratio(node: Node) -> tuple[Node, list[Node]] | None:
-    """``norm(a b) / (norm(a) norm(b))`` as the product above and the factors below."""
-    if not isinstance(node, Fraction) or not _is_norm(node.numerator):
+    """``norm(a b) / (norm(a) norm(b))`` as the product above and the factors below; ``/ norm(a) / norm(b)`` alike."""
+    below: list[Node] = []
+    above = node
+    while isinstance(above, Fraction):
+        below = [*(n for n in nodes(above.denominator) if isinstance(n, Call)), *below]
+        above = above.numerator
+    if not below or not all(map(_is_norm, (above, *below))):
         return None
-    below = [n for n in nodes(node.denominator) if isinstance(n, Call)]
-    if not below or not all(map(_is_norm, below)):
-        return None
-    assert isinstance(node.numerator, Call)
-    return node.numerator.arguments[0], [n.arguments[0] for n in below]
+    assert isinstance(above, Call)
+    return above.arguments[0], [n.arguments[0] for n in below if isinstance(n, Call)]
 
 
 def _is_norm(node: Node) -> bool:

@@ -102,7 +102,7 @@ _OPEN_BRACE: Final = re.compile(r"\\(?:underbrace|overbrace|underline|boxed|ensu
 _COLOURED: Final = re.compile(r"\\(?:textcolor\{[^{}]*\}|ensuremath|mathopen|mathclose)\s*\{")
 _OPEN: Final = re.compile(r"\\(?:left|[bB]igg?l?)\s*(?:\(|\[|\\\{|\\lbrack|\\lparen)|\(")
 _CLOSE: Final = re.compile(r"\\(?:right|[bB]igg?r?)\s*(?:\)|\]|\\\}|\\rbrack|\\rparen)|\)")
-_BARS: Final = re.compile(r"(?:\\(?:left|right|[bB]igg?[lr]?)\s*)?(?:\\(?:[lr]?Vert(?![A-Za-z])|\|)|\||‖)")
+_BARS: Final = re.compile(r"(?:\\(?:left|right|[bB]igg?[lr]?)\s*)?(?:\\(?:[lr]?Vert(?![A-Za-z])|\|)|\|\|?|‖)")
 _KIND: Final = re.compile(r"_(?:F(?!\w)|\{\s*(?:F|\\(?:mathrm|text)\{F\})\s*\})")  # of a norm
 _OPERATORS: Final = (
     ("OTIMES", re.compile(r"\\(?:otimes|bigotimes)(?![A-Za-z])|⊗|(?<=\s)\(x\)(?=\s)")),
@@ -175,7 +175,7 @@ class _Scanner:
         self.name = _LATEX_NAME if self.latex else _TEXT_NAME
         self.braces: list[tuple[int, bool | None]] = []  # whether a script below is left out; None: not brackets
         self.depth: list[int] = []  # where parentheses were opened
-        self.bars: list[int] = []  # and, of those that are the bars of a norm, how many there were then
+        self.bars: list[tuple[int, bool]] = []  # of those that are a norm's, how many there were then; of one bar
 
     def fault(self, message: str, at: int) -> ReadError:
         return ReadError(message, self.source, at)
@@ -207,7 +207,8 @@ class _Scanner:
         if self.braces:
             raise self.fault("this brace is never closed", self.braces[-1][0])
         if self.depth:
-            raise self.fault("this parenthesis is never closed", self.depth[-1])
+            bar = bool(self.bars) and self.bars[-1][0] == len(self.depth)
+            raise self.fault(f"this {'bar' if bar else 'parenthesis'} is never closed", self.depth[-1])
         return out
 
     def _next(self, at: int, out: list[Token]) -> int:
@@ -372,15 +373,17 @@ class _Scanner:
 
     def _bars(self, at: int, end: int, out: list[Token]) -> int:
         """The bars of a norm, which is read as a call: they close the one that is open, or open one."""
-        if self.bars and self.bars[-1] == len(self.depth):
+        depth, single = self.bars[-1] if self.bars else (0, False)
+        if depth and depth == len(self.depth):
+            end -= single and self.source[end - 2 : end] == "||"  # of |A||B| the first alone
             self.bars.pop()
             self.depth.pop()
             out.append(Token("RPAR", at))
             kind = _KIND.match(self.source, end)
             return kind.end() if kind else end
         out.append(Token("FUNC", at, Name("norm", at, ())))
-        end = self._open(at, end, out)
-        self.bars.append(len(self.depth))
+        self._open(at, end, out)
+        self.bars.append((len(self.depth), self.source[at:end] == "|"))
         return end
 
     def _number(self, at: int, out: list[Token]) -> int:
