@@ -107,6 +107,8 @@ def check(found: Circuit, wanted: Any) -> None:
     assert np.abs(found.array() - wanted).max() < 1e-12 * size
     assert math.isclose(found[1, 2], wanted[1, 2], abs_tol=1e-12 * size)
     assert np.allclose(found.block([3, 0], [5]), wanted[[3, 0]][:, [5]], atol=1e-12 * size)
+    assert np.allclose(found.block([2]), wanted[[2]], atol=1e-12 * size)
+    assert np.allclose(found.block(columns=[0, 1]), wanted[:, :2], atol=1e-12 * size)
     assert math.isclose(found.norm, np.linalg.norm(wanted), rel_tol=1e-10)
     assert math.isclose(found.trace, np.trace(wanted), rel_tol=1e-9, abs_tol=1e-11 * size)
     assert np.allclose(found.diagonal, np.diag(wanted), atol=1e-12 * size)
@@ -511,6 +513,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: sc.circuit(m, "OV", "L1H0")[99, 0], "row 99 does not exist: there are 11"),
     (lambda m: sc.circuit(m, "OV", "L1H0")[0], "an entry is named by its row and its column"),
     (lambda m: sc.circuit(m, "OV", "L1H0").block([0], [-1]), "column -1 does not exist"),
+    (lambda m: sc.circuit(m, "OV", "L1H0").block(), "say which rows or which columns"),
     (lambda m: sc.circuit(m, "OV", "L1H0").top(by="size"), "by must be one of largest, smallest, absolute"),
     (lambda m: sc.circuit(m, "OV", "L1H0").top(-1), "k must be a whole number, 0 or more, not -1"),
     (lambda m: sc.circuit(m, "OV", "L1H0").matching(), "a circuit of kind OV has no matching: see copying"),

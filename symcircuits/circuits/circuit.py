@@ -158,8 +158,12 @@ class Circuit:
         return float(self.block([at[0]], [at[1]])[0, 0])
 
     def block(self, rows: Iterable[int] | None = None, columns: Iterable[int] | None = None) -> Array:
-        """Some rows and columns, ``[rows, columns]``; all of those that are not said. Numbers that are not there are
-        refused."""
+        """Some rows and columns, ``[rows, columns]``: all rows, or all columns, where those are not said.
+
+        ValueError on numbers that are not there, and where neither is said: the whole is :meth:`array`.
+        """
+        if rows is None and columns is None:
+            raise ValueError("say which rows or which columns; array() is the whole circuit")
         left = self._rows if rows is None else self._rows[self._places("row", rows)]
         right = self.thin.right if columns is None else self.thin.right[self._places("column", columns)]
         return left @ right.T
@@ -176,7 +180,7 @@ class Circuit:
                 f"the whole circuit takes {mebibytes(needed)}, and max_memory is {mebibytes(max_memory)}: take rows "
                 "(block), the largest entries (top), or raise max_memory"
             )
-        return self.block()
+        return self._rows @ self.thin.right.T
 
     def top(self, k: int = 10, by: str = "largest", max_memory: int = _MEMORY) -> tuple[TokenPair, ...]:
         """The ``k`` largest entries (``by="smallest"``: smallest, ``"absolute"``: of largest absolute value).
