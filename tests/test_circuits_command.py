@@ -12,7 +12,8 @@ from test_cli import DATA, Cli, cli
 
 import symcircuits as sc
 from symcircuits.circuits.report import find_circuits
-from symcircuits.render.circuits_page import composition_maps
+from symcircuits.render import plot
+from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps, score_table, shown_run
 from symcircuits.zoo import path
 
 __all__ = ["cli"]  # a fixture
@@ -157,11 +158,41 @@ def test_the_page_says_and_draws_what_was_found() -> None:
         for p in above:
             assert f"{kind}: {p.later} from {p.earlier}, score {p.score:.3f}, z {p.z:.1f}" in page.said
     assert page.classes["node"] == 6
-    assert page.classes["map"] == 3 + 6  # Q, K, V, and the patterns of six heads
+    assert page.classes["map"] == 3 + 2 * 6  # Q, K, V, and patterns and effects of six heads
     [k_map] = [one for one in composition_maps(FOUND) if one.title.startswith("K")]
     assert k_map.rows == ("L1H0", "L1H1", "L1H2")
     assert k_map.columns == ("L0H0", "L0H1", "L0H2")
     assert k_map.values[0, 2] == FOUND.composition["K"].z[3, 2] == k_map.largest
+
+
+def test_figures_are_data() -> None:
+    run = shown_run(FOUND)
+    patterns, effects = pattern_maps(FOUND), effect_maps(FOUND)
+    assert [one.title.partition(":")[0] for one in patterns] == [h for h, k in FOUND.heads.heads.items() if k.kinds]
+    values = sc.evaluate(sc.logits(SHIPPED), run)
+    for pattern, effect in zip(patterns, effects, strict=True):
+        head = pattern.title.partition(":")[0]
+        assert np.array_equal(pattern.values, run.patterns[head])
+        for query in (3, 20):
+            weighted = values.weighted_pattern(head, of=sc.logit(int(run.tokens[query + 1])))
+            assert np.allclose(effect.values[query], weighted[query])
+    for what in ("composition", "patterns", "effects"):
+        assert plot.circuits(FOUND, what).axes
+    with pytest.raises(ValueError, match="what is composition, patterns or effects, not 'graph'"):
+        plot.circuits(FOUND, "graph")
+    with pytest.raises(TypeError, match="circuits draws what find_circuits"):
+        plot.circuits(run)  # type: ignore[arg-type]
+
+
+def test_scores_of_one_query_add_up_to_the_model_s() -> None:
+    run, shown = shown_run(FOUND), score_table(FOUND, "L1H0")
+    assert shown is not None
+    query = run.tokens.shape[0] - 2
+    best = np.argsort(-np.where(np.isfinite(run.scores["L1H0"][query]), run.scores["L1H0"][query], -np.inf))[:3]
+    assert list(shown.header[1:]) == [f"key {j} (token {run.tokens[j]})" for j in best]
+    assert list(shown.rows[-1][1:]) == [f"{run.scores['L1H0'][query, j]:.3g}" for j in best]
+    assert shown.rows[-2][1:] == shown.rows[-1][1:]  # the sum of all terms is the score
+    assert "L0H2" in shown.rows[0][0]
 
 
 @pytest.mark.parametrize("heads", [(), (1,), (0, 2), (3, 0, 1), (12,) * 6])

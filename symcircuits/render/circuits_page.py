@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-import numpy as np
-
-from symcircuits.circuits.composition import CompositionScores
+from symcircuits.circuits.circuit import circuit
 from symcircuits.circuits.heads import DEFINITIONS
 from symcircuits.circuits.report import Circuits, Diagonal
 from symcircuits.core.text import amount
+from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps, score_table
 from symcircuits.render.figures import HeatMap
 from symcircuits.render.findings import copying_table, effects_table, findings
 from symcircuits.render.heads import causes_table, heads_tables
 from symcircuits.render.html_heads import MOST_CELLS
 from symcircuits.render.losses import by_order_table
-from symcircuits.render.markup import Markup, el, section, table
+from symcircuits.render.markup import Markup, el, formula, section, table
 from symcircuits.render.shell import page_of
 from symcircuits.render.svg import figure
 
-__all__ = ["circuits_html", "composition_graph", "composition_maps", "eigenvalue_plot", "pattern_maps"]
+__all__ = ["circuits_html", "composition_graph", "eigenvalue_plot"]
 
 MOST_EDGES: Final = 60
-MOST_PATTERNS: Final = 12
 MOST_PLOTS: Final = 24
 _COLUMN, _ROW, _RADIUS = 150, 34, 13
 _DASHES: Final = {"Q": "7 3", "K": None, "V": "2 3"}  # told apart without colour
@@ -54,26 +52,10 @@ def _composition(found: Circuits) -> Iterator[Markup]:
         "of the stream, O(d_model), and not under other changes of its basis, GL(d_model).", class_="soft",
     )  # fmt: skip
     yield section("graph", "Which heads compose, above chance", notes, composition_graph(found))
-    maps = [figure(one, MOST_CELLS) for one in composition_maps(found)]
     rows = table(effects_table(found)) if found.effects else el("p", "No pair is away from chance.")
-    yield section("composition", "Composition scores, and what a pair is worth", el("div", *maps, class_="maps"), rows)
-
-
-def composition_maps(found: Circuits) -> list[HeatMap]:
-    """Of Q, K and V the standard deviations from chance: rows are later heads, columns earlier ones."""
-    return [_map(kind, scores) for kind, scores in found.composition.items()]
-
-
-def _map(kind: str, scores: CompositionScores) -> HeatMap:
-    z, names = scores.z, scores.labels
-    arch = scores.model.architecture
-    first, last = arch.heads[0] if arch.heads else 0, len(names) - (arch.heads[-1] if arch.heads else 0)
-    values = np.asarray(z.filled(0.0))[first:, :last]
-    shown = ~np.ma.getmaskarray(z)[first:, :last]
-    largest = float(np.abs(values).max(initial=0.0))
-    title = f"{kind}-composition: standard deviations from chance"
-    return HeatMap(title, values, shown, names[first:], names[:last], row_name="later head",
-                   column_name="earlier head", largest=largest)  # fmt: skip
+    yield section(
+        "composition", "Composition scores, and what a pair is worth", _figures(composition_maps(found)), rows
+    )
 
 
 def composition_graph(found: Circuits) -> Markup:
@@ -122,42 +104,40 @@ def composition_graph(found: Circuits) -> Markup:
 
 # ---------------------------------------------------------------------------------------------- heads, losses
 def _heads(found: Circuits) -> Markup:
-    maps = pattern_maps(found)
-    kinds = sum(bool(head.kinds) for head in found.heads.heads.values())
-    left = kinds - len(maps)
-    said = []
+    maps, effects = pattern_maps(found), effect_maps(found)
+    left = sum(bool(head.kinds) for head in found.heads.heads.values()) - len(maps)
+    said: list[Markup] = []
     if maps:
-        said = [
-            el("p", "Patterns on one of the prompts: rows are queries, columns keys, by their tokens.", class_="soft")
-        ]
-    if left > 0 and maps:
+        words = "Patterns on one of the prompts: rows are queries, columns keys, by their tokens."
+        said += [el("p", words, class_="soft"), _figures(maps)]
+    if effects:
+        words = "Patterns times what is added directly to the logit of the query's next token, less the mean of all: "
+        words += "this does not depend on the basis that weights are written in."
+        said += [el("p", words, class_="soft"), _figures(effects)]
+    if left > 0:
         said.append(el("p", f"Patterns of {amount(left, 'other head')} of some kind are not shown.", class_="soft"))
     tables = [table(part) for part in heads_tables(found.heads)[:1]]
-    return section("heads", "What heads look at", *tables, *said, el("div", *maps, class_="maps"))
+    return section("heads", "What heads look at", *tables, *said)
 
 
-def pattern_maps(found: Circuits) -> list[Markup]:
-    """The patterns of heads of a kind, on the first prompt of the longest period (else of the control)."""
-    prompts = found.heads.prompts
-    tokens = prompts.repeated[max(prompts.repeated)] if prompts.repeated else prompts.control
-    labels = [label for label, head in found.heads.heads.items() if head.kinds][:MOST_PATTERNS]
-    if not labels:
-        return []
-    run, names = found.model.run(tokens[0]), tuple(str(t) for t in tokens[0])
-    made = []
-    for label in labels:
-        shown = np.asarray(run.masks[f"L{found.model.architecture.head(label).layer}"], bool)
-        kinds = ", ".join(found.heads[label].kinds)
-        one = HeatMap(f"{label}: {kinds}", run.patterns[label], shown, names, names, signed=False)
-        made.append(figure(one, MOST_CELLS))
-    return made
+def _figures(maps: Iterable[HeatMap]) -> Markup:
+    return el("div", *(figure(one, MOST_CELLS) for one in maps), class_="maps")
 
 
 def _causes(found: Circuits) -> Iterator[Markup]:
-    if found.causes:
-        said = el("p", "Each part is taken from the head's scores, and the softmax computed anew.", class_="soft")
-        tables = [table(causes_table(causes)) for causes in found.causes.values()]
-        yield section("causes", "Why they look there", said, *tables)
+    if not found.causes:
+        return
+    parts = [el("p", "Each part is taken from the head's scores, and the softmax computed anew.", class_="soft")]
+    for head, causes in found.causes.items():
+        parts.append(table(causes_table(causes)))
+        by = causes.largest("head")
+        if by is not None and by.without <= causes.score / 2:
+            made = circuit(found.model, "QK", head, **{by.side: by.name})  # type: ignore[arg-type]
+            words = f"The circuit of {head} through {by.name}, from token to token:"
+            parts.append(el("div", el("p", words), formula(made.word)))
+        scores = score_table(found, head)
+        parts += [] if scores is None else [table(scores)]
+    yield section("causes", "Why they look there", *parts)
 
 
 def _copying(found: Circuits) -> Iterator[Markup]:

@@ -1,8 +1,8 @@
-"""The figures of an explanation as matplotlib objects (``pip install "symcircuits[plot]"``).
+"""The figures of an explanation, or of circuits, as matplotlib objects (``pip install "symcircuits[plot]"``).
 
-Every function takes an :class:`~symcircuits.explanation.explain.Explanation` and returns a
-``matplotlib.figure.Figure``; with ``axes=`` it draws one figure there instead. Nothing global is touched (no pyplot).
-Save with ``.savefig(path)``.
+Every function takes an :class:`~symcircuits.explanation.explain.Explanation` (``circuits``: what ``find_circuits``
+gives) and returns a ``matplotlib.figure.Figure``; with ``axes=`` it draws one figure there instead. Nothing global is
+touched (no pyplot). Save with ``.savefig(path)``.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from symcircuits.circuits.report import Circuits
 from symcircuits.core.text import shown
 from symcircuits.explanation.ablation import remove_scores
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.score_parts import score_parts
 from symcircuits.explanation.sizes import SizedTerm
+from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps
 from symcircuits.render.figures import (
     HeatMap,
     contribution_bars,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "circuits",
     "contributions",
     "heat_map",
     "heat_maps",
@@ -105,6 +108,19 @@ def origins(found: Explanation, difference: bool = False, axes: Axes | None = No
     """For the chosen logit (or difference): the part of each shown term that starts at each position."""
     _check(found)
     return heat_map(origin_map(found, found.terms, difference), axes)
+
+
+def circuits(found: Circuits, what: str = "composition") -> Figure:
+    """Heat maps of a model's circuits: ``"composition"``, ``"patterns"`` or ``"effects"`` of heads of some kind."""
+    made = {"composition": composition_maps, "patterns": pattern_maps, "effects": effect_maps}
+    if not isinstance(found, Circuits):
+        raise TypeError(f"circuits draws what find_circuits(model) gives, not {type(found).__name__}")
+    if not isinstance(what, str) or what not in made:
+        raise ValueError(f"what is composition, patterns or effects, not {shown(what)}")
+    maps = made[what](found)
+    if not maps:
+        raise ValueError(f"there are no {what} to draw: no head is of a kind, or outputs are not the input tokens")
+    return heat_maps(maps)
 
 
 def _check(found: Any) -> None:

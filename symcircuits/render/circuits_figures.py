@@ -1,0 +1,119 @@
+"""What the figures of a model's circuits show, as plain data: for the page and for matplotlib alike."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from symcircuits.circuits.composition import CompositionScores
+from symcircuits.circuits.report import Circuits
+from symcircuits.circuits.transport import written_rows
+from symcircuits.core.expansion import expand
+from symcircuits.core.text import amount
+from symcircuits.model import Run
+from symcircuits.render.figures import HeatMap
+from symcircuits.render.tables import Titled, number
+from symcircuits.values.evaluate import evaluate
+from symcircuits.values.measure import score_entry
+
+__all__ = ["composition_maps", "effect_maps", "pattern_maps", "score_table"]
+
+Array = npt.NDArray[Any]
+MOST_PATTERNS: Final = 12
+MOST_TERMS: Final = 20_000  # of a head's scores, of which each is looked at
+_KEYS, _TERMS = 3, 6  # of a table of scores: keys with the highest scores, and terms
+
+
+def composition_maps(found: Circuits) -> list[HeatMap]:
+    """Of Q, K and V the standard deviations from chance: rows are later heads, columns earlier ones."""
+    return [_map(kind, scores) for kind, scores in found.composition.items()]
+
+
+def _map(kind: str, scores: CompositionScores) -> HeatMap:
+    z, names = scores.z, scores.labels
+    arch = scores.model.architecture
+    first, last = arch.heads[0] if arch.heads else 0, len(names) - (arch.heads[-1] if arch.heads else 0)
+    values = np.asarray(z.filled(0.0))[first:, :last]
+    shown = ~np.ma.getmaskarray(z)[first:, :last]
+    largest = float(np.abs(values).max(initial=0.0))
+    title = f"{kind}-composition: standard deviations from chance"
+    return HeatMap(title, values, shown, names[first:], names[:last], row_name="later head",
+                   column_name="earlier head", largest=largest)  # fmt: skip
+
+
+def shown_run(found: Circuits) -> Run:
+    """The run that figures are of: the first prompt of the longest period, else of the control."""
+    prompts = found.heads.prompts
+    tokens = prompts.repeated[max(prompts.repeated)] if prompts.repeated else prompts.control
+    return found.model.run(tokens[0])
+
+
+def pattern_maps(found: Circuits) -> list[HeatMap]:
+    """The patterns of heads of some kind; tokens by their numbers."""
+    run = shown_run(found)
+    return [_square(run, label, f"{label}: {', '.join(found.heads[label].kinds)}", run.patterns[label], signed=False)
+            for label in _of_kinds(found)]  # fmt: skip
+
+
+def effect_maps(found: Circuits) -> list[HeatMap]:
+    """Of the same heads the pattern times what the head adds directly to the logit of the query's next token.
+
+    ``A_ij e_ij``, with ``e_ij`` what ``W_O v_j`` adds to the logit of the token after query i, less the mean over all
+    outputs; norms before the logits held fixed. None where outputs are not the input tokens.
+    """
+    model, run = found.model, shown_run(found)
+    if model.d_vocab_out is None or model.d_vocab_out < model.d_vocab or len(run.tokens) < 2:
+        return []
+    values = evaluate(expand(model.architecture, "logits"), run)
+    [branch] = values.expansion.sides[0].program[-1].branches
+    maps = []
+    for label in _of_kinds(found):
+        read = values.matrices.scaled(branch.scales, values.matrices.chain(branch.right, written_rows(run, label)))
+        pattern = run.patterns[label]
+        for factor in reversed(branch.left):
+            pattern = values.matrices.factor(factor) @ pattern
+        effect = np.zeros(pattern.shape)
+        effect[:-1] = pattern[:-1] * (read[:, run.tokens[1:]].T - read.mean(-1))
+        maps.append(_square(run, label, f"{label}: effect on the next token's logit", effect, signed=True))
+    return maps
+
+
+def _of_kinds(found: Circuits) -> list[str]:
+    return [label for label, head in found.heads.heads.items() if head.kinds][:MOST_PATTERNS]
+
+
+def _square(run: Run, head: str, title: str, values: Array, signed: bool) -> HeatMap:
+    names = tuple(map(str, run.tokens))
+    shown = np.asarray(run.masks[f"L{run.model.architecture.head(head).layer}"], bool)
+    largest = float(np.abs(np.where(shown, values, 0)).max(initial=0.0)) if signed else 1.0
+    return HeatMap(title, values, shown, names, names, largest=largest, signed=signed)
+
+
+def score_table(found: Circuits, head: str) -> Titled | None:
+    """A head's scores of one query, term by term: the keys with the highest scores, their largest terms, and the sum.
+
+    The query is the last one whose next token stands in the prompt. None for a head with too many terms.
+    """
+    run, arch = shown_run(found), found.model.architecture
+    values = evaluate(expand(arch, f"scores:{head}"), run)
+    if values.expansion.count > MOST_TERMS or len(run.tokens) < 2:
+        return None
+    query = len(run.tokens) - 2
+    scores = np.asarray(run.products.get(head, run.scores[head]))[query]
+    allowed = np.isfinite(run.scores[head][query])
+    keys = sorted(np.flatnonzero(allowed), key=lambda j: -scores[j])[:_KEYS]
+    parts = np.stack([
+        np.concatenate([block.values for block in values.measure(score_entry(query, int(j)))]) for j in keys
+    ])  # fmt: skip
+    best = np.argsort(-np.abs(parts).max(0))[:_TERMS]
+    rows = [[values.expansion[int(i)].label, *(number(float(x), 3) for x in parts[:, i])] for i in best]
+    left = parts.shape[1] - len(best)
+    rest = parts.sum(1) - parts[:, best].sum(1)
+    rows += [[f"{amount(left, 'other term')}", *(number(float(x), 3) for x in rest)]] if left else []
+    rows.append(["all terms", *(number(float(x), 3) for x in parts.sum(1))])
+    rows.append(["the score that the model computes", *(number(float(scores[j]), 3) for j in keys)])
+    header = ["term", *(f"key {j} (token {run.tokens[j]})" for j in keys)]
+    title = f"Scores of {head} at query {query} (token {run.tokens[query]}): the {len(keys)} highest keys"
+    return Titled(title, header, rows, range(1, 1 + len(keys)))
