@@ -279,7 +279,31 @@ def test_arrays_of_a_program_are_those_of_the_run() -> None:
     hardly_above(net.reads_size, np.linalg.norm(net.reads, 2, axis=(1, 2)), WIDER)
     hardly_above(net.writes_size, np.linalg.norm(net.writes, 2, axis=(1, 2)), WIDER)
     hardly_above(net.pattern_sums, np.ones(6), 1e-13)
+    for found, of in ((net.reads_norm, net.reads), (net.writes_norm, net.writes)):
+        assert np.all(found > np.linalg.norm(of, axis=(1, 2)))  # by what rounding can do
     assert np.all((net.off_reads > 0) & (net.off_reads < 1e-13 * net.reads_norm))
+
+
+def test_what_is_no_product_is_exact() -> None:
+    """Embeddings, positions and biases as they stand, and weights that are read through no norm."""
+    arch = sc.attention_only((2, 1), "standard", biases=["b_O", "b_V"])
+    run = sc.random_model(arch, d_model=6, d_head=2, seed=3).run([3, 1, 4])
+    expansion = sc.logits(arch)
+    net = trees(sc.norm().on(expansion, run, one_row=True), expansion, run, Budget())[0].net
+    assert [source.name for _, source, _, _ in net.sources] == ["embed", "pos", "b_O[L0]", "b_O[L1]"]
+    assert [off for *_, off in net.sources] == [0.0] * 4
+    assert net.off_reads.tolist() == [0.0] * 3
+    assert [off for some in net.inside.values() for *_, off in some] == [0.0] * 3
+
+
+def test_a_product_of_the_readout_rounds() -> None:
+    """And carries on the error of what it is multiplied by, as the factor can enlarge it."""
+    net = tree_of().net
+    rng = np.random.default_rng(0)
+    matrix, cols = rng.standard_normal((4, 7)), rng.standard_normal((7, 3))
+    size, whole = float(np.linalg.norm(matrix)), float(np.linalg.norm(cols))
+    assert 2.0**-53 * size * whole < net._off_product(matrix, cols, 0.0) < 1e-13 * size * whole
+    hardly_above(net._off_product(matrix, cols, 0.5), 0.5 * size, 1e-12)
 
 
 # ------------------------------------------------------------------------------------------------- magnitudes
