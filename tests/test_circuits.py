@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,24 @@ def test_stored_types_are_taken_up(dtype: str) -> None:
     wanted = dense(model, "OV", "L1H0", "L0H0")
     assert np.abs(found.array() - wanted).max() < 1e-13 * np.abs(wanted).max()
     assert any("float16" in note for note in found.notes) == (dtype == "float16")
+
+
+def test_a_large_vocabulary_is_not_squared() -> None:
+    base = sc.random_model(sc.attention_only((1, 1)), d_vocab=4000, d_model=16)
+    model = replace(base, weights={n: w.astype("float32") for n, w in base.weights.items()}, dtype="")
+    tracemalloc.start()
+    found = sc.circuit(model, "QK", "L1H0", key="L0H0")
+    assert len(found.eigenvalues) == found.svd.rank == 4
+    assert math.isclose(found.trace, found.diagonal.sum(), rel_tol=1e-9)
+    assert found.block([3, 5]).shape == (2, 4000)
+    found.json()
+    _, most = tracemalloc.get_traced_memory()
+    assert most < 8 * 4000**2 / 30
+    tracemalloc.reset_peak()
+    assert len(found.top(5, max_memory=2**20)) == 5
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 8 * 4000**2 / 30
 
 
 # --------------------------------------------------------------------------------------------- largest entries

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plain import featured_models, rotation
 from strategies import group
@@ -171,6 +172,17 @@ def test_what_tools_print_under_the_same_name_is_something_else() -> None:
     assert min(abs(other - found) for other in (tool, cyclic, transposed)) > 0.005
 
 
+def test_no_product_of_the_width_of_the_stream_is_formed() -> None:
+    model = sc.random_model(sc.attention_only((2, 2)), d_model=1000, d_head=2, d_vocab=3)
+    for kind in KINDS:
+        sc.composition_scores(model, kind)  # random heads are drawn once
+        tracemalloc.start()
+        sc.composition_scores(model, kind)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 8 * 1000**2 / 10
+
+
 @pytest.mark.parametrize(("scale", "dtype"), [(1e-150, "float64"), (1e150, "float64"), (1.0, "float16")])
 def test_scores_do_not_see_the_size_of_weights(scale: float, dtype: str) -> None:
     base = sc.random_model(sc.attention_only((2, 2)), d_model=8)
@@ -231,7 +243,7 @@ def test_chance_is_that_of_random_heads(shapes: Shapes) -> None:
 
 
 def test_chance_is_near_one_over_the_root_of_d_model() -> None:
-    for d_model, d_head in ((64, 16), (256, 16), (768, 64)):
+    for d_model, d_head in ((64, 16), (768, 64)):
         found = chance(Shapes(d_model, d_model, d_model, d_model, d_head, d_head))
         assert abs(found.mean / found.about - 1) < 0.03
     assert abs(found.mean - 0.03604) < 1e-4  # as measured by others
@@ -429,6 +441,7 @@ def test_results_cannot_be_written_to() -> None:
 
 
 # ------------------------------------------------------------------------------------------- what check says of them
+@settings(max_examples=15)  # each is read in four ways
 @given(featured_models(), st.sampled_from(KINDS))
 def test_printed_formulas_are_read_back_as_right(model: Model, kind: str) -> None:
     found = sc.composition_scores(model, kind)
