@@ -14,7 +14,8 @@ __all__ = ["SEED", "Chance", "PositivityChance", "Shapes", "chance", "positivity
 
 Array = npt.NDArray[np.float64]
 SEED: Final = 20211222
-_NUMBERS, _FEWEST, _MOST = 1 << 23, 1_000, 10_000  # that are drawn; samples
+# Samples: as many as these numbers make, within bounds; 1,000 (z to some percent) unless that takes many seconds.
+_NUMBERS, _FEWEST, _ENOUGH, _MOST = 1 << 23, 200, 1_000, 10_000
 _AT_ONCE: Final = 1 << 20  # numbers
 _WIDEST, _EIGENVALUES = 64, 1 << 19
 
@@ -66,7 +67,7 @@ def chance(shapes: Shapes) -> Chance:
     (0.12, 0.125)
     """
     each = 2 * shapes.later**2 + 3 * shapes.earlier**2  # numbers of one sample, at most
-    samples = min(max(_NUMBERS // each, _FEWEST), _MOST)
+    samples = max(_FEWEST, min(_MOST, _NUMBERS // each), min(_ENOUGH, 4 * _NUMBERS // each))
     draws, scores = np.random.default_rng(SEED), []
     step = max(_AT_ONCE // each, 1)
     for at in range(0, samples, step):
