@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.circuits.heads import Heads, HeadScore
-from symcircuits.circuits.transport import written_rows
+from symcircuits.circuits.transport import DirectEffects, written_rows
 from symcircuits.core.expansion import expand
 from symcircuits.model import Model, Run
 from symcircuits.values.evaluate import Values, evaluate
@@ -39,19 +39,17 @@ def effect_on_attended(values: Values, head: str) -> OnAttended:
     Source: own construction.
     """
     run = values.run
-    [branch] = values.expansion.sides[0].program[-1].branches
+    direct = DirectEffects(values)
     mask = np.asarray(run.masks[f"L{values.expansion.architecture.head(head).layer}"], bool)
     pattern = run.patterns[head]
     even = np.broadcast_to(mask / np.maximum(mask.sum(-1, keepdims=True), 1), pattern.shape)
-    for factor in reversed(branch.left):
-        pattern, even = (values.matrices.factor(factor) @ one for one in (pattern, even))
+    pattern, even = direct.weights(pattern), direct.weights(even)
     n = run.tokens.shape[-1]
     found = []
     for own, rows, *weights in zip(
         run.tokens.reshape(-1, n), _each(written_rows(run, head)), _each(pattern), _each(even), strict=True
     ):
-        read = values.matrices.scaled(branch.scales, values.matrices.chain(branch.right, rows))  # a prompt at a time
-        effect = np.take_along_axis(read, own[:, None], -1)[:, 0] - read.mean(-1)
+        effect = np.einsum("jj->j", direct.read(rows, own)).copy()  # of each token on its own logit
         effect[0] = 0
         found.append((*(_signed(one.sum(0), effect) for one in weights), float((weights[0] @ effect).mean())))
     return OnAttended(*map(np.array, zip(*found, strict=True)))

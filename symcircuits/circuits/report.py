@@ -22,7 +22,7 @@ from symcircuits.circuits.prompts import draw_prompts
 from symcircuits.core.expansion import expand
 from symcircuits.core.seam import higher
 from symcircuits.core.text import need
-from symcircuits.model import Model, Run, pattern_without, rerun
+from symcircuits.model import Model, Run, pattern_without, rerun, with_outputs
 from symcircuits.values.evaluate import evaluate
 
 __all__ = ["Circuits", "PairEffect", "find_circuits"]
@@ -122,11 +122,12 @@ def find_circuits(
     """
     need("find_circuits", model, Model)
     prompts = draw_prompts(model, count, first, seed, length)
-    heads = find_heads(model, prompts, threshold)
+    bare = with_outputs(model, [0])  # patterns and scores need no vocabulary
+    heads = find_heads(bare, prompts, threshold)
     causes: dict[str, Causes] = {}
     for kind in ("induction", "duplicate-token"):
         found = sorted(heads.of_kind(kind), key=lambda h: -_mean(heads, h, kind))[:EXPLAINED]
-        causes |= {head: find_causes(model, head, prompts, kind) for head in sorted(found) if head not in causes}
+        causes |= {head: find_causes(bare, head, prompts, kind) for head in sorted(found) if head not in causes}
     copying = {str(h): c for h in model.architecture.all_heads if (c := _diagonal(model, "OV", str(h))) is not None}
     heads = with_suppression(heads, model, {h: c.eigenvalue_positivity for h, c in copying.items()})
     composition = {kind: composition_scores(model, kind) for kind in ("Q", "K", "V")}

@@ -8,6 +8,7 @@ and what).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from symcircuits.model import Run, frozen, matrices_of
 from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import Measure, logit
 
-__all__ = ["NOT_INVARIANT", "Transport", "transport", "weighted_pattern", "written_rows"]
+__all__ = ["NOT_INVARIANT", "DirectEffects", "Transport", "transport", "weighted_pattern", "written_rows"]
 
 Array = npt.NDArray[Any]
 _CONTEXT: Final = ("context", "normed_context")
@@ -130,20 +131,41 @@ def _value_rows(run: Run, head: Head) -> Array:
     return np.asarray(rows + run.arrays[f"b_V_{shared}"] if f"b_V[{shared}]" in arch.biases else rows)
 
 
+class DirectEffects:
+    """What rows that are written to the last stream do to outputs, directly: norms before the logits held fixed.
+
+    No more than the outputs that are asked for is read, and their mean over all.
+    """
+
+    def __init__(self, values: Values) -> None:
+        if len(values.expansion.sides) == 2 or values.expansion.target == "stream":
+            raise ValueError(f"an effect is on logits or on a readout, not on {values.expansion.target}")
+        self.matrices = values.matrices
+        [self._branch] = values.expansion.sides[0].program[-1].branches
+        self._outputs = self.matrices.factor(self._branch.right[-1])  # [d, outputs]
+        self._mean = np.asarray(self._outputs).mean(-1, keepdims=True)
+
+    def read(self, written: Array, outputs: Sequence[int] | Array) -> Array:
+        """What rows ``[..., d_model]`` add to these outputs, less the mean over all: ``[..., outputs]``."""
+        before = self.matrices.chain(self._branch.right[:-1], written)
+        chosen = np.asarray(self._outputs)[:, outputs] - self._mean
+        return np.asarray(self.matrices.scaled(self._branch.scales, before @ chosen))
+
+    def weights(self, pattern: Array) -> Array:
+        """A pattern, its rows times what the last norm multiplies them with."""
+        for factor in reversed(self._branch.left):
+            pattern = self.matrices.factor(factor) @ pattern
+        return pattern
+
+
 def _effects(values: Values, pattern: Array, written: Array, of: Measure) -> Array:
-    if len(values.expansion.sides) == 2 or values.expansion.target == "stream":
-        raise ValueError(f"an effect is on logits or on a readout, not on {values.expansion.target}")
+    direct = DirectEffects(values)
     of = of.on(values.expansion, values.run, one_row=True)
     if not of.chosen:
         raise ValueError(f"an effect is on a logit or a difference of two (sc.logit), not {of}")
-    [branch] = values.expansion.sides[0].program[-1].branches
-    read = values.matrices.scaled(branch.scales, values.matrices.chain(branch.right, written))
-    chosen = read[..., of.chosen[0]]
-    chosen = chosen - (read[..., of.chosen[1]] if len(of.chosen) == 2 else read.mean(-1))
-    found = pattern
-    for factor in reversed(branch.left):
-        found = values.matrices.factor(factor) @ found
-    return np.asarray(found * chosen[..., None, :])
+    read = direct.read(written, of.chosen)
+    chosen = read[..., 0] - (read[..., 1] if len(of.chosen) == 2 else 0)
+    return np.asarray(direct.weights(pattern) * chosen[..., None, :])
 
 
 def _read(run: Run, layer: int) -> Array:

@@ -18,6 +18,7 @@ from symcircuits.model.edits import (
     rerun_patterns,
     rerun_without,
     rerun_without_path,
+    with_outputs,
 )
 from symcircuits.model.folding import fold
 from symcircuits.model.forward import ACTIVATIONS, Settings
@@ -32,5 +33,5 @@ __all__ = [
     "ACTIVATIONS", "Arrays", "Attachment", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "TensorFactors",
     "Tensors", "change_basis", "fold", "frozen", "matrices_of", "matrix_names", "of_outputs", "pattern_without",
     "random_model", "read_tokens", "readout", "rerun", "rerun_patterns", "rerun_without", "rerun_without_path",
-    "source", "weight_axes",
+    "source", "weight_axes", "with_outputs",
 ]  # fmt: skip

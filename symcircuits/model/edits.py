@@ -14,9 +14,11 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.model.forward import BY_LABEL, Changes, Record, pattern_of, written_by
 from symcircuits.model.needs import Converted
-from symcircuits.model.transformer import Run, _run
+from symcircuits.model.transformer import Model, Run, _run
 
-__all__ = ["Edited", "of_outputs", "pattern_without", "rerun", "rerun_patterns", "rerun_without", "rerun_without_path"]
+__all__ = ["Edited", "of_outputs", "pattern_without", "rerun", "rerun_patterns", "rerun_without", "rerun_without_path",
+    "with_outputs",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,10 +151,21 @@ def of_outputs(run: Run, chosen: Sequence[int]) -> Run:
     >>> few.model.d_vocab_out, bool(np.array_equal(few.logits, run.logits[:, [5, 7]]))
     (2, True)
     """
-    ends = {name: run.model.weights[name][chosen] for name in ("W_U", "b_U") if name in run.model.weights}
-    model = replace(run.model, weights={**run.model.weights, **ends})
+    model = with_outputs(run.model, chosen)
     last = model.architecture.n_layers
     return _run(model, run.tokens, run.dtype, Changes(start=last, before=_before(run, last)), run.attended)
+
+
+def with_outputs(model: Model, chosen: Sequence[int]) -> Model:
+    """The model with some of its outputs alone: its runs cost no whole vocabulary.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> with_outputs(random_model(attention_only((1,))), [0]).d_vocab_out
+    1
+    """
+    ends = {name: model.weights[name][chosen] for name in ("W_U", "b_U") if name in model.weights}
+    return replace(model, weights={**model.weights, **ends}) if ends else model
 
 
 def _named(run: Run, label: str) -> str:

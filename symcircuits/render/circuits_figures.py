@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from symcircuits.circuits.composition import CompositionScores
 from symcircuits.circuits.report import Circuits
-from symcircuits.circuits.transport import written_rows
+from symcircuits.circuits.transport import DirectEffects, written_rows
 from symcircuits.core.expansion import expand
 from symcircuits.core.text import amount
 from symcircuits.model import Run
@@ -66,16 +66,11 @@ def effect_maps(found: Circuits) -> list[HeatMap]:
     model, run = found.model, shown_run(found)
     if model.d_vocab_out is None or model.d_vocab_out < model.d_vocab or len(run.tokens) < 2:
         return []
-    values = evaluate(expand(model.architecture, "logits"), run)
-    [branch] = values.expansion.sides[0].program[-1].branches
-    maps = []
+    direct, maps = DirectEffects(evaluate(expand(model.architecture, "logits"), run)), []
     for label in _of_kinds(found):
-        read = values.matrices.scaled(branch.scales, values.matrices.chain(branch.right, written_rows(run, label)))
-        pattern = run.patterns[label]
-        for factor in reversed(branch.left):
-            pattern = values.matrices.factor(factor) @ pattern
+        pattern = direct.weights(run.patterns[label])
         effect = np.zeros(pattern.shape)
-        effect[:-1] = pattern[:-1] * (read[:, run.tokens[1:]].T - read.mean(-1))
+        effect[:-1] = pattern[:-1] * direct.read(written_rows(run, label), run.tokens[1:]).T
         maps.append(_square(run, label, f"{label}: effect on the next token's logit", effect, signed=True))
     return maps
 
