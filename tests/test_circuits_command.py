@@ -1,16 +1,21 @@
 """The circuits of a model: what is found in trained models, as sentences, tables, data, and by the command."""
 
 import json
+import os
+import shutil
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from by_hand import TOKENS, Hand, by_hand
 from test_cli import DATA, Cli, cli
 
 import symcircuits as sc
+from symcircuits.circuits.checkpoints import compared
 from symcircuits.circuits.report import find_circuits
 from symcircuits.render import plot
 from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps, score_table, shown_run
@@ -54,6 +59,72 @@ def test_models_of_many_kinds(name: str, sentences: list[str]) -> None:
         assert max(map(len, found.text(width).splitlines())) <= width
 
 
+def why(arch: sc.Architecture, put: Any) -> str:
+    """The sentence about the induction head of a model that is written by hand."""
+    [line, *_] = find_circuits(by_hand(arch, put), count=3).findings
+    return line
+
+
+def test_causes_of_models_written_by_hand() -> None:
+    one = sc.attention_only((1, 1), positions="standard")
+
+    def plain(hand: Hand) -> None:
+        hand.moves("L0H0", 1, read=0, write=1)
+        hand.matches("L1H0", query=0, key=1)
+
+    assert "by K-composition with L0H0 (score 0.289, z " in why(one, plain)
+
+    def passed_on(hand: Hand) -> None:  # the head of the token before is read by another, which L2H0 reads
+        hand.moves("L0H0", 1, read=0, write=1)
+        hand.moves("L1H0", 0, read=1, write=3)
+        hand.matches("L2H0", query=0, key=3)
+
+    said = why(sc.attention_only((1, 1, 1), positions="standard"), passed_on)
+    assert "by K-composition with L1H0 (score 0.289, z " in said
+    assert "L0H0" not in said
+
+    def both_sides(hand: Hand) -> None:
+        hand.moves("L0H0", 1, read=0, write=1)
+        hand.moves("L0H1", 0, read=0, write=3)
+        hand.matches("L1H0", query=3, key=1)
+
+    said = why(sc.attention_only((2, 1), positions="standard"), both_sides)
+    assert "by QK-composition with L0H0 on the key side (score 0.289, z " in said
+    assert "and L0H1 on the query side (score 0.289, z " in said
+
+    def through_an_mlp(hand: Hand) -> None:
+        hand.moves("L0H0", 1, read=0, write=1)
+        hand.w["W_in_L0"][:, hand.place(1)] = np.eye(TOKENS)
+        hand.w["W_out_L0"][hand.place(3)] = np.eye(TOKENS)
+        hand.matches("L1H0", query=0, key=3)
+
+    said = why(sc.transformer((1, 1), positions="standard", mlps=[0]), through_an_mlp)
+    assert "by the tokens themselves" not in said
+    assert "by terms without an earlier head (0." in said
+    assert "from mlp[L0] on the key side (0." in said
+    assert said.endswith("and what earlier heads wrote may be inside.")
+
+    def held_back(hand: Hand) -> None:  # terms without a head are needed too: they undo what L0H1 brings
+        both_sides(hand)
+        hand.w["W_Q_L1H0"][:], hand.w["W_K_L1H0"][:] = 0, 0
+        hand.matches("L1H0", query=0, key=1, strength=30)
+        hand.w["W_K_L1H0"][:TOKENS, hand.place(3)] = 3 * np.eye(TOKENS)
+        hand.w["W_K_L1H0"][:TOKENS, hand.place(0)] = -3 * np.eye(TOKENS)
+
+    said = why(sc.attention_only((2, 1), positions="standard"), held_back)
+    assert "by K-composition with L0H0" in said
+
+
+def test_a_share_of_k_is_not_negative() -> None:
+    """Where the score is higher without K, nothing of it is due to K."""
+    causes = {
+        head: replace(one, parts=tuple(replace(p, without=1.0) if p.name == "K" else p for p in one.parts))
+        for head, one in FOUND.causes.items()
+    }
+    [row] = compared([("", replace(FOUND, causes=causes))]).rows
+    assert row.k_share == 0
+
+
 def test_what_a_pair_is_worth_is_the_change_of_the_loss() -> None:
     """Against remove_scores, and for V against the sum of the paths through both heads."""
     prompts = FOUND.heads.prompts
@@ -80,7 +151,7 @@ def test_what_a_pair_is_worth_is_the_change_of_the_loss() -> None:
 
 def test_models_that_are_too_small_say_what_cannot_be_said() -> None:
     for arch, sizes, says in (
-        (sc.attention_only((1,), positions="standard"), {"n_context": 4}, "cannot be said: 3 periods of 2 tokens"),
+        (sc.attention_only((1,), positions="standard"), {"n_context": 4}, "cannot be said: 2 periods of 3 tokens"),
         (sc.attention_only(()), {"d_vocab": 9}, "No head is an induction head."),
         (sc.attention_only((2,)), {"d_vocab": 1}, "cannot be said"),
         (
@@ -211,6 +282,12 @@ def test_the_command_writes_the_page(cli: Cli, tmp_path: Path) -> None:
     refused = cli(*words[:-1], str(tmp_path / "none" / "page.html"))
     assert refused.code == 2
     assert "page.html" in refused.err
+    weights = tmp_path / "model" / "model.safetensors"
+    shutil.copytree(path("induction"), weights.parent)
+    os.link(weights, tmp_path / "link.html")
+    refused = cli("circuits", str(weights.parent), "--draws", "2", "--html", str(tmp_path / "link.html"))
+    assert refused.code == 2
+    assert "which is read; choose another name" in refused.err
 
 
 # --------------------------------------------------------------------------------------------------- side by side
@@ -233,6 +310,12 @@ def test_models_side_by_side(cli: Cli) -> None:
     lines = cli("circuits", *models, "--draws", "6").out.splitlines()
     assert lines[0].split()[:3] == ["model", "previous", "induction"]
     assert any(line.startswith("induction") and "0.86" in line for line in lines)
+    narrow = compared([("one", FOUND)]).text(40)
+    assert "previous 0.8" in narrow
+    assert "induction 0.9" in narrow
+    refused = cli("circuits", models[0], "")
+    assert refused.code == 2
+    assert "MODEL is empty" in refused.err
     refused = cli("circuits", *models, "--html", "page.html")
     assert refused.code == 2
     assert "--html is the page of one model" in refused.err

@@ -1,5 +1,6 @@
 """What heads look at: heads made by hand that do one thing, and trained models; and why they do."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,12 +34,15 @@ def looks(tokens: list[int], i: int, what: str) -> list[int]:
         found = [j for j in range(1, i) if tokens[j] == tokens[i]]
     elif what == "after the same token":
         found = [j for j in range(2, i) if tokens[j - 1] == tokens[i - 1]]
+    elif what.startswith("other"):  # of two keys of one token the later one, as heads do that forget slowly
+        others = {tokens[j]: j for j in range(i + 1) if tokens[j] != tokens[i] and (j or what == "other or first")}
+        found = [*others.values()]
     else:
         found = [0]
     return [j for j in found if j >= 0] or [0]
 
 
-def made(*whats: str) -> Any:
+def made(*whats: str, n_context: int = 31) -> Any:
     """A model whose heads are these; it has patterns and nothing else."""
 
     def run(tokens: Any) -> Any:
@@ -51,7 +55,7 @@ def made(*whats: str) -> Any:
                     patterns[f"L0H{k}"][row, i, keys] = 1 / len(keys)
         return SimpleNamespace(patterns=patterns, masks={"L0": np.tri(n, dtype=bool)})
 
-    return SimpleNamespace(architecture=sc.attention_only((len(whats),)), run=run, d_vocab=40, n_context=31)
+    return SimpleNamespace(architecture=sc.attention_only((len(whats),)), run=run, d_vocab=40, n_context=n_context)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,75 @@ def test_a_head_that_does_one_thing_is_of_that_kind(what: str, kinds: tuple[str,
         assert score.spread >= 0
         if kind != "fixed-offset" or found.offset == equal.offset:
             assert score.equal == pytest.approx(even.mean)
+
+
+@pytest.mark.parametrize("n_context", [7, 8, 10, 12, 14])
+def test_a_head_that_looks_at_all_tokens_but_its_own_is_no_induction_head(n_context: int) -> None:
+    """With two tokens a period, "after the earlier copy" would be "not the same token"."""
+    model = made("other", "other or first", "induction", n_context=n_context)
+    found = find_heads(model, draw_prompts(model))
+    assert found.of_kind("induction") == ["L0H2"]
+
+
+def test_no_head_of_one_layer_is_an_induction_head() -> None:
+    """In a small vocabulary a head that only prefers some tokens to others often looks at the one after a copy."""
+    for d_vocab in (4, 5):
+        for n_context in (7, 13):
+            for seed in range(3):
+                model = sc.random_model(
+                    sc.attention_only((12,), positions="standard" if seed % 2 else None), d_vocab=d_vocab,
+                    n_context=n_context, score_scale=3.0, seed=seed,
+                )  # fmt: skip
+                assert not find_heads(model, draw_prompts(model, length=n_context)).of_kind("induction")
+
+
+def test_a_preference_that_favours_induction_by_its_prompts_shows_on_the_opposite_side() -> None:
+    found = find_heads(made("induction"), draw_prompts(made("induction"), count=3))["L0H0"].scores["induction"]
+    assert found is not None
+    assert found.opposite == 0
+    assert found.shows(0.4)
+    assert not replace(found, opposite=0.9).shows(0.4)
+    assert found.json()["opposite"] == 0
+
+
+def test_without_softmax_weights_are_shares_of_their_row() -> None:
+    model = sc.random_model(sc.attention_only((3,), positions="standard", softmax=False), score_scale=9.0)
+    prompts = draw_prompts(model, count=3)
+    found = find_heads(model, prompts)
+    control = np.abs(model.run(prompts.control).patterns["L0H1"])
+    own = np.mean([(a / a.sum(-1, keepdims=True)).diagonal(-1)[1:].mean() for a in control])
+    assert min(own, 1.0) < 1
+    for head in found.heads.values():
+        for score in head.scores.values():
+            assert score is not None
+            assert 0 <= score.mean <= 1
+    before = found["L0H1"].scores["previous-token"]
+    assert before is not None
+    assert before.mean <= own + 1e-12
+    causes = find_causes(model, "L0H1", prompts, "duplicate-token")
+    assert all(0 <= x <= 1 for x in (causes.score, *(p.without for p in causes.parts)))
+
+
+def test_a_head_that_looks_at_the_next_token_has_a_fixed_offset() -> None:
+    """Queries of a model that is not causal see later keys."""
+
+    def run(tokens: Any) -> Any:
+        n = tokens.shape[-1]
+        pattern = np.broadcast_to(np.eye(n, k=1) + np.eye(n) * (np.arange(n) == n - 1), (len(tokens), n, n))
+        return SimpleNamespace(patterns={"L0H0": pattern}, masks={"L0": np.ones((n, n), bool)})
+
+    arch = sc.attention_only((1,), causal=False)
+    model: Any = SimpleNamespace(architecture=arch, run=run, d_vocab=40, n_context=31)
+    found = find_heads(model, draw_prompts(model, count=2))["L0H0"]
+    assert (found.kinds, found.offset) == (("fixed-offset",), 1)
+
+
+def test_layers_without_heads_are_looked_at_too() -> None:
+    model = sc.random_model(sc.attention_only((0, 0), positions="standard"))
+    found = find_circuits(model, count=2)
+    assert not found.heads.heads
+    assert found.findings[0] == "No head is an induction head."
+    assert found.text(40)
 
 
 def test_scores_are_means_of_weights_by_their_definition() -> None:
@@ -141,14 +214,14 @@ def test_small_models_have_what_scores_their_prompts_allow(n_context: int, d_voc
     model = sc.random_model(sc.attention_only((2, 1), positions="standard"), n_context=n_context, d_vocab=d_vocab)
     prompts = draw_prompts(model, count=2)
     found = find_heads(model, prompts)["L1H0"]
-    short = n_context < 7 or d_vocab < 3
+    short = n_context < 7 or d_vocab < 5
     assert bool(prompts.missing) == short == (found.scores["induction"] is None)
     assert (found.scores["first-token"] is None) == (n_context < 3)
     for score in found.scores.values():
         assert score is None or np.isfinite([score.mean, score.spread, score.equal]).all()
     if short:
-        assert "3 periods of 2 tokens or more need 7 positions and 3 tokens" in prompts.missing
-        with pytest.raises(ValueError, match="there are no repeats to look at: 3 periods"):
+        assert "2 periods of 3 tokens or more need 7 positions and 5 tokens" in prompts.missing
+        with pytest.raises(ValueError, match="there are no repeats to look at: 2 periods"):
             find_causes(model, "L1H0", prompts)
 
 
@@ -158,11 +231,17 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         ({"count": 0}, "count is a number of prompts, 1 or more, not 0"),
         ({"length": 33}, "length is 2 to 32 tokens, not 33"),
         ({"length": 1}, "length is 2 to 32 tokens, not 1"),
+        ({"seed": -1}, "seed must be a whole number, 0 or more, not -1"),
+        ({"seed": "x"}, "seed must be a whole number, 0 or more, not 'x'"),
     ):
         with pytest.raises(ValueError, match=says):
             draw_prompts(SHIPPED, **given)
     with pytest.raises(ValueError, match="threshold is a weight, above 0 and up to 1, not 0"):
         find_heads(SHIPPED, draw_prompts(SHIPPED, count=1), 0)
+    with pytest.raises(ValueError, match="threshold must be a finite number, not 'x'"):
+        find_heads(SHIPPED, draw_prompts(SHIPPED, count=1), "x")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the model has one position"):
+        draw_prompts(sc.random_model(sc.attention_only((1,), positions="standard"), n_context=1))
 
 
 # -------------------------------------------------------------------------------------------------- causes
@@ -195,9 +274,9 @@ def test_causes_are_what_remove_scores_does() -> None:
 def test_models_compiled_from_programs() -> None:
     """Heads of models whose programs are known: what looks after copies, and what looks where the token before is."""
     for name, head, kinds, composition in (
-        ("tracr_induction_K_2L_causal", "L1H0", ("induction",), "K"),
-        ("tracr_induction_K_2L", "L1H0", ("induction",), "K"),  # not causal: it looks after later copies too
-        ("tracr_sameprev_QK_2L", "L1H0", (), None),
+        ("tracr_induction_K_2L_causal", "L1H0", ("induction", "first-token"), "K"),  # where there is no copy it rests
+        ("tracr_induction_K_2L", "L1H0", ("induction", "fixed-offset"), "K"),  # not causal: after its own token too
+        ("tracr_sameprev_QK_2L", "L1H0", ("fixed-offset",), None),  # its own token is one of those
         ("tracr_prevprev_V_2L", "L1H0", ("previous-token",), None),
     ):
         model = sc.load(DATA / name)
@@ -205,7 +284,7 @@ def test_models_compiled_from_programs() -> None:
         found = find_heads(model, prompts)
         assert found["L0H0"].kinds == ("previous-token",)
         assert found[head].kinds == kinds
-        if kinds == ("induction",):
+        if "induction" in kinds:
             cause = find_causes(model, head, prompts).largest("composition")
             assert cause is not None
             assert cause.name == composition

@@ -33,7 +33,7 @@ class OnAttended(NamedTuple):
 def effect_on_attended(values: Values, head: str) -> OnAttended:
     """A head's direct effect on the logits of the tokens that it attends to.
 
-    ``sum_ij A_ij e_ij / sum_ij A_ij |e_ij|`` over keys from 1 on, with ``e_ij`` what ``W_O v_j`` adds directly to the
+    ``sum_ij A_ij e_ij / sum_ij |A_ij e_ij|`` over keys from 1 on, with ``e_ij`` what ``W_O v_j`` adds directly to the
     logit of the token at j less the mean over all outputs: 1 where the head only raises what it attends to, -1 where it
     only lowers it; ``logits``: the mean over queries of ``sum_j A_ij e_ij``. Norms before the logits are held fixed.
     Source: own construction.
@@ -51,7 +51,7 @@ def effect_on_attended(values: Values, head: str) -> OnAttended:
     ):
         effect = np.einsum("jj->j", direct.read(rows, own)).copy()  # of each token on its own logit
         effect[0] = 0
-        found.append((*(_signed(one.sum(0), effect) for one in weights), float((weights[0] @ effect).mean())))
+        found.append((*(_signed(one, effect) for one in weights), float((weights[0] @ effect).mean())))
     return OnAttended(*map(np.array, zip(*found, strict=True)))
 
 
@@ -61,8 +61,8 @@ def _each(array: Array) -> Array:
 
 
 def _signed(weights: Array, effect: Array) -> float:
-    size = float((weights * np.abs(effect)).sum())
-    return float((weights * effect).sum()) / size if size else 0.0
+    size = float((np.abs(weights) @ np.abs(effect)).sum())
+    return float((weights @ effect).sum()) / size if size else 0.0
 
 
 def with_suppression(found: Heads, model: Model, positivity: Mapping[str, float | None]) -> Heads:

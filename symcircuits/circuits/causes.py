@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from symcircuits.circuits.heads import PAIRS, weight_on
+from symcircuits.circuits.heads import PAIRS, as_shares, weight_on
 from symcircuits.circuits.prompts import Prompts
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.model import Model, Run, pattern_without
@@ -91,12 +91,15 @@ def find_causes(model: Model, head: str, prompts: Prompts, kind: str = "inductio
         Cause(by, name, side, part.count, _score(run, label, part, wanted))
         for by, name, side, part in _parts(expand(model.architecture, f"scores:{label}"))
     ]
-    return Causes(label, kind, float(weight_on(run.patterns[label], wanted).mean()), tuple(parts))
+    return Causes(label, kind, _mean(run, run.patterns[label], wanted), tuple(parts))
 
 
 def _score(run: Run, head: str, part: Expansion, wanted: Any) -> float:
-    pattern = pattern_without(run, head, evaluate(part, run).total())
-    return float(weight_on(pattern, wanted).mean())
+    return _mean(run, pattern_without(run, head, evaluate(part, run).total()), wanted)
+
+
+def _mean(run: Run, pattern: Any, wanted: Any) -> float:
+    return float(weight_on(as_shares(run.model.architecture, pattern), wanted).mean())
 
 
 def _parts(scores: Expansion) -> Iterator[tuple[str, str, str, Expansion]]:

@@ -76,7 +76,9 @@ def _row(name: str, found: Circuits) -> Checkpoint:
     induction = _best(found, "induction")
     causes = None if induction is None else found.causes.get(induction[0])
     k = None if causes is None else next((p for p in causes.parts if p.by == "composition" and p.name == "K"), None)
-    share = None if causes is None or causes.score <= 0 else (0.0 if k is None else 1 - k.without / causes.score)
+    share = (
+        None if causes is None or causes.score <= 0 else (0.0 if k is None else max(0.0, 1 - k.without / causes.score))
+    )
     known = [p for p in found.composition["K"].pairs() if p.z is not None and p.score is not None]
     top = max(known, key=lambda p: p.z or 0.0, default=None)
     kinds = [kind for head in found.heads.heads.values() for kind in head.kinds]

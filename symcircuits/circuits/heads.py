@@ -11,18 +11,19 @@ thresholds: own construction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from symcircuits.circuits.prompts import Prompts
-from symcircuits.core.architecture import Head
+from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.seam import higher
+from symcircuits.core.text import finite
 from symcircuits.model import Model
 
-__all__ = ["DEFINITIONS", "PAIRS", "HeadKinds", "HeadScore", "Heads", "find_heads", "weight_on"]
+__all__ = ["DEFINITIONS", "PAIRS", "HeadKinds", "HeadScore", "Heads", "as_shares", "find_heads", "weight_on"]
 
 Array = npt.NDArray[Any]
 Allowed = npt.NDArray[np.bool_]
@@ -31,11 +32,13 @@ Allowed = npt.NDArray[np.bool_]
 DEFINITIONS: Final = {
     "previous-token": "mean weight on the token before; the smaller of the means over repeats and over the control",
     "induction": "mean weight on the tokens after all earlier copies of the query's token, on repeats (prefix "
-    "matching); beside it the weight at the same positions of the control",
+    "matching); beside it the weight at the same positions of the control, and on the tokens that stand before it in a "
+    "period, which a head that only prefers some tokens to others looks at as much",
     "duplicate-token": "mean weight on all earlier copies of the query's token, in periods of shuffled order; beside "
     "it the weight at the same positions of the control",
-    "fixed-offset": "mean weight on the token d before, for the d (not 1) that gets most; the smaller of the means "
-    "over repeats and over the control",
+    "fixed-offset": "mean weight on the token d before (or after it, where queries see that), for the d (not the token "
+    "before) that gets most, up to half of the longest prompt; the smaller of the means over repeats and over the "
+    "control",
     "first-token": "mean weight on the first token, queries from position 2; the smaller of the means over repeats "
     "and over the control",
     "copy-suppression": "how far the head lowers the logits of tokens that it attends to, on repeats: minus the sum "
@@ -50,31 +53,35 @@ class HeadScore:
     """A score of a head: the mean over prompts and its standard deviation.
 
     ``equal``: what equal weights on all keys that the mask allows would have; ``control``: of a kind of content, the
-    mean on the same pairs of the control.
+    mean on the same pairs of the control; ``opposite``: of induction, the mean on repeats for keys with the token
+    before the query's, in place of the one after it.
     """
 
     mean: float
     spread: float
     equal: float
     control: float | None = None
+    opposite: float | None = None
 
     def json(self) -> dict[str, Any]:
         """As plain data."""
-        control = {} if self.control is None else {"control": self.control}
-        return {"mean": self.mean, "spread": self.spread, "equal": self.equal, **control}
+        beside = {"control": self.control, "opposite": self.opposite}
+        known = {name: value for name, value in beside.items() if value is not None}
+        return {"mean": self.mean, "spread": self.spread, "equal": self.equal, **known}
 
     def shows(self, threshold: float) -> bool:
-        """Whether it is high enough, above equal weights, and above the control."""
+        """Whether it is high enough, above equal weights, and above what it stands beside."""
         enough = self.mean >= threshold and self.mean >= TIMES * self.equal
-        return enough and (self.control is None or self.mean - self.control >= threshold / 2)
+        beside = [one for one in (self.control, self.opposite) if one is not None]
+        return enough and all(self.mean - one >= threshold / 2 for one in beside)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadKinds:
     """The scores of a head, by kind (None where the prompts do not show it), and the kinds that it is of.
 
-    ``offset``: of the fixed offset that gets most, negative to the left; ``stripe``: of induction, the mean weight on
-    the token after the *nearest* earlier copy.
+    ``offset``: of the fixed offset that gets most, key minus query: negative to the left; ``stripe``: of induction, the
+    mean weight on the token after the *nearest* earlier copy.
     """
 
     head: str
@@ -124,7 +131,7 @@ def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4) -> Heads:
     >>> found.of_kind("induction"), found.of_kind("previous-token")
     (['L1H0', 'L1H1', 'L1H2'], ['L0H2'])
     """
-    if not 0 < threshold <= 1:
+    if not 0 < finite("threshold", threshold) <= 1:
         raise ValueError(f"threshold is a weight, above 0 and up to 1, not {threshold}")
     seen = _Seen(model, prompts)
     heads = {str(head): _kinds_of(seen, head, threshold) for head in model.architecture.all_heads}
@@ -135,16 +142,16 @@ class _Seen:
     """The patterns of a model on its prompts; under the name of a layer (``L0``) equal weights on what it may see."""
 
     def __init__(self, model: Model, prompts: Prompts) -> None:
-        self.prompts = prompts
+        self.prompts, self.causal = prompts, model.architecture.causal
         self.control = _patterns(model, prompts.control)
         self.repeated = [(tokens, _patterns(model, tokens)) for tokens in prompts.repeated.values()]
         self.shuffled = [(tokens, _patterns(model, tokens)) for tokens in prompts.shuffled.values()]
 
     # ------------------------------------------------------------------------------------------- by position
     def positional(self, name: str, back: int) -> Array | None:
-        """The weight ``back`` before the query, keys from 1 on (the first token is a kind of its own)."""
+        """The weight ``back`` before the query (negative: after it), keys from 1 on (0 is a kind of its own)."""
         return self.smaller(
-            name, lambda a: np.diagonal(a, -back, -2, -1)[:, 1:].mean(-1) if a.shape[-1] > back + 1 else None
+            name, lambda a: np.diagonal(a, -back, -2, -1)[:, 1:].mean(-1) if a.shape[-1] > abs(back) + 1 else None
         )
 
     def first(self, name: str) -> Array | None:
@@ -171,6 +178,14 @@ class _Seen:
             controls.append(self.without_copies(name, wanted[:, :n, :n], _after_copies(other) | _copies(other)))
         return (np.concatenate(found), np.concatenate(controls)) if found else (None, None)
 
+    def opposite(self, name: str) -> float:
+        """The mean weight on keys with the token before the query's, over queries with an earlier copy."""
+        found = [
+            weight_on(patterns[name], _like_the_one_before(tokens) & _after_copies(tokens).any(-1, keepdims=True))
+            for tokens, patterns in self.repeated
+        ]
+        return float(np.concatenate(found).mean())
+
     def without_copies(self, name: str, wanted: Allowed, by_chance: Allowed) -> Array:
         """The weight on the same pairs of the control, over queries for which none of them is one by chance."""
         wanted = wanted & ~(wanted & by_chance).any(-1, keepdims=True)
@@ -179,15 +194,27 @@ class _Seen:
 
 
 def _patterns(model: Model, tokens: Array) -> dict[str, Array]:
-    run = model.run(tokens)
-    equal = {layer: _equal(mask, run.patterns) for layer, mask in run.masks.items()}
-    return {**run.patterns, **equal}
+    run, n = model.run(tokens), tokens.shape[-1]
+    equal = {
+        layer: np.broadcast_to(mask / np.maximum(mask.sum(-1, keepdims=True), 1), (len(tokens), n, n))
+        for layer, mask in run.masks.items()
+    }
+    found = {head: as_shares(model.architecture, pattern) for head, pattern in run.patterns.items()}
+    return {**found, **equal}
 
 
-def _equal(mask: Array, patterns: Mapping[str, Array]) -> Array:
-    """The pattern of equal weights on all keys that a mask allows."""
-    rows = np.asarray(mask / np.maximum(mask.sum(-1, keepdims=True), 1))
-    return np.broadcast_to(rows, next(iter(patterns.values())).shape)
+def as_shares(architecture: Architecture, pattern: Array) -> Array:
+    """A pattern whose rows sum to one: without softmax ``|A_ij| / sum_j |A_ij|``, as weights have any size and sign.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> as_shares(attention_only((1,), softmax=False), np.array([[3.0, -1.0], [0.0, 0.0]])).tolist()
+    [[0.75, 0.25], [0.0, 0.0]]
+    """
+    if architecture.softmax:
+        return pattern
+    size = np.abs(pattern)
+    total = size.sum(-1, keepdims=True)
+    return np.asarray(size / np.where(total, total, 1))
 
 
 def _kinds_of(seen: _Seen, head: Head, threshold: float) -> HeadKinds:
@@ -205,6 +232,8 @@ def _kinds_of(seen: _Seen, head: Head, threshold: float) -> HeadKinds:
         else:
             each, control = seen.content(label, kind, PAIRS[kind])
             scores[kind] = _score(each, seen.content(layer, kind, PAIRS[kind])[0], control)
+    if (score := scores["induction"]) is not None:
+        scores["induction"] = replace(score, opposite=seen.opposite(label))
     kinds = tuple(kind for kind, score in scores.items() if score is not None and score.shows(threshold))
     nearest, _ = seen.content(label, "induction", _after_nearest)
     return HeadKinds(label, kinds, scores, offset, None if nearest is None else float(nearest.mean()))
@@ -221,11 +250,11 @@ def _score(each: Array | None, equal: Array | None, control: Array | None = None
 
 
 def _offset(seen: _Seen, head: str) -> int | None:
-    """The offset, not one back, that gets most, up to half of the longest prompt back."""
+    """The offset, not one back, that gets most, up to half of the longest prompt away; forward where queries see it."""
     most = seen.control[head].shape[-1] // 2
-    found = {back: seen.positional(head, back) for back in range(most + 1) if back != 1}
+    found = {back: seen.positional(head, back) for back in range(0 if seen.causal else -most, most + 1) if back != 1}
     means = {back: each.mean() for back, each in found.items() if each is not None}
-    return -max(means, key=lambda back: (means[back], -back)) if means else None
+    return -max(means, key=lambda back: (means[back], -abs(back))) if means else None
 
 
 def _copies(tokens: Array) -> Allowed:
@@ -239,6 +268,13 @@ def _after_copies(tokens: Array) -> Allowed:
     """Of each query the keys after earlier copies of its token: ``t_{j-1} = t_i``, ``j <= i``."""
     same = _copies(tokens)
     return np.concatenate([np.zeros_like(same[..., :1]), same[..., :-1]], axis=-1)
+
+
+def _like_the_one_before(tokens: Array) -> Allowed:
+    """Of each query the keys with the token before it, ``t_j = t_{i-1}``, ``j < i``: that one and its copies."""
+    same = (tokens[:, :, None] == tokens[:, None, :]) & np.tri(tokens.shape[-1], dtype=bool)
+    same[..., 0] = False
+    return np.concatenate([np.zeros_like(same[:, :1]), same[:, :-1]], axis=1)
 
 
 def _after_nearest(tokens: Array) -> Allowed:

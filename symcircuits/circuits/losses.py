@@ -19,7 +19,7 @@ import numpy.typing as npt
 from symcircuits.arrays.rings import Floats
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.seam import higher
-from symcircuits.core.text import amount, brief, place
+from symcircuits.core.text import amount, brief, entries, place
 from symcircuits.model import Run, pattern_without, rerun
 from symcircuits.model.forward import capped
 from symcircuits.model.over_ring import frozen, matrices_of
@@ -280,7 +280,11 @@ class NextTokens:
                 f"the next tokens of the run go up to {run.tokens.max()}, but the model has {run.logits.shape[-1]} "
                 "outputs: they are not the same vocabulary"
             )
-        asked = range(n - 1) if queries is None else [place("queries", q, n) for q in queries]
+        asked = (
+            range(n - 1)
+            if queries is None
+            else [place("queries", q, n) for q in entries("queries", queries, "positions")]
+        )
         self.queries = tuple(sorted(set(asked)))
         if not self.queries or self.queries[-1] == n - 1:
             raise ValueError(f"queries are positions whose next token is known, 0 to {n - 2}, and at least one")

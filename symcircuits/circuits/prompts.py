@@ -14,8 +14,9 @@ from symcircuits.model import Model
 __all__ = ["Prompts", "draw_prompts"]
 
 Tokens = npt.NDArray[np.int64]
-REPEATS: Final = 3  # periods of a prompt: with two, "as far back as the period" and "after an earlier copy" are one
-SHORTEST: Final = 2  # tokens of a period: of one token every earlier position is both
+REPEATS: Final = 3  # periods of a prompt, so that copies stand at two distances
+FEWEST: Final = 2  # where three do not fit
+SHORTEST: Final = 3  # tokens of a period: with two, "after an earlier copy" is any token but the query's own
 HALF: Final = 12  # tokens of a half
 LONGEST: Final = 64  # tokens after the first of a prompt, where the model sets no end
 
@@ -37,6 +38,7 @@ class Prompts:
     shuffled: dict[int, Tokens]
     control: Tokens
     distinct: bool
+    repeats: int
     missing: str = ""
 
     @property
@@ -58,7 +60,7 @@ class Prompts:
     def said(self) -> str:
         """What they are, in a sentence."""
         periods = ", ".join(map(str, self.repeated))
-        repeats = f"{REPEATS} periods of {periods} distinct tokens" if periods else "no repeats"
+        repeats = f"{self.repeats} periods of {periods} distinct tokens" if periods else "no repeats"
         other = "without repeats" if self.distinct else "of random tokens"
         return (
             f"{self.count} random prompts each of {repeats}, and as control {self.count} {other} "
@@ -68,7 +70,7 @@ class Prompts:
     def json(self) -> dict[str, Any]:
         """What they are, without the tokens."""
         return {"count": self.count, "first": self.first, "half": self.half, "periods": list(self.repeated),
-                "repeats": REPEATS, "control_length": self.control.shape[1],
+                "repeats": self.repeats, "control_length": self.control.shape[1],
                 "control_distinct": self.distinct}  # fmt: skip
 
 
@@ -91,31 +93,38 @@ def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, l
     if count < 1:
         raise ValueError(f"count is a number of prompts, 1 or more, not {count}")
     most = model.n_context or LONGEST + 1
+    if most < 2:
+        raise ValueError("the model has one position: what heads look at, and a next token, need two or more")
     n = most if length is None else whole("length", length)
     if not 2 <= n <= most and (model.n_context or n < 2):
         raise ValueError(f"length is 2 to {most} tokens, not {n}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole("seed", seed, 0))
     others = np.delete(np.arange(model.d_vocab), first)
     half = max(0, min(HALF, (n - 1) // 2, len(others)))
     halves = np.stack([rng.choice(others, half, replace=False) if half else others[:0] for _ in range(count)])
-    longest = min((n - 1) // REPEATS, len(others))
+    repeats = REPEATS if n > REPEATS * SHORTEST else FEWEST
+    longest = min((n - 1) // repeats, len(others) - 1)  # a token is left: of all of them orders are few
     missing = "" if longest >= SHORTEST else (
-        f"{REPEATS} periods of {SHORTEST} tokens or more need {1 + REPEATS * SHORTEST} positions and "
-        f"{1 + SHORTEST} tokens; there are {n} and {model.d_vocab}"
+        f"{FEWEST} periods of {SHORTEST} tokens or more need {1 + FEWEST * SHORTEST} positions and "
+        f"{2 + SHORTEST} tokens; there are {n} and {model.d_vocab}"
     )  # fmt: skip
-    periods = sorted({longest, longest * 3 // 4, longest // 2} - {0, 1}, reverse=True) if not missing else []
+    lengths = {longest, longest * 3 // 4, longest // 2} - set(range(SHORTEST))
+    periods = sorted(lengths, reverse=True) if not missing else []
     repeated, shuffled = {}, {}
     for period in periods:
         own = np.stack([rng.permutation(others)[:period] for _ in range(count)])
-        repeated[period] = _begun(first, np.tile(own, REPEATS))
-        shuffled[period] = _begun(first, np.concatenate([rng.permuted(own, axis=1) for _ in range(REPEATS)], axis=1))
+        repeated[period] = _begun(first, np.tile(own, repeats))
+        shuffled[period] = _begun(first, np.concatenate([rng.permuted(own, axis=1) for _ in range(repeats)], axis=1))
     distinct = len(others) >= n - 1
     control = np.stack(
         [rng.permutation(others)[: n - 1] if distinct else rng.choice(others, n - 1) for _ in range(count)]
         if len(others) else [np.full(n - 1, first)] * count
     )  # fmt: skip
     twice = _begun(first, np.tile(halves, 2))
-    return Prompts(first, twice, repeated, shuffled, _begun(first, control), distinct and bool(len(others)), missing)
+    return Prompts(
+        first=first, twice=twice, repeated=repeated, shuffled=shuffled, control=_begun(first, control),
+        distinct=distinct and bool(len(others)), repeats=repeats, missing=missing,
+    )  # fmt: skip
 
 
 def _begun(first: int, tokens: Tokens) -> Tokens:

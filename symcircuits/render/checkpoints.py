@@ -26,14 +26,14 @@ def checkpoints_text(found: Checkpoints, width: int = 100) -> str:
         "K pair: furthest above chance; loss k: nats after the terms of up to k heads, patterns held fixed, over a "
         "repeated half",
     ]
-    return plain_text([Titled("", header, rows, [2, 4, 5, *range(7, 8 + orders)], notes=notes)], width)
+    return plain_text([Titled("", header, rows, [1, 3, 5, *range(7, 8 + orders)], notes=notes)], width)
 
 
 def _row(name: str, row: Checkpoint, orders: int) -> list[str]:
     losses = [f"{x:.3f}" for x in row.losses or ()]
     cells = [visible(name)]
     for best in (row.previous, row.induction):
-        cells += ["-", "-"] if best is None else [best[0], f"{best[1]:.2f}"]
+        cells += ["-", "-"] if best is None else [f"{best[1]:.2f}", best[0]]
     cells.append("-" if row.k_share is None else f"{row.k_share:.2f}")
     cells += ["-", "-"] if row.pair is None else [f"{row.pair[0]} from {row.pair[1]}", number(row.pair[3], 3)]
     return [*cells, *losses, *["-"] * (orders - len(losses))]

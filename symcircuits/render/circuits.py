@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.circuits.composition import FAR, INVARIANT
 from symcircuits.circuits.copying import DEFINITIONS, NOT_SUFFICIENT
-from symcircuits.core.text import amount
+from symcircuits.core.text import amount, whole
 from symcircuits.explanation.labels import Labels, read_labels
 from symcircuits.render.tables import Titled, number, plain_text
 
@@ -41,7 +41,7 @@ def composition_text(found: CompositionScores, width: int = 100, top: int = 20) 
     said.append("a score is not an effect: it says that weights are aligned")
     said += [*found.notes, *_reasons(pairs)]
     tables = [Titled(f"{found.kind}-composition of {found.model.name}", points=[f"  - {line}" for line in said])]
-    shown = sorted(known, key=lambda pair: -abs(pair.z or 0.0))[:top]
+    shown = sorted(known, key=lambda pair: -abs(pair.z or 0.0))[: whole("top", top, 0)]
     if shown:
         rows = [
             [p.later, p.earlier, number(p.score), number(p.z, 3), number(p.tight, 3), _WORDS[p.chance]] for p in shown

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from symcircuits.circuits.copying import DEFINITIONS as COPYING
 from symcircuits.circuits.copying import NOT_SUFFICIENT
+from symcircuits.core.architecture import as_head
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.heads import causes_table, heads_tables
@@ -13,15 +14,18 @@ from symcircuits.render.losses import by_order_table
 from symcircuits.render.tables import Titled, number, plain_text
 
 if TYPE_CHECKING:
+    from symcircuits.circuits.causes import Cause
     from symcircuits.circuits.report import Circuits, Diagonal
 
 __all__ = ["circuits_json", "circuits_text", "copying_table", "effects_table", "findings"]
 
 MOST_ROWS: Final = 40
+MOST_PARTNERS: Final = 4  # heads that a sentence names
+_LETTERS: Final = {"query": "Q", "key": "K"}
 
 _SAID = {
     "previous-token": "looks at the token before, whatever it is",
-    "first-token": "rests on the first token, whatever stands there",
+    "first-token": "rests on the first token",
 }
 
 
@@ -56,22 +60,46 @@ def _content(found: Circuits) -> list[str]:
 
 
 def _why(found: Circuits, head: str) -> str:
-    """By which composition, and with which head; with what is left without it."""
+    """By which composition, and with which heads; with what is left without it. All that half of the score needs."""
     causes = found.causes.get(head)
-    part = None if causes is None else causes.largest("composition")
-    if causes is None or part is None or part.without > causes.score / 2:
+    needed = [] if causes is None else [p for p in causes.parts if p.without <= causes.score / 2]
+    types = [p for p in needed if p.by == "composition"]
+    with_heads = [p.name for p in types if p.name != "none"]
+    if not with_heads:
+        return _no_head(types, needed)
+    said = f": it looks for the token after an earlier copy by {'- and '.join(with_heads)}-composition"
+    sides = {side for side, letter in _LETTERS.items() if any(letter in name for name in with_heads)}
+    by_side = [_last_of(needed, side) for side in sorted(sides)]
+    partners = [p for found_there in by_side for p in found_there][:MOST_PARTNERS]
+    if not partners:
+        return f"{said} ({min(p.without for p in types if p.name != 'none'):.2f} without it)"
+    return f"{said} with {' and '.join(_partner(found, head, p, len(sides) > 1) for p in partners)}"
+
+
+def _no_head(types: list[Cause], needed: list[Cause]) -> str:
+    """Of a head that needs no composition: what an MLP writes may still be of what it read from earlier heads."""
+    if not types:
         return ""
-    if part.name == "none":
-        return f": it looks there by the tokens themselves, without an earlier head ({part.without:.2f} without that)"
-    said = f": it looks for the token after an earlier copy by {part.name}-composition"
-    other = causes.largest("head")
-    if other is None or other.without > causes.score / 2:
-        return f"{said} ({part.without:.2f} without it)"
-    kind = {"query": "Q", "key": "K"}[other.side]
-    pair = next((p for p in found.composition[kind].pairs() if (p.later, p.earlier) == (head, other.name)), None)
-    beside = "" if pair is None or pair.score is None or pair.z is None else (
-        f"score {pair.score:.3f}, z {pair.z:.1f}; ")  # fmt: skip
-    return f"{said} with {other.name} ({beside}{other.without:.2f} without those terms)"
+    said = f": it looks there by terms without an earlier head ({types[0].without:.2f} without them)"
+    mlps = [p for p in needed if p.by == "source" and p.name.startswith("mlp")]
+    inside = ", and what earlier heads wrote may be inside" if mlps else ""
+    return said + "".join(f", {p.text.removeprefix('terms ')} ({p.without:.2f})" for p in mlps[:MOST_PARTNERS]) + inside
+
+
+def _last_of(needed: list[Cause], side: str) -> list[Cause]:
+    """The needed heads of the last layer on a side: what heads before them wrote, these may have passed on."""
+    heads = [p for p in needed if p.by == "head" and p.side == side]
+    last = max((as_head(p.name).layer for p in heads), default=0)
+    return sorted((p for p in heads if as_head(p.name).layer == last), key=lambda p: p.without)
+
+
+def _partner(found: Circuits, head: str, part: Cause, of_both: bool) -> str:
+    kind = _LETTERS[part.side]
+    pair = next((p for p in found.composition[kind].pairs() if (p.later, p.earlier) == (head, part.name)), None)
+    known = pair is not None and pair.score is not None and pair.z is not None
+    beside = f"score {pair.score:.3f}, z {pair.z:.1f}; " if known else ""  # type: ignore[union-attr]
+    side = f" on the {part.side} side" if of_both else ""
+    return f"{part.name}{side} ({beside}{part.without:.2f} without those terms)"
 
 
 def _copies(found: Circuits, head: str) -> str:
@@ -101,8 +129,9 @@ def _positional(found: Circuits) -> list[str]:
             lines += [] if score is None else [f"{head} {said} ({score.mean:.2f})."]
     for head in found.heads.of_kind("fixed-offset"):
         score, offset = found.heads[head].scores["fixed-offset"], found.heads[head].offset or 0
-        where = f"the token {-offset} before its own" if offset else "its own token"
-        note = ", with repeats and without: fixed offset, not induction" if offset < -1 else ""
+        where = f"the token {abs(offset)} {'before' if offset < 0 else 'after'} its own" if offset else "its own token"
+        note = ", with repeats and without" if offset else ""
+        note += ": fixed offset, not induction" if offset and "induction" not in found.heads[head].kinds else ""
         lines += [] if score is None else [f"{head} looks at {where} ({score.mean:.2f}{note})."]
     return lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from symcircuits.core.text import amount
+from symcircuits.core.text import amount, whole
 from symcircuits.render.tables import Titled, number, plain_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def by_order_table(found: LossByOrder) -> Titled:
 
 def effects_text(found: LossEffects, width: int = 100, top: int = 20) -> str:
     """A row a part."""
-    chosen = sorted(found.parts, key=lambda p: -abs(p.last))[:top]
+    chosen = sorted(found.parts, key=lambda p: -abs(p.last))[: whole("top", top, 0)]
     rows = [[p.name, f"{p.count:,}", _signed(p.alone), _signed(p.last)] for p in found.parts if p in chosen]
     left = len(found.parts) - len(rows)
     title = f"{_OF[found.unit]}: what the terms of each {found.by} change, patterns held fixed"
