@@ -263,13 +263,7 @@ def test_formulas_as_researchers_write_them(entry: dict[str, Any]) -> None:
     assert numbers == assigned
 
 
-def judged(entry: dict[str, Any]) -> Any:
-    """c11 leaves out a transpose in line 3, of what line 2 defines rightly; check names line 2."""
-    marks = [pytest.mark.xfail(reason="the line of the definition is named")] if entry["id"] == "c11" else []
-    return pytest.param(entry, id=entry["id"], marks=marks)
-
-
-@pytest.mark.parametrize("entry", [judged(entry) for entry in FORMULAS])
+@pytest.mark.parametrize("entry", FORMULAS, ids=lambda entry: entry["id"])
 def test_check_judges_code(entry: dict[str, Any]) -> None:
     arch = sc.attention_only(tuple(entry["heads"]), **entry["options"])
     if entry["mistake"] == "refused":

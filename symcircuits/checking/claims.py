@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fractions import Fraction as Rational
 from typing import Final, Literal, NamedTuple
 
 from symcircuits.checking.finishing import Finished, finish
 from symcircuits.checking.formula import Letter
 from symcircuits.checking.meaning import Definition, Environment, Finding, Meaning, spelling_of
-from symcircuits.checking.syntax import Call, Document, Equation, Fraction, Indexed, Name, Node, Product, nodes
+from symcircuits.checking.syntax import (
+    BigSum,
+    Call,
+    Document,
+    Equation,
+    Fraction,
+    Indexed,
+    Name,
+    Node,
+    Number,
+    Power,
+    Product,
+    Sum,
+    children,
+    nodes,
+)
 from symcircuits.checking.values import Value
 
 __all__ = ["Claim", "claims_of"]
 
 _LOGITS: Final = ("T", "logits", "ell", "Logits", "logit")
+_MAPS: Final = ("T", "C_QK")  # what stands for a map
 _SCORES: Final = re.compile(r"C_QK|S|scores|Scores|E|attn_scores")
 
 
@@ -33,6 +50,7 @@ class Claim(NamedTuple):
     against: Finished | None = None
     own: str = ""
     side: int = 0
+    larger: tuple[tuple[int, ...], int] | None = None  # other numbers of heads, and what a count is there
     generic: Mapping[str, Letter] = {}  # names that stand for anything, and their letters
 
 
@@ -58,16 +76,17 @@ def claims_of(document: Document, meaning: Meaning, env: Environment, code: bool
         for equation in line.equations:
             meaning.named = {}
             reader.equation(equation)
-            reader.merged = reader.merged or meaning.merged
-    meaning.merges = reader.merged
-    return [c for c in reader.claims if c.kind != "bare" or not c.own or c.own not in meaning.used]
+            if meaning.merged and not meaning.merges:
+                meaning.merges, meaning.merged_at = True, equation.at
+    used = [c for c in reader.claims if c.kind == "bare" and c.own in meaning.used]
+    meaning.plain = {document.source.count("\n", 0, c.at) for c in used if _is_plain(c, meaning)}
+    return [c for c in reader.claims if c not in used]
 
 
 class _Reader:
     def __init__(self, meaning: Meaning, env: Environment, code: bool) -> None:
         self.meaning, self.env, self.code = meaning, env, code
         self.claims: list[Claim] = []
-        self.merged = False  # whether in an equation different variables stand for one head
         self.open: frozenset[str] = frozenset()  # the positions that are left over, where they are named
         self.order: tuple[str, ...] = ()  # the positions of rows and columns of entries, where they are named
 
@@ -75,6 +94,7 @@ class _Reader:
         """One equation, or a formula without an equals sign."""
         first, *rest = equation.sides
         self.order, self.open = (), frozenset()
+        self.scopes(equation)
         if first is None or any(side is None for side in rest):
             raise self.meaning.fault("nothing stands here", equation.at)
         if not rest:
@@ -86,7 +106,12 @@ class _Reader:
         if isinstance(first, Name) and re.fullmatch(r"N(_\w+)?", spelling_of(first)[0]) and not self.code:
             self.count(first, sides)
             return
+        if not self.code and all(map(_is_count, (first, *sides))):
+            self.numbers(first, sides)
+            return
         left = self.left(first, equation.let or self.code)
+        stream = first if isinstance(first, Name) and self.is_stream(first) and not self.code else None
+        self.meaning.before = (self.meaning.point(stream, self.env) or 0) if stream else 0
         self.meaning.generic = _generic(first, self.meaning) if isinstance(first, Call) else {}
         if left.kind == "target":
             for i, side in enumerate(sides):
@@ -100,6 +125,22 @@ class _Reader:
         before = self.finished(first)
         for side in sides:
             before = self.equal(side, before)
+
+    def scopes(self, equation: Equation) -> None:
+        """ReadError where a head or layer that a sum binds stands outside that sum in the same equation."""
+        sides = [side for side in equation.sides if side is not None]
+        of = self.meaning.roles.of
+        bound = {n for side in sides for node in nodes(side) if isinstance(node, BigSum)
+                 for b in node.bounds for n in b.names if n[0].isalpha() and of(n) != "position"}  # fmt: skip
+        stack: list[tuple[Node, frozenset[str]]] = [(side, frozenset()) for side in sides if bound]
+        while stack:
+            node, inside = stack.pop()
+            if isinstance(node, BigSum):
+                inside |= {n for b in node.bounds for n in b.names}
+            labels = {p for s in node.scripts for p in s.parts} if isinstance(node, Name) else set()
+            if loose := (labels & bound) - inside:
+                raise self.meaning.fault(f"{min(loose)} stands outside the sum that runs over it", node.at)
+            stack += [(child, inside) for child in children(node)]
 
     def define(self, equation: Equation) -> None:
         """What a definition says, before anything is read that uses it."""
@@ -128,6 +169,8 @@ class _Reader:
             parts = _positions(left)
         elif isinstance(left, Call) and isinstance(left.function, Name):
             parts = _positions(left.function)
+            if not set(parts) & self.meaning.roles.positions:  # h(x_i) is the row of token i
+                parts = [p for a in left.arguments if isinstance(a, Name) for p in _positions(a)]
         return tuple(q for p in parts for q in _letters(p) if q in self.meaning.roles.positions)
 
     def leftover(self, value: Value, node: Node) -> None:
@@ -146,6 +189,10 @@ class _Reader:
         if composition := _norm_ratio(node):
             return self.composition(*composition, own)
         found, findings = self.finished(node)
+        if found.maps and target and own not in _MAPS:
+            findings += (Finding("dropped-factor", (
+                f"this is a map that is not applied to anything, but {target} is what it makes of the tokens"),
+                node.at),)  # fmt: skip
         self.claims.append(Claim(kind, node.at, found, findings, target, None, own))
         return self.claims[-1]
 
@@ -158,8 +205,12 @@ class _Reader:
             findings += (Finding("tensor-dropped", (
                 "one side is a map, the other a matrix: patterns and weights act on different indices, so the product "
                 "sign (x) may not be left out"), node.at),)  # fmt: skip
+        if None not in (found.turned, before[0].turned) and found.turned != before[0].turned:
+            findings += (Finding("transpose", (
+                "one side has a row for each token, the other a column: it is transposed"), node.at),)  # fmt: skip
         generic = self.meaning.generic
-        self.claims.append(Claim("equal", node.at, found, before[1] + findings, None, before[0], own, 0, generic))
+        claim = Claim("equal", node.at, found, before[1] + findings, None, before[0], own, generic=generic)
+        self.claims.append(claim)
         return found, findings
 
     def own(self, left: _Left, sides: list[Node]) -> None:
@@ -209,12 +260,51 @@ class _Reader:
         """Numbers of terms: ``N_1 = H_1 + H_2 = 4``."""
         kind = spelling_of(left)[0].partition("_")[2]
         for side in sides:
-            value = self.meaning.value(side, self.env)
-            if any(w.slots or w.entries or w.scales for w in value):
-                raise self.meaning.fault("a number of terms is a number", side.at)
-            total = sum(int(w.coefficient) for w in value)
+            total = self.number(side)
             target = next((c.target for c in reversed(self.claims) if c.target), None)
-            self.claims.append(Claim("count", side.at, _NOTHING, (), target, None, kind, total))
+            larger = self.larger(side)
+            self.claims.append(Claim("count", side.at, _NOTHING, (), target, None, kind, total, larger))
+
+    def numbers(self, first: Node, sides: list[Node]) -> None:
+        """Numbers of heads: ``H_1 + H_2 = 4``."""
+        before = first
+        for side in sides:
+            here, there, wrong = self.number(side), self.number(before), tuple[Finding, ...]()
+            if here != there:
+                wrong = (Finding("count", f"it is {there:,}, not {here:,}", side.at),)
+            elif (more := self.larger(side)) and (other := self.larger(before)) and more != other:
+                heads = ", ".join(map(str, more[0]))
+                said = f"these are equal here, but not for other numbers of heads ({other[1]:,} and {more[1]:,} at "
+                wrong = (Finding("count", f"{said}{heads})", side.at),)
+            self.claims.append(Claim("equal", side.at, _NOTHING, wrong, None, _NOTHING))
+            before = side
+
+    def larger(self, node: Node) -> tuple[tuple[int, ...], int] | None:
+        """Other numbers of heads, no two alike, and the value there of what holds numbers of heads."""
+        arch, names = self.meaning.architecture, [n for n in nodes(node) if isinstance(n, Name)]
+        if not names:
+            return None
+        bare = any(not any(s.kind == "sub" for s in n.scripts) for n in names)
+        most = max(arch.heads) + 2
+        shared = arch.groups or (1,) * arch.n_layers
+        found = [n * (most + (0 if bare else layer * (layer + 3))) for layer, n in enumerate(shared)]
+        heads = tuple(n if given else 0 for n, given in zip(found, arch.heads, strict=True))
+        return heads, self.number(node, heads)
+
+    def number(self, node: Node, heads: tuple[int, ...] | None = None) -> int:
+        """The value of what numbers of heads are put together to, if need be at other numbers of heads."""
+        meaning = self.meaning
+        meaning.heads, before = heads or meaning.heads, meaning.heads
+        try:
+            value = meaning.value(node, self.env)
+        finally:
+            meaning.heads = before
+        if any(w.slots or w.entries or w.scales for w in value):
+            raise self.meaning.fault("a number of terms is a number", node.at)
+        total = sum(Rational(w.coefficient) for w in value)
+        if total.denominator != 1:
+            raise self.meaning.fault("a number of terms is a whole number", node.at)
+        return int(total)
 
     # --------------------------------------------------------------------------------------------- left sides
     def left(self, node: Node, defines: bool) -> _Left:
@@ -226,7 +316,7 @@ class _Reader:
         text, labels = spelling_of(node)
         own = tuple(p for p in labels if p not in self.meaning.roles.positions)
         if node.text in _LOGITS and (text in _LOGITS or set(_positions(node)) <= self.meaning.roles.positions):
-            return _Left("target", "logits")
+            return _Left("target", "logits", ("T",) if node.text == "T" else ())
         if text == "stream":
             return _Left("target", "stream")
         if _SCORES.fullmatch(text) and not (self.code and not own):
@@ -240,7 +330,7 @@ class _Reader:
             if point == self.meaning.architecture.n_layers and point:
                 return _Left("target", "stream")
             return _Left("known") if point is not None else _Left("own", text)
-        if text in self.meaning.definitions and not defines:
+        if (text in self.meaning.definitions or self.meaning.normed(node)) and not defines:
             return _Left("known")
         entry = any(q in self.meaning.roles.positions for p in _positions(node) for q in (p, *p))
         if entry and not self.is_stream(node) and node.text not in ("A", "q", "k", "v"):
@@ -254,7 +344,8 @@ class _Reader:
 
     def is_stream(self, node: Name) -> bool:
         """Whether a name is that of a stream after so many layers."""
-        return bool(node.text in ("x", "X") and node.scripts) or bool(re.fullmatch(r"[xX]_?\d+", node.text))
+        stream = node.text in ("x", "X") or (node.text in ("r", "resid") and not self.meaning.names.knows(node.text))
+        return bool(stream and node.scripts) or bool(re.fullmatch(r"[xX]_?\d+", node.text))
 
     def applied(self, node: Call, function: Name) -> _Left:
         """``T(t)``, ``h(x)``, ``Attn(X)``."""
@@ -268,6 +359,24 @@ class _Reader:
         if len(arguments) == len(node.arguments) == 1:
             return _Left("own", function.text, tuple(arguments), called=True)
         return _Left("known")
+
+
+def _is_plain(claim: Claim, meaning: Meaning) -> bool:
+    """Whether a definition is that of ``W_OV`` or ``W_QK`` of a head."""
+    words = [meaning.sizes.spelling.fuse(w.letters) for w in claim.found.words]
+    if len(words) != 1 or len(words[0]) != 1 or claim.findings:
+        return False
+    [letter] = words[0]
+    turned = letter.glyph == "W_OV" and meaning.algebra.flips
+    return letter.glyph in ("W_OV", "W_QK") and letter.transposed == turned
+
+
+def _is_count(node: Node) -> bool:
+    """Whether it is put together from numbers and numbers of heads, ``H_1``, alone."""
+    inner = list(nodes(node))
+    plain = all(isinstance(n, (Number, Name, Sum, Product, Power)) for n in inner)
+    names = [n for n in inner if isinstance(n, Name)]
+    return plain and all(n.text == "H" and n.scripts for n in names)
 
 
 def _generic(left: Call, meaning: Meaning) -> dict[str, Letter]:

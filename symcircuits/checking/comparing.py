@@ -64,7 +64,7 @@ def rows_summed(letters: Sequence[Letter]) -> Letters:
 
 def compared(given: Sequence[RawWord], right: Sequence[RawWord], spelling: Spelling) -> Difference:
     """How one sum differs from another; hypotheses are tried from the weakest on."""
-    scaled = any(not is_multiplier(s) for w in (*given,) for s in w.scales) or not any(w.scales for w in right)
+    scaled = _scaled(given) or not _scaled(right)
     first: Difference | None = None
     for summed in (False, True):
         a, b = (polynomial(words, spelling, summed, scaled) for words in (given, right))
@@ -77,6 +77,11 @@ def compared(given: Sequence[RawWord], right: Sequence[RawWord], spelling: Spell
         first = first or found
     assert first is not None
     return first
+
+
+def _scaled(words: Iterable[RawWord]) -> bool:
+    """Whether a score scale stands anywhere."""
+    return any(not is_multiplier(s) for w in words for s in w.scales)
 
 
 def place_of(

@@ -26,6 +26,7 @@ class Finished(NamedTuple):
     ends: frozenset[tuple[str, str]]
     maps: bool  # whether it was a map, applied to the tokens here
     unscaled: bool
+    turned: bool | None = None  # whether it had a column for each token; None where neither side has
 
 
 def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ()) -> Finished:
@@ -34,6 +35,8 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
     maps = any(w.rank in (2, 3) for w in value)
     rank = max((w.rank or 0 for w in value), default=0)
     chains = [_chain(meaning, w, rank, at) for w in value]
+    if all(bool(c.row) != bool(c.col) for c in chains):  # a vector of one token is a row
+        chains = [c if c.row else c.T for c in chains]
     rows = {sizes.ends(c)[0] for c in chains}
     chains = [_broadcast(meaning, c, "token" in rows) for c in chains]
     chains = _alike(meaning, chains)
@@ -53,7 +56,9 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
     if turn:
         ends = frozenset((col, row) for row, col in ends)
     misfits += max(0, len(ends) - 1) + len(meaning.findings)
-    return Finished(tuple(words), misfits, ends, maps, not any(w.scales for w in words))
+    named = any(c.row or c.col for c in chains)
+    columns = turn if not named and any((row == "token") != (col == "token") for row, col in ends) else None
+    return Finished(tuple(words), misfits, ends, maps, not any(w.scales for w in words), turned=columns)
 
 
 def _chain(meaning: Meaning, word: Word, rank: int, at: int) -> Chain:
@@ -89,6 +94,8 @@ def _chain(meaning: Meaning, word: Word, rank: int, at: int) -> Chain:
 def _broadcast(meaning: Meaning, chain: Chain, tokens: bool) -> Chain:
     """Vectors as rows or columns as they fit, and the same row for every token where one is added."""
     loose = [i for i, f in enumerate(chain.factors) if f.at in meaning.loose and f.letter.glyph[:2] == "b_"]
+    ones = {i for i, f in enumerate(chain.factors) if f.letter.glyph == "ones"}
+    loose = [i for i in loose if ones.isdisjoint((i - 1, i + 1))]  # what stands beside 1 is written as it is meant
     if not loose:
         return chain
     sizes, best = meaning.sizes, chain

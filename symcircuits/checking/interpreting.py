@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from symcircuits.checking.case import Asked
 from symcircuits.checking.claims import Claim, claims_of
@@ -31,6 +31,13 @@ _LABELLED: Final = re.compile(r"L\d+H\d+")
 _TRIED: Final = 200  # assignments of free variables
 _ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "head"), ("previous", "induction"))
 _NUMBER: Final = -1  # in place of a layer: the number of a head
+_Known = dict[tuple[Any, ...], Outcome]  # verdicts by all that they depend on
+_FIXED: Final = re.compile(r"\bL\d|[xXr]_?\{?\(?[1-9]|\^\{?\(?[1-9]\d*\s*[,)}]|\[\s*[1-9]\d*\s*,")  # a layer
+_NUMBERED: Final = re.compile(r"[\[({]\s*\d+\s*[,.]\s*\d+|\^\{?\(?\d")  # heads by their numbers
+_GENERAL: Final = (
+    "checked for every number of heads: sums over all heads of a layer, and no product with more than two heads of "
+    "one, are decided by two heads a layer"
+)
 _LARGE: Final = 400  # products from which on the first reading that fits is kept
 
 
@@ -45,6 +52,8 @@ class Attempt:
     read: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     words: int = field(default=0)
+    free: tuple[str, ...] = ()
+    maps: bool = False  # whether it holds tensor products, which are the paper's way to write
 
     @property
     def wrong(self) -> Outcome | None:
@@ -80,9 +89,11 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
     found: list[Attempt] = []
     total, long = [0], 0
     faults: list[ReadError] = []
-    for reading in readings_of(convention, text.code):
-        if reading.columns and text.strict:
-            continue
+    known: _Known = {}
+    theirs = text.code and bool(re.search(r"\bmodel\.W_|\bmodel\.blocks\b", text.document.source))
+    for reading in readings_of(convention, text.code, theirs):
+        if reading.columns and (text.strict or (text.code and reading.weights == "transformerlens")):
+            continue  # in code whose weights act on rows a token is a row
         if not text.written and reading.weights != ("transformerlens" if convention == "transformerlens" else "paper"):
             continue
         ways = list(
@@ -95,7 +106,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
         best: list[Attempt] = []
         for way in ways:
             try:
-                best.append(_attempt(text, roles, way, _asked(asked, way, own_notation), total))
+                best.append(_attempt(text, roles, way, _asked(asked, way, own_notation), total, known))
             except TooLong as fault:
                 faults.append(fault)
                 long += 1
@@ -116,7 +127,38 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
         )
     if not found:
         raise _likeliest(faults)
-    return _ranked(found, text)
+    ranked = _ranked(found, text)
+    _of_more_heads(ranked[0], text, roles, _asked(asked, ranked[0].reading, own_notation))
+    return ranked
+
+
+def _of_more_heads(best: Attempt, text: ReadText, roles: Roles, asked: Asked) -> None:
+    """Where a sum runs over the only head of a layer, whether the text is right for two heads there as well.
+
+    With one head a sum over heads and a head that nothing binds cannot be told apart. A layer whose heads are named
+    keeps them.
+    """
+    arch, source = asked.architecture, text.document.source
+    named = {int(layer) for layer in re.findall(r"L(\d+)H\d", source)}
+    named -= {int(k) - 1 for b in roles.bounds for k in re.findall(r"H_\(?(\d+)", b.over)}  # over all of these
+    heads = tuple(2 if n == 1 and layer not in named else n for layer, n in enumerate(arch.heads))
+    summed = any(roles.of(n) in ("head", "number") for b in roles.bounds for n in b.names)
+    if not best.right or not summed or heads == arch.heads or arch.groups or _NUMBERED.search(source):
+        return
+    try:
+        other = asked._replace(architecture=arch.resized(heads))
+        found = _attempt(text, roles, best.reading, other, [0], {})
+    except ValueError:  # with two heads it does not say which, or is too long
+        return
+    wrong = found.wrong
+    if wrong and wrong.verdict.mistake != "count" and not any(name[0] == "@" for name in found.free):
+        said = ",".join(map(str, heads))
+        best.outcomes = found.outcomes
+        best.notes = (f"with one head in a layer this is right, but not for other numbers of heads, such as {said}",)
+    elif not wrong and found.verdict.where != best.verdict.where:  # for other numbers only under a hypothesis
+        best.outcomes = found.outcomes
+    elif not wrong and min(heads) > 1:
+        best.notes = tuple(_GENERAL if "checked for" in note else note for note in best.notes)
 
 
 def _uses(roles: Roles) -> bool:
@@ -145,7 +187,8 @@ def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
         trusted = a.misfits == 0 and (usual or a.anchored) and (a.right or not mixed(a))
         if text.code and not trusted and indexed:
             return (True, 0, order[id(a)])  # W_V[0, 1] is TransformerLens's
-        return (not trusted, a.misfits if (usual or a.anchored) and not mixed(a) else 1_000, order[id(a)])
+        unlikely = 3 if a.maps and not usual else 1
+        return (not trusted, unlikely * a.misfits if (usual or a.anchored) and not mixed(a) else 1_000, order[id(a)])
 
     def mixed(a: Attempt) -> bool:
         return a.reading.columns and a.reading.weights != "paper"
@@ -156,11 +199,14 @@ def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
 
 
 # ------------------------------------------------------------------------------------------------ one reading
-def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int]) -> Attempt:
+def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: _Known) -> Attempt:
     """The text under one reading, with the layers of its free variables chosen for the best."""
     groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
     faults: list[ReadError] = []
     tried, cut = 0, False
+    asked_roles: dict[str, str] = {}
+    streams: set[str] = set()
+    merged_at = 0
     merged: dict[tuple[int, ...], bool] = {}
     # A printed derivation has rules for any two heads, which are one head where a layer has no other.
     alone = text.several and max(asked.architecture.heads, default=0) < 2 and _LABELLED.search(text.document.source)
@@ -170,13 +216,15 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total
         tried += 1
         if asked.target is not None and env and any(c.target not in (None, asked.target) for c in claims):
             continue
-        outcomes = [judged(c, meaning, asked) for c in claims]
-        asked_for = meaning.roles_asked
+        outcomes = [_judged(c, meaning, asked, known) for c in claims]
+        asked_for = asked_roles = meaning.roles_asked
+        streams = meaning.streams
         layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else _NUMBER
                        for k, v in env.items())  # fmt: skip
         named = [v for k, v in env.items() if asked_for.get(k) == "layer" and k[:1] != "@" and isinstance(v, int)]
         alike = not alone and (meaning.merges or len(set(named)) < len(named))
         merged[layers] = merged.get(layers, True) and alike
+        merged_at = meaning.merged_at
         groups.setdefault(layers, []).append((env, outcomes, claims))
         if tried >= _TRIED:
             cut = True
@@ -187,25 +235,42 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total
         raise ReadError("nothing stands here", text.document.source, 0)
     if all(merged.values()):
         raise ReadError("different names stand for the same head or layer here: write one name for it",
-                        text.document.source, 0)  # fmt: skip
+                        text.document.source, merged_at)  # fmt: skip
     best: Attempt | None = None
+    every = _FIXED.search(text.document.source) is not None
+    least: tuple[bool, int, int] = (True, 0, 0)
     for layers, members in groups.items():
         if merged[layers]:
             continue
         env, outcomes, claims = next((m for m in members if any(not o.right for o in m[1])), members[0])
         attempt = Attempt(
             reading, outcomes, sum(c.found.misfits for c in claims), any(map(_anchored, claims)),
-            words=sum(len(c.found.words) for c in claims),
+            words=sum(len(c.found.words) for c in claims), free=tuple(env),
+            maps=any(c.found.maps for c in claims),
         )  # fmt: skip
         attempt.read = _what_was_read(reading, env, roles, asked.architecture, claims, layers)
         attempt.notes = _counts(roles, asked.architecture, text, attempt)
-        key = (not attempt.right, attempt.misfits, attempt.cost)
-        if best is None or key <= (not best.right, best.misfits, best.cost):
-            best = attempt
+        # A layer that is not named stands for every layer; of several heads in layers that no stream names, the order
+        # is left to the reader.
+        free = {k for k, role in asked_roles.items() if k in env and role == "layer" and k[:1] != "@"}
+        all_layers = bool(free) and (every or len(free) == 1 or not free.isdisjoint(streams))
+        key = (attempt.right if all_layers else not attempt.right, attempt.misfits, attempt.cost)
+        if best is None or key <= least:
+            best, least = attempt, key
     assert best is not None
     if cut and best.right:
         raise ReadError(f"there are more than {_TRIED} ways to choose its heads and layers", text.document.source, 0)
     return best
+
+
+def _judged(claim: Claim, meaning: Meaning, asked: Asked, known: _Known) -> Outcome:
+    """The verdict on a claim, made once: most claims are the same whatever other variables stand for."""
+    against = claim.against.words if claim.against else None
+    what = claim.kind, claim.at, claim.found.words, claim.findings, claim.target, claim.own, claim.side, claim.larger
+    key = *what, against, tuple(claim.generic.items()), meaning.unscaled, asked.convention
+    if key not in known:
+        known[key] = judged(claim, meaning, asked)
+    return known[key]
 
 
 def _anchored(claim: Claim) -> bool:
@@ -321,6 +386,5 @@ def _counts(roles: Roles, arch: Architecture, text: ReadText, attempt: Attempt) 
     source = text.document.source
     generic = min(arch.heads, default=0) >= 2 and not re.search(r"\\bmod|//|\\lfloor|\[\d|L\d+H\d+", source)
     if generic and not roles.numbers:
-        return ("checked for every number of heads: sums over all heads of a layer, and no product with more than two "
-                "heads of one, are decided by two heads a layer",)  # fmt: skip
+        return (_GENERAL,)
     return (f"checked for {amount(sum(arch.heads), 'head')}, {','.join(map(str, arch.heads))} by layer",)

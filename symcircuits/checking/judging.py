@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +19,7 @@ from symcircuits.checking.mistakes import Counterpart, Edit, counterpart, mistak
 from symcircuits.checking.values import Chain, Value, Word
 from symcircuits.checking.verdict import Texts, Verdict
 from symcircuits.core.architecture import Architecture
-from symcircuits.core.expansion import expand
+from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.notation import Notation, letter_text, scale_text
 from symcircuits.core.symbols import READERS
 from symcircuits.core.text import amount
@@ -91,6 +93,8 @@ class _Judge:
         words, claim = self.words, self.claim
         if any(f.letter.glyph == "Y" for w in words for f in w.factors):
             return self.added()
+        if claim.own and (named := self.named()) is not None:
+            return named
         case = Case(Formula(words, None), self.asked)
         verdict = case.verdict()
         if case.unscaled and verdict.right:
@@ -109,25 +113,43 @@ class _Judge:
                 return added
         return self.outcome(case, verdict, claim)
 
+    def named(self) -> Outcome | None:
+        """What the names of queries, keys, values and patterns say."""
+        heads = sorted(heads_of(self.words))[:1] or list(self.asked.architecture.all_heads[:1])
+        letters = [f.letter for w in self.words for f in w.factors]
+        if len(letters) == 1 and letters[0] == Letter("A", letters[0].label) and self.words[0].coefficient == 1:
+            return self.right(f"this is the attention pattern of head {letters[0].label}.")
+        if not re.fullmatch(r"[qkvz](?:_\w)?", self.claim.own) or not heads:
+            return None
+        head, q = heads[0], self.meaning.quantities
+        what, value = {
+            "q": ("the queries", q.side(head, 0)), "k": ("the keys", q.side(head, 1)),
+            "v": ("the values", q.values(head)), "z": ("the values, averaged by its pattern,", q.averaged(head)),
+        }[self.claim.own[0]]  # fmt: skip
+        found = compared(self.words, _raw(value), self.spelling)
+        if found.equal:
+            return self.right(f"these are {what} of head {head}.", found.where)
+        return self.different(found, f"{what} of head {head}", _raw(value))
+
     def counted(self) -> Outcome:
         """How many terms there are: in all, of an order, of a composition type."""
         arch, kind, given = self.asked.architecture, self.claim.own, self.claim.side
         targets = [self.claim.target] if self.claim.target else arch.targets(arch.all_heads[-8:])
-        found: dict[str, int] = {}
-        for target in targets:
-            expansion = expand(arch, target)
-            if not kind:
-                found[target] = expansion.count
-            elif kind.isdigit():
-                found[target] = expansion.order(int(kind)).count
-            elif kind in ("none", "Q", "K", "QK", "V"):
-                try:
-                    found[target] = expansion.where(composition=kind).count
-                except ValueError:
-                    continue
+        counts = {target: _counted(expand(arch, target), kind) for target in targets}
+        found = {target: count for target, count in counts.items() if count is not None}
         right = [target for target, count in found.items() if count == given]
+        more, there = self.claim.larger or ((), 0)
+        try:
+            other = arch.resized(more) if more else arch
+        except ValueError:
+            more = ()
+        general = [t for t in right if not more or _counted(expand(other, t), kind) == there]
+        if general:
+            return self.right(f"{given:,} is that number of terms of {general[0]}.", (), general[0])
         if right:
-            return self.right(f"{given:,} is that number of terms of {right[0]}.", (), right[0])
+            heads, count = ", ".join(map(str, more)), _counted(expand(other, right[0]), kind)
+            message = f"of {right[0]} it is so here, but with {heads} heads it is {count:,}, not {there:,}."
+            return Outcome(self.made(message, "count", target=right[0]), self.claim.at, 100)
         if not found:
             raise self.meaning.fault(f"N_{kind[:20]} is not read: N, N_0, N_1, N_none, N_Q, ... are", self.claim.at)
         target, count = next(iter(found.items()))
@@ -168,7 +190,8 @@ class _Judge:
         at, about = found
         source = self.meaning.source
         rows = {source.count("\n", 0, a) for a in about if a < self.claim.at}
-        return self.claim.at if len(rows) > 1 else at
+        rightly = source.count("\n", 0, at) in self.meaning.plain  # so that it is used wrongly
+        return self.claim.at if len(rows) > 1 or rightly else at
 
     def incomplete(self, case: Case) -> int | None:
         """Of scores that are put together from several lines: the one that lacks what is missing, if one does.
@@ -390,6 +413,18 @@ class _Judge:
             for point in sorted({x + 1 for x in layers} | {0})[:4]:
                 if _size(arch, point) <= _SEARCHED:
                     yield f"the stream after {amount(point, 'layer')}", q.stream(point)
+
+
+def _counted(expansion: Expansion, kind: str) -> int | None:
+    """The number of terms: all, of an order, of a composition type; None where there is no such kind."""
+    if not kind:
+        return expansion.count
+    if kind.isdigit():
+        return expansion.order(int(kind)).count
+    if kind in ("none", "Q", "K", "QK", "V"):
+        with suppress(ValueError):
+            return expansion.where(composition=kind).count
+    return None
 
 
 def _opaque() -> Any:

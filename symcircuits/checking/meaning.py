@@ -38,7 +38,7 @@ from symcircuits.checking.syntax import (
     nodes,
 )
 from symcircuits.checking.values import IDENTITY, Algebra, Chain, Sizes, Value, Word, letter_value, number
-from symcircuits.core.architecture import Architecture, Head, as_head
+from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.notation import Notation
 from symcircuits.core.symbols import SHARED, labelled_by
 
@@ -58,6 +58,7 @@ _SPELLINGS: Final = {
     "b_out": "b_O", "gamma": "gain", "alpha": "A", "w_unembed": "W_U", "w_embed": "W_E", "mathbbm": "ones",
 }  # fmt: skip
 _STREAMS: Final = ("x", "X", "r", "resid")
+_OF_TOKENS: Final = (*_STREAMS, "q", "k", "v", "z", "o", "logits", "logit")  # what has a row for each token
 _IDENTITY: Final = ("I", "Id", "id")
 _VARIABLE: Final = re.compile(r"[A-Za-z](?:_?\w{1,3})?'*")
 _ADJECTIVES: Final = (
@@ -84,6 +85,9 @@ _TO_THE_LAST: Final = re.compile(rf"(?:1|\^)\.\.{_HOW_MANY}|0\.\.{_HOW_MANY}-1")
 _TO_THE_LAST_OF: Final = re.compile(r"1\.\.(?:H|n)_\(?(\d+|[a-gi-z])\)?|0\.\.(?:H|n)_\(?(\d+|[a-gi-z])\)?-1")
 _HOW_MANY_LAYERS: Final = r"(?:L|[nN]_?[lL]|(?:n|N|num)_?layers?|[nN])"
 _TO_THE_LAST_LAYER: Final = re.compile(rf"[1^]\.\.{_HOW_MANY_LAYERS}|0\.\.{_HOW_MANY_LAYERS}-1")
+_OPEN_RANGE: Final = re.compile(
+    r"|\^?H|(?:all)?heads?|[1^]?\.\.(?![Hn]_)\w+|0\.\.(?![Hn]_)\w+-1|\d+\.\.\d+"
+)  # not H_1, which says of which layer
 _LAYER_LABEL: Final = re.compile(r"L\d+")  # L1 in the label (L1, h), counted from 0 as in L1H0
 
 
@@ -146,6 +150,7 @@ class Roles:
                 self.bounds += n.bounds
                 for b in n.bounds:
                     self.layers |= set(re.findall(r"H_([a-z])\b", b.over))
+                    self.layers |= {*b.names, b.over[1:]} - {""} if b.over[:1] == "<" and b.over[1:2] != "=" else set()
                     self.counted |= bool(re.search(r"H[_^]?\(?\d|^\d+\.\.\d+$", b.over))
         for _ in range(2):
             for n in names:
@@ -162,18 +167,16 @@ class Roles:
                     self.positions |= set(split)
             elif node.text == "R" and s.kind == "sub":
                 self.positions |= set(re.findall(r"[a-z]", parts[0])) if parts else set()
-            elif (
-                node.text in ("x", "X", "r", "q", "k", "v", "resid", "z", "o") and s.kind != "super" and len(parts) == 1
-            ):
+            elif node.text in _OF_TOKENS and s.kind != "super" and len(parts) == 1:
                 if re.fullmatch(r"[A-Za-z][+-]\d", parts[0]):
                     self.layers.add(parts[0][0])
                 elif re.fullmatch(r"[a-kmnp-z]", parts[0]) and parts[0] not in self.layers:
                     self.positions.add(parts[0])
-            if len(parts) == 2 and s.kind != "sub" and parts[0] not in self.positions:
+            if len(parts) == 2 and s.kind != "sub" and not set(parts) <= self.positions:
                 if parts[0].isdigit() and (parts[1].isdigit() or _VARIABLE.fullmatch(parts[1])):
                     self.counted = True
-                elif re.fullmatch(r"[a-z]'?", parts[0]) and re.fullmatch(r"[a-z]\w?'?", parts[1]):
-                    self.layers.add(parts[0])
+                elif re.fullmatch(r"[a-z](?:[+-]\d)?'?", parts[0]) and re.fullmatch(r"[a-z]\w?'?", parts[1]):
+                    self.layers.add(re.sub(r"[+-]\d", "", parts[0]))
                     self.numbers.add(parts[1])
             elif len(parts) == 1 and parts[0].isdigit() and node.text in ("A", "W", "W_OV"):
                 self.counted = self.counted or s.kind == "super"
@@ -188,8 +191,7 @@ class Roles:
     @property
     def open_ranges(self) -> bool:
         """Whether a sum over heads leaves its range out, or calls it all the same."""
-        return any(re.fullmatch(r"|\^?H|(?:all)?heads?|[1^]?\.\.\w+|0\.\.\w+-1|\d+\.\.\d+", b.over) for b in self.bounds
-                   if any(self.of(n) == "head" for n in b.names))  # fmt: skip
+        return any(_OPEN_RANGE.fullmatch(b.over) for b in self.bounds if any(self.of(n) == "head" for n in b.names))
 
 
 # ----------------------------------------------------------------------------------------------------- meaning
@@ -206,11 +208,12 @@ class Meaning:
         self.pattern_of = pattern_of
         flips = "transformerlens" if reading.weights == "transformerlens" else "row"
         self.architecture, self.reading, self.roles, self.source = architecture, reading, roles, source
+        self.heads = architecture.heads  # how many heads H_1, H_2, ... are
         self.names = Names(architecture, Notation(flips, notation.symbols), source)
         spelling = Spelling(architecture)
         shared = {h.label: architecture.key_value(h) for h in architecture.all_heads}
         self.sizes = Sizes(spelling, shared)
-        self.algebra = Algebra(self.sizes, source, reading.columns)
+        self.algebra = Algebra(self.sizes, source, reading.columns, flips == "transformerlens")
         self.quantities = Quantities(architecture, Algebra(self.sizes, source))
         self.definitions: dict[str, Definition] = {}
         self.findings: list[Finding] = []
@@ -218,11 +221,15 @@ class Meaning:
         self.used: set[str] = set()  # the definitions that were used
         self.unscaled = False  # whether scores stand inside a softmax without their scale
         self.opaque = False  # whether x stands for itself
+        self.before = 0  # after how many layers the stream is that stands on the left
+        self.streams: set[str] = set()  # variables that say after which layer a stream is
         self.generic: dict[str, Letter] = {}  # names that stand for any pattern, weights or rows
         self.named: dict[str, set[tuple[str, ...]]] = {}  # heads, and how they were written with free variables
         self.free: Environment = {}  # the free variables
         self.nested = 1  # terms of the sums around
         self.merges = False  # whether different variables stand for one head in some equation
+        self.merged_at = 0  # and where that stands
+        self.plain: set[int] = set()  # lines of the text that define W_OV or W_QK of a head as it is
         self.roles_asked: dict[str, str] = {}  # what free variables were asked for: layers, numbers of heads, heads
         self.loose: set[int] = set()  # where vectors stand whose orientation was not written
 
@@ -266,7 +273,7 @@ class Meaning:
             case Number():
                 return number(node.value)
             case Sum():
-                return self.algebra.add(values, node.signs, node.at)
+                return self.algebra.add(self._for_every_token(values), node.signs, node.at)
             case Product():
                 return self._product(node, values)
             case Transposed():
@@ -279,11 +286,38 @@ class Meaning:
             raise self.fault("unknown character '\"': no symbol of this model has that name in quotes", node.at)
         raise self.fault("this cannot stand here", node.at)
 
+    def _for_every_token(self, values: list[Value]) -> list[Value]:
+        """Summands, a bias for every token where it is added to what has a row (or a column) for each."""
+        alone = [v for v in values if len(v) == 1 and v[0].rank == 1 and self._is_bias(v[0].slots)]
+        chains = [w.slots[0] for v in values if v not in alone for w in v if w.slots and w.rank == 1]
+        others = {self.sizes.ends(c) if not (c.row or c.col) else ("", "") for c in chains}  # x_j is one token
+        ends = next(iter(others)) if len(others) == 1 else ("", "")
+        if not alone or "token" not in ends or ends == ("token", "token"):
+            return values
+        columns = ends[1] == "token"
+        out: list[Value] = []
+        for value in values:
+            if value in alone:
+                [word] = value
+                [chain] = word.slots or ()
+                row = chain if self.sizes.ends(chain)[0] == "one" else chain.T
+                if self.sizes.ends(row) == ("one", ends[0] if columns else ends[1]):
+                    ones = RawFactor(Letter("ones"), word.at)
+                    row = Chain((ones, *row.factors))
+                    value = [word._replace(slots=(row.T if columns else row,))]
+            out.append(value)
+        return out
+
+    def _is_bias(self, slots: tuple[Chain, ...] | None) -> bool:
+        """Whether it is a vector whose orientation was not written, and nothing else."""
+        factors = slots[0].factors if slots else ()
+        return len(factors) == 1 and factors[0].at in self.loose and factors[0].letter.glyph[:2] == "b_"
+
     def _product(self, node: Product, values: list[Value]) -> Value:
         out = values[0]
         for value, factor in zip(values[1:], node.factors[1:], strict=True):
             out = (
-                self.algebra.tensor(out, value, factor.at)
+                self.algebra.tensor(out, value, factor.at, len(values))
                 if node.operator == "x"
                 else self.algebra.times(out, value, factor.at)
             )
@@ -407,16 +441,21 @@ class Meaning:
 
     def _range(self, name: str, bound: Bound, env: Environment, body: Node) -> list[Assigned]:
         if self.roles.of(name) == "layer":
-            return list(self._layers_in(bound))
+            return list(self._layers_in(name, bound, env))
         named, alone = self._layers_named(name, body, env)
         values: list[Assigned] = []
         for part in bound.over.split("|") if not bound.over.startswith(("0..|", "1..|")) else [bound.over]:
             values += self._heads_in(part, bound, env, named, alone)
         return values
 
-    def _layers_in(self, bound: Bound) -> range:
+    def _layers_in(self, name: str, bound: Bound, env: Environment) -> range:
         """The numbers of the layers that a sum over layers runs over, as they are written."""
         over, base, layers = bound.over, self.reading.base, self.architecture.n_layers
+        if over[:1] == "<":  # l_1 < l_2, or l < m
+            place = bound.names.index(name)
+            first = base if not place else self._number_of(bound.names[place - 1], env, bound.at) + 1
+            last = self._number_of(over[1:], env, bound.at) if over[1:] else layers + base
+            return range(first, last)
         if over in ("", "layers") or _TO_THE_LAST_LAYER.fullmatch(over):
             if over[:1].isdigit() and int(over[0]) != base:
                 raise self.fault(f"layers are counted from {base} in this reading", bound.at)
@@ -427,6 +466,13 @@ class Meaning:
         if first < base or last > layers - 1 + base:
             raise self.fault(f"there are no layers {first} to {last}, counted from {base}", bound.at)
         return range(first, last + 1)
+
+    def _number_of(self, name: str, env: Environment, at: int) -> int:
+        """The number of a layer by its variable."""
+        found = self._asked(name, "layer", env, at)
+        if isinstance(found, Head):
+            raise self.fault(f"{name} is a head, where the number of a layer stands", at)
+        return found
 
     def _layers_named(self, name: str, body: Node, env: Environment) -> tuple[set[int | None], bool]:
         """The layers in whose labels a number of a head stands, ``(2, h)``, and whether it stands alone too.
@@ -439,7 +485,7 @@ class Meaning:
         for node in nodes(body):
             if not isinstance(node, Name):
                 continue
-            labels = [p for p in self._glyph(node)[1] if p != ":" and p not in self.roles.positions]
+            labels = [p for p in _split(self._glyph(node)[1]) if p != ":" and p not in self.roles.positions]
             if labels[:1] == [name]:
                 alone = True
             elif labels[1:2] == [name]:
@@ -490,6 +536,8 @@ class Meaning:
                                  "write a sum for each layer", bound.at)  # fmt: skip
             numbers = range(counts.pop())
             return [n + base for n in (self._counted(counted, len(numbers), bound.at) if counted else numbers)]
+        if not layers and arch.n_layers > 1 and (counted or not self.reading.spread) and self.before:
+            layers = [self.before - 1]  # what is added to the stream before it
         if not layers and arch.n_layers > 1 and (counted or not self.reading.spread):
             layer_ = env.get("@layer")
             if layer_ is None:
@@ -575,7 +623,16 @@ class Meaning:
             return self._tokens(node)
         if self.generic and (letter := self.generic.get(spelling_of(node)[0])) is not None:
             return self._turned(letter_value(letter, node.at)) if letter.glyph == "Y" else letter_value(letter, node.at)
+        if label := self.normed(node):
+            return self._turned(placed(self.quantities.normed(label), node.at))
         return self._usual(node, env)
+
+    def normed(self, node: Name) -> str:
+        """The label of the norm out of which ``Y^{L0}`` comes, as derivations print it; empty for all other names."""
+        labels = [p for s in node.scripts for p in s.parts]
+        printed = node.text == "Y" and len(labels) == 1 and self.architecture.norm
+        known = [f"L{layer}" for layer in range(self.architecture.n_layers)] + [FINAL] * self.architecture.unembed
+        return labels[0] if printed and labels[0] in known and "Y" not in self.definitions else ""
 
     def _strict(self, node: Name) -> Value | None:
         """A symbol as it is printed in text: a known name, with the label of a head, layer or norm in brackets."""
@@ -661,16 +718,16 @@ class Meaning:
         below = [p for s in node.scripts if s.kind == "sub" for p in s.parts]
         above = [p for s in node.scripts if s.kind == "super" for p in s.parts]
         if not below:
-            if len(set(self.architecture.heads)) != 1:
+            if len(set(self.heads)) != 1:
                 raise self.fault("H does not say of which layer: write H_1", node.at)
-            heads = self.architecture.heads[0]
+            heads = self.heads[0]
         else:
             written = int(below[0]) if below[0].isdigit() else self._asked(below[0], "layer", env, node.at)
             first = 1 if below[0].isdigit() else self.reading.base
             layer = written.layer if isinstance(written, Head) else written - first
             if not 0 <= layer < self.architecture.n_layers:
                 raise self.fault(f"there is no layer {below[0]}", node.at)
-            heads = self.architecture.heads[layer]
+            heads = self.heads[layer]
         if above and not (len(above) == 1 and above[0].isdigit() and len(above[0]) < 3):
             raise self.fault("this power of a number of heads cannot be read", node.at)
         return number(heads ** int(above[0]) if above else heads)
@@ -752,6 +809,8 @@ class Meaning:
                 return f"L{head.layer}{letter}{group}"
             if found := re.fullmatch(r"G\((\w+)\)", first):
                 return str(self._asked(found[1], "head", env, at))
+            if _LAYER_LABEL.fullmatch(first) and first not in env:
+                raise self.fault(f"{first} is a layer, where a head stands: write {first}H0", at)
             if not _VARIABLE.fullmatch(first) and not re.fullmatch(r"[a-z]{3,20}", first):
                 return first  # an error will say what is wrong with it
             value = self._asked(first, "head", env, at)
@@ -821,7 +880,7 @@ class Meaning:
 
     def _remember(self, parts: Sequence[str], label: str, env: Environment) -> str:
         """Keep how a head was written, to tell whether different variables stand for one head."""
-        if env is self.free:
+        if all(env.get(p) is self.free.get(p) for p in parts):  # no sum binds it
             self.named.setdefault(label, set()).add(tuple(parts))
         return label
 
@@ -855,6 +914,7 @@ class Meaning:
         if part.isdigit():
             return int(part)
         if found := re.fullmatch(r"([A-Za-z])([+-]\d)?", part):
+            self.streams.add(found[1])
             value = self._asked(found[1], "layer", env, node.at)
             number_ = value.layer + self.reading.base if isinstance(value, Head) else value
             return number_ + int(found[2] or 0)
@@ -890,9 +950,8 @@ class Meaning:
             if self.architecture.positions == "rotary":
                 value = self._rotated(value, node.at, row, str(head))
             return self._turned(value)
-        stream = placed(self.quantities.stream(head.layer), node.at, row)
-        weight = letter_value(Letter("W_V", self.architecture.key_value(head), True), node.at)
-        return self._turned(Algebra(self.sizes, self.source).times(stream, weight, node.at))
+        value = self.quantities.averaged(head) if node.text == "z" else self.quantities.values(head)
+        return self._turned(placed(value, node.at, row))
 
     def _rotated(self, value: Value, at: int, row: str, head: str) -> Value:
         turn = Letter("R", f"{head}@{row}")
@@ -927,7 +986,7 @@ class Meaning:
         if name == "einsum":
             return self._einsum(node, env, depth)
         values = [self.value(a, env, depth + 1) for a in arguments]
-        if not name or defined is not None or (len(values) == 2 and name not in ("FactoredMatrix", "einsum")):
+        if not name or defined is not None or (len(values) == 2 and name not in ("FactoredMatrix", "inner")):
             if len(values) != 2:
                 map_ = self.value(function, env, depth + 1)
                 return self.algebra.times(map_, values[0], node.at) if values else map_
@@ -936,6 +995,10 @@ class Meaning:
             return self.algebra.times(values[0], values[1], node.at)
         if name == "sqrt" and len(values) == 1:
             return self._root(values[0], node)
+        if name == "inner" and len(values) == 2:
+            turned = [self.algebra.transposed(values[i], node.at) for i in (0, 1)]
+            pair = (turned[0], values[1]) if self.reading.columns else (values[0], turned[1])
+            return self.algebra.times(*pair, node.at)
         if name == "diag" and len(values) == 1 and _is_letter(values[0], "gain"):
             return values[0]
         if name in ("sigma", "rms", "std") and len(values) == 1:

@@ -8,8 +8,8 @@ from functools import cached_property
 from symcircuits.checking.formula import RawFactor
 from symcircuits.checking.matching import letters_of
 from symcircuits.checking.values import Algebra, Chain, Value, Word
-from symcircuits.core.architecture import Architecture, Head
-from symcircuits.core.programs import Branch, Layer, Source, readout, stream_program
+from symcircuits.core.architecture import FINAL, Architecture, Head
+from symcircuits.core.programs import Branch, Layer, Source, norm, readout, stream_program
 from symcircuits.core.words import Factor
 
 __all__ = ["Quantities", "placed"]
@@ -30,6 +30,13 @@ class Quantities:
             self._streams[point] = self._after(layer, before)
         return self._streams[point]
 
+    def normed(self, label: str) -> Value:
+        """What comes out of the norm before the attention of a layer, ``L1``, or before the unembedding, ``final``."""
+        point = self.architecture.n_layers if label == FINAL else int(label[1:])
+        made = norm(self.architecture, label, point)
+        through = self._through(Branch(None, made.left, made.right), self.stream(point))
+        return through + ([Word(1, (), (_chain(made.bias),))] if made.bias else [])
+
     def head(self, head: Head, stream: Value | None = None) -> Value:
         """What a head adds to the stream; ``stream``: what it reads, where that is not the model's own."""
         layer = stream_program(self.architecture, head.layer + 1)[-1]
@@ -42,6 +49,10 @@ class Quantities:
     def averaged(self, head: Head) -> Value:
         """The values of a head averaged by its pattern, before ``W_O``."""
         return [w._replace(slots=(Chain(w.slots[0].factors[:-1]),)) for w in self.head(head) if w.slots]
+
+    def values(self, head: Head) -> Value:
+        """The values of a head, before its pattern."""
+        return [w._replace(slots=(Chain(w.slots[0].factors[1:]),)) for w in self.averaged(head) if w.slots]
 
     def attention(self, layer: int, stream: Value | None = None) -> Value:
         """What the heads of a layer add, with its bias."""

@@ -33,6 +33,7 @@ _CODE: Final = re.compile(
 )  # fmt: skip
 
 
+_LOOP: Final = re.compile(r"\bsum\(.*\bfor\s+\w+(?:\s*,\s*\w+)*\s+in\b")
 _PRINTED: Final = re.compile(r"\[[LlMm]\d|\bX_?0\b|\^|⊗|\(x\)|^[ \t]*(?:logits|stream|T|[SX])\b", re.MULTILINE)
 
 
@@ -106,7 +107,9 @@ def is_code(text: str) -> bool:
     >>> is_code("virtual = model.W_E @ model.W_U"), is_code("W_E^T W_Q^T W_K W_E"), is_code("logits = X0 W_U.T")
     (True, False, False)
     """
-    return "\\" not in text and not _PRINTED.search(text) and bool(_CODE.search(text))
+    if "\\" in text:
+        return False
+    return bool(_LOOP.search(text)) or (not _PRINTED.search(text) and bool(_CODE.search(text)))
 
 
 def _is_label(parts: tuple[str, ...]) -> bool:

@@ -51,15 +51,15 @@ _ASKED: Final = {"paper": _MATHS[:2], "row": _MATHS[:1], "columns": _MATHS[1:2],
                  "transformerlens": (Reading("transformerlens"), Reading("transformerlens", columns=True))}  # fmt: skip
 
 
-def readings_of(convention: str | None, code: bool) -> tuple[Reading, ...]:
-    """The conventions to try, the likeliest first.
+def readings_of(convention: str | None, code: bool, theirs: bool = False) -> tuple[Reading, ...]:
+    """The conventions to try, the likeliest first; ``theirs``: it is said to be a model of TransformerLens.
 
     >>> [r.convention for r in readings_of("paper", False)], readings_of(None, True)[0].convention
     (['paper', 'columns'], 'transformerlens')
     """
     if convention is not None:
         return _ASKED[convention]
-    return _CODE if code else _MATHS
+    return _ASKED["transformerlens"] if theirs else _CODE if code else _MATHS
 
 
 def variants(reading: Reading, bases: bool, ranges: bool) -> Iterator[Reading]:

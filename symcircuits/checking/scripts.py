@@ -85,10 +85,19 @@ def bounds_of(below: str, above: str, at: int) -> tuple[Bound, ...]:
     [('h', '1..H'), ('k', '')]
     >>> [b.names + (b.over,) for b in bounds_of(r"q,k \\in H_1", "", 0) + bounds_of(r"a \\in H_1, b \\in H_2", "", 0)]
     [('q', 'k', 'H_1'), ('a', 'H_1'), ('b', 'H_2')]
+    >>> [b.names + (b.over,) for b in bounds_of("l_1 < l_2", "", 0) + bounds_of("m<l", "", 0)]
+    [('l_1', 'l_2', '<'), ('m', '<l')]
     """
     text = re.sub(r"\\text\s*\{\s*(?:all\s+)?heads?\s*\}|\bheads?\s+(?=\w)", "", below) if "head" in below else below
     found, waiting = [], list[str]()
+    text = re.sub(r"=(\d+),\.\.,", r"=\1..", plain(text))
     for part in parts_of(text) or parts_of(below):
+        if "<" in part and re.fullmatch(r"[a-z](?:_?\w)?'*(?:<[a-z](?:_?\w)?'*)+", part):  # layers in order
+            names = tuple(part.split("<"))
+            alike = len({name[0] for name in names}) == 1  # l_1 < l_2 are both bound, of m < l the first alone
+            found.append(Bound((*waiting, *(names if alike else names[:-1])), "<" if alike else "<" + names[-1], at))
+            waiting = []
+            continue
         for sign in ("∈", "<=", "<", "="):
             if sign in part:
                 name, _, over = part.partition(sign)

@@ -101,7 +101,10 @@ _PROSE: Final = re.compile(rf"\\(?:text|textrm|textbf|textit|mbox|intertext|shor
 _OPEN_BRACE: Final = re.compile(r"\\(?:underbrace|overbrace|underline|boxed|ensuremath|mathop|mathbin|mathrel)\s*\{|\{")
 _COLOURED: Final = re.compile(r"\\(?:textcolor\{[^{}]*\}|ensuremath|mathopen|mathclose)\s*\{")
 _OPEN: Final = re.compile(r"\\(?:left|[bB]igg?l?)\s*(?:\(|\[|\\\{|\\lbrack|\\lparen)|\(")
-_CLOSE: Final = re.compile(r"\\(?:right|[bB]igg?r?)\s*(?:\)|\]|\\\}|\\rbrack|\\rparen)|\)")
+_ANGLE: Final = re.compile(r"(?:\\(?:left|[bB]igg?l?)\s*)?\\langle(?![A-Za-z])")  # an inner product
+_CLOSE: Final = re.compile(
+    r"\\(?:right|[bB]igg?r?)\s*(?:\)|\]|\\\}|\\rbrack|\\rparen|\\rangle)|\\rangle(?![A-Za-z])|\)"
+)
 _BARS: Final = re.compile(r"(?:\\(?:left|right|[bB]igg?[lr]?)\s*)?(?:\\(?:[lr]?Vert(?![A-Za-z])|\|)|\|\|?|‖)")
 _KIND: Final = re.compile(r"_(?:F(?!\w)|\{\s*(?:F|\\(?:mathrm|text)\{F\})\s*\})")  # of a norm
 _OPERATORS: Final = (
@@ -120,7 +123,7 @@ _OPERATORS: Final = (
     ("AT", re.compile(r"@|\*")),
     ("SLASH", re.compile(r"/(?!/)")),
     ("COMMA", re.compile(r",")),
-    ("END", re.compile(r";|\.(?=\s|$)|:(?=\s|$)")),
+    ("END", re.compile(r";|\.(?=\s|$|\$|\\(?:end\b|[\]\\)]))|:(?=\s|$)")),
 )
 _DOT_T: Final = re.compile(r"[^\S\n]*(?:\.[^\S\n]*(?:T|mT|t\(\)|transpose\(\))(?!\w)|'|⊤|ᵀ)")
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -286,6 +289,9 @@ class _Scanner:
             return at + 6
         if found := _BARS.match(text, at):
             return self._bars(at, found.end(), out)
+        if found := _ANGLE.match(text, at):
+            out.append(Token("FUNC", at, Name("inner", at)))
+            return self._open(at, found.end(), out)
         if found := _OPEN.match(text, at):
             return self._open(at, found.end(), out)
         if found := _CLOSE.match(text, at):

@@ -92,7 +92,8 @@ class Sizes:
         if found is None:
             row, col = self.spelling.size(letter)
             own = self.shared.get(letter.label, letter.label)
-            named = [f"{s} {own}" if s in ("query", "value") else s for s in (row, col)]
+            headed = letter.glyph != "gain"  # the gains of queries and keys are those of all heads of a layer
+            named = [f"{s} {own}" if headed and s in ("query", "value") else s for s in (row, col)]
             found = self._known[letter] = (named[0], named[1])
         return found
 
@@ -107,7 +108,7 @@ class Sizes:
         count, last = 0, ""
         for f in chain.factors:
             row, col = self.of(f.letter)
-            count += bool(last) and row != last
+            count += bool(last) and row != last and not ("query" in (row, last) and row[:5] == last[:5])
             last = col
         return count
 
@@ -115,11 +116,12 @@ class Sizes:
 class Algebra:
     """The arithmetic, with its limits and the text that errors point into.
 
-    ``columns``: streams have a column for each token, so a map acts as ``W x A^T``.
+    ``columns``: streams have a column for each token, so a map acts as ``W x A^T``. ``flips``: weights stand as in
+    TransformerLens, where ``(A (x) W) x`` is ``A x W``: a map keeps ``W^T`` then, and all else is as in the paper.
     """
 
-    def __init__(self, sizes: Sizes, source: str = "", columns: bool = False) -> None:
-        self.sizes, self.source, self.columns, self.steps = sizes, source, columns, 0
+    def __init__(self, sizes: Sizes, source: str = "", columns: bool = False, flips: bool = False) -> None:
+        self.sizes, self.source, self.columns, self.flips, self.steps = sizes, source, columns, flips, 0
         self.total = [0]  # the steps of all readings together
 
     def fault(self, message: str, at: int) -> ReadError:
@@ -161,8 +163,10 @@ class Algebra:
             raise self.fault(f"a coefficient of more than {_MAX_COEFFICIENT:,} is not read", at)
         return words
 
-    def tensor(self, left: Value, right: Value, at: int) -> Value:
-        """A tensor product: the slots of the one, then those of the other."""
+    def tensor(self, left: Value, right: Value, at: int, of: int = 2) -> Value:
+        """A tensor product: the slots of the one, then those of the other; ``of``: how many factors it has in all."""
+        if self.flips and of == 2:
+            right = self.transposed(right, at)
         return self.times(left, right, at, lambda a, b: Word(
             a.coefficient * b.coefficient, a.scales + b.scales, _opened(a.slots) + _opened(b.slots),
             a.entries + b.entries))  # fmt: skip
@@ -207,7 +211,7 @@ class Algebra:
         elif (n, m) == (2, 1):
             slots = self._applied(a.slots, b.slots[0])
         elif (n, m) == (1, 2):  # what stands before a map acts on the weights: Id (x) is left out
-            slots = (b.slots[0], self._joined(a.slots[0], b.slots[1]))
+            slots = (b.slots[0], self._joined(a.slots[0].T if self.flips else a.slots[0], b.slots[1]))
         else:
             raise self.fault("these cannot be multiplied: a tensor of three factors takes two arguments, (x, y)", b.at)
         return Word(coefficient, scales, slots, entries)
@@ -221,7 +225,7 @@ class Algebra:
         left, weights = slots
         row, col = self.sizes.ends(x)
         if "token" not in (row, col):
-            return (left, self._joined(weights, x))
+            return (left, self._joined(weights, x.T if self.flips else x))
         if col == "token" and (row != "token" or self.columns):
             return (self._joined(self._joined(weights, x), left.T),)
         return (self._joined(self._joined(left, x), weights.T),)
@@ -246,8 +250,7 @@ class Algebra:
         return out
 
     def _rows(self, x: Chain) -> Chain:
-        row, col = self.sizes.ends(x)
-        return x.T if col == "token" and row != "token" else x
+        return x.T if self.columns and "token" in self.sizes.ends(x) else x
 
     def over_positions(self, value: Value, index: str) -> Value:
         """The sum over a position: what carries that index is joined there."""
@@ -270,6 +273,8 @@ class Algebra:
             raise self.fault(f"the sum over {index} meets it {len(found)} times in one product, not once or twice",
                              word.at)  # fmt: skip
         closed, open_ = [c for c in rest if c.row and c.col], [c for c in rest if not (c.row and c.col)]
+        if self.columns and made.row and not made.col:
+            made = made.T
         if made.row and made.col:
             closed.append(made)
         else:

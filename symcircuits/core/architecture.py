@@ -166,7 +166,7 @@ class Architecture:
                 raise ValueError(
                     f"layer {layer} has {brief(str(n))} heads: give a whole number, 0 or more, for every symbol"
                 )
-        return self._resized(_head_counts(heads))
+        return self.resized(_head_counts(heads))
 
     def generic(self, head: Head | None = None) -> Architecture:
         """One head in every layer, which stands for all of it; of the layer of ``head`` enough that it is there.
@@ -176,10 +176,16 @@ class Architecture:
         found = [1 if as_whole(n) is None or n else 0 for n in self.heads]
         if head is not None:
             found[head.layer] = max(found[head.layer], head.number + 1)
-        return self._resized(tuple(found))
+        return self.resized(tuple(found))
 
-    def _resized(self, heads: tuple[int, ...]) -> Architecture:
-        """The same with other numbers of heads; a bias that one head of a layer has, every head has."""
+    def resized(self, heads: tuple[int, ...]) -> Architecture:
+        """The same with other numbers of heads; a bias that one head of a layer has, every head has.
+
+        ValueError where some heads of a layer have a bias and some do not.
+
+        >>> sorted(attention_only((1, 1), biases=["b_V"]).resized((1, 2)).biases)
+        ['b_V[L0H0]', 'b_V[L1H0]', 'b_V[L1H1]']
+        """
         names = set[str]()
         for name in self.biases:
             kind, _, label = name.rstrip("]").partition("[")
