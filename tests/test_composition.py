@@ -491,7 +491,9 @@ def test_check_tells_composition_scores_from_what_goes_by_their_name(text: str, 
     assert (verdict.right, verdict.mistake) == (mistake is None, mistake), verdict.message
 
 
-@pytest.mark.parametrize("text", ["|W_QK[L1H0] @ W_OV[L0H1]", r"\| W_{QK}^{L1H0} (W_{OV}^{L0H1} \| )", "|"])
+@pytest.mark.parametrize("text", ["|W_QK[L1H0] @ W_OV[L0H1]", r"\| W_{QK}^{L1H0} (W_{OV}^{L0H1} \| )", "|", "| |"])
 def test_bars_that_are_not_closed_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"this (bar|parenthesis) is never|cannot be read"):
+    with pytest.raises(
+        ValueError, match=r"this (bar|parenthesis) is never|cannot be read|nothing stands between these bars"
+    ):
         sc.check(text, sc.attention_only((2, 2)))

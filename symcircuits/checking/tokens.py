@@ -381,6 +381,8 @@ class _Scanner:
         """The bars of a norm, which is read as a call: they close the one that is open, or open one."""
         depth, single = self.bars[-1] if self.bars else (0, False)
         if depth and depth == len(self.depth):
+            if out[-1].kind == "LPAR":
+                raise self.fault("nothing stands between these bars", at)
             end -= single and self.source[end - 2 : end] == "||"  # of |A||B| the first alone
             self.bars.pop()
             self.depth.pop()
