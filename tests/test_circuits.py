@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -348,6 +349,30 @@ def test_the_small_product_has_the_spectrum_of_the_large_one() -> None:
         assert np.allclose(np.sort(np.abs(found.values)), np.sort(np.abs(largest)))
         assert np.isclose(found.values.sum(), whole.sum())
         assert np.isclose(found.trace, whole.sum().real)
+
+
+@given(st.integers(2, 5), st.integers(0, 10**6), st.sampled_from(["integers", "defective", "nearly"]))
+def test_the_error_of_positivity_covers_what_many_digits_show(n: int, seed: int, kind: str) -> None:
+    """Beside 60 digits of mpmath."""
+    rng = np.random.default_rng(seed)
+    r = int(rng.integers(1, n + 1))
+    left, right = rng.integers(-3, 4, (2, n, r)).astype(float)
+    if kind == "defective":
+        basis = rng.integers(-2, 3, (r, r)) + 5.3 * np.eye(r)
+        left[:], right[:] = 0, 0
+        left[:r], right[:r] = basis @ (2 * np.eye(r) + np.eye(r, k=1)), np.linalg.inv(basis).T
+    elif kind == "nearly":
+        left = left + 1e-9 * rng.standard_normal(left.shape)
+    found = spectrum(Factored(left, None, right, 1.0))
+    with mpmath.workdps(60):
+        small = mpmath.matrix(right.T.tolist()) * mpmath.matrix(left.tolist())
+        values, _ = mpmath.eig(small)
+        moduli = float(sum(abs(value) for value in values))
+        trace = float(sum(small[i, i] for i in range(r)))
+    if found.positivity is None or found.error is None:
+        assert moduli < 1e-5 * max(np.linalg.norm(left) * np.linalg.norm(right), 1e-300)
+    else:
+        assert abs(trace / moduli - found.positivity) <= 10 * found.error + 1e-14
 
 
 # ----------------------------------------------------------------------------------------------- singular values
