@@ -479,6 +479,7 @@ OV = "W_V[0, 1] @ W_O[0, 1]"
         (f"OV = {OV}\nnorm(OV @ W_K[1, 0]) / (norm(W_K[1, 0]) * norm(OV))", "dropped-factor"),
         # a course site: W_O and W_V multiplied in shapes that do not fit
         (f"QK = {K}\nOV = W_O[0, 1] @ W_V[0, 1]\nnorm(QK @ OV.T) / (norm(QK) * norm(OV))", "factor-order"),
+        ("|W_Q[L1H0] @ W_E| / (|W_Q[L1H0]| |W_E|)", None),  # of no two heads
         # other slips
         (r"\frac{\|W_{QK}^{L1H0} W_{OV}^{L0H1\,T}\|}{\|W_{QK}^{L1H0}\| \|W_{OV}^{L0H1}\|}", "transpose"),
         (r"\frac{\|W_{OV}^{L0H1} W_{OV}^{L1H0}\|}{\|W_{OV}^{L0H1}\| \|W_{OV}^{L1H0}\|}", "layer-order"),

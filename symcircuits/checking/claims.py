@@ -435,13 +435,16 @@ def _is_norm(node: Node) -> bool:
     )
 
 
+_OF_HEADS: Final = {"W_Q", "W_K", "W_V", "W_O", "W_QK", "W_OV", "R", "gain", "C"}
 _PARTNERS: Final = {"W_Q": "W_K", "W_K": "W_Q", "W_O": "W_V", "W_V": "W_O"}
 
 
 def _parted(found: Finished) -> tuple[str, str] | None:
-    """A factor of a matrix of two, and the other that is not there; None where they are whole."""
+    """A factor of a matrix of two, and the other that is not there; None where all is whole, or not of heads."""
     for word in found.words:
         glyphs = [letter.glyph for letter in word.letters]
+        if not {*glyphs} <= _OF_HEADS:
+            continue
         for glyph in glyphs:
             if glyph in _PARTNERS and glyphs.count(glyph) > glyphs.count(_PARTNERS[glyph]):
                 return glyph, _PARTNERS[glyph]
