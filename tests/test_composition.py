@@ -249,6 +249,17 @@ def test_chance_is_near_one_over_the_root_of_d_model() -> None:
     assert abs(found.mean - 0.03604) < 1e-4  # as measured by others
 
 
+def test_what_an_ln_centres_has_a_dimension_less() -> None:
+    for norm, less in ((None, 0), ("RMS", 0), ("LN", 1)):
+        model = sc.random_model(sc.transformer((1, 2), norm=norm), d_model=16, d_head=4)
+        for kind in KINDS:
+            found = sc.composition_scores(model, kind).baseline
+            assert found is not None
+            outer = 16 if kind == "V" else 16 - less  # W_O writes to all, W_Q and W_K read what is centred
+            assert found.shapes == Shapes(outer, 16 - less, 16, 16 - less, later=4, earlier=4)
+            assert sc.composition_scores(model, kind, fold=False).baseline == chance(Shapes(16, 16, 16, 16, 4, 4))
+
+
 def test_random_heads_are_at_chance_and_trained_ones_are_not() -> None:
     random = sc.composition_scores(sc.random_model(sc.attention_only((6, 6)), d_model=32, d_head=4, seed=5), "K")
     assert {pair.chance for pair in random.pairs()} == {"at"}
