@@ -42,21 +42,24 @@ from symcircuits.derivation.nodes import (
     Tensor,
     Transposed,
 )
-from symcircuits.derivation.other_runs import AtTokens, CountIn, ImportanceRun, Rebased, Without
+from symcircuits.derivation.other_runs import AtTokens, Changed, CountIn, ImportanceRun, Rebased, Without
 from symcircuits.derivation.printing.layout import is_number
 from symcircuits.derivation.real_models import ModelLogits
 from symcircuits.derivation.result_checker import ResultChecker
 from symcircuits.derivation.results.every import registered
 from symcircuits.derivation.specials import (
     Beside,
+    Difference,
     HeadWidth,
     Inverse,
     Masked,
     NamedMatrix,
     Parentheses,
     Rank,
+    Ratio,
     Scaled,
     SquaredNorm,
+    Trace,
 )
 from symcircuits.derivation.steps import path_expansion
 
@@ -287,10 +290,22 @@ def corrupted_special(expr: Special) -> Iterator[tuple[str, Expr]]:
         case Beside():
             yield "swap", Beside((expr.parts[1], expr.parts[0], *expr.parts[2:]))
             yield "drop a part", Beside(expr.parts[1:])
-        case Parentheses() | Masked() | Scaled() | SquaredNorm() | Rank():
+        case Parentheses() | Masked() | Scaled() | SquaredNorm() | Rank() | Trace():
             yield from ((what, replace(expr, body=b)) for what, b in corrupted(expr.body))
             if isinstance(expr, Scaled):
                 yield "leave out", expr.body
+        case Ratio():
+            yield from ((what, replace(expr, above=a)) for what, a in corrupted(expr.above))
+            yield from ((what, replace(expr, below=b)) for what, b in corrupted(expr.below))
+            yield "upside down", Ratio(expr.below, expr.above)
+        case Difference():
+            yield from ((what, replace(expr, left=a)) for what, a in corrupted(expr.left))
+            yield from ((what, replace(expr, right=b)) for what, b in corrupted(expr.right))
+            yield "turned round", Difference(expr.right, expr.left)
+            yield "a sum", Sum((expr.left, expr.right))
+        case Changed():
+            for i in range(len(expr.changes)):
+                yield "another change", replace(expr, changes=(*expr.changes[:i], *expr.changes[i + 1 :]))
         case AtTokens():
             yield from ((what, replace(expr, tokens=t)) for what, t in corrupted(expr.tokens))
             yield "another target", replace(expr, target="stream")
@@ -438,7 +453,8 @@ def test_the_misprint_of_the_paper_is_refused() -> None:
 # ---------------------------------------------------------------------------- results that are not path expansions
 
 # Steps where a corrupted claim may hold: maps of tokens and of streams in either order, what acts on the ones, an
-# inverse on either side, a projection that is its own transpose, norms of a transpose.
+# inverse on either side, a projection that is its own transpose, norms of a transpose or of what is rotated, factors in
+# another cyclic order in a trace, an identity head before or after any other.
 ALSO_TRUE = {
     ("concatenated_heads", 1),
     ("layer_norm", 2),
@@ -447,6 +463,14 @@ ALSO_TRUE = {
     ("bias_collapse", 3),
     ("basis_freedom", 1),
     ("basis_freedom", 8),
+    ("composition_scores", 3),
+    ("copying", 2),
+    ("eigenvalue_tricks", 2),
+    ("frobenius_not_cyclic", 1),
+    ("identity_heads", 1),
+    ("identity_heads", 3),
+    ("identity_heads", 4),
+    ("source_gauge", 10),
 }
 
 
@@ -499,6 +523,8 @@ def test_a_step_with_many_true_claims_refuses_wrong_ones(name: str) -> None:
         ("virtual_heads", ("rows sum to one", "narrow heads"), 3),
         ("virtual_heads", ("rows sum to one", "causal"), 4),
         ("bias_collapse", (), 3),
+        ("source_gauge", ("rows sum to one",), 2),
+        ("source_gauge", ("equal ones", "one-hot tokens"), 4),
         ("query_key_biases", ("narrow heads",), 3),
         ("query_key_biases", ("equal ones",), 6),
     ],

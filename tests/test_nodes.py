@@ -42,7 +42,7 @@ from symcircuits.derivation.nodes import (
     parts,
     with_parts,
 )
-from symcircuits.derivation.other_runs import AtTokens, CountIn, ImportanceRun, Rebased, Without
+from symcircuits.derivation.other_runs import AtTokens, Changed, CountIn, ImportanceRun, Rebased, Without
 from symcircuits.derivation.printing.forms import shown
 from symcircuits.derivation.printing.latex import expr_latex
 from symcircuits.derivation.printing.styles import LatexStyle, TextStyle
@@ -51,6 +51,7 @@ from symcircuits.derivation.real_models import ModelLogits, RealModel
 from symcircuits.derivation.result_checker import ResultChecker, _exact
 from symcircuits.derivation.specials import (
     Beside,
+    Difference,
     Entrywise,
     HeadWidth,
     Inverse,
@@ -59,8 +60,10 @@ from symcircuits.derivation.specials import (
     NamedMatrix,
     Parentheses,
     Rank,
+    Ratio,
     Scaled,
     SquaredNorm,
+    Trace,
 )
 from symcircuits.derivation.symbols_used import symbols_used
 from symcircuits.derivation.values import Instance
@@ -98,6 +101,9 @@ SAMPLES: dict[type, tuple[str, tuple[Expr, ...]]] = {
     Masked: ("matrix", (Masked(A),)),
     Entrywise: ("matrix", (Entrywise(A, T),)),
     SquaredNorm: ("matrix", (SquaredNorm(A), SquaredNorm(V))),
+    Difference: ("matrix", (Difference(A, T),)),
+    Trace: ("matrix", (Trace(A), Trace(V))),
+    Ratio: ("matrix", (Ratio(Trace(A), SquaredNorm(T)),)),
     NamedMatrix: (
         "matrix",
         (T, NamedMatrix("Q", "orthogonal"), NamedMatrix("D", "diagonal"), NamedMatrix("C", "centring", flips=True)),
@@ -105,6 +111,7 @@ SAMPLES: dict[type, tuple[str, tuple[Expr, ...]]] = {
     Inverse: ("matrix", (Inverse(T),)),
     Rebased: ("matrix", (Rebased("logits", T),)),
     AtTokens: ("matrix", (AtTokens("logits", T),)),
+    Changed: ("matrix", (Changed("logits", "c", (("W_E", T),)),)),
     Without: ("matrix", (Without("logits", "L0H1"),)),
     ImportanceRun: ("matrix", (ImportanceRun(2), ImportanceRun(2, "X", 1), ImportanceRun(2, "Y", 1))),
     Rank: ("matrix", (Rank(A), Rank(V))),

@@ -231,6 +231,7 @@ class Special:
     __slots__ = ()
     __repr__ = _shown
     counts = False  # whether it is a number of things, not a matrix
+    numeric = False  # whether it is one number made of matrices
     letter = False  # whether it is written as one letter
     pathless = False  # whether it is a summand beside the sum over paths
 

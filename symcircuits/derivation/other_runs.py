@@ -17,7 +17,7 @@ from symcircuits.derivation.nodes import Expr, Sign, Special, node
 from symcircuits.derivation.specials import Inverse, NamedMatrix
 from symcircuits.derivation.values import Bindings, Instance
 
-__all__ = ["AtTokens", "CountIn", "ImportanceRun", "Rebased", "Without"]
+__all__ = ["AtTokens", "Changed", "CountIn", "ImportanceRun", "Rebased", "Without"]
 
 Size = Callable[[Expr], int]
 Written = tuple[Sign | Expr, ...]
@@ -57,6 +57,28 @@ def _run_of(target: str, text: str, latex: str) -> Written:
     name = f"S[{head}]" if head else kind
     symbol = rf"S^{{\mathrm{{{head}}}\,{latex}}}" if head else rf"\mathrm{{{kind}}}^{{{latex}}}"
     return (Sign(f"{name} {text}" if " " in text else name + text, symbol),)
+
+
+@node()
+@dataclass(frozen=True, slots=True, repr=False)
+class Changed(Special):
+    """A target of the model with other matrices in place of some, ``(name, value)`` each; patterns held fixed.
+
+    ``name`` is what the changed model is called.
+    """
+
+    target: str
+    name: str
+    changes: tuple[tuple[str, Expr], ...]
+
+    def written(self) -> Written:
+        return _run_of(self.target, f"({self.name})", rf"({self.name})")
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        return at.target_value(self.target, {name: at.value(new, bindings) for name, new in self.changes})
+
+    def size(self, of: Size) -> int:
+        return 22
 
 
 @node("tokens")

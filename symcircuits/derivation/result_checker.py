@@ -13,15 +13,15 @@ from symcircuits.derivation.claims import KINDS, Check, Claim, DerivationError, 
 from symcircuits.derivation.examples import Elementwise, Literal, TinyModel, TwoLayers
 from symcircuits.derivation.expressions import is_recursion
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.nodes import Expr, Product, Special, Spelled, Sum, Target, parts
+from symcircuits.derivation.nodes import Expr, Number, Product, Special, Spelled, Sum, Target, parts
 from symcircuits.derivation.other_runs import Rebased
 from symcircuits.derivation.real_models import SIZE, RealModel, RealModelRun
-from symcircuits.derivation.specials import Inverse, NamedMatrix, Scaled, SquaredNorm
+from symcircuits.derivation.specials import Inverse, NamedMatrix, Scaled, SquaredNorm, Trace
 from symcircuits.derivation.values import Instance
 
 __all__ = ["GIVEN", "ResultChecker"]
 
-GIVEN = ("rows sum to one", "causal", "narrow heads", "equal ones")
+GIVEN = ("rows sum to one", "causal", "narrow heads", "equal ones", "one-hot tokens")
 HEAD_WIDTH = 2  # of heads that are narrow: their other rows and columns are zero
 
 
@@ -46,12 +46,13 @@ class ResultChecker(ClaimChecker):
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
         """One instance for each choice of head counts, with what is given."""
-        rows, causal, narrow, ones = (name in self.given for name in GIVEN)
+        rows, causal, narrow, ones, tokens = (name in self.given for name in GIVEN)
         k = max(self.largest // 2 + 1, HEAD_WIDTH + 2)
         return tuple(
             Instance(
                 a, self.frame.target, k, self.seed, self.trials,
-                rows_sum_to_one=rows, causal=causal, equal_ones=ones, d_head=HEAD_WIDTH if narrow else 0,
+                rows_sum_to_one=rows, causal=causal, equal_ones=ones, tokens_sum_to_one=tokens,
+                d_head=HEAD_WIDTH if narrow else 0,
             )
             for a in self.frame.instances
         )  # fmt: skip
@@ -111,16 +112,13 @@ class ResultChecker(ClaimChecker):
                 )
 
     def _check_exact(self, name: str, claim: Claim, draft: Draft) -> None:
-        from sympy import N, simplify
-
         try:
             first, *others = map(_exact, claim.sides)
         except ValueError as fault:  # matrices that do not fit
             raise DerivationError(f"{name} fails: a side cannot be evaluated: {fault}") from None
         for other in others:
-            same = first.shape == other.shape and simplify(first - other).is_zero_matrix is True
-            apart = first.shape == other.shape and max(abs(N(entry)) for entry in first - other) > 1e-6
-            if not (same if claim.relation == "=" else apart and not same):
+            fits = first.shape == other.shape
+            if not (fits and (_zero if claim.relation == "=" else _apart)(first - other)):
                 raise DerivationError(f"{name} fails: it is not true that {claim.text}")
 
     def _record(self, draft: Draft) -> Check:
@@ -135,9 +133,9 @@ class ResultChecker(ClaimChecker):
         if draft.how != "values":
             return found
         k = self.instances[0].k
-        sides = [side for claim in draft.claims for side in claim.sides]
-        inverses = sum(_inverses(side) for side in sides)
-        degree = max(map(self.size, sides)) + (2 * k * inverses + 1 if inverses else 0)
+        inverses = max(sum(map(_inverses, claim.sides)) for claim in draft.claims)
+        degree = max(self.size(side) for claim in draft.claims for side in claim.sides)
+        degree += 2 * k * inverses + 1 if inverses else 0
         given = self.given if not inverses else (*self.given, "invertible")
         return Check(
             "values",
@@ -174,6 +172,24 @@ def _inverses(expr: Expr) -> int:
             return sum(map(_inverses, parts(expr)))
 
 
+def _zero(difference: Any) -> bool:
+    """Whether a matrix is zero, whatever its letters stand for."""
+    from sympy import exp, expand, simplify
+
+    if _apart(difference):
+        return False
+    sums = difference.applyfunc(lambda entry: expand(entry.rewrite(exp)))  # sines and cosines as exponentials
+    return sums.is_zero_matrix is True or simplify(difference).is_zero_matrix is True
+
+
+def _apart(difference: Any) -> bool:
+    """Whether a matrix is far from zero where its letters stand for some numbers."""
+    from sympy import N, Rational
+
+    numbers = {letter: Rational(n, 7) for n, letter in enumerate(sorted(difference.free_symbols, key=str), 2)}
+    return bool(max(abs(N(entry.subs(numbers))) for entry in difference) > 1e-6)
+
+
 def _exact(expr: Expr) -> Any:
     match expr:
         case Literal() | TinyModel() | TwoLayers() | Elementwise():
@@ -184,6 +200,14 @@ def _exact(expr: Expr) -> Any:
         case Sum():
             first, *others = map(_exact, expr.terms)
             return sum(others, first)
+        case Number():
+            from sympy import Matrix
+
+            return Matrix([[expr.value]])
+        case Trace():
+            from sympy import Matrix
+
+            return Matrix([[_exact(expr.body).trace()]])
         case Scaled() if expr.scalar.isdecimal():
             return int(expr.scalar) * _exact(expr.body)
         case _:

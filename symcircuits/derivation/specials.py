@@ -1,4 +1,4 @@
-"""Nodes of results that are not path expansions: matrices with names, side by side, masked, inverted, and their ranks.
+"""Nodes of results that are not path expansions: matrices with names, side by side, masked, inverted; their numbers.
 
 Each knows its own value on an instance, from its definition and without the enumeration, and how it is written.
 """
@@ -17,8 +17,8 @@ from symcircuits.derivation.nodes import Expr, Sign, Special, node
 from symcircuits.derivation.values import Bindings, Instance
 
 __all__ = [
-    "Beside", "Entrywise", "HeadWidth", "Inverse", "Masked", "Named", "NamedMatrix", "Parentheses", "Rank", "Scaled",
-    "SquaredNorm",
+    "Beside", "Difference", "Entrywise", "HeadWidth", "Inverse", "Masked", "Named", "NamedMatrix", "Parentheses",
+    "Rank", "Ratio", "Scaled", "SquaredNorm", "Trace",
 ]  # fmt: skip
 
 Size = Callable[[Expr], int]
@@ -135,12 +135,31 @@ class Entrywise(Special):
         return at.ring.times(at.value(self.left, bindings), at.value(self.right, bindings))
 
 
+@node("left", "right")
+@dataclass(frozen=True, slots=True, repr=False)
+class Difference(Special):
+    """``left - right``; a sum on the right stands in parentheses."""
+
+    left: Expr
+    right: Expr
+
+    def written(self) -> Written:
+        return (self.left, Sign(" - ", " - ", breaks=True), self.right)
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        return np.asarray((at.value(self.left, bindings) - at.value(self.right, bindings)) % at.ring.p)
+
+    def size(self, of: Size) -> int:
+        return max(of(self.left), of(self.right))
+
+
 @node("body")
 @dataclass(frozen=True, slots=True, repr=False)
 class SquaredNorm(Special):
     """The sum of the squares of all entries."""
 
     body: Expr
+    numeric = True
 
     def written(self) -> Written:
         return (Sign("||", r"\bigl\|"), self.body, Sign("||^2", r"\bigr\|^{2}"))
@@ -151,6 +170,44 @@ class SquaredNorm(Special):
 
     def size(self, of: Size) -> int:
         return 2 * of(self.body)
+
+
+@node("body")
+@dataclass(frozen=True, slots=True, repr=False)
+class Trace(Special):
+    """The sum of the diagonal."""
+
+    body: Expr
+    numeric = True
+
+    def written(self) -> Written:
+        return (Sign("Tr(", r"\mathrm{Tr}\bigl("), self.body, _CLOSE)
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        diagonals = np.trace(at.value(self.body, bindings), axis1=-2, axis2=-1)
+        return np.asarray(diagonals[:, None, None] % at.ring.p)
+
+    def size(self, of: Size) -> int:
+        return 2 * of(self.body)  # traces of degree d need matrices of size d: smaller ones satisfy more identities
+
+
+@node("above", "below")
+@dataclass(frozen=True, slots=True, repr=False)
+class Ratio(Special):
+    """One number divided by another, ``above / (below)``."""
+
+    above: Expr
+    below: Expr
+    numeric = True
+
+    def written(self) -> Written:
+        return (self.above, Sign(" / (", r"\,\big/\,\bigl(", breaks=True), self.below, _CLOSE)
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        return at.ring.times(at.value(self.above, bindings), inverse_of(at.value(self.below, bindings), at.ring.p))
+
+    def size(self, of: Size) -> int:
+        return 2 * (of(self.above) + of(self.below))  # two of them are equal where their cross products are
 
 
 # ------------------------------------------------------------------------------------------- changes of basis
@@ -183,9 +240,7 @@ class NamedMatrix(Special):
             return drawn * np.eye(at.k, dtype=np.int64)
         if self.kind != "orthogonal":
             return drawn
-        skew = (drawn - transpose(drawn)) % at.ring.p
-        plus, minus = ((at.identity() + sign * skew) % at.ring.p for sign in (1, -1))
-        return at.ring.matmul(minus, inverse_of(plus, at.ring.p))  # Cayley
+        return _once(at, f"an orthogonal matrix called {self.name}", lambda: _cayley(at, drawn))
 
     def size(self, of: Size) -> int:
         return 1
@@ -202,10 +257,25 @@ class Inverse(Special):
         return (Sign(f"{self.of.name}^-1", rf"{self.of.name}^{{-1}}"),)
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
-        return inverse_of(self.of.value(at, bindings), at.ring.p)
+        name = f"the inverse of a {self.of.kind} matrix called {self.of.name}"
+        return _once(at, name, lambda: inverse_of(self.of.value(at, bindings), at.ring.p))
 
     def size(self, of: Size) -> int:
         return 1
+
+
+def _cayley(at: Instance, matrix: Array) -> Array:
+    """The orthogonal matrix that Cayley's map makes of any matrix."""
+    skew = (matrix - transpose(matrix)) % at.ring.p
+    plus, minus = ((at.identity() + sign * skew) % at.ring.p for sign in (1, -1))
+    return at.ring.matmul(minus, inverse_of(plus, at.ring.p))
+
+
+def _once(at: Instance, name: str, make: Callable[[], Array]) -> Array:
+    """What is made, kept beside the drawn matrices: inverses take long."""
+    if name not in at.drawn:
+        at.drawn[name] = make()
+    return at.drawn[name]
 
 
 # ------------------------------------------------------------------------------------------------------ numbers

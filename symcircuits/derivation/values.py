@@ -73,6 +73,7 @@ class Instance:
     ring: PrimeField = field(default_factory=PrimeField)
     rows_sum_to_one: bool = False  # draw such patterns, and the ones with equal rows
     equal_ones: bool = False  # draw ones with equal rows
+    tokens_sum_to_one: bool = False  # draw rows of t that do, as those of one-hot tokens do
     causal: bool = False  # draw patterns that are zero above the diagonal
     d_head: int = 0  # draw weights of heads with so many rows or columns, the others zero; 0: all
 
@@ -145,9 +146,9 @@ class Instance:
             return np.broadcast_to(matrix[..., :1, :], matrix.shape)  # 1 times any row
         if name[:2] == "A_":
             matrix = np.tril(matrix) if self.causal else matrix
-            if self.rows_sum_to_one:  # the first entry of a row makes up for the others
-                first = (1 - matrix[..., 1:].sum(-1, keepdims=True)) % self.ring.p
-                matrix = np.concatenate([first, matrix[..., 1:]], -1)
+        if (name == "t" and self.tokens_sum_to_one) or (name[:2] == "A_" and self.rows_sum_to_one):
+            first = (1 - matrix[..., 1:].sum(-1, keepdims=True)) % self.ring.p  # it makes up for the others
+            matrix = np.concatenate([first, matrix[..., 1:]], -1)
         if self.d_head and kind in ("W_O", "W_V", "W_Q", "W_K", "b_V", "b_Q", "b_K"):
             kept = np.arange(self.k) < self.d_head
             matrix = matrix * (kept if kind == "W_O" else kept[:, None])

@@ -28,7 +28,7 @@ from symcircuits.derivation.nodes import (
     mapped,
     parts,
 )
-from symcircuits.derivation.specials import Named, NamedMatrix, Parentheses, Rank, SquaredNorm
+from symcircuits.derivation.specials import Difference, Named, NamedMatrix, Parentheses, Rank, SquaredNorm, Trace
 
 __all__ = ["Shown", "shown", "shown_claims"]
 
@@ -155,6 +155,8 @@ def _of_tokens(expr: Expr) -> bool:
             return _of_tokens(expr.body)
         case Apply():
             return _of_tokens(expr.arguments[0])
+        case Difference():
+            return _of_tokens(expr.left)
         case _:
             return False
 
@@ -166,7 +168,7 @@ def _right_acting(expr: Expr) -> Expr:
             return _right_acting(_turned(expr.body))
         case Named() | NamedMatrix() if expr.flips:
             return Transposed(replace(expr, flips=False))
-        case Rank() | SquaredNorm() if _turns(expr.body):
+        case Rank() | SquaredNorm() | Trace() if _turns(expr.body):
             return replace(expr, body=_right_acting(_turned(expr.body)))
         case Tensor(slots=(a, w)):
             return Tensor((a, w.T if isinstance(w, Word) else w))

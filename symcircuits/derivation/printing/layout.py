@@ -104,7 +104,7 @@ def is_number(expr: Expr) -> bool:
         case Product():
             return all(map(is_number, expr.factors))
         case Special():
-            return expr.counts
+            return expr.counts or expr.numeric
         case _:
             return False
 
@@ -161,7 +161,9 @@ def _special(expr: Special, style: Style) -> list[Piece]:
     out: list[Piece] = []
     for part in expr.written():
         if isinstance(part, Sign):
-            out.append(Piece(style.sign(part), DEEPER if part.breaks else NONE))
+            text = style.sign(part)
+            goes_on = text.lstrip() if part.breaks else text  # a line does not start with a space
+            out.append(Piece(goes_on, DEEPER if part.breaks else NONE, text[: len(text) - len(goes_on)]))
         else:
             out += _after(_deeper(_pieces(part, style)), NONE, "")
     return _after(out, NONE, "")

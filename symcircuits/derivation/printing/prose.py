@@ -22,8 +22,8 @@ _MATH: Final = (
     (r"sqrt\(d_head\)", r"\\sqrt{d_{\\mathrm{head}}}"), (r"\b(\w)_(\w{2,})\b", r"\1_{\2}"),
     (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 (?=b)", r"\\mathbf{1}\\,"),
     (r"^1$", r"\\mathbf{1}"), (r"^(\w) 1 = 1$", r"\1\\,\\mathbf{1} = \\mathbf{1}"), (r"(?<=\) )1\b", r"\\mathbf{1}"),
-    (r"\^-1", r"^{-1}"), (r"\bX(\d+)\b", r"X_{\1}"), (r"\bgain\b", r"\\Gamma"), (r"\bmlp\b", "M"),
-    (r"(?<=\w) (?=\w)", r"\\,"),
+    (r"\^-1", r"^{-1}"), (r"\bX(\d+)\b", r"X_{\1}"), (r"\bgain\b", r"\\Gamma"), (r"\b(alpha|cos|sin)\b", r"\\\1"),
+    (r"\bmlp\b", "M"), (r"(?<=\w) (?=\w)", r"\\,"),
 )  # fmt: skip
 _LETTER: Final = re.compile(r"([A-Za-z]\w*|\b1\b)(\[[\w()]+\])?(\^T\b)?")
 _RUN: Final = re.compile(r"(?:(?:[A-Za-z]\w*|\b1\b)(?:\[[\w()]+\])?(?:\^T\b)? ?)+")  # letters side by side

@@ -213,7 +213,7 @@ def _given(check: Check) -> str:
         "rows sum to one": "patterns whose rows sum to one", "causal": "patterns that are causal",
         "narrow heads": "heads of width 2", "invertible": "invertible where an inverse is taken",
         "symmetric": "those of norms symmetric", "turned": "in `R` one for each token",
-        "equal ones": "the rows of `1` equal",
+        "equal ones": "the rows of `1` equal", "one-hot tokens": "rows of `t` that sum to one",
     }  # fmt: skip
     return f" ({', '.join(said[name] for name in check.given)})" if check.given else ""
 

@@ -8,9 +8,9 @@ from symcircuits.core.programs import embedding
 from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.nodes import Expr, Identity, Product, Target, Transposed
+from symcircuits.derivation.nodes import Identity, Product, Target, Transposed
 from symcircuits.derivation.other_runs import Rebased
-from symcircuits.derivation.results.factors import head_factors, read_by
+from symcircuits.derivation.results.factors import head_factors, read_by, separate
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Inverse, NamedMatrix, Parentheses, SquaredNorm
 
@@ -18,22 +18,6 @@ __all__: list[str] = []
 
 
 _T, _Q = NamedMatrix("T"), NamedMatrix("Q", "orthogonal")
-
-
-_WRITES = ("W_E", "W_O")
-
-
-def _changed(factor: Factor, basis: NamedMatrix) -> Expr:
-    """``T W`` of what writes to the stream, ``W T^-1`` of what reads it (``W Q^T`` for an orthogonal Q)."""
-    matrix = Word((Factor(factor.symbol),))
-    back: Expr = Transposed(basis) if basis.kind == "orthogonal" else Inverse(basis)
-    inside = Product((basis, matrix) if factor.symbol.glyph in _WRITES else (matrix, back))
-    return Transposed(inside) if factor.transposed else Parentheses(inside)
-
-
-def _product(factors: tuple[Factor, ...], basis: NamedMatrix | None = None) -> Expr:
-    """A product of single matrices, in the changed basis where one is given; its types are not looked at."""
-    return Product(tuple(Word((f,)) if basis is None else _changed(f, basis) for f in factors))
 
 
 @result(
@@ -66,7 +50,7 @@ def basis_freedom(frame: Frame) -> Iterator[Draft]:
     circuits = [(w_u, w_e), virtual, (w_e.T, *qk, w_e), (w_e.T, *qk, h["W_O"], h["W_V"], w_e), (*early, *qk, w_e)]
     yield Draft(
         "identity",
-        tuple(Claim((Word(c), _product(c, _T))) for c in circuits),
+        tuple(Claim((Word(c), separate(c, _T))) for c in circuits),
         "Between a matrix that writes and one that reads, `T` and its inverse meet: the direct path, a virtual "
         "OV circuit, the QK circuit, K-composition and Q-composition.",
     )
@@ -98,16 +82,16 @@ def _excluded(h: dict[str, Factor], g: dict[str, Factor], w_e: Factor) -> Iterat
     slip = (w_e.T, g["W_Q"].T, g["W_K"], h["W_V"].T, h["W_O"].T, w_e)
     yield Draft(
         "counterexample",
-        (Claim((_product(slip), _product(slip, _T)), "!="),),
+        (Claim((separate(slip), separate(slip, _T)), "!="),),
         "A wrong transpose is seen: K-composition with the transpose of `W_OV` changes with the basis.",
     )
     yield Draft(
         "identity",
-        (Claim((_product(slip), _product(slip, _Q))),),
+        (Claim((separate(slip), separate(slip, _Q))),),
         "Rotations do not see it: the same wrong formula is unchanged by every orthogonal `Q`.",
     )
     ov, qk = (h["W_O"], h["W_V"]), (g["W_Q"].T, g["W_K"])
-    norms = [Claim((SquaredNorm(_product(x)), SquaredNorm(_product(x, _T))), "!=") for x in (ov, qk)]
+    norms = [Claim((SquaredNorm(separate(x)), SquaredNorm(separate(x, _T))), "!=") for x in (ov, qk)]
     yield Draft(
         "counterexample",
         tuple(norms),
@@ -116,7 +100,7 @@ def _excluded(h: dict[str, Factor], g: dict[str, Factor], w_e: Factor) -> Iterat
     )
     yield Draft(
         "identity",
-        tuple(Claim((SquaredNorm(_product(x)), SquaredNorm(_product(x, _Q)))) for x in (ov, qk)),
+        tuple(Claim((SquaredNorm(separate(x)), SquaredNorm(separate(x, _Q)))) for x in (ov, qk)),
         "Rotations leave them.",
     )
     e, read = Word((w_e,)), Word((w_e.T,))

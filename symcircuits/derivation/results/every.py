@@ -6,6 +6,8 @@ from symcircuits.core.text import shown
 from symcircuits.derivation.results import (
     basis,
     biases,
+    circuits,
+    gauge,
     groups,
     heads,
     interventions,
@@ -24,8 +26,8 @@ __all__ = ["FAMILIES", "entries", "registered"]
 
 # In the order of the book; in a chapter, entries stand as they do in these files.
 FAMILIES = (
-    one_layer, heads, linearity, basis, layers, positions, biases, scores, norms, mlps, groups, polynomials,
-    interventions,
+    one_layer, heads, linearity, basis, layers, circuits, gauge, positions, biases, scores, norms, mlps, groups,
+    polynomials, interventions,
 )  # fmt: skip
 
 

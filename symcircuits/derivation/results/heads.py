@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symcircuits.core.architecture import attention_only
-from symcircuits.core.programs import embedding, stream_program
+from symcircuits.core.programs import embedding
 from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus
 from symcircuits.derivation.expressions import stream_symbol
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Apply, Expr, Identity, Product, Sum, Target, Tensor, Transposed
-from symcircuits.derivation.results.factors import embed, head_factors, read_by
+from symcircuits.derivation.results.factors import embed, head_factors, ones, read_by
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Beside, HeadWidth, Masked, Named, Rank
 
@@ -110,14 +109,13 @@ def virtual_heads(frame: Frame) -> Iterator[Draft]:
         "same form, and so is `f` after both.",
         how="indices",
     )
-    ones = stream_program(attention_only((1,), biases=["b_O"]), 1)[1].sources[-1].factors[0]
-    one = Word((ones,))
+    one = ones()
     yield Draft(
         "identity",
         (
-            Claim((Word((*a[2].factors, ones)), one)),
-            Claim((Word((*joined(a[1:]).factors, ones)), Word((*a[1].factors, ones)), one)),
-            Claim((Word((*joined(a).factors, ones)), one)),
+            Claim((Word((*a[2].factors, *one.factors)), one)),
+            Claim((Word((*joined(a[1:]).factors, *one.factors)), Word((*a[1].factors, *one.factors)), one)),
+            Claim((Word((*joined(a).factors, *one.factors)), one)),
         ),
         "Rows that sum to one, `A 1 = 1`, still do in a product. (Entries that are not negative stay so, being sums "
         "of products.)",
@@ -131,6 +129,62 @@ def virtual_heads(frame: Frame) -> Iterator[Draft]:
         "identity",
         tuple(Claim((Rank(joined(ov[i:])), HeadWidth()), "<=") for i in (2, 1, 0)),
         "The values pass through `d_head` dimensions in every head, and a product has no larger rank than a factor.",
+    )
+
+
+@result(
+    "identity_heads",
+    "With identity heads the direct path is not a special case",
+    "A head whose pattern and OV matrix are the identity passes the stream on; with one in each layer every term takes "
+    "one head in each layer, and the direct path is the one that takes identity heads only.",
+    "Identity Attention Heads?",
+    chapter="Heads",
+    heading="Identity heads",
+    heads=(1, 1),
+    conventions=("`Id (x) Id` is the identity head: its pattern and its OV matrix are the identity.",),
+)
+def identity_heads(frame: Frame) -> Iterator[Draft]:
+    """Identity I27."""
+    t, w_e_t = embedding()
+    first, last = (Tensor((Identity(), Word((w,)))) for w in (w_e_t.T, read_by(frame)))
+    same = Tensor((Identity(), Identity()))
+    h, g = (head_factors(frame, layer) for layer in (0, 1))
+    slots = [(Word((x["A"],)), Word((x["W_O"], x["W_V"]))) for x in (h, g)]
+    heads = [Tensor(pair) for pair in slots]
+    yield Draft(
+        "mixed product",
+        (
+            Claim((Apply(same, (embed(),)), embed())),
+            *(Claim((Product(pair), head)) for head in heads for pair in ((head, same), (same, head))),
+        ),
+        "The identity head passes on what it reads, and before or after another head it changes nothing.",
+        how="indices",
+    )
+    layers = [Sum((same, head)) for head in reversed(heads)]
+    yield Draft(
+        "substitution",
+        (Claim((Target("logits"), Apply(Product((last, *layers, first)), (Word((t,)),)))),),
+        "A layer is then a sum over heads and nothing else: what passes it by goes through its identity head.",
+    )
+    terms = [Product((last, late, early, first)) for late in (same, heads[1]) for early in (same, heads[0])]
+    yield Draft(
+        "distributing",
+        (Claim((Target("logits"), Apply(Sum(tuple(terms)), (Word((t,)),)))),),
+        "Multiplied out, every term has one head of each layer, so that there are `(1 + H_1) (1 + H_2)` of them, here "
+        "four; their orders say how many are not identity heads.",
+    )
+    paths = [(a, b) for a in (None, slots[1]) for b in (None, slots[0])]
+    words = []
+    for late, early in paths:
+        through = [x for x in (late, early) if x is not None]
+        left = tuple(f for a, _ in through for f in a.factors)
+        right = tuple(f for _, w in through for f in w.factors)
+        words.append(Word((*left, t, *Word((read_by(frame), *right, w_e_t.T)).T.factors)))
+    yield Draft(
+        "identity",
+        tuple(Claim((Apply(term, (Word((t,)),)), word)) for term, word in zip(terms, words, strict=True)),
+        "Each is the term of the path through its other heads: the direct path, the heads of the second and of the "
+        "first layer, the virtual head.",
     )
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.core.architecture import attention_only, possible_biases
+from symcircuits.core.programs import stream_program
+from symcircuits.core.words import Word
 from symcircuits.derivation.claims import Claim, Draft
+from symcircuits.derivation.examples import Literal
 from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.nodes import Expr, Number, Product, Sum
-from symcircuits.derivation.other_runs import CountIn
+from symcircuits.derivation.nodes import Expr, Identity, Number, Product, Sum, Transposed
+from symcircuits.derivation.other_runs import Changed, CountIn
+from symcircuits.derivation.results.factors import head_factors
 from symcircuits.derivation.results.registry import expansion, result
+from symcircuits.derivation.specials import Difference, NamedMatrix, Parentheses
 
 __all__: list[str] = []
 
@@ -76,6 +81,125 @@ def _all_sources() -> Draft:
         "queries and keys are in no logit): token and position, then `b_V` and `b_O` of each layer, then `b_U`; each "
         "source takes in the layers after it the stream or a head.",
         how="count",
+    )
+
+
+# ----------------------------------------------------------------------------------------------- pointer arithmetic
+def _position(token: str) -> tuple[str, str]:
+    """The position of a token: a point of the unit circle."""
+    return _cos(token), _cos(token).replace("cos", "sin")
+
+
+def _cos(token: str) -> str:
+    """``cos(alpha)``, ``cos(alpha*j)``, ``cos(alpha*(j + 1))``."""
+    place = "" if token == "1" else f"*({token})" if " " in token else f"*{token}"
+    return f"cos(alpha{place})"
+
+
+def _row(token: str) -> Literal:
+    return Literal((_position(token),))
+
+
+def _column(token: str) -> Literal:
+    return Literal(tuple((entry,) for entry in _position(token)))
+
+
+def _turn(sign: str) -> Literal:
+    """The rotation by one position, on or back."""
+    cos, sin = _position("1")
+    back = "-" if sign == "+" else ""
+    on = "" if sign == "+" else "-"
+    return Literal(((cos, back + sin), (on + sin, cos)))
+
+
+_THREE = Literal((("1", "0"), ("0", "1"), ("-1", "0")))
+_THREE_T = Literal((("1", "0", "-1"), ("0", "1", "0")))
+_ON, _BACK = (Literal((("0", b), (a, "0"))) for a, b in (("1", "-1"), ("-1", "1")))
+
+
+@result(
+    "pointer_arithmetic",
+    "Pointer arithmetic: a rotation moves a position by one",
+    "Where positions are points that a rotation moves on by one, a query that is turned matches the token after or "
+    "before the one it names, and its score depends on the distance alone; a head that copies positions makes an "
+    "induction head of it by Q-composition.",
+    "Pointer Arithmetic with Positional Embeddings",
+    chapter="Positions and biases",
+    heading="Pointer arithmetic",
+    heads=(1, 1),
+    target="scores:L1H0",
+    options={"positions": "standard"},
+    conventions=(
+        "Sinusoidal positions of one frequency: token `i` has the point `(cos alpha i, sin alpha i)`. With several "
+        "frequencies the products add. `Q` is any orthogonal matrix, `p` and `r` are any two positions. The model with "
+        "`(Q)` has no content, and heads of these weights: `W_OV` of L0H0 is the identity, `W_QK` of L1H0 is `Q`.",
+    ),
+)
+def pointer_arithmetic(frame: Frame) -> Iterator[Draft]:
+    """Identity I32; exercises 2c and 2f of the paper's page of exercises."""
+    yield Draft(
+        "definition",
+        (Claim((Product((_turn("+"), _column("j"))), _column("j + 1"))),
+         Claim((Product((_turn("-"), _column("j"))), _column("j - 1")))),
+        "A rotation by the angle of one token moves every position on by one, its inverse back.",
+        how="exact",
+    )  # fmt: skip
+    cosine = [Literal(((_cos(distance),),)) for distance in ("j - i", "j - i + 1", "j - i - 1")]
+    yield Draft(
+        "identity",
+        (
+            Claim((Product((_row("i"), _column("j"))), cosine[0])),
+            Claim((Product((_row("i"), _turn("+"), _column("j"))), cosine[1])),
+            Claim((Product((_row("i"), _turn("-"), _column("j"))), cosine[2])),
+        ),
+        "So the product of two positions depends on their distance, and is largest, 1, where they are the same; with "
+        "the rotation between them it is largest at `j = i - 1`, with its inverse at `j = i + 1` (and whole turns "
+        "away). For all `i`, `j` and `alpha`, in symbols.",
+        how="exact",
+    )
+    turn, p, q = NamedMatrix("Q", "orthogonal"), NamedMatrix("p"), NamedMatrix("r")
+    on = [Parentheses(Product((turn, x))) for x in (p, q)]
+    yield Draft(
+        "identity",
+        (
+            Claim((Product((Transposed(Product((turn, p))), on[1])), Product((Transposed(p), q)))),
+            Claim((Product((Transposed(Product((turn, p))), turn, on[1])), Product((Transposed(p), turn, q)))),
+        ),
+        "That it is the distance alone holds for every orthogonal matrix that moves positions on: both tokens moved "
+        "on by one give the same product, also with `Q` between them.",
+    )
+    yield from _pointers(frame, turn)
+
+
+def _pointers(frame: Frame, turn: NamedMatrix) -> Iterator[Draft]:
+    """The Q-composition term, in a model and in numbers."""
+    a, position = Word((head_factors(frame, 0)["A"],)), Word(stream_program(frame.walked, 0)[0].sources[1].factors)
+    nothing = Difference(position, position)
+    weights = (("W_E", nothing), ("W_O_L0H0", Identity()), ("W_V_L0H0", Identity()), ("W_Q_L1H0", Transposed(turn)),
+               ("W_K_L1H0", Identity()))  # fmt: skip
+    copied = Word((*a.factors, *position.factors))
+    scale = ("L1H0",)
+    terms = [Product((x, turn, y.T), scale) for x in (position, copied) for y in (position, copied)]
+    yield Draft(
+        "distributing",
+        (Claim((Changed("scores:L1H0", "Q", weights), Sum(tuple(terms)))),),
+        "The scores of a head that reads positions through `Q`, after one that copies positions: four terms, of which "
+        "the third is Q-composition. It looks up, for each query, the position that the first head attended to, and "
+        "matches the one beside it.",
+    )
+    there = Literal((("1", "0", "0"), ("0", "1", "0"), ("0", "1", "0")))
+    beside = [
+        Literal((("0", "1", "0"), ("-1", "0", "1"), ("-1", "0", "1"))),
+        Literal((("0", "-1", "0"), ("1", "0", "-1"), ("1", "0", "-1"))),
+    ]
+    yield Draft(
+        "definition",
+        tuple(Claim((Product((there, _THREE, r, _THREE_T)), x)) for r, x in zip((_BACK, _ON), beside, strict=True)),
+        "In numbers, a quarter turn a token: a pattern in which the last token attends to the middle one, three "
+        "positions, the turn, and the positions again. Turned back, the score of the last token is largest at the "
+        "token after the middle one, what followed an earlier copy, and so it is an induction head. Turned on, it is "
+        "largest at the token before.",
+        how="exact",
     )
 
 

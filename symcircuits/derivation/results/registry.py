@@ -24,6 +24,7 @@ CHAPTERS: Final = (
     "Heads",
     "Two layers",
     "More layers",
+    "Reading circuits",
     "Positions and biases",
     "Norms, MLPs and grouped queries",
     "Nothing held fixed",

@@ -1,0 +1,13 @@
+"""Positive eigenvalues are necessary for copying, and not sufficient.
+
+Run it to write the document copying.tex beside this file.
+"""
+
+from pathlib import Path
+
+import symcircuits as sc
+
+derivation = sc.theorem("copying")
+
+if __name__ == "__main__":
+    print(derivation.save(Path(__file__).with_suffix(".tex")).name)
