@@ -455,6 +455,33 @@ def test_little_work_stays_in_this_thread() -> None:
         assert crew._executor is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "begun"),
+    [
+        ([2.0, 0.1, 0.1, 0.1], None),  # the first made what the others find
+        ([0.1, 2.0, 2.0, 2.0], 2),
+        ([4.0, 4.0, 4.0, 4.0], 1),
+        ([0.1, 0.1, 3.0, 3.0], 3),  # the pieces grow
+    ],
+)
+def test_what_is_left_is_told_by_the_pieces_after_the_first(
+    seconds: list[float], begun: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three seconds of work that is left are worth more workers."""
+    clock, chosen = [0.0], list[int]()
+    monkeypatch.setattr("symcircuits.work.workers.time.thread_time", lambda: clock[0])
+
+    def work(number: int) -> int:
+        clock[0] += ([*seconds, *[seconds[-1]] * 6])[number]
+        return number
+
+    with WorkerPool(2) as crew:
+        monkeypatch.setattr(crew, "_choose", lambda *_: chosen.append(done), raising=False)
+        for number in crew.results(work, [(str(i), i) for i in range(6)], pieces=6):
+            done = number + 1
+    assert chosen == ([] if begun is None else [begun])
+
+
 def test_a_script_without_a_guard_is_run_once(tmp_path: Path) -> None:
     """Processes that a number of workers starts do not run the script that asked for them."""
     script = tmp_path / "script.py"

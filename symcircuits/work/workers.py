@@ -281,7 +281,7 @@ class WorkerPool:
     """Who works: None (this thread), a number, an executor, or a function that makes one.
 
     A number is of processes where Python is the work, of threads where BLAS is, and of nobody but this thread where
-    little is left to do: the first piece is done here and measured (see :meth:`results`).
+    little is left to do: the first pieces are done here and measured (see :meth:`results`).
 
     An executor is anything with ``submit``, such as those of :mod:`concurrent.futures`, loky and Dask, or a
     ``joblib.Parallel`` with any of its back ends; it is not shut down. One that is made here is, and is made anew where
@@ -302,7 +302,7 @@ class WorkerPool:
         self.check(given)
         self._make: Callable[[], Executor] | None = None
         self._number = given if isinstance(given, int) and given > 1 else 0
-        self.pace: float | None = None  # CPU seconds of the first piece, where it was measured
+        self.pace: float | None = None  # CPU seconds of a piece, where it was measured
         if any(c.__name__ == "Parallel" and c.__module__.startswith("joblib") for c in type(given).__mro__):
             given = _Joblib(given)
         if isinstance(given, int):
@@ -375,18 +375,21 @@ class WorkerPool:
         sent: Callable[[], Callable[[Any], Any]] | None,
     ) -> Iterator[T]:  # fmt: skip
         """What is done in this thread: all, or of a number of workers as much as shows who is to do the rest."""
-        done, spent, share = 0, 0.0, 0.0
+        done, first, spent, share = 0, 0.0, 0.0, 0.0
         for _, task in tasks:
             start = time.thread_time()
             if self._number and not done:
                 found, share = watched(work, task)
             else:
                 found = work(task)
-            done, spent = done + 1, spent + time.thread_time() - start
-            self.pace = self.pace or spent
+            took = time.thread_time() - start
+            done, first, spent = done + 1, first if done else took, spent + took
+            each = (spent - first) / (done - 1) if done > 1 else took  # the first also makes what others find made
+            sure = done > 1 or took > WORTH
+            self.pace = self.pace or (each if sure else None)
             yield found
-            left = spent / done * (pieces - done) if pieces is not None else spent
-            if self._number and left > WORTH:
+            left = each * (pieces - done) if pieces is not None else spent
+            if self._number and sure and left > WORTH:
                 self._choose(share, sent, len(pickle.dumps(found)) * done / max(spent, 1e-6))
                 if self._executor is not None:
                     return
