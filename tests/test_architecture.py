@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import all_targets, architectures, possible_biases
+from sympy import symbols
 
-from symcircuits.core.architecture import Architecture, Head, as_head, attention_only, transformer
+from symcircuits.core.architecture import Architecture, Head, architecture_of, as_head, attention_only, transformer
+from symcircuits.core.architecture import possible_biases as biases_of
 from symcircuits.core.programs import Branch, Layer, Source, norm, readout
 from symcircuits.core.rules import check_finished
 from symcircuits.core.words import Factor, Word
@@ -316,3 +318,151 @@ def test_numbers_of_heads_have_at_most_nine_digits(number: int) -> None:
     for pair in ((0, number), (number, 0)):
         with pytest.raises(ValueError, match="is not the name of a head"):
             as_head(pair)
+
+
+# ------------------------------------------------------------------------------- transformers, and what they lack
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mlps": [2]}, "mlps lists layers of the model, 0 to 1, not 2"),
+        ({"mlps": [0, 3]}, "mlps lists layers of the model, 0 to 1, not 3"),
+        ({"mlps": [-1]}, "mlps lists layers of the model, 0 to 1, not -1"),
+        ({"mlps": ["0"]}, "mlps lists layers of the model, 0 to 1, not '0'"),
+        ({"mlps": 1}, "mlps must be True, False or the layers that have an MLP, e.g. [0, 1], not 1"),
+        ({"groups": (2,)}, "key/value heads are listed for 1 layer, but heads for 2"),
+        ({"groups": (2, 2, 2)}, "key/value heads are listed for 3 layers, but heads for 2"),
+        ({"groups": (2, 3)}, "the number of key/value heads of layer 1 must divide its 4 heads, not be 3"),
+        ({"groups": (0, 2)}, "the number of key/value heads of layer 0 must divide its 4 heads, not be 0"),
+        ({"groups": (2, -2)}, "the number of key/value heads of layer 1 must divide its 4 heads, not be -2"),
+        ({"groups": (2, 2.0)}, "the number of key/value heads of layer 1 must divide its 4 heads, not be 2.0"),
+        ({"norm": "LN", "gains": ["M0"]}, "there is no norm 'M0' here; the norms are L0, L1, final"),
+        ({"gains": ["L0"]}, "there is no norm 'L0' here; the norms are none, because norm is None"),
+        ({"norm": "ln"}, "norm must be None, \"LN\" or \"RMS\", not 'ln'"),
+        ({"gated": True}, "gated says what MLPs are like, but there are none (see mlps)"),
+        ({"parallel": True}, "parallel says what MLPs are like, but there are none (see mlps)"),
+        ({"bilinear": True}, "bilinear says what MLPs are like, but there are none (see mlps)"),
+        ({"positions": "alibi", "softmax": False},
+         "ALiBi adds to what softmax takes, which is not a path term; it needs softmax"),
+        ({"capped": True, "softmax": False}, "a soft cap on scores stands before a softmax, and there is none"),
+        ({"multipliers": ["r[L2]"]},
+         "there is no multiplier 'r[L2]' here; they are m_E, r[L0], r[L1], m_U (r: all of layers)"),
+        ({"multipliers": ["m_U"], "unembed": False},
+         "there is no multiplier 'm_U' here; they are m_E, r[L0], r[L1] (r: all of layers)"),
+        ({"heads": (10**5 + 1,)}, "100,001 heads are too many to list; the limit is 100,000 in all layers"),
+        ({"heads": (6 * 10**4, 5 * 10**4)}, "110,000 heads are too many to list; the limit is 100,000 in all layers"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_transformers(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole message is compared)
+        transformer(**{"heads": (4, 4), **arguments})
+    assert str(caught.value) == message
+
+
+def test_what_may_be_said_of_a_transformer() -> None:
+    """At the limits of what is refused, and what is the same."""
+    assert transformer((2, 2), mlps=[0]).mlps == {0}
+    assert transformer((2, 2), mlps=[0, 1]) == transformer((2, 2), mlps=True)
+    assert transformer((2, 2), mlps=[]) == transformer((2, 2)) == attention_only((2, 2))
+    assert transformer((4, 6), groups=(4, 6)).groups is None  # each its own
+    assert transformer((4, 0), groups=(1, 0)).groups == (1, 0)
+    assert sum(transformer((10**5,)).heads) == 10**5
+    assert transformer((1,), multipliers="r").multipliers == {"r[L0]"}
+    assert transformer((), multipliers="r").multipliers == set()
+    assert transformer((1, 1), mlps=[1], multipliers=["r"]).multipliers == {"r[L0]", "r[L1]", "r[M1]"}
+    assert transformer((1,), norm="RMS", gains=False).gains == set()
+    assert transformer((1,), norm="RMS", mlps=True).gains == {"L0", "M0", "final"}
+
+
+def test_labels_of_groups_and_norms() -> None:
+    """Query head i of H uses key/value head floor(i / (H / H_kv))."""
+    arch = transformer((6, 2, 4), norm="LN", mlps=[1], groups=(2, 2, 1), biases=True)
+    assert [arch.key_value(head) for head in arch.layer_heads(0)] == ["L0G0"] * 3 + ["L0G1"] * 3
+    assert [arch.key_value(head) for head in arch.layer_heads(1)] == ["L1H0", "L1H1"]
+    assert arch.key_values(2) == ("L2G0",)
+    assert arch.norm_labels == ("L0", "L1", "L2", "M1", "final")
+    assert [arch.norm_label(layer) for layer in range(3)] == ["L0", "L1", "L2"]
+    assert (attention_only((1,)).norm_labels, attention_only((1,)).norm_label(0)) == ((), "")
+    assert transformer((1,), norm="RMS", unembed=False).norm_labels == ("L0",)
+    biases = biases_of(arch)
+    assert biases[:5] == ("b_N[L0]", "b_N[L1]", "b_N[L2]", "b_N[M1]", "b_N[final]")
+    assert [name for name in biases if name[:3] == "b_V"] == [
+        "b_V[L0G0]", "b_V[L0G1]", "b_V[L1H0]", "b_V[L1H1]", "b_V[L2G0]",
+    ]  # fmt: skip
+    assert biases[-2:] == ("b_in[L1]", "b_out[L1]")
+    assert biases_of(transformer((1,), mlps=True, gated=True))[-3:] == ("b_in[L0]", "b_gate[L0]", "b_out[L0]")
+    assert not any(name[:3] == "b_N" for name in biases_of(transformer((1,), norm="RMS")))
+
+
+@pytest.mark.parametrize(
+    ("arch", "text"),
+    [
+        (transformer((2, 4), norm="LN", mlps=True, groups=(2, 2)),
+         "transformer, heads 2,4, key/value heads 2,2, LN norm, MLPs"),
+        (transformer((2, 2), "rotary", norm="RMS", gains=False, mlps=[1], gated=True, parallel=True, qk_norm=True),
+         "transformer, heads 2,2, positions rotary, RMS norm without gain, normed queries and keys, "
+         "gated parallel MLPs in layers 1"),
+        (transformer((1,), mlps=True, bilinear=True, softmax=False, capped=False),
+         "transformer, heads 1, no softmax, bilinear MLPs"),
+        (transformer((1, 1), capped=True, multipliers=True),
+         "attention-only, heads 1,1, soft-capped scores, multipliers"),
+        (transformer((1, 1), multipliers=["r", "m_U"]), "attention-only, heads 1,1, multipliers r m_U"),
+        (transformer((1, 1), multipliers=["r"]), "attention-only, heads 1,1, multipliers r"),
+        (transformer((1, 1), multipliers=["m_E", "r[L1]"]), "attention-only, heads 1,1, multipliers m_E r[L1]"),
+    ],
+)  # fmt: skip
+def test_transformers_are_shown(arch: Architecture, text: str) -> None:
+    assert str(arch) == text
+    assert repr(arch) == f"<Architecture: {text}>"
+
+
+def test_one_head_stands_for_all_of_a_layer_and_symbols_for_any_number() -> None:
+    """A bias that a head has, every head has; where some have it and some have not no head stands for all."""
+    n = symbols("n", integer=True, nonnegative=True)
+    arch = attention_only((n, 2, 0), biases=["b_V", "b_O", "b_U"])
+    assert arch.symbolic
+    assert not attention_only((2,)).symbolic
+    assert arch.generic().heads == (1, 1, 0)
+    assert arch.generic(Head(1, 3)).heads == (1, 4, 0)
+    assert arch.generic(Head(1, 0)).heads == (1, 1, 0)
+    counted = arch.at({n: 3})
+    assert counted == attention_only((3, 2, 0), biases=["b_V", "b_O", "b_U"])
+    assert counted.generic().biases == attention_only((1, 1, 0), biases=["b_V", "b_O", "b_U"]).biases
+    assert attention_only((3, 2)).at({}) == attention_only((3, 2))
+    for some in (["b_V[L1H0]"], ["b_V[L1H1]"]):
+        with pytest.raises(ValueError, match=r"^some heads of layer 1 have b_V and some have not, so no head stands"):
+            attention_only((1, 2), biases=some).generic()
+    for wrong in ({}, {n: -1}):
+        with pytest.raises(ValueError, match=r"^layer 0 has '(n|-1)' heads: give a whole number, 0 or more, for every"):
+            arch.at(wrong)
+    assert arch.at({n: 0}).heads == (0, 2, 0)
+    with pytest.raises(ValueError, match="listing heads needs numbers of heads, and layer 0 has n"):
+        arch.layer_heads(0)
+    assert arch.head("L0H7") == Head(0, 7)
+    for call in ("explain", "explain(model, tokens)"):
+        assert architecture_of(call, arch, symbolic=True) is arch
+        with pytest.raises(ValueError, match="explain needs numbers of heads, and layer 0 has n: give"):
+            architecture_of(call, arch)
+
+
+@pytest.mark.parametrize(
+    ("assumed", "message"),
+    [
+        ({}, "the number of heads of layer 1, 'n', is not known to be a whole number: make its symbols with"),
+        ({"integer": False}, "the number of heads of layer 1, 'n', is not a whole number: make its symbols with"),
+        ({"integer": True, "negative": True}, "the number of heads of layer 1, 'n', is negative"),
+    ],
+)
+def test_symbols_that_are_no_numbers_of_heads(assumed: dict[str, bool], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is compared)
+        attention_only((1, symbols("n", **assumed)))
+    assert str(caught.value).startswith(message)
+
+
+def test_heads_are_asked_for_by_one_name_or_by_several() -> None:
+    arch = attention_only((2, 2))
+    assert arch.some_heads("L1H0") == arch.some_heads((1, 0)) == arch.some_heads(["1.0"]) == (Head(1, 0),)
+    assert arch.some_heads(["L1H1", "L0H1", (1, 1)]) == (Head(0, 1), Head(1, 1))
+    assert arch.some_heads(((1, 1), (0, 0))) == (Head(0, 0), Head(1, 1))
+    with pytest.raises(ValueError, match="there is none in an empty list"):
+        arch.some_heads([])
