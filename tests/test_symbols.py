@@ -8,7 +8,16 @@ from hypothesis import given
 
 import symcircuits as sc
 from symcircuits.core.architecture import Architecture
-from symcircuits.core.symbols import ABBREVIATIONS, LETTERS, OF_TOKENS, SYMMETRIC
+from symcircuits.core.symbols import (
+    ABBREVIATIONS,
+    FLIPPED,
+    LETTERS,
+    OF_TOKENS,
+    READERS,
+    SHORT_NAMES,
+    SOMETIMES,
+    SYMMETRIC,
+)
 from symcircuits.core.words import Factor, Symbol
 from symcircuits.loaders.transformerlens import to_paper
 from tests.strategies import all_targets, architectures
@@ -106,3 +115,61 @@ def test_in_transformerlens_no_weight_of_a_term_is_transposed() -> None:
 def test_names_of_features_that_a_model_lacks_are_free(name: str) -> None:
     plain = sc.logits(sc.attention_only((1,)))
     assert plain.written("row", {"A": name})[1].text.startswith(f"{name}[L0H0] @ ")
+
+
+# ------------------------------------------------------------------------------- the table, column by column
+BIASES = {"b_N", "b_V", "b_O", "b_Q", "b_K", "b_U", "b_in", "b_gate", "b_out"}
+MATRICES = {"W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_gate", "W_out"}
+
+
+def test_what_transformerlens_has_transposed() -> None:
+    """It multiplies rows by weights from the right and adds rows: every matrix, and every bias, here a column.
+
+    Not what is added row by row (positions), what is diagonal, and W_QK, which is the same in both.
+    """
+    assert BIASES | MATRICES | {"W_OV"} == FLIPPED
+    assert {name for name, letter in LETTERS.items() if letter.axes and letter.axes[1] == "one"} == BIASES | {"ones"}
+
+
+def test_what_equals_its_transpose_is_symmetric() -> None:
+    """Of all square matrices of runs, with norms of both kinds, rotations and masks."""
+    seen: dict[str, bool] = {}
+    for norm, positions in (("LN", None), ("RMS", "rotary")):
+        arch = sc.transformer((2, 2), positions, norm=norm, mlps=True, biases=True)
+        run = sc.random_model(arch, d_model=4, d_head=4, d_vocab=4, seed=1).run([1, 0, 2, 3])
+        for symbol in symbols_of(arch):
+            array = np.asarray(run.arrays[symbol.argument])
+            if symbol.row.space.kind != symbol.col.space.kind and symbol.glyph not in ("D", "C", "gain", "A", "R"):
+                continue
+            square = np.diag(array) if array.ndim == 1 else array
+            if square.shape[-1] == square.shape[-2]:
+                same = np.allclose(square, np.swapaxes(square, -1, -2))
+                seen[symbol.glyph] = seen.get(symbol.glyph, True) and same
+    assert {"D", "C", "gain", "A"} <= set(seen)
+    assert {glyph for glyph, same in seen.items() if same} == set(SYMMETRIC)
+
+
+def test_letters_of_every_model_are_never_free() -> None:
+    """Those of attention alone, and what they abbreviate; a name of any other is free where a model has it not."""
+    plain = sc.logits(sc.attention_only((1,)))
+    every = {symbol.glyph for symbol in symbols_of(sc.attention_only((1,), biases=True))}
+    every |= {"X0", "Y", "W_OV", "W_QK", "scale"}
+    assert set(LETTERS) - every == SOMETIMES
+    for name in every - {"A"}:
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            plain.written("row", {"A": name})
+    for name in SOMETIMES:
+        assert plain.written("row", {"A": name})[1].text.startswith(f"{name}[L0H0] @ ")
+
+
+def test_what_reads_the_stream_for_a_query_or_a_key() -> None:
+    """Its name has a Q or a K, and no norm: those are labelled so."""
+    assert {name for name in LETTERS if set("QK") & set(name.partition("_")[2])} == set(READERS)
+
+
+def test_what_a_letter_abbreviates_is_a_product_of_the_run() -> None:
+    run = sc.random_model(sc.attention_only((1,)), d_model=4, d_head=2, seed=1).run([1, 0, 2])
+    arrays = run.arrays
+    assert ABBREVIATIONS == {"X0": ("t", "W_E"), "W_OV": ("W_O", "W_V"), "W_QK": ("W_Q", "W_K")}
+    assert SHORT_NAMES == {"W_OV": "OV", "W_QK": "QK"}
+    np.testing.assert_allclose(arrays["X0"], arrays["t"] @ arrays["W_E"].T)
