@@ -13,7 +13,9 @@ from sympy import symbols
 
 from symcircuits.core.architecture import Architecture, Head, architecture_of, as_head, attention_only, transformer
 from symcircuits.core.architecture import possible_biases as biases_of
-from symcircuits.core.programs import Branch, Layer, Source, norm, readout
+from symcircuits.core.attachments import Part, Reading
+from symcircuits.core.expansion import expand
+from symcircuits.core.programs import Branch, Layer, Source, mlp_bias, mlp_out, mlp_readout, norm, readout
 from symcircuits.core.rules import check_finished
 from symcircuits.core.words import Factor, Word
 
@@ -466,3 +468,187 @@ def test_heads_are_asked_for_by_one_name_or_by_several() -> None:
     assert arch.some_heads(((1, 1), (0, 0))) == (Head(0, 0), Head(1, 1))
     with pytest.raises(ValueError, match="there is none in an empty list"):
         arch.some_heads([])
+
+
+# ------------------------------------------------------------------------------------- programs of transformers
+def last(architecture: Architecture, target: str) -> list[Any]:
+    """The last layer of each side of a readout."""
+    return [names(side)[-1] for side in readout(architecture, target).sides]
+
+
+def test_the_program_of_a_transformer_with_all_it_can_have() -> None:
+    """LN reads before heads, MLPs and the end; b_N enters a head at its pattern, and the MLP is a source."""
+    arch = transformer((1, 1), norm="LN", mlps=[0], biases=True, multipliers=True)
+    whole = names(readout(arch, "logits").sides[0])
+    assert whole == [
+        ([], ["embed: t W_E.T"], False),
+        (
+            ["A[L0H0] D[L0] X C gain[L0] W_V[L0H0].T W_O[L0H0].T"],
+            [
+                "b_N[L0]: A[L0H0] ones b_N[L0].T W_V[L0H0].T W_O[L0H0].T",
+                "b_V[L0H0]: A[L0H0] ones b_V[L0H0].T W_O[L0H0].T",
+                "b_O[L0]: ones b_O[L0].T",
+                "mlp[L0]: mlp[L0]",
+            ],
+            True,
+        ),
+        (
+            ["A[L1H0] D[L1] X C gain[L1] W_V[L1H0].T W_O[L1H0].T"],
+            [
+                "b_N[L1]: A[L1H0] ones b_N[L1].T W_V[L1H0].T W_O[L1H0].T",
+                "b_V[L1H0]: A[L1H0] ones b_V[L1H0].T W_O[L1H0].T",
+                "b_O[L1]: ones b_O[L1].T",
+            ],
+            True,
+        ),
+        (["D[final] X C gain[final] W_U.T"], ["b_N[final]: ones b_N[final].T W_U.T", "b_U: ones b_U.T"], False),
+    ]
+    for letter in "QK":
+        side = names(readout(arch, "scores:L1H0").sides["QK".index(letter)])
+        assert side[:2] == whole[:2]
+        assert side[2:] == [
+            (
+                [f"D[L1] X C gain[L1] W_{letter}[L1H0].T"],
+                [f"b_N[L1]: ones b_N[L1].T W_{letter}[L1H0].T", f"b_{letter}[L1H0]: ones b_{letter}[L1H0].T"],
+                False,
+            )
+        ]
+
+
+def test_multipliers_stand_on_what_they_multiply() -> None:
+    """``m_E`` on the embedding, ``r`` on all that a layer's heads add, ``m_U`` on all that is read at the end."""
+    arch = transformer((2,), norm="LN", mlps=[0], biases=True, multipliers=True)
+    start, block, end = readout(arch, "logits").sides[0]
+    assert [source.scales for source in start.sources] == [("m_E",)]
+    assert {branch.scales for branch in block.branches} == {("r[L0]",)}
+    assert {source.scales for source in block.sources if source.kind != "mlp"} == {("r[L0]",)}
+    assert {source.scales for source in block.sources if source.kind == "mlp"} == {("r[M0]",)}
+    assert {one.scales for one in (*end.branches, *end.sources)} == {("m_U",)}
+    for side in readout(arch, "scores:L0H1").sides:
+        assert {one.scales for one in (*side[-1].branches, *side[-1].sources)} == {()}
+
+
+def test_scores_behind_norms_of_queries_and_keys() -> None:
+    """Of each head's queries, and of the keys that a group shares; the gains are those of a layer."""
+    arch = transformer((2, 2), "rotary", norm="RMS", qk_norm=True, groups=(1, 1), biases=["b_K", "b_Q"])
+    query, key = (names(side)[2:] for side in readout(arch, "scores:L1H1").sides)
+    assert query == [
+        (["D[L1] X gain[L1] W_Q[L1H1].T"], ["b_Q[L1H1]: ones b_Q[L1H1].T"], False),
+        (["D[QL1H1] X gain[Q1]"], [], False),
+    ]
+    assert key == [
+        (["D[L1] X gain[L1] W_K[L1G0].T"], ["b_K[L1G0]: ones b_K[L1G0].T"], False),
+        (["D[KL1G0] X gain[K1]"], [], False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("features", "spaces"),
+    [
+        ({}, [("qk", "L0G0"), ("qk", "L0G0")]),
+        ({"qk_norm": True}, [("scaled_qk", "L0G0"), ("scaled_qk", "L0G0")]),
+        ({"positions": "rotary"}, [("query", "L0G0"), ("key", "L0G0")]),
+        ({"positions": "rotary", "qk_norm": True}, [("query", "L0G0"), ("key", "L0G0")]),
+    ],
+)
+def test_where_a_query_meets_a_key(features: dict[str, Any], spaces: list[tuple[str, str]]) -> None:
+    """In a space of the group; behind norms it is another than before, and rotations lead from one to the other."""
+    arch = transformer((2,), groups=(1,), norm="RMS", **features)
+    found = [side[-1].branches[0].right[-1].col.space for side in readout(arch, "scores:L0H1").sides]
+    assert [(space.kind, space.owner) for space in found] == spaces
+    inside = [side[1].branches[0].right[-1].col.space.kind for side in readout(arch, "scores:L0H1").sides]
+    assert inside == (["raw_qk"] * 2 if "qk_norm" in features else [kind for kind, _ in spaces])
+
+
+def test_positions_of_queries_and_keys_are_added_to_what_comes_out_of_the_norm() -> None:
+    arch = transformer((1, 1), "shortformer", norm="LN", gains=False, biases=["b_N[L1]"])
+    for letter, found in zip("QK", last(arch, "scores:L1H0"), strict=True):
+        w = f"W_{letter}[L1H0].T"
+        assert found == ([f"D[L1] X C {w}"], [f"b_N[L1]: ones b_N[L1].T {w}", f"pos: P {w}"], False)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_bilinear_mlp_reads_the_stream_twice(parallel: bool) -> None:
+    """Behind the heads of its layer, or beside them; what its MLP writes is not there yet."""
+    arch = transformer((1, 1), norm="LN", mlps=True, bilinear=True, parallel=parallel, biases=True)
+    found = mlp_readout(arch, 1)
+    assert found.target == "mlp:L1"
+    for kind, side in zip(("in", "gate"), found.sides, strict=True):
+        *before, end = names(side)
+        assert end == (
+            [f"D[M1] X C gain[M1] W_{kind}[L1].T"],
+            [f"b_N[M1]: ones b_N[M1].T W_{kind}[L1].T", f"b_{kind}[L1]: ones b_{kind}[L1].T"],
+            False,
+        )
+        whole = names(readout(arch, "stream").sides[0])
+        assert before[:2] == whole[:2]
+        behind = [] if parallel else [(whole[2][0], [s for s in whole[2][1] if s[:3] != "mlp"], True)]
+        assert before[2:] == behind
+
+
+def test_programs_with_sources_and_readouts_of_ones_own() -> None:
+    """A stream that is split begins with its sources and the rest; what is read where, and what is there by then."""
+    arch = transformer((1, 1, 1), norm="RMS", mlps=[1], biases=["b_O"]).attached(
+        Part("one", 1), Part("two", 1), Part("added", 2, of="added"), Part("neuron", 1, of="mlp"),
+        Reading("probe", 1), Reading("lens", 2, norm="finalL2"), Reading("in", 1, norm="M1", at="mlp"),
+    )  # fmt: skip
+    start = ([], ["one: one", "two: two", "rest[L1]: rest[L1]"], False)
+    heads = ["A[L1H0] D[L1] X gain[L1] W_V[L1H0].T W_O[L1H0].T"]
+    more = ["neuron: neuron", "rest[M1]: rest[M1]", "added: added"]
+    block = (heads, ["b_O[L1]: ones b_O[L1].T", *more], True)
+    end = (["A[L2H0] D[L2] X gain[L2] W_V[L2H0].T W_O[L2H0].T"], ["b_O[L2]: ones b_O[L2].T"], True)
+    for target, wanted in (
+        ("stream", [start, block, end]),
+        ("logits", [start, block, end, (["D[final] X gain[final] W_U.T"], [], False)]),
+        ("readout:probe", [start, (["X probe.T"], [], False)]),
+        ("readout:lens", [start, block, (["D[finalL2] X gain[final] lens.T"], [], False)]),
+        ("readout:in", [start, (heads, block[1][:1], True), (["D[M1] X gain[M1] in.T"], [], False)]),
+        ("scores:L0H0", [([], ["embed: t W_E.T"], False), (["D[L0] X gain[L0] W_Q[L0H0].T"], [], False)]),
+        ("scores:L1H0", [start, (["D[L1] X gain[L1] W_Q[L1H0].T"], [], False)]),
+    ):
+        assert names(readout(arch, target).sides[0]) == wanted
+    with pytest.raises(ValueError, match=r'"scores:L1H0" \(any head\), "readout:probe", "readout:lens", "readout:in"$'):
+        readout(arch, "nothing")
+    split = transformer((1,), mlps=True, multipliers=["r[M0]"]).attached(Part("neuron", 0, of="mlp"))
+    with pytest.raises(ValueError, match="what the MLP of layer 0 writes has a multiplier, so it cannot be split"):
+        readout(split, "stream")
+
+
+@given(architectures(max_layers=3, max_heads=2, max_terms=100))
+def test_words_of_terms_are_finished_products(arch: Architecture) -> None:
+    """Each factor meets the next in the same space at the same place, of every term of every target."""
+    for target in all_targets(arch):
+        for term in expand(arch, target):
+            word = term.word
+            assert check_finished(word, scaled=arch.scale, multipliers=arch.multipliers) is word
+
+
+def test_points_of_the_stream_are_counted_from_the_embedding_on() -> None:
+    """0 after it, and one more after each layer; what stands between heads and MLP is read within a layer."""
+    arch = transformer((1, 1), norm="LN", mlps=True, biases=True)
+    program = readout(arch, "logits").sides[0]
+    assert program[0].sources[0].factors[-1].col.point == 0
+    for point, layer in enumerate(program[1:3]):
+        [branch] = layer.branches
+        pattern, d = branch.left
+        assert (pattern.row.point, pattern.col.point) == (point + 1, point)
+        assert (d.row.point, d.col.point) == (point, point)
+        assert branch.right[-1].col.point == point + 1
+        assert branch.right[0].row.point == point
+        for source in layer.sources:
+            assert source.factors[-1].col.point == point + 1
+            assert source.factors[-1].col.mlp == (source.kind == "mlp")
+    [end] = program[3].branches
+    assert [f.row.point for f in end.left] == [2]
+    inner = mlp_readout(arch, 1).sides[0][-1].branches[0]
+    assert inner.left[0].col.point == inner.right[0].row.point == 2
+    assert inner.left[0].col.mlp
+    assert inner.right[0].row.mlp
+    beside = mlp_readout(transformer((1, 1), norm="LN", mlps=True, parallel=True), 1).sides[0][-1].branches[0]
+    assert beside.left[0].col.point == 1
+    assert not beside.left[0].col.mlp
+    for layer in (0, 1):
+        out, bias = mlp_out(layer), mlp_bias(layer)[-1]
+        assert (out.row.space.kind, out.row.reader, out.row.point, out.row.mlp) == ("model", False, layer + 1, True)
+        assert (out.col.space.kind, out.col.space.owner, out.col.reader) == ("mlp", f"L{layer}", True)
+        assert (bias.col.space.kind, bias.col.reader, bias.col.point, bias.col.mlp) == ("model", False, layer + 1, True)

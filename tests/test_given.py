@@ -9,6 +9,7 @@ import pytest
 
 import symcircuits as sc
 from symcircuits.checking.faults import ReadError
+from symcircuits.core import text
 from symcircuits.core.text import brief, need
 from symcircuits.values.measure import Measure
 
@@ -155,3 +156,107 @@ def test_what_is_long_is_not_printed() -> None:
 def test_tokens_for_an_architecture_are_read_as_for_a_model(tokens: Any) -> None:
     with pytest.raises(ValueError, match="tokens are whole numbers in a list or array of shape"):
         sc.verify(ARCH, tokens)
+
+
+# ----------------------------------------------------------------------------------------- at the limits of words
+def test_what_is_shown_whole_and_what_by_its_kind() -> None:
+    """Up to 60 characters on one line; of a large object, or one of no plain kind, only what it is."""
+    assert text.brief("a" * 58) == repr("a" * 58)
+    assert text.brief("a" * 59) == "a str"
+    assert text.brief("ab", 4) == "'ab'"
+    assert text.brief("abc", 4) == "a str"
+    assert text.brief("a\nb") == repr("a\nb")  # its repr is on one line
+    assert text.brief(np.arange(3)) == "array([0, 1, 2])"
+    assert text.brief(np.zeros((2, 2))) == text.brief(np.zeros(60)) == "a ndarray"
+    assert text.brief([10**4400]) == "a list with a very long number in it"
+    assert text.brief(10**4400) == "a int with a very long number in it"
+    assert text.brief(int) == "the class int"
+    assert text.brief(object()) == "an object"
+    assert text.brief(None) == "None"
+
+
+def test_numbers_for_people() -> None:
+    for number, said in (
+        (0, "0"), (999, "999"), (1000, "1,000"), (10**60 - 1, ",".join(["999"] * 20)), (10**60, "about 1.0e60"),
+        (25 * 10**60, "about 2.5e61"), (10**5000, "about 1.0e5000"),
+    ):  # fmt: skip
+        assert text.many(number) == said
+        assert text.amount(number, "term") == f"{said} terms"
+    assert text.amount(1, "term") == "1 term"
+
+
+def test_bytes_for_people() -> None:
+    for size, said in (
+        (0, "0 bytes"), (1, "1 byte"), (1023, "1,023 bytes"), (1024, "0.000977 MiB"), (2**20, "1 MiB"),
+        (99 * 2**20, "99 MiB"), (100 * 2**20, "100 MiB"), (2500 * 2**20, "2,500 MiB"),
+        (2**69, "562,949,953,421,312 MiB"), (2**70, "1,125,899,906,842,624 MiB"), (2**300, "about 1.9e84 MiB"),
+    ):  # fmt: skip
+        assert text.mebibytes(size) == said
+
+
+def test_whole_numbers_are_shown_by_their_digits_while_these_are_few() -> None:
+    assert text.shown(10**18 - 1) == "9" * 18
+    assert text.shown(10**18) == "1,000,000,000,000,000,000"
+    assert text.shown(-(10**18)) == "-1,000,000,000,000,000,000"
+    assert text.shown(1 - 10**18) == "-" + "9" * 18
+    assert text.shown(np.int64(3)) == "3"
+    assert text.shown(True) == "True"
+    assert text.shown(1.5) == "1.5"
+
+
+def test_places_are_counted_from_either_end() -> None:
+    assert [text.place("row", n, 3) for n in (0, 2, -1, -3)] == [0, 2, 2, 0]
+    assert [text.place("token", n, 3, negative=False) for n in (0, 2)] == [0, 2]
+    for number, negative in ((3, True), (-4, True), (3, False), (-1, False)):
+        with pytest.raises(ValueError, match=f"row {number} does not exist: there are 3, counted from 0"):
+            text.place("row", number, 3, negative=negative)
+    assert text.whole("k", 0, 0) == 0
+    assert text.whole("k", -5) == -5
+    with pytest.raises(ValueError, match="k must be a whole number, 1 or more, not 0"):
+        text.whole("k", 0, 1)
+    with pytest.raises(ValueError, match=r"k must be a whole number, not 1\.0"):
+        text.whole("k", 1.0)
+
+
+def test_seconds_are_a_number_from_0_on() -> None:
+    for fine in (None, 0, 0.0, 1e-9, 10**6, float("inf")):
+        text.seconds("max_seconds", fine)
+    for wrong in (-1e-9, float("nan"), True, "1", 1j):
+        with pytest.raises(ValueError, match="max_seconds must be seconds, 0 or more, not"):
+            text.seconds("max_seconds", wrong)
+    assert text.finite("x", 2) == 2.0
+    for wrong in (float("inf"), float("nan"), True, "1", 10**400):
+        with pytest.raises(ValueError, match="x must be a finite number, not"):
+            text.finite("x", wrong)
+
+
+def test_what_is_needed_is_made_of_what_was_given() -> None:
+    """A hint where it is known how; of what is no object of ours, of classes and of strangers there is none."""
+    arch = sc.attention_only((1,))
+    model = sc.random_model(arch)
+    run, expansion = model.run([1]), sc.logits(arch)
+    for given_there, kinds, hint in (
+        (run, ["Architecture"], "give its .model.architecture"),
+        (model, ["Architecture"], "give its .architecture"),
+        (expansion, ["Architecture"], "give its .architecture"),
+        (model, ["Architecture", "Model"], ""),
+        (model, ["Run"], "give model.run(tokens)"),
+        (expansion, ["Values"], "give evaluate(expansion, run)"),
+        (expansion, ["Run"], ""),
+        (run, ["Model"], "give its .model"),
+        (arch, ["Model"], "random_model(architecture) makes one of random weights"),
+        (arch, ["Expansion"], "give logits(architecture)"),
+        (arch, ["Run"], ""),
+        ("folder", ["Model"], "a model is read from its folder by symcircuits.load(path)"),
+        ("folder", ["Architecture"], "a model is read from its folder by symcircuits.load(path).architecture"),
+        ("folder", ["Run"], "a model is read from its folder by symcircuits.load(path).run(tokens)"),
+        ("folder", ["Term"], ""),
+        (3, ["Model"], ""),
+        (sc.Model, ["Model"], ""),
+        (Live(), ["Model"], "a live model is read by symcircuits.load(model)"),
+        (Live(), ["Run"], "a live model is read by symcircuits.load(model).run(tokens)"),
+        (Live, ["Model"], ""),
+    ):
+        said = str(text.not_taken("call", given_there, kinds))
+        assert said.partition("; ")[2] == hint, (given_there, kinds)
+        assert said.startswith("call takes ")
