@@ -170,6 +170,11 @@ def test_what_is_shown_whole_and_what_by_its_kind() -> None:
     assert text.brief(np.zeros((2, 2))) == text.brief(np.zeros(60)) == "a ndarray"
     assert text.brief([10**4400]) == "a list with a very long number in it"
     assert text.brief(10**4400) == "a int with a very long number in it"
+    assert text.brief(np.zeros(2000)) == "a ndarray"  # its repr is short
+    assert text.brief(np.zeros(59)[:0]) == "array([], dtype=float64)"
+    for module in ("builders", "numpy_like"):  # of no library of arrays, whatever it says of its size
+        small = type("Small", (), {"size": 1, "__module__": module, "__repr__": lambda self: "small"})()
+        assert text.brief(small) == "a Small"
     assert text.brief(int) == "the class int"
     assert text.brief(object()) == "an object"
     assert text.brief(None) == "None"
@@ -235,6 +240,7 @@ def test_what_is_needed_is_made_of_what_was_given() -> None:
     arch = sc.attention_only((1,))
     model = sc.random_model(arch)
     run, expansion = model.run([1]), sc.logits(arch)
+    tensors = type("Tensors", (), {"__module__": "symcircuits.model"})()  # types alone are looked at
     for given_there, kinds, hint in (
         (run, ["Architecture"], "give its .model.architecture"),
         (model, ["Architecture"], "give its .architecture"),
@@ -244,6 +250,9 @@ def test_what_is_needed_is_made_of_what_was_given() -> None:
         (expansion, ["Values"], "give evaluate(expansion, run)"),
         (expansion, ["Run"], ""),
         (run, ["Model"], "give its .model"),
+        (tensors, ["Run"], "Tensors have arrays alone"),
+        (tensors, ["Model"], ""),
+        (tensors, ["Architecture"], "give its .architecture"),
         (arch, ["Model"], "random_model(architecture) makes one of random weights"),
         (arch, ["Expansion"], "give logits(architecture)"),
         (arch, ["Run"], ""),
