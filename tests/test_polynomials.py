@@ -315,6 +315,17 @@ def test_what_a_term_is_made_of() -> None:
     assert inside.word.text.endswith("W_out[L0].T")
 
 
+def test_a_long_term_is_shown_by_its_name() -> None:
+    """A short one whole."""
+    terms = sc.logits(sc.attention_only((1, 1), softmax=False)).unfrozen()
+    seen = set()
+    for term in terms:
+        short = len(term.text) <= 200
+        seen.add(short)
+        assert repr(term) == (f"<UnfrozenTerm {term.label}: {term.text}>" if short else f"<UnfrozenTerm {term.label}>")
+    assert seen == {True, False}
+
+
 # -------------------------------------------------------------------------------------- what is refused
 @pytest.mark.parametrize(
     ("call", "fault"),
@@ -368,11 +379,13 @@ def test_types_refuse_what_is_no_part_of_a_pattern() -> None:
     ):
         with pytest.raises(IllTyped):
             check_unfrozen(_changed(word, change), arch)
-    with pytest.raises(IllTyped, match="multiplied out"):
+    with pytest.raises(IllTyped, match="multiplied out") as caught:
         check_unfrozen(terms.expansion[0].word, arch)
+    assert caught.value.rule == 2
     mlp = next(t.word for t in sc.logits(ARCH).unfrozen() if t.label.startswith("mlp[L0]{"))
-    with pytest.raises(IllTyped, match="does not end in W_in"):
+    with pytest.raises(IllTyped, match="does not end in W_in") as caught:
         check_unfrozen(_changed(mlp, lambda a, b: (b, a)), ARCH)
+    assert caught.value.rule == 2
 
 
 def test_types_look_into_what_is_inside_of_an_mlp() -> None:
