@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -16,7 +17,7 @@ from test_cli import DATA, Cli, cli
 
 import symcircuits as sc
 from symcircuits.circuits.checkpoints import compared
-from symcircuits.circuits.report import find_circuits
+from symcircuits.circuits.report import PairEffect, find_circuits
 from symcircuits.render import plot
 from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps, score_table, shown_run
 from symcircuits.zoo import path
@@ -113,6 +114,60 @@ def test_causes_of_models_written_by_hand() -> None:
 
     said = why(sc.attention_only((2, 1), positions="standard"), held_back)
     assert "by K-composition with L0H0" in said
+
+
+def test_a_head_that_needs_no_single_one_says_so() -> None:
+    def twice(hand: Hand) -> None:
+        for head in ("L0H0", "L0H1"):
+            hand.moves(head, 1, read=0, write=1)
+        hand.matches("L1H0", query=0, key=1)
+
+    said = why(sc.attention_only((2, 1), positions="standard"), twice)
+    assert "by K-composition (0." in said
+    assert "with no single head that half of it needs" in said
+
+
+def test_what_looks_after_copies_at_some_distances_is_said() -> None:
+    head = FOUND.heads["L1H0"]
+    score = replace(head.scores["induction"], by_period={10: 0.95, 7: 0.1})  # type: ignore[type-var]
+    odd = replace(head, kinds=(), scores={**head.scores, "induction": score})
+    found = replace(FOUND, heads=replace(FOUND.heads, heads={"L1H0": odd}), causes={})
+    assert found.findings[:2] == (
+        "No head is an induction head.",
+        "L1H0 looks at the tokens after earlier copies at some distances and not at others (0.95 with periods of 10, "
+        "0.10 with periods of 7): not induction.",
+    )
+
+
+def test_a_narrow_circuit_is_said_to_copy_beyond_chance_alone() -> None:
+    """Of one eigenvalue positivity is 1 or -1, whatever the head does."""
+    narrow = {head: replace(one, eigenvalues=one.eigenvalues[:1]) for head, one in FOUND.copying.items()}
+    assert "its OV circuit copies" in FOUND.findings[0]
+    assert "its OV circuit copies" not in replace(FOUND, copying=narrow).findings[0]
+
+
+@pytest.mark.parametrize(
+    ("arch", "says"),
+    [
+        (sc.attention_only((1, 1), norm="LN"), "With patterns and norms held fixed"),
+        (sc.transformer((1, 1), norm="RMS", mlps=True), "With patterns, norms and what MLPs write held fixed"),
+        (sc.attention_only((1, 1), causal=False), "the model is not causal, so that it sees the next token."),
+        (sc.attention_only((1, 1), positions="rotary"), "these scores are of a key at its query"),
+    ],
+)
+def test_what_a_loss_and_a_score_leave_out_is_said(arch: sc.Architecture, says: str) -> None:
+    found = find_circuits(sc.random_model(arch, d_model=32, seed=1), count=2, threshold=1)
+    effects = tuple(PairEffect("K", pair, None) for pair in found.composition["K"].pairs())
+    assert says in " ".join(replace(found, effects=effects).text(10_000).split())
+
+
+def test_losses_of_any_size_are_short() -> None:
+    model = sc.random_model(sc.attention_only((1,), positions="standard"))
+    weights = {name: 1e20 * array if name == "W_U" else array for name, array in model.weights.items()}
+    found = find_circuits(replace(model, weights=weights), count=2)
+    [line] = [line for line in found.findings if "held fixed the loss" in line]
+    assert re.search(r"is \d\.\d+e\+\d\d, \d\.\d+e\+\d\d nats", line)
+    assert re.search(r"\d\.\d+e\+\d\d", compared([("", found)]).text())
 
 
 def test_a_share_of_k_is_not_negative() -> None:

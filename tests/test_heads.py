@@ -34,6 +34,8 @@ def looks(tokens: list[int], i: int, what: str) -> list[int]:
         found = [j for j in range(1, i) if tokens[j] == tokens[i]]
     elif what == "after the same token":
         found = [j for j in range(2, i) if tokens[j - 1] == tokens[i - 1]]
+    elif what == "after a copy 10 back":
+        found = [i - 9] if i > 10 and tokens[i - 10] == tokens[i] else []
     elif what.startswith("other"):  # of two keys of one token the later one, as heads do that forget slowly
         others = {tokens[j]: j for j in range(i + 1) if tokens[j] != tokens[i] and (j or what == "other or first")}
         found = [*others.values()]
@@ -97,6 +99,38 @@ def test_a_head_that_looks_at_all_tokens_but_its_own_is_no_induction_head(n_cont
     model = made("other", "other or first", "induction", n_context=n_context)
     found = find_heads(model, draw_prompts(model))
     assert found.of_kind("induction") == ["L0H2"]
+
+
+def test_what_looks_after_copies_at_one_distance_alone_is_no_induction_head() -> None:
+    """As heads do that were trained on periods of one length, where it is after a copy and nowhere else."""
+    model = made("after a copy 10 back", "induction")
+    found = find_heads(model, draw_prompts(model, count=3), threshold=0.2)
+    assert "induction" not in found["L0H0"].kinds
+    assert "induction" in found["L0H1"].kinds
+    score = found["L0H0"].scores["induction"]
+    assert score is not None
+    assert score.mean >= 0.2 >= 2 * score.equal
+    assert score.by_period[7] == score.least == 0
+    assert score.by_period[10] > 0.5
+    assert score.json()["by_period"].keys() == {"10", "7", "5"}
+
+
+def test_lengths_that_a_window_hides_do_not_count() -> None:
+    """An induction head that sees 8 keys shows with periods of 7 and less."""
+
+    def run(tokens: Any) -> Any:
+        found = made("induction").run(tokens)
+        n = tokens.shape[-1]
+        mask = np.tri(n, dtype=bool) & ~np.tri(n, k=-8, dtype=bool)
+        pattern = found.patterns["L0H0"] * mask
+        pattern[..., range(n), range(n)] += 1 - pattern.sum(-1)
+        return SimpleNamespace(patterns={"L0H0": pattern}, masks={"L0": mask})
+
+    model: Any = SimpleNamespace(architecture=sc.attention_only((1,)), run=run, d_vocab=40, n_context=31)
+    score = find_heads(model, draw_prompts(model, count=2), threshold=0.3)["L0H0"].scores["induction"]
+    assert score is not None
+    assert list(score.by_period) == [7, 5]
+    assert score.least > 0.3
 
 
 def test_no_head_of_one_layer_is_an_induction_head() -> None:

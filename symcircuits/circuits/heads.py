@@ -11,7 +11,7 @@ thresholds: own construction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -54,7 +54,8 @@ class HeadScore:
 
     ``equal``: what equal weights on all keys that the mask allows would have; ``control``: of a kind of content, the
     mean on the same pairs of the control; ``opposite``: of induction, the mean on repeats for keys with the token
-    before the query's, in place of the one after it.
+    before the query's, in place of the one after it; ``by_period``: of a kind of content the mean with periods of so
+    many tokens, where the mask lets queries see what counts.
     """
 
     mean: float
@@ -62,16 +63,23 @@ class HeadScore:
     equal: float
     control: float | None = None
     opposite: float | None = None
+    by_period: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def least(self) -> float:
+        """The mean with periods of the length at which it is least."""
+        return min(self.by_period.values(), default=self.mean)
 
     def json(self) -> dict[str, Any]:
         """As plain data."""
         beside = {"control": self.control, "opposite": self.opposite}
         known = {name: value for name, value in beside.items() if value is not None}
-        return {"mean": self.mean, "spread": self.spread, "equal": self.equal, **known}
+        by_period = {"by_period": {str(n): x for n, x in self.by_period.items()}} if self.by_period else {}
+        return {"mean": self.mean, "spread": self.spread, "equal": self.equal, **known, **by_period}
 
     def shows(self, threshold: float) -> bool:
-        """Whether it is high enough, above equal weights, and above what it stands beside."""
-        enough = self.mean >= threshold and self.mean >= TIMES * self.equal
+        """Whether it is high enough at every length, above equal weights, and above what it stands beside."""
+        enough = min(self.mean, self.least) >= threshold and self.mean >= TIMES * self.equal
         beside = [one for one in (self.control, self.opposite) if one is not None]
         return enough and all(self.mean - one >= threshold / 2 for one in beside)
 
@@ -120,7 +128,8 @@ def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4) -> Heads:
     """The scores and kinds of all heads on these prompts.
 
     A head is of a kind where its score is ``threshold`` or more and at least twice what equal weights would give; a
-    kind of content must also stand above its control by half the threshold. Where two offsets tie, the nearer one is
+    kind of content must also stand above its control by half the threshold, and be ``threshold`` or more with periods
+    of each length. Where two offsets tie, the nearer one is
     named. What the prompts are too short for has no score.
 
     >>> import symcircuits as sc
@@ -178,6 +187,14 @@ class _Seen:
             controls.append(self.without_copies(name, wanted[:, :n, :n], _after_copies(other) | _copies(other)))
         return (np.concatenate(found), np.concatenate(controls)) if found else (None, None)
 
+    def by_period(self, each: Array | None, equal: Array | None) -> dict[int, float]:
+        """The means of each length of periods at which equal weights are not zero: what a window hides says nothing."""
+        periods = list(self.prompts.repeated)
+        if each is None or equal is None:
+            return {}
+        means, seen = (one.reshape(len(periods), -1).mean(1).tolist() for one in (each, equal))
+        return {period: mean for period, mean, even in zip(periods, means, seen, strict=True) if even}
+
     def opposite(self, name: str) -> float:
         """The mean weight on keys with the token before the query's, over queries with an earlier copy."""
         found = [
@@ -231,7 +248,9 @@ def _kinds_of(seen: _Seen, head: Head, threshold: float) -> HeadKinds:
             scores[kind] = _score(positional[kind](label), positional[kind](layer))
         else:
             each, control = seen.content(label, kind, PAIRS[kind])
-            scores[kind] = _score(each, seen.content(layer, kind, PAIRS[kind])[0], control)
+            equal, _ = seen.content(layer, kind, PAIRS[kind])
+            score = _score(each, equal, control)
+            scores[kind] = score and replace(score, by_period=seen.by_period(each, equal))
     if (score := scores["induction"]) is not None:
         scores["induction"] = replace(score, opposite=seen.opposite(label))
     kinds = tuple(kind for kind, score in scores.items() if score is not None and score.shows(threshold))

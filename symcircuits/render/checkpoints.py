@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from symcircuits.core.names import visible
-from symcircuits.render.tables import Titled, number, plain_text
+from symcircuits.render.tables import Titled, nats, number, plain_text
 
 if TYPE_CHECKING:
     from symcircuits.circuits.checkpoints import Checkpoint, Checkpoints
@@ -30,7 +30,7 @@ def checkpoints_text(found: Checkpoints, width: int = 100) -> str:
 
 
 def _row(name: str, row: Checkpoint, orders: int) -> list[str]:
-    losses = [f"{x:.3f}" for x in row.losses or ()]
+    losses = [nats(x) for x in row.losses or ()]
     cells = [visible(name)]
     for best in (row.previous, row.induction):
         cells += ["-", "-"] if best is None else [f"{best[1]:.2f}", best[0]]

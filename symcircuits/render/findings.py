@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from symcircuits.circuits.chance import positivity_chance
 from symcircuits.circuits.copying import DEFINITIONS as COPYING
 from symcircuits.circuits.copying import NOT_SUFFICIENT
-from symcircuits.core.architecture import as_head
+from symcircuits.core.architecture import Architecture, as_head
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.heads import causes_table, heads_tables
 from symcircuits.render.losses import by_order_table
-from symcircuits.render.tables import Titled, number, plain_text
+from symcircuits.render.tables import Titled, nats, number, plain_text
 
 if TYPE_CHECKING:
     from symcircuits.circuits.causes import Cause
@@ -21,6 +23,7 @@ __all__ = ["circuits_json", "circuits_text", "copying_table", "effects_table", "
 
 MOST_ROWS: Final = 40
 MOST_PARTNERS: Final = 4  # heads that a sentence names
+CHANCE: Final = 2.0  # standard deviations of random matrices: of one dimension the score is 1 or -1
 _LETTERS: Final = {"query": "Q", "key": "K"}
 
 _SAID = {
@@ -50,12 +53,31 @@ def _content(found: Circuits) -> list[str]:
         lines.append(
             f"Whether a head is an induction head cannot be said: {why}." if why else "No head is an induction head."
         )
+    lines += _at_some_lengths(found)
     for head in found.heads.of_kind("duplicate-token"):
         score = found.heads[head].scores["duplicate-token"]
         lines += [] if score is None else [
             f"{head} looks at earlier copies of the token ({score.mean:.2f}; {score.control or 0:.2f} at the same "
             "positions of the control)."
         ]  # fmt: skip
+    return lines
+
+
+def _at_some_lengths(found: Circuits) -> list[str]:
+    """Heads that look after earlier copies at some distances and not at others: fixed offsets, where content fits."""
+    lines = []
+    for head, one in found.heads.heads.items():
+        score = one.scores["induction"]
+        if (
+            score is not None
+            and "induction" not in one.kinds
+            and replace(score, by_period={}).shows(found.heads.threshold)
+        ):
+            by_period = ", ".join(f"{x:.2f} with periods of {n}" for n, x in score.by_period.items())
+            lines.append(
+                f"{head} looks at the tokens after earlier copies at some distances and not at others ({by_period}): "
+                "not induction."
+            )
     return lines
 
 
@@ -72,7 +94,8 @@ def _why(found: Circuits, head: str) -> str:
     by_side = [_last_of(needed, side) for side in sorted(sides)]
     partners = [p for found_there in by_side for p in found_there][:MOST_PARTNERS]
     if not partners:
-        return f"{said} ({min(p.without for p in types if p.name != 'none'):.2f} without it)"
+        without = min(p.without for p in types if p.name != "none")
+        return f"{said} ({without:.2f} without it), with no single head that half of it needs"
     return f"{said} with {' and '.join(_partner(found, head, p, len(sides) > 1) for p in partners)}"
 
 
@@ -103,10 +126,13 @@ def _partner(found: Circuits, head: str, part: Cause, of_both: bool) -> str:
 
 
 def _copies(found: Circuits, head: str) -> str:
-    """Whether its OV circuit has the eigenvalues of a head that copies."""
+    """Whether its OV circuit has the eigenvalues of a head that copies, and not by chance, as those of narrow heads."""
     known = found.copying.get(head)
     positivity = None if known is None else known.eigenvalue_positivity
-    if positivity is None or abs(positivity) < found.heads.threshold:
+    if known is None or positivity is None:
+        return ""
+    chance = positivity_chance(len(known.eigenvalues)).std
+    if abs(positivity) < max(found.heads.threshold, CHANCE * chance):
         return ""
     return f"; its OV circuit {'copies' if positivity > 0 else 'lowers what it reads'} (eigenvalues {positivity:+.2f})"
 
@@ -140,15 +166,22 @@ def _losses(found: Circuits) -> list[str]:
     losses = found.losses
     if losses is None:
         return [f"{found.no_losses[0].upper()}{found.no_losses[1:]}."]
-    after = ", ".join(f"{x:.3f}" for x in losses.after)
+    after = ", ".join(nats(x) for x in losses.after)
     orders = f"orders 0 to {len(losses.after) - 1}" if len(losses.after) > 1 else "order 0"
     best = min(range(len(losses.after)), key=lambda k: losses.marginal[k])
-    most = f"those of {amount(best, 'head')} bring most ({losses.marginal[best]:+.3f})"
+    most = f"those of {amount(best, 'head')} bring most ({nats(losses.marginal[best], '+')})"
     said = most if losses.marginal[best] < -0.1 else "none of them bring it down by 0.1"
+    seen = "" if found.model.architecture.causal else "; the model is not causal, so that it sees the next token"
     return [
-        f"With patterns held fixed the loss of a repeated half is {after} nats after the terms of {orders} "
-        f"(equal logits: {losses.uniform:.3f}); {said}."
+        f"With {_held(found.model.architecture)} held fixed the loss of a repeated half is {after} nats after the "
+        f"terms of {orders} (equal logits: {losses.uniform:.3f}); {said}{seen}."
     ]
+
+
+def _held(arch: Architecture) -> str:
+    """What does not change when terms are left out."""
+    held = ["patterns", *(["norms"] if arch.norm else []), *(["what MLPs write"] if arch.mlps else [])]
+    return " and ".join([*([", ".join(held[:-1])] if held[1:] else []), held[-1]])
 
 
 def _composition(found: Circuits) -> list[str]:
@@ -164,7 +197,7 @@ def _composition(found: Circuits) -> list[str]:
         if above:
             top = max(above, key=lambda p: p.z or 0.0)
             worth = next((e.effect for e in found.effects if e.kind == kind and e.pair == top), None)
-            effect = "" if worth is None else f"; without its terms the loss changes by {worth:+.3f} nats"
+            effect = "" if worth is None else f"; without its terms the loss changes by {nats(worth, '+')} nats"
             said += f"; most {top.later} from {top.earlier} ({top.score:.3f}, z {top.z:.1f}{effect})"
         lines.append(f"{said}.")
     return lines
@@ -199,6 +232,8 @@ def effects_table(found: Circuits) -> Titled:
         "effect of Q and K: taken from the scores of the later head, all after it computed anew; of V: left out of the "
         "logits, patterns held fixed",
     ]
+    if found.model.architecture.positions == "rotary":
+        notes.append("Q and K: rotary positions turn them by the distance; these scores are of a key at its query")
     return Titled(title, ["", "pair", "score", "z", "tight", "effect"], rows, [2, 3, 4, 5], notes=notes)
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-__all__ = ["UNBROKEN", "Titled", "measured", "number", "paragraph", "plain_text", "table"]
+__all__ = ["UNBROKEN", "Titled", "measured", "nats", "number", "paragraph", "plain_text", "table"]
 
 UNBROKEN = "\N{NO-BREAK SPACE}"  # it is in no text that is shown: what does not print is escaped
 _NARROWEST = 40  # room for the last column, below which it stands under its row
@@ -24,6 +24,16 @@ def number(value: float | None, digits: int = 4) -> str:
     if value == 0:
         return "0"
     return f"{value:.{digits}g}" if 1e-3 <= abs(value) < 10**digits else f"{value:.2g}"
+
+
+def nats(value: float, sign: str = "") -> str:
+    """A loss for a sentence: three digits after the point while it has few before it; ``sign="+"``: with its sign.
+
+    >>> nats(0.98765), nats(-1e-9, "+"), nats(3.2e20)
+    ('0.988', '+0.000', '3.2e+20')
+    """
+    shown = f"{value:{sign}.3f}" if abs(value) < 1e5 else f"{value:{sign}.3g}"
+    return shown.replace("-0.000", f"{sign}0.000")
 
 
 def measured(value: float, error: float) -> str:
