@@ -105,6 +105,15 @@ def test_causes_of_models_written_by_hand() -> None:
     assert "from mlp[L0] on the key side (0." in said
     assert said.endswith("and what earlier heads wrote may be inside.")
 
+    def by_the_token_before(hand: Hand) -> None:
+        hand.moves("L0H0", 1, read=0, write=1)
+        hand.moves("L0H1", 2, read=0, write=3)
+        hand.matches("L1H0", query=1, key=3)
+
+    shuffled = "in shuffled order, so that more than the query's token has to match)"
+    assert shuffled in why(sc.attention_only((2, 1), positions="standard"), by_the_token_before)
+    assert shuffled not in why(one, plain)
+
     def held_back(hand: Hand) -> None:  # terms without a head are needed too: they undo what L0H1 brings
         both_sides(hand)
         hand.w["W_Q_L1H0"][:], hand.w["W_K_L1H0"][:] = 0, 0

@@ -34,6 +34,8 @@ def looks(tokens: list[int], i: int, what: str) -> list[int]:
         found = [j for j in range(1, i) if tokens[j] == tokens[i]]
     elif what == "after the same token":
         found = [j for j in range(2, i) if tokens[j - 1] == tokens[i - 1]]
+    elif what == "two after a copy of the token before":
+        found = [j for j in range(3, i + 1) if tokens[j - 2] == tokens[i - 1] and j - 2 < i - 1]
     elif what == "after a copy 10 back":
         found = [i - 9] if i > 10 and tokens[i - 10] == tokens[i] else []
     elif what.startswith("other"):  # of two keys of one token the later one, as heads do that forget slowly
@@ -113,6 +115,16 @@ def test_what_looks_after_copies_at_one_distance_alone_is_no_induction_head() ->
     assert score.by_period[7] == score.least == 0
     assert score.by_period[10] > 0.5
     assert score.json()["by_period"].keys() == {"10", "7", "5"}
+
+
+def test_a_head_that_matches_the_token_before_shows_less_in_shuffled_order() -> None:
+    model = made("two after a copy of the token before", "induction")
+    found = find_heads(model, draw_prompts(model, count=3))
+    assert found.of_kind("induction") == ["L0H0", "L0H1"]
+    assert found["L0H1"].shuffled == 1
+    assert found["L0H0"].shuffled is not None
+    assert found["L0H0"].shuffled < 0.3
+    assert found["L0H0"].json()["shuffled"] == found["L0H0"].shuffled
 
 
 def test_lengths_that_a_window_hides_do_not_count() -> None:

@@ -89,7 +89,8 @@ class HeadKinds:
     """The scores of a head, by kind (None where the prompts do not show it), and the kinds that it is of.
 
     ``offset``: of the fixed offset that gets most, key minus query: negative to the left; ``stripe``: of induction, the
-    mean weight on the token after the *nearest* earlier copy.
+    mean weight on the token after the *nearest* earlier copy; ``shuffled``: that after all earlier copies in periods
+    of shuffled order, where other tokens stand before them (a head that matches more than its own token has less).
     """
 
     head: str
@@ -97,11 +98,13 @@ class HeadKinds:
     scores: Mapping[str, HeadScore | None]
     offset: int | None
     stripe: float | None
+    shuffled: float | None = None
 
     def json(self) -> dict[str, Any]:
         """As plain data."""
         scores = {kind: None if score is None else score.json() for kind, score in self.scores.items()}
-        return {"kinds": list(self.kinds), "scores": scores, "offset": self.offset, "stripe": self.stripe}
+        return {"kinds": list(self.kinds), "scores": scores, "offset": self.offset, "stripe": self.stripe,
+                "shuffled": self.shuffled}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,12 +191,17 @@ class _Seen:
         return (np.concatenate(found), np.concatenate(controls)) if found else (None, None)
 
     def by_period(self, each: Array | None, equal: Array | None) -> dict[int, float]:
-        """The means of each length of periods at which equal weights are not zero: what a window hides says nothing."""
+        """The mean of each length of periods, but for lengths at which a mask hides all that would count."""
         periods = list(self.prompts.repeated)
         if each is None or equal is None:
             return {}
         means, seen = (one.reshape(len(periods), -1).mean(1).tolist() for one in (each, equal))
         return {period: mean for period, mean, even in zip(periods, means, seen, strict=True) if even}
+
+    def after_copies_shuffled(self, name: str) -> float | None:
+        """The mean weight after all earlier copies in periods of shuffled order."""
+        found = [weight_on(patterns[name], _after_copies(tokens)) for tokens, patterns in self.shuffled]
+        return float(np.concatenate(found).mean()) if found else None
 
     def opposite(self, name: str) -> float:
         """The mean weight on keys with the token before the query's, over queries with an earlier copy."""
@@ -255,7 +263,8 @@ def _kinds_of(seen: _Seen, head: Head, threshold: float) -> HeadKinds:
         scores["induction"] = replace(score, opposite=seen.opposite(label))
     kinds = tuple(kind for kind, score in scores.items() if score is not None and score.shows(threshold))
     nearest, _ = seen.content(label, "induction", _after_nearest)
-    return HeadKinds(label, kinds, scores, offset, None if nearest is None else float(nearest.mean()))
+    stripe = None if nearest is None else float(nearest.mean())
+    return HeadKinds(label, kinds, scores, offset, stripe, shuffled=seen.after_copies_shuffled(label))
 
 
 def _score(each: Array | None, equal: Array | None, control: Array | None = None) -> HeadScore | None:

@@ -17,6 +17,7 @@ from symcircuits.render.tables import Titled, nats, number, plain_text
 
 if TYPE_CHECKING:
     from symcircuits.circuits.causes import Cause
+    from symcircuits.circuits.heads import HeadKinds
     from symcircuits.circuits.report import Circuits, Diagonal
 
 __all__ = ["circuits_json", "circuits_text", "copying_table", "effects_table", "findings"]
@@ -46,7 +47,7 @@ def _content(found: Circuits) -> list[str]:
         if score is not None:
             lines.append(
                 f"{head} is an induction head ({score.mean:.2f}; {score.control or 0:.2f} at the same positions of the "
-                f"control){_why(found, head)}{_copies(found, head)}."
+                f"control{_more_than_one(found.heads[head])}){_why(found, head)}{_copies(found, head)}."
             )
     if not lines:
         why = found.heads.prompts.missing
@@ -61,6 +62,14 @@ def _content(found: Circuits) -> list[str]:
             "positions of the control)."
         ]  # fmt: skip
     return lines
+
+
+def _more_than_one(head: HeadKinds) -> str:
+    """Of a head that looks after a copy of more than the query's token, as of it and the token before it."""
+    score = head.scores["induction"]
+    if score is None or head.shuffled is None or head.shuffled > score.mean / 2:
+        return ""
+    return f"; {head.shuffled:.2f} in shuffled order, so that more than the query's token has to match"
 
 
 def _at_some_lengths(found: Circuits) -> list[str]:
