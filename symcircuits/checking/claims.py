@@ -76,6 +76,7 @@ def claims_of(document: Document, meaning: Meaning, env: Environment, code: bool
         for equation in line.equations:
             meaning.named = {}
             reader.equation(equation)
+            meaning.clashes = meaning.clashes or meaning.clashing
             if meaning.merged and not meaning.merges:
                 meaning.merges, meaning.merged_at = True, equation.at
     used = [c for c in reader.claims if c.kind == "bare" and c.own in meaning.used]

@@ -53,12 +53,18 @@ class Attempt:
     notes: tuple[str, ...] = ()
     words: int = field(default=0)
     free: tuple[str, ...] = ()
+    lead: Attempt | None = None  # the best of the same convention, however layers are counted
     maps: bool = False  # whether it holds tensor products, which are the paper's way to write
 
     @property
     def wrong(self) -> Outcome | None:
         """The first wrong claim."""
         return next((o for o in self.outcomes if not o.right), None)
+
+    @property
+    def wrongs(self) -> int:
+        """How many claims are wrong."""
+        return sum(not o.right for o in self.outcomes)
 
     @property
     def right(self) -> bool:
@@ -115,7 +121,9 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
             except ReadError as fault:
                 faults.append(fault)
         if best:
-            best.sort(key=lambda a: (not a.right, a.misfits))  # of equal ones the first stays the first
+            best.sort(key=lambda a: (not a.right, a.wrongs, a.misfits))  # of equal ones the first stays the first
+            for one in best:
+                one.lead = best[0]
             found += best
             if found[0].misfits == 0 and (found[0].words > _LARGE or (text.strict and found[0].right)):
                 break
@@ -182,13 +190,14 @@ def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
     """Those in which the products fit first, in the order in which readings are likely."""
     order = {id(a): i for i, a in enumerate(found)}
 
-    def rank(a: Attempt) -> tuple[bool, int, int]:
+    def rank(one: Attempt) -> tuple[bool, int, int]:
+        a = one.lead or one
         usual = a.reading.weights == "paper" or text.code
         trusted = a.misfits == 0 and (usual or a.anchored) and (a.right or not mixed(a))
         if text.code and not trusted and indexed:
-            return (True, 0, order[id(a)])  # W_V[0, 1] is TransformerLens's
+            return (True, 0, order[id(one)])  # W_V[0, 1] is TransformerLens's
         unlikely = 3 if a.maps and not usual else 1
-        return (not trusted, unlikely * a.misfits if (usual or a.anchored) and not mixed(a) else 1_000, order[id(a)])
+        return (not trusted, unlikely * a.misfits if (usual or a.anchored) and not mixed(a) else 1_000, order[id(one)])
 
     def mixed(a: Attempt) -> bool:
         return a.reading.columns and a.reading.weights != "paper"
@@ -222,7 +231,7 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total
         layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else _NUMBER
                        for k, v in env.items())  # fmt: skip
         named = [v for k, v in env.items() if asked_for.get(k) == "layer" and k[:1] != "@" and isinstance(v, int)]
-        alike = not alone and (meaning.merges or len(set(named)) < len(named))
+        alike = meaning.clashes or (not alone and (meaning.merges or len(set(named)) < len(named)))
         merged[layers] = merged.get(layers, True) and alike
         merged_at = meaning.merged_at
         groups.setdefault(layers, []).append((env, outcomes, claims))
@@ -322,7 +331,8 @@ def _choices(
             or "mod" in text.document.source
             or "floor" in text.document.source
         )
-        for layer in range(arch.n_layers):
+        number = _place(free.name)[1]  # h_2 comes after a head of the first layer, whether that is written or not
+        for layer in range(number - 1 if 1 < number <= arch.n_layers else 0, arch.n_layers):
             heads = arch.layer_heads(layer)
             for head in heads if counted else heads[:2]:
                 if all(_in_order(free.name, head, other, value, arch.n_layers) for other, value in env.items()):
@@ -352,7 +362,7 @@ def _place(name: str) -> tuple[str, int]:
     for i, names in enumerate(_ORDERED):
         if name in names:
             return str(i), names.index(name)
-    found = re.fullmatch(r"([a-z])_?(\d+)?", name)
+    found = re.fullmatch(r"([a-z])_?(\d{1,9})?", name)
     return (found[1], int(found[2])) if found and found[2] else (name, 0)
 
 

@@ -228,6 +228,7 @@ class Meaning:
         self.free: Environment = {}  # the free variables
         self.nested = 1  # terms of the sums around
         self.merges = False  # whether different variables stand for one head in some equation
+        self.clashes = False  # whether a variable stands for a head that is called by its label there too
         self.merged_at = 0  # and where that stands
         self.plain: set[int] = set()  # lines of the text that define W_OV or W_QK of a head as it is
         self.roles_asked: dict[str, str] = {}  # what free variables were asked for: layers, numbers of heads, heads
@@ -890,6 +891,11 @@ class Meaning:
         return any(len(ways) > 1 and any(p in self.free for w in ways for p in w)
                    for ways in self.named.values())  # fmt: skip
 
+    @property
+    def clashing(self) -> bool:
+        """Whether a variable stands for a head that is called by its label as well."""
+        return any({any(p in self.free for p in way) for way in ways} == {True, False} for ways in self.named.values())
+
     def _layer_label(self, labels: tuple[str, ...], env: Environment, at: int) -> str:
         if labels and re.fullmatch(r"[LlMm]\d+|[^\W\d]{3,}", labels[0]):
             return labels[0]
@@ -898,6 +904,8 @@ class Meaning:
                 return "L0"
             return f"L{self._layer_of(self._asked('@layer', 'layer', env, at), at)}"
         written = int(labels[0]) if labels[0].isdigit() else self._asked(labels[0], "layer", env, at)
+        if isinstance(written, Head):
+            raise self.fault(f"{labels[0]} is a head, where a layer stands", at)
         return f"L{self._layer_of(written, at)}"
 
     # ----------------------------------------------------------------------------------------- what a run has

@@ -685,6 +685,8 @@ def _without_words(tokens: list[Token], inside: bool = False) -> tuple[bool, lis
             break
     kept: list[Token] = []
     for token in tokens[start:]:
+        if kept and token.kind == "PROSE" and str(token.value).split(" ")[0] == "for" and not _open_brackets(kept):
+            break  # for all h
         if token.kind == "RBRACE" and kept and kept[-1].kind == "LBRACE":
             kept.pop()  # nothing but words stood in these braces
         elif token.kind != "PROSE":
