@@ -400,6 +400,23 @@ def test_directions_inside_a_block_are_refused() -> None:
         found.direction(6)
 
 
+@pytest.mark.parametrize(("first", "second"), [(1e-9, 1e-9), (1e9, 1e9), (1e-9, 1e9), (1e12, 1.0)])
+def test_blocks_and_positivity_do_not_see_the_size_of_weights(first: float, second: float) -> None:
+    rng = np.random.default_rng(2)
+    turn, other = (np.linalg.qr(rng.standard_normal((5, 5)))[0] for _ in range(2))
+    values, core = np.array([2.0, 1 + 1e-13, 1, 1e-5, 0]), np.diag([1.0, 2, 1, 1, 1])
+    for middle in (None, core):
+        one, two = (
+            Factored(a * turn * values, middle, b * other, 1.0) for a, b in ((1.0, 1.0), (first, second))
+        )  # fmt: skip
+        kinds = [[(b.start, b.stop, b.kind) for b in singular_values(found).blocks] for found in (one, two)]
+        assert kinds[0] == kinds[1]
+        assert len(kinds[0]) > 2
+        plain, scaled = spectrum(one), spectrum(two)
+        assert math.isclose(plain.positivity or 9, scaled.positivity or 8, rel_tol=1e-9)
+        assert math.isclose(plain.error or 9, scaled.error or 8, rel_tol=0.9, abs_tol=1e-15)
+
+
 @given(st.floats(-14, -2), st.integers(0, 9))
 def test_a_direction_that_is_given_is_not_moved_by_rounding(exponent: float, seed: int) -> None:
     """Two values that are near: where they are told apart, another order of the sums gives the same directions."""

@@ -374,6 +374,8 @@ def test_rotary_scores_depend_on_the_offset() -> None:
     assert alone.offset == there.offset == 0
     assert sc.composition_scores(model, "K", offset=-3)["L1H0", "L0H0"] != alone["L1H0", "L0H0"]
     assert any("0 from its query" in note for note in alone.notes)
+    for plain in (sc.composition_scores(model, "V"), sc.composition_scores(sc.load(path()), "K")):
+        assert not any("rotary" in note for note in plain.notes)
     assert sc.composition_scores(model, "V").offset is None
     assert "R_{j-i}" in alone.latex()
 
