@@ -321,6 +321,12 @@ def test_complex_and_defective_spectra(matrix: Any, values: Any, positivity: flo
     assert math.isclose(found.trace, sum(values).real, abs_tol=1e-12)
 
 
+def test_eigenvalues_come_in_one_order() -> None:
+    """The largest modulus first; of one modulus the positive, then the one above the real line."""
+    assert np.allclose(ov(np.diag([-1.0, 3, 1, -3])).eigenvalues, [3, -3, 1, -1])
+    assert np.allclose(ov([[0, -2, 0], [2, 0, 0], [0, 0, 5]]).eigenvalues, [5, 2j, -2j])
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 16])
 @pytest.mark.parametrize("turned", [False, True])
 def test_where_all_eigenvalues_are_zero_there_is_no_positivity(size: int, turned: bool) -> None:
