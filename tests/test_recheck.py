@@ -159,6 +159,61 @@ def test_files_of_the_book_are_confirmed_and_what_is_not_read_is_named(capsys: p
     assert all(": not read: " in line for line in named)
 
 
+UNREAD = {  # what it does not read of the derivations about circuits: other bases, weights of a pointer, cosines
+    "composition_scores": r"\(T\)", "basis_freedom": r"\(T\)", "pointer_arithmetic": r"\(Q\)|cos|sin",
+}  # fmt: skip
+CIRCUITS = (
+    "basis_freedom", "composition_scores", "copying", "eigenvalue_tricks", "frobenius_not_cyclic", "identity_heads",
+    "pointer_arithmetic", "source_gauge",
+)  # fmt: skip
+
+
+@cache
+def theorem(name: str, notation: str = "row") -> str:
+    return sc.theorem(name).written(notation).latex(standalone=True)
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+@pytest.mark.parametrize("name", CIRCUITS)
+def test_traces_norms_and_small_matrices_are_read(name: str, notation: str) -> None:
+    model = recheck.Model(theorem(name, notation))
+    claims = list(model.claims())
+    verdicts = [(" ".join(left + right), model.judge(left, relation, right)) for left, relation, right in claims]
+    unread = [claim for claim, verdict in verdicts if verdict not in ("confirmed", "defined")]
+    assert all(re.search(UNREAD.get(name, "^$"), claim) for claim in unread)
+    assert sum(verdict == "confirmed" for _, verdict in verdicts) >= 4
+
+
+WRONG = {  # a true line of a page, and what makes it wrong
+    "another entry": ("copying", r"-1 & 3 \\ -2 & 4", r"-1 & 3 \\ -2 & 5"),
+    "another number": ("copying", r"\bigr) &= 3", r"\bigr) &= 2"),
+    "an inverse on the wrong side": ("copying", r"{V}\,{J}\,V^{-1}", r"{V}\,{J}\,{V}"),
+    "another power": ("eigenvalue_tricks", r"\mathrm{Tr}\bigl({F}\,{F}\,{F}\bigr)", r"\mathrm{Tr}\bigl({F}\,{F}\bigr)"),
+    "a norm that is not cyclic": ("frobenius_not_cyclic", r"\neq \bigl\|", r"= \bigl\|"),
+    "a trace of a transpose": ("frobenius_not_cyclic", r"\bigl({b}\,{b}^{\mathsf{T}}\bigr)", r"\bigl({b}\,{b}\bigr)"),
+    "no rotation": ("basis_freedom", r"{Q}^{\mathsf{T}}\,{Q} &= \mathrm{Id}", r"{Q}\,{Q} &= \mathrm{Id}"),
+    "upside down": ("composition_scores", r"\,\big/\,\bigl(\mathrm{Tr}", r"\,\bigl(\mathrm{Tr}"),
+    "a sign": ("source_gauge", r"P - \mathbf{1}\,{c}", r"P + \mathbf{1}\,{c}"),
+    "no ones": ("source_gauge", r"X_{2}\,{z}\,\mathbf{1}^{\mathsf{T}}", r"X_{2}"),
+    "the other turn": ("pointer_arithmetic", r"0 & 1 \\ -1 & 0 \end", r"0 & -1 \\ 1 & 0 \end"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_trace_norm_or_matrix_is_refuted(what: str) -> None:
+    name, right, wrong = WRONG[what]
+    tex = theorem(name)
+    assert right in tex
+    model = recheck.Model(tex.replace(right, wrong))
+    assert "refuted" in {model.judge(*claim) for claim in model.claims()}
+
+
+def test_a_run_with_other_matrices_is_not_read_before_they_are_defined() -> None:
+    model = recheck.Model(theorem("source_gauge"))
+    [claim] = [claim for claim in model.claims() if claim[0] == [r"\mathrm{logits}^{(c)}"]]
+    assert model.judge(*claim).startswith("not read: logits^(c) is not known")
+
+
 def test_exit_statuses(tmp_path: Path) -> None:
     tex = printed("logits", "row")
     for name, text, status in (

@@ -32,8 +32,8 @@ _TARGETS = ("stream", "scores:L0H0", "scores:L1H0", "logits")
     options={"positions": "standard"},
     given=("rows sum to one", "one-hot tokens"),
     conventions=(
-        "`c` and `z` are any vectors and `1` is a column of ones, as long as it must be. The rows of the tokens `t` "
-        "sum to one, being one-hot, and so do the rows of every pattern. `C` subtracts from every row its mean. A "
+        "`c` and `z` are any vectors and `1` is a column of ones, as long as it must be. The rows of every pattern "
+        "sum to one, and so do those of the tokens `t`, which are one-hot. `C` subtracts from every row its mean. A "
         "target with `(c)` or `(z)` is that of the model with the changed matrices, run with the same patterns.",
     ),
 )
