@@ -113,8 +113,8 @@ def test_the_bound_is_sixteen_roundings_of_what_is_added() -> None:
         less = one.copy()
         less[1, 0] = roundings * unit
         found = compare("stream", run, [one + 3.0, less - 1.0], listed=False, scale=np.asarray(2.0))
-        assert np.isclose(found.error, roundings * unit, rtol=0.01)
-        assert np.isclose(found.bound, 96 * unit, rtol=1e-12)
+        assert found.error == pytest.approx(roundings * unit, rel=0.05, abs=0)
+        assert found.bound == pytest.approx(96 * unit, rel=1e-12, abs=0)
         assert (found.passed, found.summands, found.listed) == (passed, 2, False)
 
 
@@ -126,3 +126,24 @@ def test_nothing_that_is_compared_does_not_close() -> None:
     assert (found.error, found.bound, found.passed, found.summands) == (0.0, 0.0, False, 1)
     empty = compare("stream", stream_of(0.0), [], listed=True, scale=np.zeros(()))
     assert (empty.error, empty.bound, empty.passed, empty.summands) == (0.0, 0.0, False, 0)
+
+
+def test_the_entry_that_is_nearest_to_its_bound_is_told() -> None:
+    """``16 u (sum of |parts| + |x_i|)`` of each entry, also where others have no error, or nothing is added up."""
+    model = sc.random_model(sc.attention_only((2,), biases=["b_O"], unembed=False), d_model=3, d_head=2, seed=1)
+    embedding = np.array(model.weights["W_E"])
+    embedding[:, 1] = 0.0  # of the first token, which reads itself alone
+    silent = replace(model, weights={**model.weights, "W_E": embedding, "b_O_L0": 0 * model.weights["b_O_L0"]})
+    run = silent.run([1, 2, 3])
+    parts = [run.streams[0], run.results["L0H0"], run.results["L0H1"]]
+    size, whole = sum(map(np.abs, parts)), sum(parts)
+    for at in ((1, 0), (2, 2)):
+        after = np.array(whole)
+        after[at] += 2.0**-48 * size[at]
+        after[1, 1] += 2.0**-50 * size[1, 1]  # less, of its bound
+        bound = 16 * 2.0**-53 * (size + np.linalg.norm(after, axis=-1, keepdims=True))
+        [found] = layer_closures(replace(run, streams=(run.streams[0], after)))
+        assert found.error == pytest.approx(2.0**-48 * size[at], rel=0.1, abs=0)
+        assert found.bound == pytest.approx(bound[at], rel=1e-12, abs=0)
+        assert found.passed == (found.error <= found.bound)
+        assert found.summands == 4
