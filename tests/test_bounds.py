@@ -371,7 +371,7 @@ def test_paths_are_taken_the_largest_first_with_their_errors(positions: str | No
         sizes = list[float]()
         while side.take():
             found, value = side.found[-1], side.values[-1]
-            assert side.sizes[-1] == pytest.approx((found.size + found.off) * side.stretch, rel=1e-15)
+            assert side.sizes[-1] == pytest.approx((found.size + found.off) * side.stretch, rel=1e-15, abs=0)
             np.testing.assert_allclose(np.linalg.norm(value), found.size, rtol=1e-12)  # rotations keep lengths
             assert not np.allclose(value, found.value) or positions is None
             sizes.append(found.size)

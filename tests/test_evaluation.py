@@ -521,7 +521,7 @@ def test_the_bound_by_hand(target: str, f: float) -> None:
     # The model's values are 24, (3, 4) and 7.5. Of the stream's two entries, the further one has the larger ratio.
     assert (wrong.passed, wrong.summands) == (False, 3)
     assert wrong.error == 99.0 - {"logits": 24.0, "stream": 3.0, "scores:L0H0": 7.5}[target]
-    assert wrong.bound == pytest.approx(16 * 2.0**-53 * (105.0 + f), rel=1e-15)
+    assert wrong.bound == pytest.approx(16 * 2.0**-53 * (105.0 + f), rel=1e-15, abs=0)
 
 
 @pytest.mark.parametrize(("d_model", "d_head", "small"), [(15, 1, 1), (15, 4, 1), (15, 5, 0), (79, 5, 0), (80, 5, 1)])
@@ -546,7 +546,7 @@ def test_the_bound_by_hand_where_q_and_k_nearly_cancel(d_model: int, d_head: int
         assert rounding_scale("scores:L0H0", run, found)[0, 0] == pytest.approx(wanted, rel=1e-14)
         closed = compare("scores:L0H0", run, iter([np.full((1, 1), 3.0)]), True, found)
         assert (closed.passed, closed.error) == (False, 1.0)  # the score is 2
-        assert closed.bound == pytest.approx(16 * 2.0**-53 * (3 + wanted), rel=1e-14)
+        assert closed.bound == pytest.approx(16 * 2.0**-53 * (3 + wanted), rel=1e-14, abs=0)
     for target in ("logits", "stream"):
         np.testing.assert_array_equal(rounding_scale(target, run, True), rounding_scale(target, run))
 

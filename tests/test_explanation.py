@@ -173,8 +173,8 @@ def test_error_and_bound_are_those_of_the_entry_with_the_largest_ratio(name: str
         bounds = np.where(allowed, 16 * 2.0**-53 * size, np.inf)
         worst = np.unravel_index(np.argmax(np.abs(moved) / bounds), moved.shape)
         assert not result.passed
-        assert result.error == pytest.approx(abs(moved[worst]), rel=1e-4)
-        assert result.bound == pytest.approx(bounds[worst], rel=1e-6)
+        assert result.error == pytest.approx(abs(moved[worst]), rel=1e-4, abs=0)
+        assert result.bound == pytest.approx(bounds[worst], rel=1e-6, abs=0)
 
     def move(size: Any) -> Any:
         return 1e-8 * size * draw.uniform(0.5, 1, size.shape)
