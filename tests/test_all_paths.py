@@ -147,3 +147,34 @@ def test_work_is_counted_to_the_multiplication(monkeypatch: pytest.MonkeyPatch, 
     assert all_paths(sc.evaluate(expansion, run).fans(0), order) is not None
     monkeypatch.setattr(module, "_MOST", work - 1)
     assert all_paths(sc.evaluate(expansion, run).fans(0), order) is None
+
+
+@pytest.mark.parametrize(("target", "width"), [("logits", 11), ("scores:L1H0", 3)])
+def test_all_terms_are_made_at_once_up_to_so_many_numbers(
+    target: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nine terms on two rows of three tokens; none of a selection, nor where a side is left to the tree."""
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([[3, 1, 4], [1, 5, 2]])
+    values = sc.evaluate(sc.expand(run.model.architecture, target), run)
+    monkeypatch.setattr("symcircuits.values.evaluate._AT_ONCE", 9 * 2 * 3 * width)
+    found = values.all_terms()
+    assert found is not None
+    near(found.reshape(9, 2, 3, width), [values.value(term) for term in values.expansion])
+    assert sc.evaluate(values.expansion.order(0, 1), run).all_terms() is None
+    monkeypatch.setattr("symcircuits.values.evaluate._AT_ONCE", 9 * 2 * 3 * width - 1)
+    assert values.all_terms() is None
+    monkeypatch.setattr("symcircuits.values.evaluate._AT_ONCE", 2**20)
+    monkeypatch.setattr(module, "_MOST", 0)
+    assert sc.evaluate(values.expansion, run).all_terms() is None
+
+
+def test_blocks_of_all_terms_are_parts_of_them() -> None:
+    """From anywhere to anywhere, as one block, where no size is said."""
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([3, 1, 4])
+    values = sc.evaluate(sc.logits(run.model), run)
+    each = [values.value(term) for term in values.expansion]
+    for start, stop in ((0, 9), (0, 4), (3, 9), (2, 7), (8, 9)):
+        [block] = values.blocks(start=start, stop=stop)
+        assert block.start == start
+        near(block.values, each[start:stop])
+    assert list(values.blocks(start=4, stop=4)) == []
