@@ -157,7 +157,7 @@ def test_derive_prints_a_theorem_by_its_name(cli: Cli, tmp_path: Path) -> None:
     page = tmp_path / "page.tex"
     cli("derive", "--theorem", "ablation", "--standalone", "-o", str(page))
     assert page.read_text("utf-8") == found.latex(standalone=True)
-    refused(cli("derive", "--theorem", "abelation"), "unknown result 'abelation': choose one of ablation, ")
+    refused(cli("derive", "--theorem", "abelation"), "unknown result 'abelation': the nearest are ablation, ")
     refused(cli("derive"), "give --heads, a MODEL or --theorem NAME")
     for option in (["--heads", "2"], ["--norm", "LN"], ["--mlps"], ["--form", "generic"], ["--target", "stream"]):
         refused(cli("derive", "--theorem", "mlp", *option), f"{option[0]} does not go with --theorem")

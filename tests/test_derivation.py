@@ -646,7 +646,7 @@ def test_the_augmented_form_on_numbers() -> None:
 
 
 def test_an_unknown_result_is_refused_with_the_names() -> None:
-    with pytest.raises(ValueError, match="unknown result 'abelation': choose one of ablation, attention_without"):
+    with pytest.raises(ValueError, match="unknown result 'abelation': the nearest are ablation, "):
         theorem("abelation")
 
 

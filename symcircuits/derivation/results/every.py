@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from symcircuits.core.text import shown
 from symcircuits.derivation.results import (
     basis,
@@ -38,8 +40,9 @@ def entries() -> tuple[Entry, ...]:
 
 
 def registered(name: str) -> Entry:
-    """The entry of a result that is not a path expansion, by its name; else ValueError, with all names."""
+    """The entry of a result that is not a path expansion, by its name; else ValueError, with the nearest names."""
     found = {entry.name: entry for entry in entries() if entry.result is not None}
     if name not in found:
-        raise ValueError(f"unknown result {shown(name)}: choose one of {', '.join(sorted(found))}")
+        near = ", ".join(get_close_matches(str(name)[:40], sorted(found), 3, 0))
+        raise ValueError(f"unknown result {shown(name)}: the nearest are {near} (symcircuits.theorems() lists all)")
     return found[name]
