@@ -243,6 +243,7 @@ def test_prompts_are_what_they_say() -> None:
         assert (tokens[:, 0] == 3).all()
         assert (tokens[:, 1 : 1 + period] == tokens[:, 1 + period : 1 + 2 * period]).all()
         assert all(len(set(row)) == period + 1 for row in tokens.tolist())
+        assert (tokens[1::2, 1:] == tokens[::2, :0:-1]).all()  # so that "the one after" and "the one before" are even
         other = prompts.shuffled[period]
         assert (np.sort(other[:, 1 : 1 + period]) == np.sort(other[:, 1 + 2 * period :])).all()
         assert (other[:, 1 : 1 + period] != other[:, 1 + period : 1 + 2 * period]).any()

@@ -113,6 +113,7 @@ def draw_prompts(model: Model, count: int = 20, first: int = 0, seed: int = 0, l
     repeated, shuffled = {}, {}
     for period in periods:
         own = np.stack([rng.permutation(others)[:period] for _ in range(count)])
+        own[1::2] = own[: count - 1 : 2, ::-1]  # what stands after a token in one stands before it in the next
         repeated[period] = _begun(first, np.tile(own, repeats))
         shuffled[period] = _begun(first, np.concatenate([rng.permuted(own, axis=1) for _ in range(repeats)], axis=1))
     distinct = len(others) >= n - 1
