@@ -133,7 +133,7 @@ def test_a_head_that_needs_no_single_one_says_so() -> None:
 
     said = why(sc.attention_only((2, 1), positions="standard"), twice)
     assert "by K-composition (0." in said
-    assert "with no single head that half of it needs" in said
+    assert "and no single head makes half of it (most L0H0: 1.00 without it)" in said
 
 
 def test_what_looks_after_copies_at_some_distances_is_said() -> None:

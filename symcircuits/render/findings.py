@@ -93,7 +93,9 @@ def _at_some_lengths(found: Circuits) -> list[str]:
 def _why(found: Circuits, head: str) -> str:
     """By which composition, and with which heads; with what is left without it. All that half of the score needs."""
     causes = found.causes.get(head)
-    needed = [] if causes is None else [p for p in causes.parts if p.without <= causes.score / 2]
+    if causes is None:
+        return ""
+    needed = [p for p in causes.parts if p.without <= causes.score / 2]
     types = [p for p in needed if p.by == "composition"]
     with_heads = [p.name for p in types if p.name != "none"]
     if not with_heads:
@@ -104,7 +106,11 @@ def _why(found: Circuits, head: str) -> str:
     partners = [p for found_there in by_side for p in found_there][:MOST_PARTNERS]
     if not partners:
         without = min(p.without for p in types if p.name != "none")
-        return f"{said} ({without:.2f} without it), with no single head that half of it needs"
+        most = min(
+            (p for p in causes.parts if p.by == "head" and p.side in sides), key=lambda p: p.without, default=None
+        )
+        said = f"{said} ({without:.2f} without it), and no single head makes half of it"
+        return said if most is None else f"{said} (most {most.name}: {most.without:.2f} without it)"
     return f"{said} with {' and '.join(_partner(found, head, p, len(sides) > 1) for p in partners)}"
 
 
