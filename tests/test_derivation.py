@@ -470,7 +470,7 @@ ALSO_TRUE = {
     ("identity_heads", 1),
     ("identity_heads", 3),
     ("identity_heads", 4),
-    ("source_gauge", 10),
+    ("source_gauge", 11),
 }
 
 
@@ -629,6 +629,35 @@ def test_ablation_with_patterns_computed_anew_gives_another_number() -> None:
         np.testing.assert_allclose(np.array(claim.rhs.exact().evalf(), dtype=float), [[2.0], [weight]])
     assert derivation.steps[-1].check.how == "exact"
     assert derivation.steps[-1].claim.relation == "!="
+
+
+def test_the_counterexamples_of_copying_have_the_scores_that_are_said() -> None:
+    steps = theorem("copying").steps
+
+    def score(matrix: list[list[int]]) -> float:
+        values = np.linalg.eigvals(np.array(matrix, dtype=float))
+        return float(values.sum().real / abs(values).sum())
+
+    np.testing.assert_allclose(np.sort(np.linalg.eigvals([[-1.0, 3.0], [-2.0, 4.0]])), [1, 2])
+    assert score([[-1, 3], [-2, 4]]) == pytest.approx(1)
+    assert "[[-1, 3], [-2, 4]]" in steps[2].claims[0].text
+    assert "the eigenvalues 1 and 2, so that its score is 1" in steps[2].reason
+    assert "[[1, -3], [3, 1]]" in steps[4].claim.text
+    modulus = abs(np.linalg.eigvals([[1.0, -3.0], [3.0, 1.0]]))[0]
+    assert f"modulus {modulus:.2f}: the score is {score([[1, -3], [3, 1]]):.2f}" in steps[4].reason
+
+
+def test_a_composition_score_is_the_root_of_what_is_derived() -> None:
+    """The ratio of the first step, from floating-point matrices, against the scores that the package prints."""
+    model = sc.random_model(sc.attention_only((1, 1)), d_model=7, d_head=3)
+    w = model.weights
+    o, v = w["W_O_L0H0"], w["W_V_L0H0"]
+    qk, later = w["W_Q_L1H0"].T @ w["W_K_L1H0"], w["W_O_L1H0"] @ w["W_V_L1H0"]
+    for kind, read in (("Q", qk.T), ("K", qk), ("V", later)):
+        whole = read @ o @ v
+        ratio = np.trace(whole.T @ whole) / (np.trace(read.T @ read) * np.trace((o @ v).T @ (o @ v)))
+        found = sc.composition_scores(model, kind)["L1H0", "L0H0"]
+        assert found == pytest.approx(np.sqrt(ratio))
 
 
 def test_the_augmented_form_on_numbers() -> None:

@@ -74,6 +74,7 @@ FRAME = make_frame(ARCH, "logits", "enumerated")
 X, HEAD = FRAME.terms[0][1], FRAME.terms[1][1]
 assert isinstance(HEAD, Word)
 A, W = Word(HEAD.factors[:1]), Word((HEAD.factors[3],))
+W_U = HEAD.factors[-1].T
 T, V, ONE = NamedMatrix("T"), Named("V", "V", A, flips=True), Literal((("1", "1/2"), ("0", "2")))
 
 # kind of node -> expressions of that kind, and what they are: each is evaluated as that
@@ -265,3 +266,23 @@ def test_operators_multiply_out_by_the_same_rules() -> None:
         multiply_out(Tensor((A, Sum((W, W)))))
     with pytest.raises(TypeError, match="Masked cannot be multiplied out"):
         multiply_out(Masked(A))
+
+
+def test_traces_ratios_and_differences_are_what_plain_loops_give() -> None:
+    at = Instance(ARCH, "logits", 4, trials=2)
+    a, t, p = at.value(A), at.value(T), at.ring.p
+    for draw in range(2):
+        trace = sum(int(a[draw, i, i]) for i in range(4))
+        square = sum(int(entry) ** 2 for entry in t[draw].ravel())
+        assert int(at.value(Trace(A))[draw, 0, 0]) == trace % p
+        assert int(at.value(Ratio(Trace(A), SquaredNorm(T)))[draw, 0, 0]) * square % p == trace % p
+        difference = at.value(Difference(A, T))[draw]
+        assert all(int(difference[i, j]) == int(a[draw, i, j] - t[draw, i, j]) % p for i in range(4) for j in range(4))
+
+
+def test_a_changed_model_has_the_changed_matrices_and_no_others() -> None:
+    at = Instance(ARCH, "logits", 4, trials=1)
+    doubled = Sum((Word((W_U,)), Word((W_U,))))
+    twice = at.value(Changed("logits", "c", (("W_U", doubled),)))
+    assert (twice == 2 * at.value(Target("logits")) % at.ring.p).all()
+    assert (at.value(Changed("stream", "c", (("W_U", doubled),))) == at.value(Target("stream"))).all()

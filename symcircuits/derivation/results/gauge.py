@@ -13,7 +13,7 @@ from symcircuits.derivation.nodes import Expr, Product, Sum, Target, Transposed
 from symcircuits.derivation.other_runs import Changed
 from symcircuits.derivation.results.factors import embed, head_factors, ones, read_by
 from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import Difference, Named, NamedMatrix, Parentheses, SquaredNorm
+from symcircuits.derivation.specials import Difference, Named, NamedMatrix, Parentheses, SquaredNorm, Trace
 
 __all__: list[str] = []
 
@@ -63,12 +63,14 @@ def source_gauge(frame: Frame) -> Iterator[Draft]:
         "So it is the same model: the stream, the scores of every head, from which the patterns are made, and the "
         "logits are what they were.",
     )
-    yield from _terms(frame, x, n, p, constant)
+    yield from _terms(frame, e, n, p)
     yield from _unembedding(frame, one)
 
 
-def _terms(frame: Frame, x: Expr, n: Expr, p: Word, constant: Product) -> Iterator[Draft]:
+def _terms(frame: Frame, e: Expr, n: Expr, p: Word) -> Iterator[Draft]:
     """What becomes of the terms by source."""
+    x = Product((Word(embed().factors[:1]), Transposed(e)))
+    one, c = ones(), NamedMatrix("c")
     h, g = (head_factors(frame, layer) for layer in (0, 1))
     u = read_by(frame).T
     paths = [((), ()), *(((a["A"],), (a["W_V"].T, a["W_O"].T)) for a in (h, g))]
@@ -83,7 +85,7 @@ def _terms(frame: Frame, x: Expr, n: Expr, p: Word, constant: Product) -> Iterat
         return Word((*left, *source.factors, *right, u))
 
     def constant_through(i: int) -> Expr:
-        return Product((*constant.factors, Word((*paths[i][1], u))))
+        return Product((one, Transposed(c), Word((*paths[i][1], u))))
 
     every = range(len(paths))
     yield Draft(
@@ -116,6 +118,12 @@ def _terms(frame: Frame, x: Expr, n: Expr, p: Word, constant: Product) -> Iterat
             Claim((Product((x, qk, Transposed(n))), Word((*embed().factors, *qk.factors, *p.T.factors))), "!="),
         ),
         "The same of scores: what tokens, or a token and a position, do together changes.",
+    )
+    ov = Word((u.T, h["W_O"], h["W_V"]))
+    yield Draft(
+        "counterexample",
+        (Claim((Trace(Product((ov, e))), Trace(Word((*ov.factors, embed().factors[1].T)))), "!="),),
+        "And of circuits from tokens to logits: the trace of an OV circuit, the sum of its eigenvalues, is another.",
     )
 
 
