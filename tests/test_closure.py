@@ -147,3 +147,16 @@ def test_the_entry_that_is_nearest_to_its_bound_is_told() -> None:
         assert found.bound == pytest.approx(bound[at], rel=1e-12, abs=0)
         assert found.passed == (found.error <= found.bound)
         assert found.summands == 4
+
+
+def test_where_sums_do_not_close_the_terms_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to so many terms; beyond, and of sums that close, nothing is listed."""
+    run = sc.random_model(sc.attention_only((2,), unembed=False), seed=1).run([1, 2, 3])
+    terms, right = sc.stream(run.model), run.streams[-1]
+    close = closure(terms, run, listed=0, summed=[right])
+    assert (close.passed, close.listed, close.summands) == (True, False, 1)
+    found = closure(terms, run, listed=0, summed=[1.001 * right])
+    assert (found.passed, found.listed, found.summands) == (True, True, 3)
+    monkeypatch.setattr("symcircuits.values.evaluate.LISTED", 2)
+    far = closure(terms, run, listed=0, summed=[1.001 * right])
+    assert (far.passed, far.listed, far.summands) == (False, False, 1)

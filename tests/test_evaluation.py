@@ -925,7 +925,7 @@ def test_what_was_walked_of_another_stream_is_not_taken() -> None:
     """Before a split scores read embeddings and positions, after it a feature and the rest: as many sources."""
     model = sc.random_model(sc.attention_only((2, 2, 2), "standard"), seed=3)
     split = model.with_(sc.source("probe", np.ones(model.d_model), 1))
-    for heads in (["L0H0", "L2H0", "L1H1", "L0H1", "L2H1"], ["L2H1", "L0H1", "L1H0"]):
+    for heads in (["L0H0", "L2H0", "L1H1", "L0H1", "L2H1"], ["L2H1", "L0H1", "L1H0"], ["L1H0", "L0H0", "L1H1"]):
         run = split.run([1, 2, 3])
         for head in heads:
             values = sc.evaluate(sc.scores(split.architecture, head), run)
