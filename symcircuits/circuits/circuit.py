@@ -437,6 +437,12 @@ def _check_chain(chain: tuple[Head, ...]) -> None:
             )
 
 
+def _tied(model: Model) -> bool:
+    """Whether ``W_U = W_E^T``: the first row is compared first."""
+    u, e = model.weights["W_U"], model.weights["W_E"].T
+    return np.array_equal(u[:1], e[:1]) and np.array_equal(u, e)
+
+
 def _notes(model: Model, kind: str, offset: int, made: _Made) -> tuple[str, ...]:
     arch, lines = model.architecture, list[str]()
     if arch.norm:
@@ -451,7 +457,7 @@ def _notes(model: Model, kind: str, offset: int, made: _Made) -> tuple[str, ...]
         lines.append(f"multipliers are left out: {', '.join(sorted(arch.multipliers))}")
     if arch.positions == "standard" and "token" in made.axes[0] + made.axes[1]:
         lines.append('positions are a source of their own: start="pos" has their circuit')
-    if made.word.row.space.kind == "vocab_out" and np.array_equal(model.weights["W_U"], model.weights["W_E"].T):
+    if made.word.row.space.kind == "vocab_out" and _tied(model):
         lines.append("embedding and unembedding are tied, W_U = W_E^T: a head with W_OV = Id has positivity 1")
     if arch.biases:
         lines.append("biases are sources of their own, and in no circuit")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,9 @@ __all__ = ["Factored", "Numbers", "factored", "triangle"]
 
 Array = npt.NDArray[np.float64]
 _BLOCK = 2**21  # numbers that are converted at a time
+
+# Norms of weights, as they are stored or scaled.
+_NORMS: WeakKeyDictionary[Model, dict[tuple[str, bool], float]] = WeakKeyDictionary()
 
 
 class Factored(NamedTuple):
@@ -67,6 +71,17 @@ class Numbers:
         array = self._scaled(stored.astype(np.float64)) if self.scaled else stored
         return array.T if factor.transposed else array
 
+    def size(self, factor: Factor, array: Any) -> float:
+        """A norm of one factor, whose matrix is given; those of weights are kept with the model."""
+        if isinstance(array, Centring):
+            return 1.0
+        if isinstance(array, Diagonal):
+            return float(np.abs(array.entries).max())
+        known, key = _NORMS.setdefault(self.model, {}), (factor.symbol.argument, self.scaled)
+        if factor.symbol.glyph == "R" or key not in known:
+            known[key] = frobenius(array)
+        return known[key]
+
     def _scaled(self, array: Array) -> Array:
         largest = float(np.abs(array).max()) if self.scaled else 0.0
         return np.ldexp(array, -math.frexp(largest)[1]) if largest else array
@@ -95,7 +110,7 @@ def factored(factors: Sequence[Factor], numbers: Numbers) -> Factored:
         core: Array | None = None
         for array in arrays[first + 1 : last + 1]:
             core = np.asarray(_wide(array) if core is None else core @ _wide(array))
-        size = math.prod(_size(array) for array in arrays)
+        size = math.prod(map(numbers.size, factors, arrays))
     if not all(np.isfinite(part).all() for part in (left, right, core) if part is not None):
         raise ValueError("the product of the weights leaves the range of float64: scale the weights")
     return Factored(left, core, right, size)
@@ -126,10 +141,3 @@ def _outward(arrays: Sequence[Any]) -> Array:
         parts = [array[at : at + each].astype(np.float64) @ found for at in range(0, len(array), each)]
         found = np.concatenate(parts)
     return found
-
-
-def _size(array: Any) -> float:
-    """A norm of one factor."""
-    if isinstance(array, Centring):
-        return 1.0
-    return float(np.abs(array.entries).max()) if isinstance(array, Diagonal) else frobenius(array)
