@@ -101,7 +101,7 @@ def _terms(frame: Frame, e: Expr, n: Expr, p: Word) -> Iterator[Draft]:
     )
     yield Draft(
         "identity",
-        tuple(Claim((Sum((through(x, i), through(n, i))), Sum((word(embed(), i), word(p, i))))) for i in every),
+        tuple(Claim((through(Sum((x, n)), i), through(Sum((embed(), p)), i))) for i in every),
         "Token and position together do not: a path, with both its sources, is a property of the model.",
     )
     yield Draft(
