@@ -161,6 +161,10 @@ def test_a_narrow_circuit_is_said_to_copy_beyond_chance_alone() -> None:
         (sc.attention_only((1, 1), norm="LN"), "With patterns and norms held fixed"),
         (sc.transformer((1, 1), norm="RMS", mlps=True), "With patterns, norms and what MLPs write held fixed"),
         (sc.attention_only((1, 1), causal=False), "the model is not causal, so that it sees the next token."),
+        (
+            sc.attention_only((1, 1), "shortformer", norm="RMS"),
+            "K-composition has no scores: the gain of the norm L1 cannot",
+        ),
         (sc.attention_only((1, 1), positions="rotary"), "these scores are of a key at its query"),
     ],
 )

@@ -203,8 +203,10 @@ def _composition(found: Circuits) -> list[str]:
     """Where weights are aligned most beyond chance, and what that pair is worth."""
     lines = []
     for kind, scores in found.composition.items():
-        pairs = [p for p in scores.pairs() if p.z is not None and p.score is not None]
+        of_all = list(scores.pairs())
+        pairs = [p for p in of_all if p.z is not None and p.score is not None]
         if not pairs:
+            lines += [f"{kind}-composition has no scores: {of_all[0].reason}."] if of_all else []
             continue
         above = [p for p in pairs if p.chance == "above"]
         below = sum(p.chance == "below" for p in pairs)
