@@ -166,6 +166,19 @@ def test_a_preference_that_favours_induction_by_its_prompts_shows_on_the_opposit
     assert found.json()["opposite"] == 0
 
 
+def test_a_head_that_looks_at_the_token_before_too_is_an_induction_head() -> None:
+    """The token before is not an earlier copy of itself: half of the weight there takes nothing from induction."""
+    both = made("back1", "induction")
+
+    def run(tokens: Any) -> Any:
+        found = both.run(tokens)
+        half = (found.patterns["L0H0"] + found.patterns["L0H1"]) / 2
+        return SimpleNamespace(patterns={"L0H0": half}, masks=found.masks)
+
+    model: Any = SimpleNamespace(architecture=sc.attention_only((1,)), run=run, d_vocab=40, n_context=31)
+    assert find_heads(model, draw_prompts(model, count=4))["L0H0"].kinds == ("previous-token", "induction")
+
+
 def test_without_softmax_weights_are_shares_of_their_row() -> None:
     model = sc.random_model(sc.attention_only((3,), positions="standard", softmax=False), score_scale=9.0)
     prompts = draw_prompts(model, count=3)

@@ -32,8 +32,8 @@ Allowed = npt.NDArray[np.bool_]
 DEFINITIONS: Final = {
     "previous-token": "mean weight on the token before; the smaller of the means over repeats and over the control",
     "induction": "mean weight on the tokens after all earlier copies of the query's token, on repeats (prefix "
-    "matching); beside it the weight at the same positions of the control, and on the tokens that stand before it in a "
-    "period, which a head that only prefers some tokens to others looks at as much",
+    "matching); beside it the weight at the same positions of the control, and on earlier copies of the token before the "
+    "query, which a head that only prefers some tokens to others looks at as much",
     "duplicate-token": "mean weight on all earlier copies of the query's token, in periods of shuffled order; beside "
     "it the weight at the same positions of the control",
     "fixed-offset": "mean weight on the token d before (or after it, where queries see that), for the d (not the token "
@@ -54,7 +54,7 @@ class HeadScore:
 
     ``equal``: what equal weights on all keys that the mask allows would have; ``control``: of a kind of content, the
     mean on the same pairs of the control; ``opposite``: of induction, the mean on repeats for keys with the token
-    before the query's, in place of the one after it; ``by_period``: of a kind of content the mean with periods of so
+    before the query's, in place of the one after it, but for that itself; ``by_period``: of a kind of content the mean with periods of so
     many tokens, where the mask lets queries see what counts.
     """
 
@@ -204,7 +204,7 @@ class _Seen:
         return float(np.concatenate(found).mean()) if found else None
 
     def opposite(self, name: str) -> float:
-        """The mean weight on keys with the token before the query's, over queries with an earlier copy."""
+        """The mean weight on earlier copies of the token before the query's, over queries with an earlier copy."""
         found = [
             weight_on(patterns[name], _like_the_one_before(tokens) & _after_copies(tokens).any(-1, keepdims=True))
             for tokens, patterns in self.repeated
@@ -299,9 +299,8 @@ def _after_copies(tokens: Array) -> Allowed:
 
 
 def _like_the_one_before(tokens: Array) -> Allowed:
-    """Of each query the keys with the token before it, ``t_j = t_{i-1}``, ``j < i``: that one and its copies."""
-    same = (tokens[:, :, None] == tokens[:, None, :]) & np.tri(tokens.shape[-1], dtype=bool)
-    same[..., 0] = False
+    """Of each query the earlier copies of the token before it: ``t_j = t_{i-1}``, ``j < i - 1``."""
+    same = _copies(tokens)
     return np.concatenate([np.zeros_like(same[:, :1]), same[:, :-1]], axis=1)
 
 
