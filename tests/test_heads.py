@@ -162,12 +162,15 @@ def test_a_preference_that_favours_induction_by_its_prompts_shows_on_the_opposit
     assert found is not None
     assert found.opposite == 0
     assert found.shows(0.4)
-    assert not replace(found, opposite=0.9).shows(0.4)
+    assert replace(found, opposite=0.9).shows(0.4)
+    assert replace(found, others=0.9).shows(0.4)
+    assert not replace(found, opposite=0.9, others=0.9).shows(0.4)
+    assert found.others == pytest.approx((1 / 9 + 1 / 6 + 1 / 4) / 3)
     assert found.json()["opposite"] == 0
 
 
 def test_a_head_that_looks_at_the_token_before_too_is_an_induction_head() -> None:
-    """The token before is not an earlier copy of itself: half of the weight there takes nothing from induction."""
+    """Half of the weight is more than equal weights on the other tokens would have, but for periods of three."""
     both = made("back1", "induction")
 
     def run(tokens: Any) -> Any:

@@ -32,8 +32,9 @@ Allowed = npt.NDArray[np.bool_]
 DEFINITIONS: Final = {
     "previous-token": "mean weight on the token before; the smaller of the means over repeats and over the control",
     "induction": "mean weight on the tokens after all earlier copies of the query's token, on repeats (prefix "
-    "matching); beside it the weight at the same positions of the control, and on earlier copies of the token before the "
-    "query, which a head that only prefers some tokens to others looks at as much",
+    "matching); beside it the weight at the same positions of the control; where it is not well above equal weights on "
+    "the other tokens of a period, also that on the token before the query and its copies, which a head that only "
+    "prefers some tokens to others looks at as much",
     "duplicate-token": "mean weight on all earlier copies of the query's token, in periods of shuffled order; beside "
     "it the weight at the same positions of the control",
     "fixed-offset": "mean weight on the token d before (or after it, where queries see that), for the d (not the token "
@@ -54,8 +55,9 @@ class HeadScore:
 
     ``equal``: what equal weights on all keys that the mask allows would have; ``control``: of a kind of content, the
     mean on the same pairs of the control; ``opposite``: of induction, the mean on repeats for keys with the token
-    before the query's, in place of the one after it, but for that itself; ``by_period``: of a kind of content the mean with periods of so
-    many tokens, where the mask lets queries see what counts.
+    before the query's, in place of the one after it; ``others``: what equal weights on the other tokens of a period
+    would have; ``by_period``: of a kind of content the mean with periods of so many tokens, where the mask lets queries
+    see what counts.
     """
 
     mean: float
@@ -63,6 +65,7 @@ class HeadScore:
     equal: float
     control: float | None = None
     opposite: float | None = None
+    others: float | None = None
     by_period: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -72,7 +75,7 @@ class HeadScore:
 
     def json(self) -> dict[str, Any]:
         """As plain data."""
-        beside = {"control": self.control, "opposite": self.opposite}
+        beside = {"control": self.control, "opposite": self.opposite, "others": self.others}
         known = {name: value for name, value in beside.items() if value is not None}
         by_period = {"by_period": {str(n): x for n, x in self.by_period.items()}} if self.by_period else {}
         return {"mean": self.mean, "spread": self.spread, "equal": self.equal, **known, **by_period}
@@ -80,8 +83,11 @@ class HeadScore:
     def shows(self, threshold: float) -> bool:
         """Whether it is high enough at every length, above equal weights, and above what it stands beside."""
         enough = min(self.mean, self.least) >= threshold and self.mean >= TIMES * self.equal
-        beside = [one for one in (self.control, self.opposite) if one is not None]
-        return enough and all(self.mean - one >= threshold / 2 for one in beside)
+
+        def above(one: float | None) -> bool:
+            return one is None or self.mean - one >= threshold / 2
+
+        return enough and above(self.control) and (above(self.others) or above(self.opposite))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +210,7 @@ class _Seen:
         return float(np.concatenate(found).mean()) if found else None
 
     def opposite(self, name: str) -> float:
-        """The mean weight on earlier copies of the token before the query's, over queries with an earlier copy."""
+        """The mean weight on keys with the token before the query's, over queries with an earlier copy."""
         found = [
             weight_on(patterns[name], _like_the_one_before(tokens) & _after_copies(tokens).any(-1, keepdims=True))
             for tokens, patterns in self.repeated
@@ -260,7 +266,8 @@ def _kinds_of(seen: _Seen, head: Head, threshold: float) -> HeadKinds:
             score = _score(each, equal, control)
             scores[kind] = score and replace(score, by_period=seen.by_period(each, equal))
     if (score := scores["induction"]) is not None:
-        scores["induction"] = replace(score, opposite=seen.opposite(label))
+        others = float(np.mean([1 / (period - 1) for period in seen.prompts.repeated]))
+        scores["induction"] = replace(score, opposite=seen.opposite(label), others=others)
     kinds = tuple(kind for kind, score in scores.items() if score is not None and score.shows(threshold))
     nearest, _ = seen.content(label, "induction", _after_nearest)
     stripe = None if nearest is None else float(nearest.mean())
@@ -299,8 +306,9 @@ def _after_copies(tokens: Array) -> Allowed:
 
 
 def _like_the_one_before(tokens: Array) -> Allowed:
-    """Of each query the earlier copies of the token before it: ``t_j = t_{i-1}``, ``j < i - 1``."""
-    same = _copies(tokens)
+    """Of each query the keys with the token before it, ``t_j = t_{i-1}``, ``j < i``: that one and its copies."""
+    same = (tokens[:, :, None] == tokens[:, None, :]) & np.tri(tokens.shape[-1], dtype=bool)
+    same[..., 0] = False
     return np.concatenate([np.zeros_like(same[:, :1]), same[:, :-1]], axis=1)
 
 
