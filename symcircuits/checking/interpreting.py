@@ -33,7 +33,7 @@ _ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "he
 _NUMBER: Final = -1  # in place of a layer: the number of a head
 _Known = dict[tuple[Any, ...], Outcome]  # verdicts by all that they depend on
 _FIXED: Final = re.compile(r"\bL\d|[xXr]_?\{?\(?[1-9]|\^\{?\(?[1-9]\d*\s*[,)}]|\[\s*[1-9]\d*\s*,")  # a layer
-_NUMBERED: Final = re.compile(r"[\[({]\s*\d+\s*[,.]\s*\d+|\^\{?\(?\d")  # heads by their numbers
+_NUMBERED: Final = re.compile(r"[\[({]\s*\d+\s*[,.]\s*\d+|[A-Za-z]\}?\^\{?\(?\d")  # heads by their numbers
 _GENERAL: Final = (
     "checked for every number of heads: sums over all heads of a layer, and no product with more than two heads of "
     "one, are decided by two heads a layer"
@@ -155,7 +155,7 @@ def _of_more_heads(best: Attempt, text: ReadText, roles: Roles, asked: Asked) ->
         return
     try:
         other = asked._replace(architecture=arch.resized(heads))
-        found = _attempt(text, roles, best.reading, other, [0], {})
+        found = _attempt(text, roles, best.reading, other, [0], {}, max(arch.heads) < 2)
     except ValueError:  # with two heads it does not say which, or is too long
         return
     wrong = found.wrong
@@ -208,8 +208,13 @@ def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
 
 
 # ------------------------------------------------------------------------------------------------ one reading
-def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: _Known) -> Attempt:
-    """The text under one reading, with the layers of its free variables chosen for the best."""
+def _attempt(
+    text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: _Known, more: bool = False
+) -> Attempt:
+    """The text under one reading, with the layers of its free variables chosen for the best.
+
+    ``more``: the model has more heads than that which was asked about, which has one in every layer.
+    """
     groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
     faults: list[ReadError] = []
     tried, cut = 0, False
@@ -218,7 +223,8 @@ def _attempt(text: ReadText, roles: Roles, reading: Reading, asked: Asked, total
     merged_at = 0
     merged: dict[tuple[int, ...], bool] = {}
     # A printed derivation has rules for any two heads, which are one head where a layer has no other.
-    alone = text.several and max(asked.architecture.heads, default=0) < 2 and _LABELLED.search(text.document.source)
+    alone = text.several and _LABELLED.search(text.document.source) is not None
+    alone = alone and (more or max(asked.architecture.heads, default=0) < 2)
     for env, claims, meaning in _assigned(text, roles, reading, asked, {}, faults, total):
         if not claims:
             continue
