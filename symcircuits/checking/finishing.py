@@ -35,8 +35,9 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
     maps = any(w.rank in (2, 3) for w in value)
     rank = max((w.rank or 0 for w in value), default=0)
     chains = [_chain(meaning, w, rank, at) for w in value]
-    if all(bool(c.row) != bool(c.col) for c in chains):  # a vector of one token is a row
-        chains = [c if c.row else c.T for c in chains]
+    alone = [len(c.factors) == 1 and c.factors[0].at in meaning.loose for c in chains]  # biases
+    if all(bool(c.row) != bool(c.col) or x for c, x in zip(chains, alone, strict=True)):  # one token is a row
+        chains = [c.T if c.col else c for c in chains]
     rows = {sizes.ends(c)[0] for c in chains}
     chains = [_broadcast(meaning, c, "token" in rows) for c in chains]
     chains = _alike(meaning, chains)

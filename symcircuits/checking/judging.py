@@ -115,7 +115,9 @@ class _Judge:
 
     def named(self) -> Outcome | None:
         """What the names of queries, keys, values and patterns say."""
-        heads = sorted(heads_of(self.words))[:1] or list(self.asked.architecture.all_heads[:1])
+        heads = sorted(heads_of(self.words))[-1:] or list(
+            self.asked.architecture.all_heads[:1]
+        )  # what it reads is before
         letters = [f.letter for w in self.words for f in w.factors]
         if len(letters) == 1 and letters[0] == Letter("A", letters[0].label) and self.words[0].coefficient == 1:
             return self.right(f"this is the attention pattern of head {letters[0].label}.")

@@ -740,7 +740,7 @@ class Meaning:
         if glyph[:2] == "b_" or glyph == "P":
             self.loose.add(at)
         own = tuple(p for p in labels if not any(q in self.roles.positions for q in _split((p,))))
-        if glyph == "scale" and not own and node.text == "scale":
+        if glyph == "scale" and not own and node.text in ("scale", "s"):
             return [Word(1, ("/√d",), ())]
         name = next((n for n in (node.text, spelling_of(node)[0]) if self.names.glyph(n) == glyph), glyph)
         if not self.names.knows(name):
