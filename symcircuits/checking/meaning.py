@@ -291,8 +291,11 @@ class Meaning:
         """Summands, a bias for every token where it is added to what has a row (or a column) for each."""
         alone = [v for v in values if len(v) == 1 and v[0].rank == 1 and self._is_bias(v[0].slots)]
         chains = [w.slots[0] for v in values if v not in alone for w in v if w.slots and w.rank == 1]
-        others = {self.sizes.ends(c) if not (c.row or c.col) else ("", "") for c in chains}  # x_j is one token
-        ends = next(iter(others)) if len(others) == 1 else ("", "")
+        others = {self.sizes.ends(c) for c in chains}
+        names = {(c.row, c.col) for c in chains}
+        row_name, col_name = next(iter(names)) if len(names) == 1 else ("", "")
+        known = len(others) == len(names) == 1 and not (row_name and col_name)
+        ends = next(iter(others)) if known else ("", "")
         if not alone or "token" not in ends or ends == ("token", "token"):
             return values
         columns = ends[1] == "token"
@@ -304,7 +307,7 @@ class Meaning:
                 row = chain if self.sizes.ends(chain)[0] == "one" else chain.T
                 if self.sizes.ends(row) == ("one", ends[0] if columns else ends[1]):
                     ones = RawFactor(Letter("ones"), word.at)
-                    row = Chain((ones, *row.factors))
+                    row = Chain((ones, *row.factors), row_name or col_name)  # of the same token
                     value = [word._replace(slots=(row.T if columns else row,))]
             out.append(value)
         return out
