@@ -142,6 +142,9 @@ def test_heads_together_as_one_by_one(tokens: list[int], monkeypatch: pytest.Mon
 def test_norms_of_arrays_as_of_each() -> None:
     given = np.array([[[0.0, 0.0], [3.0, -4.0]], [[1e300, 1e300], [np.inf, 1.0]]])
     assert frobenius_each(given, 2).tolist() == [[0, 5], [frobenius(given[1, 0]), np.inf]]
+    usual = np.array([[0.0, 0.0], [3.0, -4.0]])
+    assert frobenius_each(usual).tolist() == [0, 5]
+    assert frobenius_each(np.array([[0.0, 1e-180], [3.0, 4.0]])).tolist() == [1e-180, 5]
     many = np.ones((2, 2**18))
     assert frobenius_each(many).tolist() == [frobenius(many[0])] * 2 == [512.0] * 2
 

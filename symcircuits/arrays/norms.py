@@ -11,6 +11,7 @@ import numpy.typing as npt
 __all__ = ["frobenius", "frobenius_each"]
 
 _MANY = 2**18  # numbers
+_LEAST = 1e-200  # of squares none of which left the range of float64 on the way
 
 
 def frobenius(value: npt.NDArray[Any]) -> float:
@@ -28,6 +29,11 @@ def frobenius_each(values: npt.NDArray[Any], axes: int = 1) -> npt.NDArray[Any]:
     if values.size > _MANY:  # as much memory as one takes
         return np.array([frobenius(values[at]) for at in np.ndindex(shape)]).reshape(shape)
     flat = np.asarray(values.reshape(*shape, -1), np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = np.einsum("...i,...i->...", flat, flat)
+    usual = (squares > _LEAST) & (squares < 1 / _LEAST)
+    if usual.all() or not flat[~usual].any():  # others are nothing
+        return np.asarray(np.sqrt(squares))
     largest = np.abs(flat).max(axis=-1, initial=0.0)
     usual = (largest > 0) & np.isfinite(largest)
     scaled = flat / np.where(usual, largest, 1.0)[..., None]

@@ -216,7 +216,7 @@ class _Centred:
     def __call__(self, block: Array) -> tuple[Array, Array, Array]:
         """Of ``[terms, ..., n, n]``."""
         part = centred(block, self.allowed)
-        shares = np.sum(part * self._seen, axis=tuple(range(1, part.ndim))) / self._length
+        shares = part.reshape(len(part), -1).astype(np.float64, copy=False) @ self._seen.ravel() / self._length
         return frobenius_each(np.where(self.allowed, block, 0)), frobenius_each(part), shares
 
 
