@@ -105,10 +105,10 @@ BASE = {
     "derive": "--heads 2,2", "verify": "--heads 1 --max-terms 5", "count": "--heads 2,2",
     "terms": "--heads 2,2 -o FOLDER/a.csv", "check": "X0 --heads 2,2", "explain": f"{BIAS} --tokens 1,2",
     "largest": f"{BIAS} --tokens 1,2", "summary": f"{BIAS} --tokens 1,2", "sample": f"{BIAS} --tokens 1,2",
-    "book": "-o FOLDER/book", "demo": "-o FOLDER/demo",
+    "book": "-o FOLDER/book", "demo": "-o FOLDER/demo", "circuits": f"{BIAS} --draws 2",
 }  # fmt: skip
 BAD = ("", "-1", "nan", "1", "L9H9", "9" * 5000, "x@" + "9" * 5000, "a=b@99999999999")
-WORK = {"derive", "verify", "book", "demo"}  # commands that take long where a value is not refused
+WORK = {"derive", "verify", "book", "demo", "circuits"}  # commands that take long where a value is not refused
 LONG = {
     "--workers",
     "--scheduler",
