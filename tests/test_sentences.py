@@ -20,6 +20,8 @@ import symcircuits as sc
 from symcircuits.checking.check import check
 from symcircuits.core.notation import FLIPPED, NOTATIONS, Notation
 from symcircuits.derivation.derive import Derivation
+from symcircuits.derivation.nodes import every_node
+from symcircuits.derivation.other_runs import Changed
 from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.prose import prose, sentence
 from symcircuits.derivation.printing.words import check_sentence, seal, statement, subject, title
@@ -250,13 +252,14 @@ EQUATION = re.compile(r"[^=]+ = [^=]+")
 # Numbers, sizes and indices: what these say is compared here or in the tests of what they count.
 PLAIN = re.compile(
     r"\*|p|\d+ x \d+|[\d.]+e-\d+|\[\w+, \w+\]|1/sqrt\(d_head\)|-m \|i - j\||j - i|k - 1|i G(_l)? / H(_l)?|L \+ 1|"
+    r"\(cos alpha i, sin alpha i\)|Id \(x\) Id|\(1 \+ H_1\) \(1 \+ H_2\)|a_ij b_ji|"
     r"S \(S \+ 1\) / 2|\(\d+/p\)\^\d+ = \S+|p = \d+|[hHG]_\d+ = \d+|G\(h\)|R_i R_j\^T|[A-Z]_\d+"
 )
 NAME = re.compile(r"(1|[A-Za-z]\w*)(\[[\w()]+\])?")
 GLYPHS = {
     *FLIPPED, *"AXYZPCDRMQSTWGHLabfghijklmnpqrstuvwxy1", "OV", "QK", "W_QK", "Id", "gain", "mlp", "alibi", "m_E", "m_U",
     "X_0", "X1", "X2", "X3", "X_l", "Y_l", "D_l", "D_f", "H_l", "G_l", "h_l", "q_l", "k_l", "A_k", "A_q", "W_I", "W_M",
-    "W_G", "W_f", "V_1", "V_2", "V_f", "N_h", "d_head",
+    "Tr", "W_G", "W_f", "V_1", "V_2", "V_f", "N_h", "d_head",
 }  # fmt: skip
 # Formulas of results whose letters are said there; they must have a value in the shapes that they have here.
 VALUED = re.compile(r"T W_\w+(\^T)?|W_\w+(\^T)? T\^-1|W_U W_M|W_M W_U|1 b\^T|1 b|x \+ A x|x x\^T|A D_l|A \(x\) W")
@@ -354,6 +357,17 @@ def sided(formula: str, here: Here) -> str:
     return re.sub(r"\b(?:D|gain)\b", lambda m: names[m[0]].pop(0), formula) if here.arch.qk_norm else formula
 
 
+def letters_of(derivation: Derivation | None) -> set[str]:
+    """The letters that a derivation gives a meaning of its own: in its claims, and renamed ones."""
+    if derivation is None:
+        return set()
+    sides = [side for step in derivation.steps for claim in step.claims for side in claim.sides]
+    nodes = [node for side in sides for node in every_node(side) if getattr(node, "letter", False)]
+    own = {str(getattr(node, "name", "") or getattr(node, "text", "")) for node in nodes}
+    changed = {n.name for side in sides for n in every_node(side) if isinstance(n, Changed)}
+    return {*own, *changed, *derivation.notation.names.values()}
+
+
 def _formula(formula: str, derivation: Derivation | None, here: Here) -> Iterator[str]:
     if counts := re.fullmatch(r"H_(\d+) = (\d+)", formula):
         if derivation and derivation.frame.architecture.heads[int(counts[1]) - 1] != int(counts[2]):
@@ -366,9 +380,11 @@ def _formula(formula: str, derivation: Derivation | None, here: Here) -> Iterato
     if PLAIN.fullmatch(formula):
         return
     if name := NAME.fullmatch(formula):
-        if name[1] not in GLYPHS | set(derivation.notation.names.values() if derivation else ()):
+        if name[1] not in GLYPHS | letters_of(derivation):
             yield f"unknown letter {formula}"
         return
+    if formula[1:-1] in letters_of(derivation) and formula == f"({formula[1:-1]})":
+        return  # what a changed model is called
     if VALUED.fullmatch(formula):
         here.generic = True
         if formula not in ("A D_l", "A (x) W"):
