@@ -252,14 +252,14 @@ EQUATION = re.compile(r"[^=]+ = [^=]+")
 # Numbers, sizes and indices: what these say is compared here or in the tests of what they count.
 PLAIN = re.compile(
     r"\*|p|\d+ x \d+|[\d.]+e-\d+|\[\w+, \w+\]|1/sqrt\(d_head\)|-m \|i - j\||j - i|k - 1|i G(_l)? / H(_l)?|L \+ 1|"
-    r"\(cos alpha i, sin alpha i\)|Id \(x\) Id|\(1 \+ H_1\) \(1 \+ H_2\)|a_ij b_ji|"
+    r"\(cos alpha i, sin alpha i\)|Id \(x\) Id|\(1 \+ H_1\) \(1 \+ H_2\)|a_ij b_ji|j = i [-+] 1|"
     r"S \(S \+ 1\) / 2|\(\d+/p\)\^\d+ = \S+|p = \d+|[hHG]_\d+ = \d+|G\(h\)|R_i R_j\^T|[A-Z]_\d+"
 )
 NAME = re.compile(r"(1|[A-Za-z]\w*)(\[[\w()]+\])?")
 GLYPHS = {
     *FLIPPED, *"AXYZPCDRMQSTWGHLabfghijklmnpqrstuvwxy1", "OV", "QK", "W_QK", "Id", "gain", "mlp", "alibi", "m_E", "m_U",
     "X_0", "X1", "X2", "X3", "X_l", "Y_l", "D_l", "D_f", "H_l", "G_l", "h_l", "q_l", "k_l", "A_k", "A_q", "W_I", "W_M",
-    "Tr", "W_G", "W_f", "V_1", "V_2", "V_f", "N_h", "d_head",
+    "Tr", "alpha", "W_G", "W_f", "V_1", "V_2", "V_f", "N_h", "d_head",
 }  # fmt: skip
 # Formulas of results whose letters are said there; they must have a value in the shapes that they have here.
 VALUED = re.compile(r"T W_\w+(\^T)?|W_\w+(\^T)? T\^-1|W_U W_M|W_M W_U|1 b\^T|1 b|x \+ A x|x x\^T|A D_l|A \(x\) W")

@@ -185,10 +185,9 @@ def eigenvalue_tricks(frame: Frame) -> Iterator[Draft]:
             Claim((Product((Parentheses(left), f)), Product((b, Parentheses(left))))),
             Claim((Product((f, Parentheses(right))), Product((Parentheses(right), b)))),
         ),
-        "Eigenvectors go over into each other. Where `F v` is a multiple of `v`, the first line says that what the "
-        "head reads of `v`, in the parentheses, is an eigenvector of `B` with the same eigenvalue; where `B w` is a "
-        "multiple of `w`, the second says it of what the head writes of `w`, and `F`. It can be zero only where the "
-        "eigenvalue is.",
+        "Eigenvectors go over into each other. Where `v` is an eigenvector of `F`, the first line says that what the "
+        "head reads of `v`, in the parentheses, is one of `B` with the same eigenvalue; where `w` is an eigenvector of "
+        "`B`, the second says it of what the head writes of `w`, and `F`. It can be zero only where the eigenvalue is.",
     )
     qk, seen = (g["W_Q"].T, g["W_K"]), (w_e, w_e.T)
     virtual = (w_u, g["W_O"], g["W_V"], h["W_O"], h["W_V"], w_e)
@@ -321,7 +320,7 @@ def copying(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "counterexample",
         (Claim((Sum((Product((_N, _N)), ten)), Scaled("2", _N))),),
-        "Nor need the score be 1 where every token raises itself: here both do, and the eigenvalues are the roots of "
-        "`x^2 + 10 = 2 x`, a complex pair of real part 1 and modulus 3.16: the score is 0.32.",
+        "Nor need the score be 1 where every token raises itself: here both do, and an eigenvalue squared and 10 is "
+        "two times the eigenvalue, which makes them a complex pair of real part 1 and modulus 3.16: the score is 0.32.",
         how="exact",
     )
