@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
@@ -118,7 +118,12 @@ def runs(draw: st.DrawFn, max_terms: int = 300) -> tuple[Expansion, Run]:
     model = random_model(arch, **sizes, n_context=6, seed=draw(st.integers(0, 99)))
     n, batch = draw(st.integers(1, 5)), draw(st.sampled_from([(), (1,), (3,)]))
     tokens = np.random.default_rng(draw(st.integers(0, 99))).integers(0, sizes["d_vocab"], (*batch, n))
-    return expand(arch, target), model.run(tokens, draw(st.sampled_from([np.float64, np.float64, np.float32])))
+    try:
+        return expand(arch, target), model.run(tokens, draw(st.sampled_from([np.float64, np.float64, np.float32])))
+    except ValueError as fault:  # without softmax numbers grow with every layer
+        if "leave the range of float32" in str(fault):
+            reject()
+        raise
 
 
 # ---------------------------------------------------------------------------------------------- single values

@@ -178,6 +178,11 @@ class Truth:
                     alone = len(form) == 1 and not scores and glyph_of(form[0]) in ("W_E", "W_U")
                     if form and not alone:
                         self._add(forms, front, form, scores, "".join(sorted(f"{first}{last}")), inner)
+                    ends = list(map(glyph_of, form))
+                    if last and not scores and ends[-1:] in (["C"], ["gain"]):  # a head alone, without the next norm
+                        kept = max((i + 1 for i, g in enumerate(ends) if g not in ("C", "gain")), default=0)
+                        if kept > 1 or (kept and ends[0] != "W_E"):
+                            self._add(forms, front, form[:kept], scores, f"{first}n", inner)
         return list(forms.values())
 
     def _add(self, forms: Any, front: list[str], form: list[str], scores: bool, way: str, inner: list[str]) -> None:

@@ -45,14 +45,11 @@ def add_options(parser: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Look, and print what was found, of several models side by side: 0."""
     from symcircuits.circuits.checkpoints import compared
-    from symcircuits.work.files import check_apart, check_writable
+    from symcircuits.work.files import check_writable
 
-    if not all(options.models):
-        raise ValueError("MODEL is empty: give the name of a file or folder")
     if options.html is not None:
         if len(options.models) > 1:
             raise ValueError("--html is the page of one model, and several are given")
-        check_apart(options.html, options.models)
         check_writable(options.html)
     if len(options.models) > 1:
         side = compared((path, _circuits(path, options)) for path in options.models)

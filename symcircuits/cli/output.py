@@ -81,7 +81,7 @@ def write(path: str, text: str) -> None:
 # Where a command keeps the paths that it is given: files to write, and what it reads.
 _WRITTEN: Final = {"output": "-o", "html": "--html"}
 _READ: Final = {
-    "model": "MODEL", "reference": "--reference", "labels": "--labels", "tokenizer": "--tokenizer",
+    "model": "MODEL", "models": "MODEL", "reference": "--reference", "labels": "--labels", "tokenizer": "--tokenizer",
     "prompts": "--prompts", "file": "--file",
 }  # fmt: skip
 
@@ -89,7 +89,8 @@ _READ: Final = {
 def check_paths(options: Namespace) -> None:
     """ValueError or OSError, before any work: a path is empty, or a file to write is one that the command reads."""
     given = {d: p for d in (*_WRITTEN, *_READ) if (p := getattr(options, d, None)) is not None}
-    for dest, path in given.items():
+    several: list[str] = given.pop("models", [])
+    for dest, path in (*given.items(), *(("models", one) for one in several)):
         if not path:
             raise ValueError(f"{_WRITTEN.get(dest) or _READ[dest]} is empty: give the name of a file or folder")
     if options.command == "derive" and given.get("output") == "-":
@@ -102,6 +103,6 @@ def check_paths(options: Namespace) -> None:
         from symcircuits.cli.attachments import attached_files
         from symcircuits.work.files import check_apart
 
-        inputs = [given[dest] for dest in _READ if dest in given]
+        inputs = [*several, *(given[dest] for dest in _READ if dest in given)]
         for _, path in outputs:
             check_apart(path, [*inputs, *attached_files(options)])
