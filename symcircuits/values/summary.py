@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import chain
 from itertools import pairwise as pairwise_of
 from math import prod
 from typing import Any
@@ -160,13 +161,14 @@ def summary(
         local = crew.here or not planned
         remote = None if local else _Remote(RunFile.of(run), expansion, found_by)
         source = remote or _Local(Measuring(values, found_by), budget)
-        tasks = [*_tasks(source, start, start + planned, top)]
+        tasks = _tasks(source, start, start + planned, top)
+        pieces = len(_cuts(expansion, start, start + planned)) + bool(planned)
 
         def sent() -> Callable[[_Task], _Task]:
             elsewhere = _Remote(RunFile.of(run), expansion, found_by)
             return lambda task: (elsewhere, *task[1:])
 
-        parts = crew.results(_measured, tasks, budget.until, pieces=len(tasks), sent=sent)
+        parts = crew.results(_measured, tasks, budget.until, pieces=pieces, sent=sent)
         found = pairwise(_reported(parts, progress, planned, budget), partial(_joined, top)) or _Part((), {})
     if not sum(s.absolute for s in found.sums.values()) < float("inf"):
         raise ValueError("the sum of the sizes of the terms leaves the range of float64: scale the weights")
@@ -189,16 +191,24 @@ def _planned(total: int, top: int, budget: Budget) -> int:
     return planned
 
 
-def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterator[tuple[str, _Task]]:
-    """The pieces; of scores they are larger, and of whole query paths, as each makes the vectors of its keys anew."""
-    sides = source.expansion.sides
+def _cuts(expansion: Expansion, start: int, stop: int) -> range:
+    """Where pieces end but for the last; of scores they are larger, and of whole query paths.
+
+    Each piece of scores makes the vectors of its keys anew.
+    """
+    sides = expansion.sides
     each = min(max(FEWEST * (4 if len(sides) == 2 else 1), -(-(stop - start) // PIECES)), MOST_EACH)
     if len(sides) == 2:
         keys = max(1, sum(sides[1].counts.values()))
         each = max(1, each // keys) * keys if keys <= MOST_EACH else each
-    cuts = [start, *range((start // each + 1) * each, stop, each), stop] if start < stop else []
-    for at, end in pairwise_of(cuts):
-        yield f"terms {at:,} to {end - 1:,}", (source, at, end, top)
+    return range((start // each + 1) * each, stop, each)
+
+
+def _tasks(source: _Local | _Remote, start: int, stop: int, top: int) -> Iterator[tuple[str, _Task]]:
+    """The pieces, one after the other."""
+    if start < stop:
+        for at, end in pairwise_of(chain([start], _cuts(source.expansion, start, stop), [stop])):
+            yield f"terms {at:,} to {end - 1:,}", (source, at, end, top)
 
 
 def _reported(parts: Iterator[_Part], progress: OnProgress, total: int, budget: Budget) -> Iterator[_Part]:
