@@ -4,6 +4,7 @@
     python3 go.py test    the tests (what follows is passed on to pytest: python3 go.py test -k walk)
     python3 go.py torch   the tests that use PyTorch and transformers, which they bring along
     python3 go.py lint    style and types
+    python3 go.py docs    the documentation as a site: build/docs/index.html
     python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the package, one at a time
 
 The environment is the folder .venv beside this file, or the one named by SYMCIRCUITS_ENV. It is
@@ -43,6 +44,7 @@ COMMANDS = {
         ],
     ),
     "mutate": (["test", "mutation"], ROOT, [[os.path.join("tests", "mutation", "mutate.py")]]),
+    "docs": (["docs"], ROOT, [["-m", "sphinx", "-qW", "--keep-going", "-c", "docs", ".", "build/docs"]]),
     "lint": (["lint"], ROOT, [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
 }
 

@@ -12,12 +12,12 @@ import pytest
 from test_cli import BIAS, DATA, Cli, cli, refused
 
 import symcircuits as sc
-from symcircuits.cli.parser import _commands, _options, parser_of
+from symcircuits.cli.parser import _options, commands_of, parser_of
 from symcircuits.core.budgets import Ended, told
 
 __all__ = ["cli"]  # a fixture
 PACKAGE = Path(sc.__file__).parent
-COMMANDS = _commands(parser_of())
+COMMANDS = commands_of(parser_of())
 NORMS = str(DATA / "tl_ln_s2")
 
 

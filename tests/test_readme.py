@@ -161,6 +161,24 @@ def test_the_index_has_every_page() -> None:
     assert {page.name for page in PAGES if page not in (README, INDEX)} <= named
 
 
+def test_the_menu_of_the_site_has_every_page() -> None:
+    """Sphinx finds what it lacks too, where it is installed."""
+    menu = re.findall(r"^(?!:)(\S+)$", "\n".join(FENCED.findall((INDEX.parent / "index.md").read_text("utf-8"))), re.M)
+    named = {(INDEX.parent / f"{name}.md").resolve() for name in menu if "`" not in name}
+    assert {page for page in PAGES if page.name != "index.md"} <= named
+    assert all(page.exists() for page in named)
+
+
+def test_the_python_page_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
+    named = re.findall(r"^\.\. auto(?:function|class):: symcircuits\.(\S+)$", page, re.MULTILINE)
+    assert set(symcircuits.__all__) - {"__version__"} == {name for name in named if "." not in name}
+    assert len(named) == len(set(named))
+    for name in named:
+        module, _, last = f"symcircuits.{name}".rpartition(".")
+        assert getattr(importlib.import_module(module), last).__doc__, name
+
+
 @every_page
 def test_tables_have_a_head(page: Path) -> None:
     """As many cells in the row above the rule, and in every row below, as the rule has."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
-__all__ = ["COMMANDS", "Command", "parser_of", "spelling_of"]
+__all__ = ["COMMANDS", "Command", "commands_of", "parser_of", "spelling_of"]
 
 
 class Command(Protocol):
@@ -160,7 +160,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         from symcircuits.core.names import visible
 
-        chosen = [p for c, p in _commands(self).items() if c in self.words[:1]]
+        chosen = [p for c, p in commands_of(self).items() if c in self.words[:1]]
         name = chosen[0].prog if chosen else self.prog  # what is unknown is met by the parser of all commands
         said = visible(message + self._hint(message, chosen))
         self.exit(2, f"{name}: error: {said}\nSee {name} --help\n")
@@ -170,13 +170,13 @@ class Parser(argparse.ArgumentParser):
         import difflib
 
         if message.startswith("argument COMMAND: "):
-            wrong, known = [w for w in self.words if repr(w) in message], list(_commands(self))
+            wrong, known = [w for w in self.words if repr(w) in message], list(commands_of(self))
         else:
             known = [option for parser in (self, *chosen) for option in _options(parser)]
             given = [w.partition("=")[0] for w in self.words if w.startswith("--") and len(w) > 4]
             wrong = [w for w in given if not any(k.startswith(w) for k in known)]
         if wrong:  # an option of another command is not misspelt
-            elsewhere = {o for parser in _commands(parser_of()).values() for o in _options(parser)}
+            elsewhere = {o for parser in commands_of(parser_of()).values() for o in _options(parser)}
             near = {k.lstrip("-"): k for k in known}
             for word in wrong:
                 found = difflib.get_close_matches(word.lstrip("-"), near, 1, 0.7)
@@ -185,7 +185,7 @@ class Parser(argparse.ArgumentParser):
         return ""
 
 
-def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The commands of the parser of all commands, and their parsers; of another parser none."""
     return {c: p for a in parser._actions if isinstance(a, argparse._SubParsersAction) for c, p in a.choices.items()}
 
@@ -202,7 +202,7 @@ def spelling_of(parser: argparse.ArgumentParser, command: str) -> Callable[..., 
     >>> spelling("max_terms"), spelling("resume", True), spelling("order", 2), spelling("seed", 1)
     ('--max-terms', '--resume', '--order 2', '')
     """
-    actions = [action for action in _commands(parser)[command]._actions if action.option_strings]
+    actions = [action for action in commands_of(parser)[command]._actions if action.option_strings]
 
     def written(name: str, *value: Any) -> str:
         for action in actions:

@@ -116,7 +116,7 @@ def read(expression: Any, subject: Architecture | Described) -> list[TypedTerm]:
     """The typed terms of a SymPy expression of a model, multiplied out or not, in the order of their expansion.
 
     ``expression`` may be written in ``W_OV`` and ``W_QK`` or in their factors, in the symbols of :func:`symbolic`, in
-    other noncommutative symbols of these names, or in ``MatrixSymbol``s; a term or an expansion is one too.
+    other noncommutative symbols of these names, or in ``MatrixSymbol`` objects; a term or an expansion is one too.
     Scores may lack their scale, all of them. SymPy multiplies it out, and every product is typed by the rules of words
     (:mod:`symcircuits.core.rules`), found among the terms of the architecture and compared with it letter by letter.
 
