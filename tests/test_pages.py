@@ -102,8 +102,8 @@ def test_a_notebook_and_an_explanation_say_it_too(data: Path) -> None:
         shown_terms = sc.logits(sc.attention_only((2,))).written(names).latex()
         assert r"Held fixed: the attention patterns.}" in shown_terms
         assert "$P$ stands for A" in shown_terms
-        page = sc.derive(sc.attention_only((1,)), notation=names)._repr_latex_()
-        assert r"Held fixed: the attention patterns.}" in page
+        page = sc.derive(sc.attention_only((1,)), notation=names)._repr_html_()
+        assert "Held fixed: the attention patterns $P$" in page
         run = random_model(sc.attention_only((2, 2))).run([1, 2])
         found = sc.explain(sc.evaluate(sc.logits(run.model.architecture).written(names), run), top=3)
         text = " ".join(found.text(100).split())

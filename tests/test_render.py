@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -258,12 +259,16 @@ def test_expansions_show_as_latex() -> None:
     assert r"\textcolor" not in small + large
 
 
-def test_derivations_show_as_latex() -> None:
-    shown = derived("scores_generic")._repr_latex_()
-    assert shown.startswith("\\begin{align*}")
-    assert shown.count("\\begin") == shown.count("\\end") == 1
-    assert r"\mathbf{N}" not in shown
-    assert "Step 11" in shown
+def test_a_derivation_shows_as_its_document() -> None:
+    """Reasons, formulas and checks, those of the LaTeX; each display in a box that scrolls."""
+    derivation = derived("scores_generic")
+    shown, document = derivation._repr_html_(), derivation.latex()
+    displays = re.findall(r"\\begin\{align.*?\\end\{align\w*\*\}", document, re.DOTALL)
+    boxes = re.findall(r'<div style="overflow-x: auto; max-width: 100%">(.*?)</div>', shown, re.DOTALL)
+    assert html.unescape("\n".join(boxes)) == "\n".join(displays)
+    assert shown.count("Checked: ") == len(boxes) == len(derivation.steps)
+    assert r"\textcolor" in shown
+    assert "<script" not in sc.derive(sc.attention_only((1,)), symbols={"A": "<script>"})._repr_html_()
 
 
 # ------------------------------------------------------------------------------------------------------- files

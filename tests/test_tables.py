@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from symcircuits import attention_only, explain, explain_many, logit, random_model, verify
 from symcircuits.render.tables import measured, number, paragraph, table
-from symcircuits.render.verified import report_text
 from symcircuits.verification.verify import Check, Report
 
 
@@ -154,7 +153,7 @@ def check(passed: bool | None, what: str = "seen") -> Check:
 
 
 def test_a_report_says_what_fails_and_what_was_not_run() -> None:
-    text = report_text(Report("a model", (check(True), check(False, "the fault"), check(None, "why")), 0.25))
+    text = Report("a model", (check(True), check(False, "the fault"), check(None, "why")), 0.25).text()
     lines = text.splitlines()
     assert lines[0] == "verify a model"
     assert [line.split()[0] for line in lines[3:6]] == ["pass", "FAIL", "not"]
@@ -162,14 +161,14 @@ def test_a_report_says_what_fails_and_what_was_not_run() -> None:
     assert "logits: why" in lines[5]
     assert lines[5].split()[3:5] == ["-", "-"]
     assert lines[-1] == "1 row failed, 1 row not run (0.2 s)"
-    assert report_text(Report("a model", (check(None),), 0)).splitlines()[-1] == "nothing was run (0.0 s)"
-    assert report_text(Report("a model", (), 0)).splitlines()[-1] == "nothing was run (0.0 s)"
+    assert Report("a model", (check(None),), 0).text().splitlines()[-1] == "nothing was run (0.0 s)"
+    assert Report("a model", (), 0).text().splitlines()[-1] == "nothing was run (0.0 s)"
 
 
 def test_a_report_states_the_chance_of_a_false_pass() -> None:
     details = {"false_pass": 2e-17, "p": 101, "k": [3, 3]}
     row = Check("same polynomial", "logits", True, 0, 0, "exactly", details)
-    shown = " ".join(report_text(Report("m", (row,), 0), 200).split())
+    shown = " ".join(Report("m", (row,), 0).text(200).split())
     assert "exactly; k x k matrices mod 101, k = 3; a false pass has probability below 2e-17" in shown
     row = Check("same polynomial", "logits", True, 0, 0, "exactly", {**details, "k": [3, 7]})
-    assert "k = 3 to 7" in report_text(Report("m", (row,), 0), 200)
+    assert "k = 3 to 7" in Report("m", (row,), 0).text(200)

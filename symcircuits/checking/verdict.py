@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from symcircuits.checking.formula import CONVENTIONS
 from symcircuits.core.notation import ROW, Notation
+from symcircuits.core.shown import Shown
 
 __all__ = ["Found", "Texts", "Verdict"]
 
@@ -47,7 +48,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Verdict:
+class Verdict(Shown):
     """What was found: ``right`` or not, of which ``target``, and why; truth value and text say it shortly.
 
     ``terms`` are the right terms that were recognised, ``mistake`` a stable word (None where right), ``message`` plain

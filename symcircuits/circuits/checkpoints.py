@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from symcircuits.circuits.report import Circuits
-from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 
 __all__ = ["Checkpoint", "Checkpoints", "compared"]
 
@@ -43,15 +43,11 @@ class Checkpoint:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
+@dataclass(frozen=True, slots=True, repr=False)
+class Checkpoints(Shown):
     """The rows, in the order of the models."""
 
     rows: tuple[Checkpoint, ...]
-
-    def text(self, width: int = 100) -> str:
-        """A table, a row a model."""
-        return higher(str, "Checkpoints.text")(self, width)
 
     def json(self) -> dict[str, Any]:
         """As plain data (schema in docs/json.md)."""

@@ -29,6 +29,7 @@ from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.notation import Notation, as_notation, word_latex, word_text
 from symcircuits.core.programs import rotation
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import brief, entries, mebibytes, need, place, whole
 from symcircuits.core.words import Factor, Word, transpose
 from symcircuits.model import Model
@@ -51,7 +52,7 @@ class TokenPair(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Circuit:
+class Circuit(Shown):
     """A circuit, as :func:`circuit` makes it: a matrix ``[rows, columns]`` that is kept as its factors.
 
     ``word`` is its checked formula, as a map on columns. ``axes`` says what rows and columns are: in the paper's
@@ -133,7 +134,7 @@ class Circuit:
 
         ``labels``: a name for every entry of the vocabulary.
         """
-        return higher(str, "Circuit.text")(self, width, top, labels)
+        return self._text(width, top=top, labels=labels)
 
     def json(self, top: int = 0) -> dict[str, Any]:
         """The same as plain data (schema in docs/json.md)."""

@@ -16,6 +16,7 @@ from symcircuits.circuits.words import norms_dropped, ov_word, score_formula, sc
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.notation import Notation, as_notation
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import brief, need, whole
 from symcircuits.model import Model
 
@@ -48,7 +49,7 @@ class Pair(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class CompositionScores:
+class CompositionScores(Shown):
     """What :func:`composition_scores` found: ``scores["L1H0", "L0H2"]``, the later head first; None if there is none.
 
     ``array``, ``z`` and ``tight`` are masked arrays ``[heads, heads]``, rows later heads and columns earlier heads in
@@ -75,9 +76,6 @@ class CompositionScores:
             raise TypeError(f'scores are of two heads, the later first: scores["L1H0", "L0H2"], not {brief(heads)}')
         later, earlier = self._place(heads[0]), self._place(heads[1])
         return _number(self.array, later, earlier)
-
-    def __repr__(self) -> str:
-        return self.text()  # what a notebook shows
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -147,7 +145,7 @@ class CompositionScores:
 
     def text(self, width: int = 100, top: int = 20) -> str:
         """The formula, what chance is, and the pairs that are furthest from it, as a table that fits that width."""
-        return higher(str, "CompositionScores.text")(self, width, top)
+        return self._text(width, top=top)
 
     def json(self) -> dict[str, Any]:
         """All of it as plain data (schema in docs/json.md)."""

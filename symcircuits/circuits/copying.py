@@ -11,6 +11,7 @@ import numpy.typing as npt
 from symcircuits.circuits.chance import PositivityChance, positivity_chance
 from symcircuits.circuits.spectrum import Spectrum
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 
 __all__ = ["DEFINITIONS", "NOT_SUFFICIENT", "DiagonalScores", "diagonal_scores"]
 
@@ -27,7 +28,7 @@ NOT_SUFFICIENT: Final = (
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
-class DiagonalScores:
+class DiagonalScores(Shown):
     """``eigenvalue_positivity`` (None, and ``reason``, where it is 0 / 0), ``positive_diagonal``, ``top_of_diagonal``.
 
     ``name``: ``copying`` or ``matching``. ``error``: the estimated error of positivity. ``tokens``: how many there are;
@@ -52,16 +53,9 @@ class DiagonalScores:
             "eigenvalue_positivity": self.chance.mean, "positive_diagonal": 0.5, "top_of_diagonal": 1 / self.tokens,
         }  # fmt: skip
 
-    def text(self, width: int = 100) -> str:
-        """The three, each with its definition."""
-        return higher(str, "DiagonalScores.text")(self, width)
-
     def json(self) -> dict[str, Any]:
         """The same as plain data."""
         return higher(dict, "DiagonalScores.json")(self)
-
-    def __repr__(self) -> str:
-        return self.text()  # what a notebook shows
 
 
 def diagonal_scores(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from symcircuits.circuits.prompts import Prompts
 from symcircuits.core.architecture import Architecture, Head
-from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import finite
 from symcircuits.model import Model
 
@@ -113,8 +113,8 @@ class HeadKinds:
                 "shuffled": self.shuffled}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Heads:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Heads(Shown):
     """What all heads of a model look at; by label. ``threshold``: the score from which on a head is of a kind."""
 
     heads: Mapping[str, HeadKinds]
@@ -127,10 +127,6 @@ class Heads:
     def of_kind(self, kind: str) -> list[str]:
         """The labels of the heads of a kind."""
         return [label for label, head in self.heads.items() if kind in head.kinds]
-
-    def text(self, width: int = 100) -> str:
-        """A table, a row a head, and the definitions."""
-        return higher(str, "Heads.text")(self, width)
 
 
 def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4) -> Heads:

@@ -18,7 +18,7 @@ from symcircuits.circuits.circuit import circuit
 from symcircuits.circuits.composition import composition_scores
 from symcircuits.core.architecture import Head, attention_only
 from symcircuits.core.expansion import expand
-from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import whole
 from symcircuits.model import Model, Run, change_basis, random_model
 from symcircuits.values.evaluate import Values, evaluate
@@ -224,8 +224,8 @@ NUMBERS: Final[Mapping[str, Callable[[Seen], Array]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Invariances:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Invariances(Shown):
     """What :func:`invariances` found: by number and by change the largest relative change of that number.
 
     ``found[number, change]`` is whether it stays (a relative change of at most 1e-9); ``changed`` has the sizes.
@@ -240,10 +240,6 @@ class Invariances:
     def stays(self, number: str) -> tuple[str, ...]:
         """The changes under which a number stays."""
         return tuple(change for change in self.changed[number] if self[number, change])
-
-    def text(self, width: int = 100) -> str:
-        """A table: a row a number, a column a change."""
-        return higher(str, "Invariances.text")(self, width)
 
     def json(self) -> dict[str, Any]:
         """As plain data."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from symcircuits.arrays.rings import Floats
 from symcircuits.core.expansion import Expansion, expand
-from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import amount, brief, entries, place
 from symcircuits.model import Run, pattern_without, rerun
 from symcircuits.model.forward import capped
@@ -41,8 +41,8 @@ _SIDE_OF: Final = {"Q": 0, "K": 1}
 MOST: Final = 20_000  # parts that are looked at one by one
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LossByOrder:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LossByOrder(Shown):
     """What is said of the next token when the logits are cut off after each order; one number a prompt.
 
     ``by_prompt [orders, prompts]``: the mean over ``queries`` of ``-log p(next token)`` in nats, or of ``p`` itself
@@ -73,10 +73,6 @@ class LossByOrder:
         """What each order changes: of order 0 against equal logits, of others against the order before."""
         return tuple(np.diff([self.uniform, *self.after]).tolist())
 
-    def text(self, width: int = 100) -> str:
-        """A table, a row an order."""
-        return higher(str, "LossByOrder.text")(self, width)
-
     def json(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -99,8 +95,8 @@ class LossEffect:
     last: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LossEffects:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LossEffects(Shown):
     """The effects of all parts of one kind (``by``), in their order, and what they are measured against.
 
     ``direct``: the loss with the terms without a head alone; ``model``: with all.
@@ -116,7 +112,7 @@ class LossEffects:
 
     def text(self, width: int = 100, top: int = 20) -> str:
         """A table; of many parts the ``top`` largest by what they change as the last."""
-        return higher(str, "LossEffects.text")(self, width, top)
+        return self._text(width, top=top)
 
     def json(self) -> dict[str, Any]:
         """As plain data."""

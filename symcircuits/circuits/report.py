@@ -21,6 +21,7 @@ from symcircuits.circuits.losses import LossByOrder, NextTokens, loss_by_order
 from symcircuits.circuits.prompts import draw_prompts
 from symcircuits.core.expansion import expand
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import need
 from symcircuits.model import Model, Run, pattern_without, rerun, with_outputs
 from symcircuits.values.evaluate import evaluate
@@ -65,8 +66,8 @@ class Diagonal:
                 "top_of_diagonal": self.top_of_diagonal}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Circuits:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Circuits(Shown):
     """What :func:`find_circuits` found.
 
     ``heads``: what heads look at; ``causes``: why, of heads with a kind of content; ``composition``: by Q, K, V;
@@ -89,10 +90,6 @@ class Circuits:
     def findings(self) -> tuple[str, ...]:
         """What it comes to, in sentences with numbers."""
         return higher(tuple, "Circuits.findings")(self)
-
-    def text(self, width: int = 100) -> str:
-        """Findings, then the tables that they come from."""
-        return higher(str, "Circuits.text")(self, width)
 
     def html(self) -> str:
         """One page with graph, matrices and patterns; it needs no network."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from symcircuits.arrays.rings import Floats, transpose
 from symcircuits.core.architecture import Head
 from symcircuits.core.paths import path_branches
+from symcircuits.core.shown import Shown
 from symcircuits.core.terms import Term
 from symcircuits.core.text import brief, need, place
 from symcircuits.core.words import Factor
@@ -38,8 +39,8 @@ NOT_INVARIANT: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Transport:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Transport(Shown):
     """A term taken apart: ``selection [..., n, n]`` and ``transport [..., n, width]``; ``value`` is their product.
 
     Rows of the selection are queries, columns the source tokens.

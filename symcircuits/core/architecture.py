@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
 
 from symcircuits.core.attachments import FINAL, Part, Reading, check_attachments
+from symcircuits.core.names import fields_html
 from symcircuits.core.text import amount, as_whole, brief, keywords, many, not_taken, shown, whole
 from symcircuits.core.words import scalar_order
 
@@ -307,6 +308,12 @@ class Architecture:
 
     def __repr__(self) -> str:
         return f"<Architecture: {self}>"
+
+    def _repr_html_(self) -> str:
+        kind, *more = str(self).split(", ")
+        heads = ", ".join(map(str, self.heads)) or "none"
+        features = ", ".join(word for word in more if not word.startswith("heads ") and not word.isdigit())
+        return fields_html(f"Architecture: {kind}", {"layers": self.n_layers, "heads": heads, "features": features})
 
     def __str__(self) -> str:
         heads = ",".join(map(str, self.heads)) or "none"

@@ -1,4 +1,4 @@
-"""Names that somebody gives: how they stand in text and in LaTeX, as text and never as markup.
+"""Names that somebody gives: how they stand in text, LaTeX and HTML, as text and never as markup.
 
 A name of letters and digits, with one subscript after ``_``, is set as mathematics; Greek letters may be spelled out
 (``Omega``). Every other name is shown character by character, so that no character of it can mean anything to LaTeX.
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from functools import lru_cache
+from html import escape
 from typing import Final, NamedTuple
 
 from symcircuits.core.text import brief
 from symcircuits.core.words import quoted
 
-__all__ = ["Name", "escaped", "spelled", "visible"]
+__all__ = ["Name", "escaped", "fields_html", "spelled", "visible"]
 
 _LONGEST: Final = 40
+_FIELD: Final = 500  # characters of one text in a notebook
 _SMALL: Final = (
     "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
     "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
@@ -147,3 +150,18 @@ def _part(part: str) -> str:
     if not _PART.fullmatch(part):
         return ""
     return part if len(part) == 1 or part.isdigit() else rf"\mathrm{{{part}}}"
+
+
+def fields_html(title: str, fields: Mapping[str, object]) -> str:
+    """A small table, in the notebook's own colours; fields that are empty are left out.
+
+    >>> fields_html("Model <a>", {"d_model": 4, "file": ""})
+    '<div><strong>Model &lt;a&gt;</strong><table><tr><th>d_model</th><td>4</td></tr></table></div>'
+    """
+    rows = [f"<tr><th>{_text(name)}</th><td>{_text(said)}</td></tr>" for name, said in fields.items() if said != ""]
+    return f"<div><strong>{_text(title)}</strong><table>{''.join(rows)}</table></div>"
+
+
+def _text(said: object) -> str:
+    text = visible(str(said))
+    return escape(text if len(text) <= _FIELD else text[:_FIELD] + " ...")

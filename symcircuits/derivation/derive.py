@@ -114,8 +114,8 @@ class Derivation:
         """
         return higher(Path, "Derivation.save")(self, user_path(path))
 
-    def _repr_latex_(self) -> str:
-        return higher(str, "Derivation.display")(self)
+    def _repr_html_(self) -> str:
+        return higher(str, "Derivation.html")(self)
 
     def __repr__(self) -> str:
         if self.result is not None:

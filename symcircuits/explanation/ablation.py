@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.core.expansion import Expansion, Term, expand
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import brief, need
 from symcircuits.model import Arrays, Edited, Run, pattern_without, rerun, rerun_without_path
 from symcircuits.values.evaluate import evaluate
@@ -29,8 +30,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeadRemoval:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HeadRemoval(Shown):
     """What happens to the end ``[..., n, width]`` without heads, or a path: ``change = value_part + pattern_part``.
 
     ``value_part``: with everything held fixed, ``- sum of the terms through the heads`` (along the path).
@@ -96,8 +97,8 @@ def _path_of(heads: Any) -> list[str] | None:
     return [label.strip() for label in heads.split("->")]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoreRemoval:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ScoreRemoval(Shown):
     """What happens when a part of one head's scores is taken away.
 
     ``removed``: what, in words; ``scores``: the part, ``[..., n, n]``; ``pattern``: the head's pattern without it,

@@ -13,6 +13,7 @@ import numpy as np
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import entries, place, shown, whole
 from symcircuits.explanation.all_scores import all_head_scores
 from symcircuits.explanation.assumptions import assumptions
@@ -37,7 +38,7 @@ MAX_TERMS = 20_000  # terms that are looked at one by one; the orders above are 
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Explanation:
+class Explanation(Shown):
     """What :func:`explain` found; ``.text()``, ``.json()``, ``.html()`` and ``.columns()`` show it.
 
     ``measure``: the chosen logit, or difference of two, filled in (of the stream position and row alone); ``row`` is
@@ -97,10 +98,6 @@ class Explanation:
         """The explanation as plain data (schema in docs/json.md)."""
         return higher(dict, "Explanation.json")(self)
 
-    def text(self, width: int = 100) -> str:
-        """The explanation as tables that fit a terminal of that width."""
-        return higher(str, "Explanation.text")(self, width)
-
     def html(self, head: str | None = None, progress: OnProgress = None) -> str:
         """The explanation as one page that needs nothing else: formulas, figures and filters are in it.
 
@@ -143,9 +140,6 @@ class Explanation:
         if head is None:
             return share_columns(self.scores)
         return score_term_columns(largest_score_terms(self.run, head, top)[0])
-
-    def __repr__(self) -> str:
-        return self.text()  # what a notebook shows
 
 
 def explain(

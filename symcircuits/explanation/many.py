@@ -10,6 +10,7 @@ from typing import Any, final
 
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import need
 from symcircuits.explanation.labels import Labels
 from symcircuits.explanation.one_prompt import Far, Key, Look, Seen, Task, look_at
@@ -69,7 +70,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Averages:
+class Averages(Shown):
     """What :func:`explain_many` found; ``.text()``, ``.json()`` and ``.columns()`` show it.
 
     ``measure``: the logit, or difference of two, of every prompt that does not say its own, as it was asked for;
@@ -117,7 +118,7 @@ class Averages:
 
     def text(self, width: int = 100, top: int = 20) -> str:
         """The averages as tables that fit a terminal of that width; of many heads the ``top`` largest."""
-        return higher(str, "Averages.text")(self, width, top)
+        return self._text(width, top=top)
 
     def columns(self) -> dict[str, list[Any]]:
         """Every average as columns of equal length, ready for ``pandas.DataFrame`` or ``polars.DataFrame``.
@@ -144,9 +145,6 @@ class Averages:
             "mean": [c[5].mean for c in cells], "std": [c[5].std for c in cells], "min": [c[5].least for c in cells],
             "max": [c[5].most for c in cells],
         }  # fmt: skip
-
-    def __repr__(self) -> str:
-        return self.text()  # what a notebook shows
 
 
 def explain_many(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from symcircuits.arrays.rings import Array, transpose
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.attachments import Part
-from symcircuits.core.names import visible
+from symcircuits.core.names import fields_html, visible
 from symcircuits.core.text import need
 from symcircuits.core.words import scalar_argument, scalar_order
 from symcircuits.model.attached import arrays_of, attach, check_attached
@@ -111,6 +111,14 @@ class Model:
     def __repr__(self) -> str:
         sizes = f"d_model {self.d_model}, d_vocab {self.d_vocab}, {self.dtype}"
         return f"<Model {visible(self.name)}: {self.architecture}, {sizes}>"
+
+    def _repr_html_(self) -> str:
+        numbers = sum(array.size for array in self.weights.values())
+        said = {
+            "architecture": self.architecture, "d_model": self.d_model, "d_vocab": self.d_vocab,
+            "weights": f"{numbers:,} numbers, {self.dtype}", "file": self.path, "notes": "; ".join(self.notes),
+        }  # fmt: skip
+        return fields_html(f"Model {self.name}", said)
 
     @property
     def d_model(self) -> int:
@@ -266,6 +274,24 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run of {visible(self.model.name)} on tokens {list(self.tokens.shape)}, {self.dtype}>"
+
+    def _repr_html_(self) -> str:
+        *batch, n = self.tokens.shape
+        first = np.ravel(self.tokens)[:n].tolist()
+        said = {
+            "tokens": " ".join(map(str, first)) + (f" (row 0 of {batch[0]})" if batch else ""),
+            "most likely next": self._likely(), "computed in": self.dtype,
+        }  # fmt: skip
+        return fields_html(f"Run of {self.model.name} on {n} token{'s' * (n != 1)}", said)
+
+    def _likely(self, most: int = 5) -> str:
+        """The most likely tokens after the last, with their probabilities; of a batch in its first row."""
+        if self.logits is None or not self.logits.size:
+            return ""
+        last = np.asarray(self.logits.reshape(-1, *self.logits.shape[-2:])[0, -1], np.float64)
+        chances = np.exp(last - last.max())
+        chances /= chances.sum()
+        return ", ".join(f"{i} ({chances[i]:.3f})" for i in np.argsort(-last, kind="stable")[:most].tolist())
 
 
 class Arrays(Mapping[str, Array]):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.explained import closure_name
-from symcircuits.render.tables import UNBROKEN, Titled, number, plain_text
+from symcircuits.render.tables import UNBROKEN, Titled, number
 from symcircuits.values.measure import SECOND
 
 if TYPE_CHECKING:
     from symcircuits.explanation.many import Averages, Failed, Part, Worst
     from symcircuits.explanation.statistics import Spread
 
-__all__ = ["averages_json", "averages_text"]
+__all__ = ["averages_json", "averages_parts"]
 
 
 # ------------------------------------------------------------------------------------------------ plain data
@@ -59,12 +59,12 @@ def _worst_json(worst: Worst) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------- tables
-def averages_text(found: Averages, width: int = 100, top: int = 20) -> str:
+def averages_parts(found: Averages, top: int = 20) -> list[Titled]:
     """The averages as sections of tables; of many heads the ``top`` largest are shown."""
     parts = [_heading(found), _faults(found), _closures(found)]
     if found.prompts:
         parts += [_totals(found, name, top) for name in found.whole.spreads] + [_scores(found, top)]
-    return plain_text(parts, width)
+    return parts
 
 
 def _heading(found: Averages) -> Titled:

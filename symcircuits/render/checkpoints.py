@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from symcircuits.core.names import visible
-from symcircuits.render.tables import Titled, nats, number, plain_text
+from symcircuits.render.tables import Titled, nats, number
 
 if TYPE_CHECKING:
     from symcircuits.circuits.checkpoints import Checkpoint, Checkpoints
 
-__all__ = ["checkpoints_text"]
+__all__ = ["checkpoints_parts"]
 
 
-def checkpoints_text(found: Checkpoints, width: int = 100) -> str:
+def checkpoints_parts(found: Checkpoints) -> list[Titled]:
     """A row a model; losses after each order as far as there are any."""
     orders = max((len(row.losses or ()) for row in found.rows), default=0)
     header = ["model", "previous", "", "induction", "", "K share", "K pair", "z", *(f"loss {k}" for k in range(orders))]
@@ -26,7 +26,7 @@ def checkpoints_text(found: Checkpoints, width: int = 100) -> str:
         "K pair: furthest above chance; loss k: nats after the terms of up to k heads, patterns held fixed, over a "
         "repeated half",
     ]
-    return plain_text([Titled("", header, rows, [1, 3, 5, *range(7, 8 + orders)], notes=notes)], width)
+    return [Titled("", header, rows, [1, 3, 5, *range(7, 8 + orders)], notes=notes)]
 
 
 def _row(name: str, row: Checkpoint, orders: int) -> list[str]:

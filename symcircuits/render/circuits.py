@@ -10,7 +10,7 @@ from symcircuits.circuits.composition import FAR, INVARIANT
 from symcircuits.circuits.copying import DEFINITIONS, NOT_SUFFICIENT
 from symcircuits.core.text import amount, whole
 from symcircuits.explanation.labels import Labels, read_labels
-from symcircuits.render.tables import Titled, number, plain_text
+from symcircuits.render.tables import Titled, number
 
 if TYPE_CHECKING:
     from symcircuits.circuits.chance import Chance
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from symcircuits.circuits.copying import DiagonalScores
 
 __all__ = [
-    "circuit_json", "circuit_text", "composition_json", "composition_text", "diagonal_json", "diagonal_text",
+    "circuit_json", "circuit_parts", "composition_json", "composition_parts", "diagonal_json", "diagonal_parts",
 ]  # fmt: skip
 
 _WORDS = {"above": "above chance", "below": "below chance", "at": "at chance", None: "-"}
@@ -27,7 +27,7 @@ _LISTED = 3  # reasons
 
 
 # ------------------------------------------------------------------------------------------- composition scores
-def composition_text(found: CompositionScores, width: int = 100, top: int = 20) -> str:
+def composition_parts(found: CompositionScores, top: int = 20) -> list[Titled]:
     """The formula, what chance is, and the pairs that are furthest from it."""
     pairs = list(found.pairs())
     known = [pair for pair in pairs if pair.score is not None]
@@ -48,7 +48,7 @@ def composition_text(found: CompositionScores, width: int = 100, top: int = 20) 
         ]
         title = "All pairs" if len(shown) == len(known) else f"The {len(shown)} furthest from chance"
         tables.append(Titled(title, ["later", "earlier", "score", "z", "tight", ""], rows, [2, 3, 4]))
-    return plain_text(tables, width)
+    return tables
 
 
 def _chance_words(one: Chance) -> str:
@@ -91,7 +91,7 @@ def composition_json(found: CompositionScores) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------------ circuits
-def circuit_text(found: Circuit, width: int = 100, top: int = 0, labels: Sequence[str] | None = None) -> str:
+def circuit_parts(found: Circuit, top: int = 0, labels: Sequence[str] | None = None) -> list[Titled]:
     """What a circuit is, and its numbers."""
     vocabulary = found.model.d_vocab
     names = Labels() if labels is None else read_labels(labels, vocabulary, vocabulary, found.model.d_vocab_out)
@@ -109,7 +109,7 @@ def circuit_text(found: Circuit, width: int = 100, top: int = 0, labels: Sequenc
             [_called(p.row, row, names), _called(p.column, column, names), number(p.value)] for p in found.top(top)
         ]
         parts.append(Titled("The largest entries", [row, column, "value"], pairs, [2] if labels else [0, 1, 2]))
-    return plain_text(parts, width)
+    return parts
 
 
 def _called(i: int, axis: str, names: Labels) -> str:
@@ -167,7 +167,7 @@ def circuit_json(found: Circuit, top: int = 0) -> dict[str, Any]:
 
 
 # -------------------------------------------------------------------------------------------- copying and matching
-def diagonal_text(found: DiagonalScores, width: int = 100) -> str:
+def diagonal_parts(found: DiagonalScores) -> list[Titled]:
     """The three scores, each with its definition."""
     chance = {name: number(value, 2) for name, value in found.by_chance.items()}
     chance["eigenvalue_positivity"] = f"0 +- {number(found.chance.std, 2)}"
@@ -177,9 +177,7 @@ def diagonal_text(found: DiagonalScores, width: int = 100) -> str:
     notes = [f"eigenvalue positivity is not there: {found.reason}"] if found.reason else []
     notes += [f"{amount(found.ties, 'token')} tied for the top"] if found.ties else []
     head = f"{found.name.capitalize()}, of {amount(found.tokens, 'token')}"
-    return Titled(head, ["score", "", "by chance", "definition"], rows, [1, 2], notes=[*notes, NOT_SUFFICIENT]).text(
-        width
-    )
+    return [Titled(head, ["score", "", "by chance", "definition"], rows, [1, 2], notes=[*notes, NOT_SUFFICIENT])]
 
 
 def diagonal_json(found: DiagonalScores) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
-from symcircuits.render.tables import Titled, number, plain_text
+from symcircuits.render.tables import Titled, number
 
 if TYPE_CHECKING:
     from symcircuits.values.evaluate import Closure
     from symcircuits.verification.reference import Comparison
 
-__all__ = ["closures_json", "comparison_json", "comparison_text"]
+__all__ = ["closures_json", "comparison_json", "comparison_parts"]
 
 
 def closures_json(closures: tuple[Closure, ...]) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def comparison_text(found: Comparison, width: int = 100) -> str:
+def comparison_parts(found: Comparison) -> list[Titled]:
     """One row an array in the order of the forward pass, then what it comes to."""
     rows = [
         ["agrees" if r.passed else "DIFFERS", r.place, number(r.error), number(r.bound),
@@ -52,7 +52,7 @@ def comparison_text(found: Comparison, width: int = 100) -> str:
     unknown = ", ".join(map(visible, found.unknown))
     notes = [f"not compared, because not known here: {unknown}"] if unknown else []
     notes += [*(f"note: {note}" for note in found.notes), _verdict(found)]
-    return plain_text([Titled(head), compared, Titled(notes=notes)], width)
+    return [Titled(head), compared, Titled(notes=notes)]
 
 
 def _verdict(found: Comparison) -> str:

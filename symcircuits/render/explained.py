@@ -11,7 +11,7 @@ from symcircuits.core.unfrozen.unfrozen import still_held
 from symcircuits.derivation.printing.conventions import own_symbols
 from symcircuits.derivation.printing.prose import plain
 from symcircuits.render.compared import closures_json
-from symcircuits.render.tables import UNBROKEN, Titled, number, plain_text
+from symcircuits.render.tables import UNBROKEN, Titled, number
 from symcircuits.values.closure import parts_named, worst_closure
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from symcircuits.values.evaluate import Closure
 
 __all__ = [
-    "against_name", "closure_cells", "closure_name", "degrees_of", "explanation_json", "explanation_text", "logit_name",
-    "ratio", "sizes", "target_name", "token_name", "totals_of",
+    "against_name", "closure_cells", "closure_name", "degrees_of", "explanation_json", "explanation_parts",
+    "logit_name", "ratio", "sizes", "target_name", "token_name", "totals_of",
 ]  # fmt: skip
 
 
@@ -104,10 +104,10 @@ def _target_json(found: Explanation) -> dict[str, Any]:
     return {"row": by.row or 0, "position": by.position, **own, "value": found.value, **two}
 
 
-def explanation_text(found: Explanation, width: int = 100) -> str:
+def explanation_parts(found: Explanation) -> list[Titled]:
     """The explanation as sections of tables."""
     makers = (_heading, _closures, _totals, degrees_of, _terms, _scores)
-    return plain_text((make(found) for make in makers), width)
+    return [make(found) for make in makers]
 
 
 def _heading(found: Explanation) -> Titled:

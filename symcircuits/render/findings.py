@@ -13,14 +13,14 @@ from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.heads import causes_table, heads_tables
 from symcircuits.render.losses import by_order_table
-from symcircuits.render.tables import Titled, nats, number, plain_text
+from symcircuits.render.tables import Titled, nats, number
 
 if TYPE_CHECKING:
     from symcircuits.circuits.causes import Cause
     from symcircuits.circuits.heads import HeadKinds
     from symcircuits.circuits.report import Circuits, Diagonal
 
-__all__ = ["circuits_json", "circuits_text", "copying_table", "effects_table", "findings"]
+__all__ = ["circuits_json", "circuits_parts", "copying_table", "effects_table", "findings"]
 
 MOST_ROWS: Final = 40
 MOST_PARTNERS: Final = 4  # heads that a sentence names
@@ -221,7 +221,7 @@ def _composition(found: Circuits) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------- tables
-def circuits_text(found: Circuits, width: int = 100) -> str:
+def circuits_parts(found: Circuits) -> list[Titled]:
     """Findings first, then the tables they are made from."""
     model = found.model
     title = f"circuits of {visible(model.name)}: {model.architecture}"
@@ -232,7 +232,7 @@ def circuits_text(found: Circuits, width: int = 100) -> str:
     parts += [effects_table(found)] if found.effects else []
     parts += [copying_table(found)] if found.copying else []
     parts += heads_tables(found.heads)[1:]
-    return plain_text(parts, width)
+    return parts
 
 
 def effects_table(found: Circuits) -> Titled:

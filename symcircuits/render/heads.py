@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from symcircuits.circuits.attended import SUPPRESSION
 from symcircuits.circuits.heads import DEFINITIONS
 from symcircuits.core.text import amount
-from symcircuits.render.tables import Titled, number, plain_text
+from symcircuits.render.tables import Titled, number
 
 if TYPE_CHECKING:
     from symcircuits.circuits.attended import SUPPRESSION
     from symcircuits.circuits.causes import Causes
 from symcircuits.circuits.heads import Heads
 
-__all__ = ["causes_table", "heads_tables", "heads_text"]
+__all__ = ["causes_table", "heads_parts", "heads_tables"]
 
 
-def heads_text(found: Heads, width: int = 100) -> str:
+def heads_parts(found: Heads) -> list[Titled]:
     """The scores of all heads, and what they are."""
-    return plain_text(heads_tables(found), width)
+    return heads_tables(found)
 
 
 def heads_tables(found: Heads) -> list[Titled]:

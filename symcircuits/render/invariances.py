@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from symcircuits.circuits.invariances import CHANGES
-from symcircuits.render.tables import Titled, plain_text
+from symcircuits.render.tables import Titled
 
 if TYPE_CHECKING:
     from symcircuits.circuits.invariances import Invariances
 
-__all__ = ["invariances_text"]
+__all__ = ["invariances_parts"]
 
 
-def invariances_text(found: Invariances, width: int = 100) -> str:
+def invariances_parts(found: Invariances) -> list[Titled]:
     """A row a number, a column a change; ``-``: it does not stay."""
     rows = [[number, *("yes" if found[number, change] else "-" for change in CHANGES)] for number in found.changed]
     numbered = [str(i) for i in range(1, len(CHANGES) + 1)]
     notes = [f"{i}  {name}: {said}" for i, (name, (said, _)) in enumerate(CHANGES.items(), 1)]
     title = "Which numbers stay when weights change and the model does not (-: they change)"
-    return plain_text([Titled(title, ["number", *numbered], rows, range(1, 1 + len(CHANGES)), notes=notes)], width)
+    return [Titled(title, ["number", *numbered], rows, range(1, 1 + len(CHANGES)), notes=notes)]

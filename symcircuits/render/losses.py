@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from symcircuits.core.text import amount, whole
-from symcircuits.render.tables import Titled, number, plain_text
+from symcircuits.render.tables import Titled, number
 
 if TYPE_CHECKING:
     from symcircuits.circuits.losses import LossByOrder, LossEffects
 
-__all__ = ["by_order_table", "by_order_text", "effects_text"]
+__all__ = ["by_order_parts", "by_order_table", "effects_parts"]
 
 _SIDES = {"Q": "query", "K": "key"}
 _OF = {"nats": "Loss in nats", "probability": "Probability of the next token"}
 
 
-def by_order_text(found: LossByOrder, width: int = 100) -> str:
+def by_order_parts(found: LossByOrder) -> list[Titled]:
     """A row an order."""
-    return plain_text([by_order_table(found)], width)
+    return [by_order_table(found)]
 
 
 def by_order_table(found: LossByOrder) -> Titled:
@@ -34,7 +34,7 @@ def by_order_table(found: LossByOrder) -> Titled:
     return Titled(title, ["up to order", "terms", "after", "std over prompts", "change"], rows, [1, 2, 3, 4])
 
 
-def effects_text(found: LossEffects, width: int = 100, top: int = 20) -> str:
+def effects_parts(found: LossEffects, top: int = 20) -> list[Titled]:
     """A row a part."""
     chosen = sorted(found.parts, key=lambda p: -abs(p.last))[: whole("top", top, 0)]
     rows = [[p.name, f"{p.count:,}", _signed(p.alone), _signed(p.last)] for p in found.parts if p in chosen]
@@ -45,7 +45,7 @@ def effects_text(found: LossEffects, width: int = 100, top: int = 20) -> str:
         f"added alone to the terms without a head ({number(found.direct)}), or last to all others (then "
         f"{number(found.model)}); {amount(found.prompts, 'prompt')}"
     ]
-    return plain_text([Titled(title, [found.by, "terms", "alone", "last"], rows, [1, 2, 3], notes=notes)], width)
+    return [Titled(title, [found.by, "terms", "alone", "last"], rows, [1, 2, 3], notes=notes)]
 
 
 def _signed(value: float) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.budgets import told
 from symcircuits.core.text import amount, argument
-from symcircuits.render.tables import Titled, measured, number, plain_text
+from symcircuits.render.tables import Titled, measured, number
 
 if TYPE_CHECKING:
     from symcircuits.core.expansion import Expansion, Term
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from symcircuits.values.summary import Sum, Summary
 
 __all__ = [
-    "finite", "measured_terms", "sample_json", "sample_line", "sample_text", "summary_json", "summary_text",
+    "finite", "measured_terms", "sample_json", "sample_line", "sample_parts", "summary_json", "summary_parts",
 ]  # fmt: skip
 
 _DRAWN = {"uniform": "each as likely as any other", "bound": "large ones more likely, by bounds"}
@@ -32,7 +32,7 @@ def sample_line(found: Sample) -> str:
     )
 
 
-def sample_text(found: Sample, width: int = 100, top: int = 10) -> str:
+def sample_parts(found: Sample, top: int = 10) -> list[Titled]:
     """The estimate in words, and the largest terms that were drawn."""
     count, drawn = amount(found.count, "term"), len(found.terms)
     head = f"The sum of the sizes of all {count} of {found.expansion.target}, by {found.measure}"
@@ -57,7 +57,7 @@ def sample_text(found: Sample, width: int = 100, top: int = 10) -> str:
         parts.append(
             Titled("The largest that were drawn", ["size", "times", "chance", "type", "path"], rows, [0, 1, 2])
         )
-    return plain_text(parts, width)
+    return parts
 
 
 def _drawn(found: Sample) -> list[tuple[Term, float, float, int]]:
@@ -84,7 +84,7 @@ def sample_json(found: Sample, top: int = 10) -> dict[str, Any]:
     }
 
 
-def summary_text(found: Summary, width: int = 100) -> str:
+def summary_parts(found: Summary) -> list[Titled]:
     """What was looked at, sums by order and type, and the largest."""
     count, looked = found.expansion.count, found.total.count
     head = f"The sizes of the terms of {found.expansion.target}, by {found.measure}"
@@ -108,7 +108,7 @@ def summary_text(found: Summary, width: int = 100) -> str:
             for (i, size), (t, _) in zip(found.largest, found.terms, strict=True)
         ]
         parts.append(Titled("The largest", [name, "number", "type", "path"], shown, [0, 1]))
-    return plain_text(parts, width)
+    return parts
 
 
 def _rows(kind: str, sums: Mapping[Any, Sum], signed: bool) -> list[list[str]]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.core.budgets import told
 from symcircuits.core.text import amount
 from symcircuits.render.measures import finite, measured_terms
-from symcircuits.render.tables import Titled, measured, number, plain_text
+from symcircuits.render.tables import Titled, measured, number
 
 if TYPE_CHECKING:
     from symcircuits.search.largest import Largest
 
-__all__ = ["certificate", "largest_json", "largest_text"]
+__all__ = ["certificate", "largest_json", "largest_parts"]
 
 _LITTLE = 0.1  # a share of the sum of squares below which the largest terms say little
 
@@ -82,7 +82,7 @@ def _share(found: Largest) -> list[str]:
     return [said]
 
 
-def largest_text(found: Largest, width: int = 100) -> str:
+def largest_parts(found: Largest) -> list[Titled]:
     """The certificate in words, and the terms as a table."""
     head = f"The largest terms of {found.expansion.target}, by {found.measure}"
     name = "value" if found.measure.signed else "norm"
@@ -91,7 +91,7 @@ def largest_text(found: Largest, width: int = 100) -> str:
         for i, t in enumerate(found.terms)
     ]
     terms = [Titled("", ["", name, "type", "path"], rows, [0, 1])] if rows else []
-    return plain_text([Titled(head, points=[f"  - {line}" for line in certificate(found)]), *terms], width)
+    return [Titled(head, points=[f"  - {line}" for line in certificate(found)]), *terms]
 
 
 def largest_json(found: Largest) -> dict[str, Any]:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
-from symcircuits.render.tables import UNBROKEN, Titled, number, plain_text
+from symcircuits.render.tables import UNBROKEN, Titled, number
 from symcircuits.verification.coq import CLOSED, THEOREMS, GeneralReport
 
 if TYPE_CHECKING:
     from symcircuits.verification.result import Report
 
-__all__ = ["proof_text", "report_text"]
+__all__ = ["proof_parts", "report_parts"]
 
 
-def report_text(report: Report, width: int = 100) -> str:
+def report_parts(report: Report) -> list[Titled]:
     """The report as a table, one row a check, and what it comes to."""
     mark = {True: "pass", False: "FAIL", None: "not run"}
     rows = [
@@ -28,7 +28,7 @@ def report_text(report: Report, width: int = 100) -> str:
     end = "all checks passed" if report.ok else f"{amount(len(failed), 'row')} failed" if failed else "nothing was run"
     end += f", {amount(left, 'row')} not run" if left and (report.ok or failed) else ""
     end += f" ({report.seconds:.1f}{UNBROKEN}s)"
-    return plain_text([Titled(f"verify {visible(report.subject)}"), checks, Titled(end)], width)
+    return [Titled(f"verify {visible(report.subject)}"), checks, Titled(end)]
 
 
 def _what(what: str, details: dict[str, object]) -> str:
@@ -40,10 +40,10 @@ def _what(what: str, details: dict[str, object]) -> str:
     return what
 
 
-def proof_text(report: GeneralReport, width: int = 100) -> str:
+def proof_parts(report: GeneralReport) -> list[Titled]:
     """A row for each theorem, in words."""
     if not report.available:
-        return plain_text([Titled(f"general theorem: not checked. {report.reason}")], width)
+        return [Titled(f"general theorem: not checked. {report.reason}")]
     rows = [
         ["proved" if report.theorems.get(name) == CLOSED else "FAILED", name, words]
         for name, words in THEOREMS.items()
@@ -51,4 +51,4 @@ def proof_text(report: GeneralReport, width: int = 100) -> str:
     head = "general theorem, for every number of layers and heads, over any commutative ring"
     notes = [f"fault: {fault}" for fault in report.faults]
     notes += [f"{report.proved} of {len(THEOREMS)} theorems proved without axioms (Coq {report.coq})."]
-    return plain_text([Titled(head), Titled("", ["", "theorem", "in words"], rows), Titled(notes=notes)], width)
+    return [Titled(head), Titled("", ["", "theorem", "in words"], rows), Titled(notes=notes)]

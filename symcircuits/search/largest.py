@@ -14,6 +14,7 @@ from symcircuits.arrays.norms import frobenius
 from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import argument, mebibytes, whole
 from symcircuits.model import Run
 from symcircuits.search.best_first import Found, Search, Tree
@@ -44,7 +45,7 @@ class LargeTerm:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Largest:
+class Largest(Shown):
     """The largest terms that were found, the largest first, and what is proved of all others.
 
     ``exact``: they are the largest; ``certain``: how many of them are, when the search ended early (``reached`` says
@@ -80,16 +81,9 @@ class Largest:
         held = sum(t.size * t.size for t in self.terms)
         return held / self.squares.value if 0 < self.squares.value < float("inf") else None
 
-    def text(self, width: int = 100) -> str:
-        """The certificate in words, and the terms as a table."""
-        return higher(str, "Largest.text")(self, width)
-
     def json(self) -> dict[str, Any]:
         """All of it as plain data."""
         return higher(dict, "Largest.json")(self)
-
-    def __repr__(self) -> str:
-        return self.text()  # what a notebook shows
 
 
 def largest(

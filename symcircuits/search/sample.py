@@ -11,6 +11,7 @@ import numpy.typing as npt
 from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import argument, many, mebibytes, setting, shown, whole
 from symcircuits.core.walk import Mark
 from symcircuits.model import Run
@@ -32,7 +33,7 @@ _KEPT = 2000  # suffixes whose choices are kept: samples share the last heads of
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Sample:
+class Sample(Shown):
     """Terms drawn at random, and what they say of the sum of the sizes of all: ``estimate`` and its standard error.
 
     ``sizes [k]`` of the terms drawn, ``chances [k]`` of drawing each; ``bound``: the sum is proved to be no larger
@@ -66,7 +67,7 @@ class Sample:
 
     def text(self, width: int = 100, top: int = 10) -> str:
         """The estimate in words, and the ``top`` largest of the terms that were drawn."""
-        return higher(str, "Sample.text")(self, width, top)
+        return self._text(width, top=top)
 
     def json(self, top: int = 10) -> dict[str, Any]:
         """The same as plain data (schema in docs/json.md)."""

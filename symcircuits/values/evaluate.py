@@ -26,6 +26,7 @@ from symcircuits.core.expansion import Expansion
 from symcircuits.core.paths import Paths
 from symcircuits.core.programs import first_layer
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import need
 from symcircuits.core.unfrozen.unfrozen import Unfrozen
 from symcircuits.core.walk import Mark, Matrices, walk_marked
@@ -83,7 +84,7 @@ LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, 
 
 
 @final
-class Values(Sums[Array]):
+class Values(Sums[Array], Shown):
     """The values of an expansion's terms on a run; iterate for one array a term, in order.
 
     Arrays are ``[..., n_context, d_vocab_out]`` for logits, ``[..., n_context, d_model]`` for the stream and

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import amount, whole
 from symcircuits.loaders.by_path import RunFile
 from symcircuits.tables.blocks import COMPOSITIONS, OrderRun, composition_code, order_runs, range_of
@@ -61,8 +62,8 @@ class _Part:
     sums: Mapping[tuple[tuple[int, ...], str], Sum]
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+@dataclass(frozen=True, slots=True, repr=False)
+class Summary(Shown):
     """What :func:`summary` found. ``largest``: (number, size), by absolute size; ties in the order of the terms.
 
     ``measure`` says what a size is; ``start`` and ``stop`` which terms were looked at; ``reached`` names the budget
@@ -95,10 +96,6 @@ class Summary:
     def total(self) -> Sum:
         """The sum over all."""
         return sum(self.sums.values(), Sum(0, 0.0, 0.0))
-
-    def text(self, width: int = 100) -> str:
-        """Sums and the largest, as tables that fit a terminal of that width."""
-        return higher(str, "Summary.text")(self, width)
 
     def json(self) -> dict[str, Any]:
         """The same as plain data (schema in docs/json.md)."""

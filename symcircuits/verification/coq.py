@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.work.files import user_path
 
 __all__ = ["INSTALL", "THEOREMS", "GeneralReport", "check_general"]
@@ -90,7 +90,7 @@ _ANSWER = re.compile(r"^@(assumes|states) (\w+)\n(.*?)(?=^@|\Z)", re.MULTILINE |
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class GeneralReport:
+class GeneralReport(Shown):
     """What Coq says of the general theorem.
 
     ``available`` is False where it could not be asked: no Coq, no mathcomp, or no sources; ``reason`` says which and
@@ -132,13 +132,6 @@ class GeneralReport:
             "schema": "symcircuits.general/1", "ok": self.ok, "available": self.available, "reason": self.reason,
             "coq": self.coq, "faults": list(self.faults), "theorems": theorems, "definitions": definitions,
         }  # fmt: skip
-
-    def text(self, width: int = 100) -> str:
-        """The report as a table: a row for each theorem, in words."""
-        return higher(str, "Proof.text")(self, width)
-
-    def __repr__(self) -> str:
-        return self.text()
 
 
 def check_general(folder: str | os.PathLike[str] | None = None) -> GeneralReport:

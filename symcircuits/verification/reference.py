@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from symcircuits.core.architecture import FINAL
 from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 from symcircuits.core.text import need
 from symcircuits.loaders.files import check_file, read_weights
 from symcircuits.loaders.pickled import as_array
@@ -46,7 +47,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """What :func:`compare_with_reference` found: ``rows`` in the order of the forward pass, ``unknown`` names.
 
     ``layers`` are the sums of parts of every layer (see :func:`~symcircuits.values.closure.layer_closures`), ``notes``
@@ -73,13 +74,6 @@ class Comparison:
     def json(self) -> dict[str, Any]:
         """The comparison as plain data (schema in docs/json.md)."""
         return higher(dict, "Comparison.json")(self)
-
-    def text(self, width: int = 100) -> str:
-        """The comparison as a table."""
-        return higher(str, "Comparison.text")(self, width)
-
-    def __repr__(self) -> str:
-        return self.text()  # what a notebook shows
 
 
 def compare_with_reference(

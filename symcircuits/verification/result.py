@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from symcircuits.core.seam import higher
+from symcircuits.core.shown import Shown
 
 __all__ = ["Check", "Report"]
 
@@ -38,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report:
+class Report(Shown):
     """The outcome of :func:`verify`: ``ok`` only if every check that was run holds; the others say why not."""
 
     subject: str
@@ -55,10 +55,3 @@ class Report:
         """The report as plain data."""
         checks = [c.json() for c in self.checks]
         return {"schema": "symcircuits.verify/1", "subject": self.subject, "ok": self.ok, "checks": checks}
-
-    def text(self, width: int = 100) -> str:
-        """The report as a table."""
-        return higher(str, "Report.text")(self, width)
-
-    def __repr__(self) -> str:
-        return self.text()  # what a notebook shows

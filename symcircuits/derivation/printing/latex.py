@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from html import escape
 
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.notation import Notation
@@ -15,7 +16,7 @@ from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
 from symcircuits.derivation.printing.layout import Piece, broken, joined, pieces
-from symcircuits.derivation.printing.prose import prose
+from symcircuits.derivation.printing.prose import html_prose, prose
 from symcircuits.derivation.printing.styles import RELATIONS, LatexStyle
 from symcircuits.derivation.printing.widths import latex_width
 from symcircuits.derivation.printing.words import (
@@ -30,8 +31,8 @@ from symcircuits.derivation.printing.words import (
 
 __all__ = [
     "book_latex",
-    "derivation_display",
     "derivation_document",
+    "derivation_html",
     "derivation_latex",
     "expansion_display",
     "expr_latex",
@@ -237,12 +238,10 @@ def _body(derivation: Derivation, heading: str) -> str:
 
     blocks = [heading, said(subject(derivation)),
               r"\textit{Conventions.} " + " ".join(map(said, conventions(derivation)))]  # fmt: skip
-    known: set[Expr] = set()
-    for step in derivation.steps:
+    for step, display in _displays(derivation):
         head = rf"\textbf{{Step {step.number} ({step.kind}).}} {said(step.reason)}"
         check = rf"{{\footnotesize {said(check_sentence(step.check))}\par}}"
-        blocks.append(f"{head}\n{_display(step, notation, known)}\n{check}")
-        known |= {side for claim in step.claims for side in claim.sides[1:]}
+        blocks.append(f"{head}\n{display}\n{check}")
     blocks.append(rf"\textbf{{Seal.}} {said(seal(derivation))}")
     sloppy = r"\sloppy" if notation.symbols else ""  # names may be long, and are not broken
     return f"\\begingroup\\allowdisplaybreaks{sloppy}\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
@@ -259,36 +258,37 @@ def book_latex(name: str, chapters: Mapping[str, Mapping[str, Derivation]]) -> s
     return "\n".join(parts) + "\\end{document}\n"
 
 
-def derivation_display(derivation: Derivation) -> str:
-    """A derivation for a notebook: one aligned display, without what MathJax does not know."""
-    rows: list[str] = []
+def derivation_html(derivation: Derivation) -> str:
+    """A derivation for a notebook, whose MathJax sets the formulas: what a document has, each display in a box.
+
+    A formula that is wider than the cell scrolls in its box.
+    """
+    notation = derivation.notation
+    blocks = [
+        f"<p><strong>{escape(title(derivation))}</strong></p>",
+        f"<p>{html_prose(subject(derivation), notation)}</p>",
+        f"<p>{' '.join(html_prose(said, notation) for said in conventions(derivation))}</p>",
+    ]
+    for step, display in _displays(derivation):
+        blocks += [
+            f"<p><strong>Step {step.number} ({step.kind}).</strong> {html_prose(step.reason, notation)}</p>",
+            f'<div style="overflow-x: auto; max-width: 100%">{escape(display, quote=False)}</div>',
+            f"<p><small>{html_prose(check_sentence(step.check), notation)}</small></p>",
+        ]
+    return f"<div>{''.join(blocks)}<p>{html_prose(seal(derivation), notation)}</p></div>"
+
+
+def _displays(derivation: Derivation) -> Iterator[tuple[Step, str]]:
+    """Each step with its formulas; what an earlier step has as a right-hand side is not printed again."""
     known: set[Expr] = set()
     for step in derivation.steps:
-        rows.append(rf"&\textbf{{Step {step.number} ({step.kind})}}")
-        for claim in shown_claims(step, derivation.notation, known):
-            style, (lhs, *sides) = LatexStyle(claim.notation), claim.sides
-            first = True
-            for side in sides:
-                for line in _plain_rows(side, style):
-                    left = f"&{expr_latex(lhs, style)} {RELATIONS[claim.relation]} " if first else r"&\quad "
-                    rows.append(left + line)
-                    first = False
+        yield step, _display(step, derivation.notation, known)
         known |= {side for claim in step.claims for side in claim.sides[1:]}
-    rows.append(_caption(derivation.notation))
-    return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
 
 
 def _caption(notation: Notation) -> str:
     """A last row of a notebook's display: the convention, and what is held fixed."""
     return rf"&\text{{{prose(caption(notation), notation)}}}"
-
-
-def _plain_rows(expr: Expr, style: LatexStyle) -> list[str]:
-    if not isinstance(expr, Sum) or latex_width(expr_latex(expr, style)) <= WIDTH:
-        return [expr_latex(expr, style)]
-    bodies = [term.body if isinstance(term, Family) else term for term in expr.terms]
-    terms = [t for body in bodies for t in (body.terms if isinstance(body, Sum) else (body,))]
-    return [("+ " if i else "") + expr_latex(t, style) for i, t in enumerate(terms)]
 
 
 # ------------------------------------------------------------------------------------------------- expansions

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import escape
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from symcircuits.core.names import Name, escaped
 from symcircuits.core.notation import ROW, Notation, latex_label, name_of
 from symcircuits.core.symbols import FLIPPED, SHORT_NAMES, SYMMETRIC
 
-__all__ = ["plain", "prose", "sentence"]
+__all__ = ["html_prose", "plain", "prose", "sentence"]
 
 _MATH: Final = (
     (r"\(x\)", r"\\otimes "), (r"\bsum\b", r"\\sum "), (r"\bId\b", r"\\mathrm{Id}"), (r"\^T\b", r"^{\\mathsf{T}}"),
@@ -85,6 +87,18 @@ def prose(text: str, notation: Notation = ROW) -> str:
     """A sentence in LaTeX: what stands between backticks is set as a formula, everything else is escaped."""
     parts = _said(text, notation).split("`")
     return "".join(_in_latex(part, notation) if i % 2 else _words(part) for i, part in enumerate(parts))
+
+
+def html_prose(text: str, notation: Notation = ROW) -> str:
+    r"""A sentence in HTML whose formulas are LaTeX for MathJax; a dollar that is none of theirs is no mark of one.
+
+    >>> print(html_prose("`A` is < 1 $"))
+    $A$ is &lt; 1 <span>$</span>
+    """
+    parts = _said(text, notation).split("`")
+    words = (escape(part).replace("$", "<span>$</span>") for part in parts[::2])
+    formulas = (escape(_in_latex(part, notation), quote=False) for part in parts[1::2])
+    return "".join(word + formula for word, formula in zip_longest(words, formulas, fillvalue=""))
 
 
 def _words(text: str) -> str:
