@@ -90,7 +90,7 @@ def prose(text: str, notation: Notation = ROW) -> str:
 
 
 def html_prose(text: str, notation: Notation = ROW) -> str:
-    r"""A sentence in HTML whose formulas are LaTeX for MathJax; a dollar that is none of theirs is no mark of one.
+    r"""A sentence in HTML, its formulas in LaTeX for MathJax; any other dollar sign stays text.
 
     >>> print(html_prose("`A` is < 1 $"))
     $A$ is &lt; 1 <span>$</span>
