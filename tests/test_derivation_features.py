@@ -26,7 +26,8 @@ from symcircuits.derivation.claims import KINDS
 from symcircuits.derivation.derive import DerivationError
 from symcircuits.derivation.frames import make_frame
 from symcircuits.derivation.multiplying import multiply_out
-from symcircuits.derivation.printing.latex import expr_latex, prose
+from symcircuits.derivation.printing.displays import expr_latex
+from symcircuits.derivation.printing.prose import prose
 from symcircuits.derivation.printing.text import expr_text
 from symcircuits.derivation.steps import path_expansion
 from symcircuits.derivation.values import Instance

@@ -18,7 +18,7 @@ from symcircuits.derivation.derive import DerivationError
 from symcircuits.derivation.frames import Frame, make_frame
 from symcircuits.derivation.multiplying import multiply_out, softmax_invisible
 from symcircuits.derivation.nodes import Expr, Product, Sum, Target, Transposed
-from symcircuits.derivation.printing.latex import expr_latex
+from symcircuits.derivation.printing.displays import expr_latex
 from symcircuits.derivation.values import Instance
 from symcircuits.model.attending import alibi_slopes
 

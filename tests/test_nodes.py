@@ -43,8 +43,8 @@ from symcircuits.derivation.nodes import (
     with_parts,
 )
 from symcircuits.derivation.other_runs import AtTokens, Changed, CountIn, ImportanceRun, Rebased, Without
+from symcircuits.derivation.printing.displays import expr_latex
 from symcircuits.derivation.printing.forms import shown
-from symcircuits.derivation.printing.latex import expr_latex
 from symcircuits.derivation.printing.styles import LatexStyle, TextStyle
 from symcircuits.derivation.printing.text import expr_text
 from symcircuits.derivation.real_models import ModelLogits, RealModel

@@ -24,7 +24,7 @@ from symcircuits.core import words as algebra
 from symcircuits.core.notation import Notation
 from symcircuits.core.words import Word
 from symcircuits.derivation.nodes import Apply, Family, Identity, Number, Product, Sum, SumOver, Tensor, Transposed
-from symcircuits.derivation.printing.latex import expr_latex
+from symcircuits.derivation.printing.displays import expr_latex
 from symcircuits.derivation.printing.layout import Piece, broken, joined
 from symcircuits.derivation.printing.prose import plain, prose
 from symcircuits.derivation.printing.text import expr_text

@@ -23,7 +23,8 @@ EXAMPLES = (
     "  symcircuits derive --heads 4,4 --norm LN --mlps --key-value-heads 2,2 --form generic --format text\n"
     "  symcircuits derive --heads 2,2 --norm RMS --mlps --gated --multipliers m_E,r --format text\n"
     "  symcircuits derive MODEL --format text\n"
-    "  symcircuits derive --theorem layer_norm --format text"
+    "  symcircuits derive --theorem layer_norm --format text\n"
+    "  symcircuits derive --heads 3,3 --form generic --for paper --width two-column --label eq:paths"
 )
 
 
@@ -43,6 +44,11 @@ def add_options(parser: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="the same as --format json")
     parser.add_argument("--standalone", action="store_true", help="a LaTeX document that compiles")
+    parser.add_argument("--for", dest="for_", choices=["paper"], help="LaTeX to paste: labelled equations, few words")
+    parser.add_argument(
+        "--width", metavar="W", help="of the paper's text: article (the default), neurips, two-column or a number of pt"
+    )
+    parser.add_argument("--label", metavar="NAME", help="of its equations: NAME:3.1 is the first of step 3 (eq)")
     add_notation(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE",
@@ -59,17 +65,36 @@ def run(options: argparse.Namespace) -> int:
     chosen = FORMATS[name]
     if options.standalone and not chosen.standalone:
         raise ValueError(f"--standalone makes a LaTeX document; it does not go with {said}")
+    _check_paper(options, name, said)
     if output is not None:
         from symcircuits.work.files import check_writable
 
         check_writable(output)
     found = _derived(options)
-    text = chosen.written(found) if options.standalone else chosen.printed(found)
+    if options.for_ == "paper":
+        text = found.paper(options.width or "article", options.label or "eq", options.standalone)
+    else:
+        text = chosen.written(found) if options.standalone else chosen.printed(found)
     if output is None:
         print(text)
     else:
         write(output, text if text.endswith("\n") else text + "\n")
     return 0
+
+
+def _check_paper(options: argparse.Namespace, name: str, said: str) -> None:
+    """ValueError on options of papers that are beside another format, or cannot be: before the work."""
+    if options.for_ is None:
+        for option in ("width", "label"):
+            if getattr(options, option) is not None:
+                raise ValueError(f"--{option} is about a paper: it goes with --for paper")
+    elif name != "latex":
+        raise ValueError(f"--for paper writes LaTeX; it does not go with {said}")
+    else:
+        from symcircuits.derivation.printing.paper import check_label, text_width
+
+        text_width("article" if options.width is None else options.width)
+        check_label("eq" if options.label is None else options.label)
 
 
 def _format(options: argparse.Namespace, output: str | None) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from symcircuits.core.notation import ROW, Notation, as_notation
 from symcircuits.core.seam import higher
 from symcircuits.derivation.nodes import Expr, cut
 
@@ -38,6 +39,15 @@ class Claim:
     def text(self) -> str:
         """The claim on one line, in text notation."""
         return f" {self.relation} ".join(map(higher(str, "Expr.text"), self.sides))
+
+    def latex(self, notation: str | Notation = ROW) -> str:
+        r"""The claim on one line of LaTeX (math mode, no delimiters).
+
+        >>> import symcircuits as sc
+        >>> print(sc.derive(sc.attention_only((1,))).steps[2].claim.latex())
+        \mathrm{logits} = X_{1}\,W_U^{\mathsf{T}}
+        """
+        return higher(str, "Claim.latex")(self, as_notation(notation))
 
     def __repr__(self) -> str:
         return f"<Claim {cut(self.text)}>"
@@ -102,6 +112,10 @@ class Step:
     def claim(self) -> Claim:
         """The (last) claim."""
         return self.claims[-1]
+
+    def latex(self, notation: str | Notation = ROW) -> str:
+        """The formulas of the step as displays of LaTeX (amsmath, xcolor), broken to fit a page of 160 mm."""
+        return higher(str, "Step.latex")(self, as_notation(notation))
 
     def __repr__(self) -> str:
         outcome = "checked" if self.check.passed else "NOT checked"

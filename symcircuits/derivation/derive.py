@@ -99,6 +99,20 @@ class Derivation:
         """LaTeX: a fragment, or a document that compiles with pdflatex."""
         return higher(str, "Derivation.latex")(self, standalone)
 
+    def paper(self, width: str | float = "article", label: str = "eq", standalone: bool = False) -> str:
+        r"""LaTeX for a paper (amsmath, amssymb): numbered and labelled equations, what was checked in one sentence.
+
+        ``width`` of the text: ``"article"``, ``"neurips"``, ``"two-column"`` or a number of pt; no equation is wider.
+        The first equation of step 3 has the label ``label:3.1``. ``standalone``: a document of that width. ValueError
+        on a width or a label that cannot be.
+
+        >>> import symcircuits as sc
+        >>> found = sc.derive(sc.attention_only((2, 2)), form="generic").paper("two-column", label="eq:path")
+        >>> r"\label{eq:path:3.1}" in found, "Checked:" in found
+        (True, False)
+        """
+        return higher(str, "Derivation.paper")(self, width, label, standalone)
+
     def text(self) -> str:
         """Text in 80 columns, in text notation."""
         return higher(str, "Derivation.text")(self)

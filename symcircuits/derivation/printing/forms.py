@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from symcircuits.core.notation import Notation, form
 from symcircuits.core.symbols import FLIPPED
 from symcircuits.core.words import Word
-from symcircuits.derivation.claims import Step
+from symcircuits.derivation.claims import Claim, Step
 from symcircuits.derivation.nodes import (
     Apply,
     Expr,
@@ -30,7 +30,7 @@ from symcircuits.derivation.nodes import (
 )
 from symcircuits.derivation.specials import Difference, Named, NamedMatrix, Parentheses, Rank, SquaredNorm, Trace
 
-__all__ = ["Shown", "shown", "shown_claims"]
+__all__ = ["Shown", "shown", "shown_claim", "shown_claims"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,17 @@ def shown_claims(step: Step, notation: Notation, known: Collection[Expr] = ()) -
 
     How maps act, what abbreviations mean, and what is one and the same map is said by products.
     """
-    found = []
-    for claim in step.claims:
-        sides = (claim.lhs, *([s for s in claim.sides[1:] if s not in known] or [claim.rhs]))
-        rule = step.check.how == "indices" or any(isinstance(side, Spelled) for side in claim.sides)
-        rule = rule or (notation.tensors and len({shown(side, notation) for side in sides}) < len(sides))
-        if notation.flips and _turns(*claim.sides):
-            sides = tuple(_turned(side) for side in sides)
-        found.append(Shown(sides, claim.relation, notation.products if rule else notation))
-    return found
+    return [shown_claim(claim, notation, known, step.check.how == "indices") for claim in step.claims]
+
+
+def shown_claim(claim: Claim, notation: Notation, known: Collection[Expr] = (), rule: bool = False) -> Shown:
+    """A claim for printing; a right-hand side that is known is not repeated, and a ``rule`` is said by products."""
+    sides = (claim.lhs, *([s for s in claim.sides[1:] if s not in known] or [claim.rhs]))
+    rule = rule or any(isinstance(side, Spelled) for side in claim.sides)
+    rule = rule or (notation.tensors and len({shown(side, notation) for side in sides}) < len(sides))
+    if notation.flips and _turns(*claim.sides):
+        sides = tuple(_turned(side) for side in sides)
+    return Shown(sides, claim.relation, notation.products if rule else notation)
 
 
 def shown(expr: Expr, notation: Notation) -> Expr:

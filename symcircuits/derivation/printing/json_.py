@@ -13,8 +13,8 @@ from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.multiplying import softmax_invisible
 from symcircuits.derivation.nodes import Expr
 from symcircuits.derivation.printing.conventions import conventions
+from symcircuits.derivation.printing.displays import expr_latex
 from symcircuits.derivation.printing.forms import Shown, shown_claims
-from symcircuits.derivation.printing.latex import expr_latex
 from symcircuits.derivation.printing.prose import plain
 from symcircuits.derivation.printing.styles import LatexStyle, TextStyle
 from symcircuits.derivation.printing.text import expr_text

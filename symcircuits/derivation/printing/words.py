@@ -15,7 +15,17 @@ from symcircuits.derivation.nodes import Family
 from symcircuits.derivation.printing.prose import plain
 from symcircuits.derivation.real_models import TOLERANCE
 
-__all__ = ["check_sentence", "family_title", "plain_statement", "seal", "section", "statement", "subject", "title"]
+__all__ = [
+    "check_sentence",
+    "family_title",
+    "model_sentence",
+    "plain_statement",
+    "seal",
+    "section",
+    "statement",
+    "subject",
+    "title",
+]
 
 _LISTED = 12  # biases are named one by one up to so many
 
@@ -98,6 +108,12 @@ def subject(derivation: Derivation) -> str:
     if derivation.result is not None:
         return f"{derivation.result.statement} {_shown_for(frame)}"
     return _shown_for(frame, asked_for=True)
+
+
+def model_sentence(derivation: Derivation) -> str:
+    """Which models it speaks of, where its statement does not say so; else nothing."""
+    result = derivation.result
+    return "" if result is not None and not result.names_model else _shown_for(derivation.frame)
 
 
 def _shown_for(frame: Frame, asked_for: bool = False) -> str:
