@@ -652,6 +652,31 @@ def test_a_page_without_memory_for_its_reruns_is_written(monkeypatch: pytest.Mon
     assert "could not be made" not in whole
 
 
+def test_a_head_whose_parts_cannot_be_removed_leaves_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of all heads are removed at once; where one has none that can be, each head is by itself."""
+    found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3])
+    own, title = html_heads._Split.removed, "What changes when a part of the scores of {} is removed"
+
+    def removed(split: Any, head: str) -> Any:
+        if head == "L1H0":
+            raise ValueError("it has none")
+        return own(split, head)
+
+    right = tables_of(found.html())
+    monkeypatch.setattr(html_heads._Split, "removed", removed)
+    page = found.html()
+    assert page.count("removing parts of the scores of L1H0 could not be made: it has none") == 1
+    assert title.format("L1H0") not in page
+    for head in ("L0H0", "L0H1", "L1H1"):
+        assert title.format(head) in page
+    assert [table for table in right if "scores of L1H0 is removed" not in table] == tables_of(page)
+
+
+def tables_of(page: str) -> list[str]:
+    """The tables of what changes."""
+    return [found for found in re.findall(r"<table.*?</table>", page, re.DOTALL) if "What changes when" in found]
+
+
 @pytest.mark.parametrize("part", ["score_maps", "score_parts", "source_maps", "distance", "_changes", "figure"])
 def test_no_part_of_a_page_loses_the_rest(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = sc.explain(sc.random_model(sc.attention_only((2, 2)), seed=1), [1, 2, 3])

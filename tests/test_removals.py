@@ -11,10 +11,9 @@ from plain import heads_of_models
 
 import symcircuits as sc
 from symcircuits.core.expansion import expand
-from symcircuits.explanation import removals as module
 from symcircuits.explanation.removals import Removals
 from symcircuits.explanation.subject import logit_of
-from symcircuits.model import Model, Run, rerun, rerun_patterns, rerun_without
+from symcircuits.model import Model, Run, end_of, rerun, rerun_each, reruns
 from symcircuits.values.read_back import ReadBack
 
 ROWS = [[3, 1, 4, 1], [5, 9, 2, 6]]
@@ -46,7 +45,7 @@ def check(run: Run, target: str, by: Any, head: str) -> None:
         assert close(change.pattern, at(many.by, one.pattern_part), size)
         assert close(change.whole, at(many.by, one.change), size)
     parts = {c: sc.remove_scores(run, head, c, target) for c in ("none", "Q", "K", "QK")}
-    found = many.scores(head, {c: p.scores for c, p in parts.items()})
+    found = many.scores({"L0H0": {}, head: {c: p.scores for c, p in parts.items()}})[head]
     assert [*found] == [*parts]
     for c, one_part in parts.items():
         assert np.array_equal(found[c].pattern, one_part.pattern)
@@ -83,7 +82,8 @@ def test_few_at_a_time_are_the_same(most: int, monkeypatch: pytest.MonkeyPatch) 
     heads = ["L0H2", "L0H0", "L1H1"]
     right = removals(run, "logits", sc.logit()).heads(heads)
     assert [*right] == heads
-    monkeypatch.setattr(module, "_AT_ONCE", most)
+    monkeypatch.setattr(reruns, "_AT_ONCE", most)
+    monkeypatch.setattr(reruns, "_ROWS", most)
     for label, change in removals(run, "logits", sc.logit()).heads(heads).items():
         assert np.allclose(change.whole, right[label].whole, rtol=1e-12)
 
@@ -94,34 +94,59 @@ def test_of_the_stream_it_is_the_norm_of_the_change() -> None:
 
 
 # ------------------------------------------------------------------------------------- reruns of several at once
-@settings(max_examples=30, deadline=None)
-@given(heads_of_models())
-def test_reruns_at_once_are_reruns(case: tuple[Model, str]) -> None:
+@settings(max_examples=40, deadline=None)
+@given(heads_of_models(), st.integers(0, 3), st.booleans())
+def test_reruns_at_once_are_reruns(case: tuple[Model, str], position: int, batch: bool) -> None:
+    """Of edits in any order, of one head several times, at any position."""
     model, head = case
-    run, layer = model.run(ROWS), model.architecture.head(head).layer
-    labels = [str(h) for h in model.architecture.layer_heads(layer)]
-    without = rerun_without(run, labels)
-    for i, label in enumerate(labels):
-        one = rerun(run, removed=[label])
-        assert np.allclose(without.end[i], one.end, rtol=1e-9, atol=1e-11)
-    patterns = np.stack([run.patterns[head], run.patterns[head][..., ::-1]])
-    both = rerun_patterns(run, head, patterns)
-    for i, pattern in enumerate(patterns):
-        assert np.allclose(both.end[i], rerun(run, patterns={head: pattern}).end, rtol=1e-9, atol=1e-11)
+    run, target = model.run(ROWS if batch else ROWS[0]), model.architecture.end
+    turned = [(head, run.patterns[head][..., ::-1]), (head, run.patterns[head] / 2)]
+    edits = [*turned[:1], *((str(h), None) for h in reversed(model.architecture.all_heads)), *turned[1:]]
+    found = rerun_each(run, edits, target, position)
+    size = float(np.abs(end_of(run, target)).max(initial=1.0))
+    for (label, pattern), row in zip(edits, found, strict=True):
+        one = rerun(run, removed=[label]) if pattern is None else rerun(run, patterns={label: pattern})
+        assert np.allclose(row, end_of(one, target)[..., position, :], rtol=1e-9, atol=1e-11 * size)
+
+
+@pytest.mark.parametrize("at", ["stream", "mlp"])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_reruns_are_read_where_a_readout_reads(at: str, layer: int, parallel: bool) -> None:
+    """Edits of layers after that change nothing, and they change what is read in their own as it is."""
+    arch = sc.transformer((2, 2, 2), norm="LN", mlps=True, biases=True, parallel=parallel)
+    model = sc.random_model(arch, seed=2, d_model=5).with_(
+        sc.readout(np.eye(5)[:2], "probe", layer=layer, normed=True, at=at)
+    )
+    run = model.run(ROWS)
+    edits = [(f"L{i}H1", None) for i in (2, 0, 1)] + [("L1H0", run.patterns["L1H1"])]
+    found = rerun_each(run, edits, "readout:probe", -1)
+    for (label, pattern), row in zip(edits, found, strict=True):
+        one = rerun(run, removed=[label]) if pattern is None else rerun(run, patterns={label: pattern})
+        assert np.allclose(row, one.readouts["probe"][:, -1], rtol=1e-9, atol=1e-12)
+        if int(label[1]) > layer or (int(label[1]) == layer and (at == "stream" or parallel)):
+            assert np.array_equal(row, run.readouts["probe"][:, -1])
 
 
 def test_what_is_given_to_reruns_is_checked() -> None:
     run = sc.random_model(sc.attention_only((2,)), seed=1).run(ROWS[0])
     with pytest.raises(ValueError, match=r"pattern of L0H1 must have shape \[4, 4\], not \[3, 3\]"):
-        rerun_patterns(run, "L0H1", np.zeros((2, 3, 3)))
+        rerun_each(run, [("L0H0", None), ("L0H1", np.zeros((3, 3)))], "logits", 0)
     with pytest.raises(ValueError, match="no head L0H2"):
-        rerun_without(run, ["L0H2"])
+        rerun_each(run, [("L0H2", None)], "logits", 0)
+    assert rerun_each(run, [], "logits", 0).shape == (0, 11)
+
+
+def test_reruns_that_leave_the_range_are_refused() -> None:
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run(ROWS[0])
+    with pytest.raises(ValueError, match=r"scores of L1H0 leave the range of float64"):
+        rerun_each(run, [("L0H1", None), ("L0H0", np.full((4, 4), 1e200))], "logits", 0)
 
 
 def test_a_rerun_leaves_the_run_as_it_was() -> None:
     run = sc.random_model(sc.transformer((2, 2), norm="LN", mlps=True), seed=1).run(ROWS[0])
     before = {name: {k: v.copy() for k, v in getattr(run, name).items()} for name in ("patterns", "results", "norms")}
-    rerun_without(run, ["L0H0", "L0H1"])
+    rerun_each(run, [("L0H0", None), ("L0H1", None), ("L1H0", run.patterns["L1H1"])], "logits", 3)
     for name, kept in before.items():
         assert all(np.array_equal(v, getattr(run, name)[k]) for k, v in kept.items())
 

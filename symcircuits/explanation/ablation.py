@@ -19,11 +19,11 @@ import numpy.typing as npt
 from symcircuits.core.expansion import Expansion, Term, expand
 from symcircuits.core.shown import Shown
 from symcircuits.core.text import brief, need
-from symcircuits.model import Arrays, Edited, Run, pattern_without, rerun, rerun_without_path
+from symcircuits.model import Arrays, Run, end_of, pattern_without, rerun, rerun_without_path
 from symcircuits.values.evaluate import evaluate
 
 __all__ = [
-    "HeadRemoval", "ScoreRemoval", "distance", "end_of", "part_name", "remove_heads", "remove_scores", "score_part",
+    "HeadRemoval", "ScoreRemoval", "distance", "part_name", "remove_heads", "remove_scores", "score_part",
     "with_pattern",
 ]  # fmt: skip
 
@@ -202,14 +202,6 @@ def _part(run: Run, scores: Expansion, what: str | Term | Expansion) -> tuple[st
     if not isinstance(what, Expansion) or what.readout != scores.readout:
         raise ValueError(f"{brief(what)} is neither a composition type, a term nor a selection of {scores.target}")
     return ", ".join(map(str, what.clauses)) or "all terms", evaluate(what, run).total()
-
-
-def end_of(run: Run | Edited, target: str) -> Array:
-    """The logits (before their soft cap), the last stream or the readout that a target names."""
-    kind, _, name = target.partition(":")
-    if kind == "readout":
-        return run.readouts[name]
-    return run.streams[-1] if run.logits is None or kind == "stream" else run.products.get("logits", run.logits)
 
 
 def _end_name(run: Run, target: str) -> str:

@@ -7,18 +7,17 @@ what is recomputed is computed for several at a time, from the edited layer on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion
-from symcircuits.explanation.ablation import end_of, remove_heads, with_pattern
-from symcircuits.model import Edited, Run, pattern_without, rerun_patterns, rerun_without
+from symcircuits.explanation.ablation import remove_heads, with_pattern
+from symcircuits.model import Run, pattern_without, rerun_each
 from symcircuits.values.evaluate import evaluate, reference
 from symcircuits.values.measure import Measure
 from symcircuits.values.read_back import ReadBack
@@ -26,8 +25,6 @@ from symcircuits.values.read_back import ReadBack
 __all__ = ["HeadChange", "PatternChange", "Removals"]
 
 Array = npt.NDArray[Any]
-T = TypeVar("T")
-_AT_ONCE = 2**22  # numbers of the streams that are computed anew together
 
 Numbers = list[float]  # of the chosen logit, and of the difference where one was chosen; else the norm of the change
 
@@ -59,9 +56,9 @@ class Removals:
 
     def __init__(self, run: Run, expansion: Expansion, by: Measure) -> None:
         self.run, self.expansion, self.by = run, expansion, by
-        self._end = reference(expansion.target, run)
         if by.chosen:
             values = evaluate(expansion, run)
+            self._before = self._row(reference(expansion.target, run)[..., by.position, :])
             readers = np.zeros((len(by.chosen), *values.shape), run.dtype)
             for reader, token in zip(readers, by.chosen, strict=True):
                 (reader if by.row is None else reader[by.row])[by.position, token] = 1
@@ -74,43 +71,46 @@ class Removals:
             parts = {head: (g.value_part, g.pattern_part, g.change) for head, g in gone.items()}
             return {head: HeadChange(*([frobenius(part)] for part in three)) for head, three in parts.items()}
         found: dict[str, HeadChange] = {}
-        for _, layer in groupby(heads, key=lambda h: self.run.model.architecture.head(h).layer):
-            for some in self._batches([*layer]):
-                changed = self._changed(rerun_without(self.run, some), len(some))
-                for head, whole in zip(some, changed, strict=True):
-                    value = -self._back.of(head, self.run.results[head])
-                    found[head] = HeadChange(*map(self._numbers, (value, whole - value, whole)))
+        for head, whole in zip(heads, self._changed([(head, None) for head in heads]), strict=True):
+            value = -self._back.of(head, self.run.results[head])
+            found[head] = HeadChange(*map(self._numbers, (value, whole - value, whole)))
         return found
 
-    def scores(self, head: str, parts: Mapping[str, Array]) -> dict[str, PatternChange]:
-        """For each part that is taken from a head's scores, by its name."""
-        found: dict[str, PatternChange] = {}
-        for some in self._batches([*parts]):
-            patterns = np.stack([pattern_without(self.run, head, parts[name]) for name in some])
-            if not self.by.chosen:
-                for name, pattern in zip(some, patterns, strict=True):
-                    two = with_pattern(self.run, self.expansion, head, pattern)
-                    found[name] = PatternChange(pattern, *([frobenius(part)] for part in two))
+    def scores(self, parts: Mapping[str, Mapping[str, Array]]) -> dict[str, dict[str, PatternChange]]:
+        """For each part that is taken from a head's scores: by head, then by the part's name, as they are given."""
+        patterns = {
+            head: {name: pattern_without(self.run, head, part) for name, part in of.items()}
+            for head, of in parts.items()
+        }
+        if not self.by.chosen:
+            return {head: {name: self._norms(head, new) for name, new in of.items()} for head, of in patterns.items()}
+        edits = [(head, new) for head, of in patterns.items() for new in of.values()]
+        changed = iter(self._changed(edits))
+        found: dict[str, dict[str, PatternChange]] = {}
+        for head, of in patterns.items():
+            if not of:
+                found[head] = {}
                 continue
-            frozen = self._back.of_pattern(head, patterns - self.run.patterns[head])
-            changed = self._changed(rerun_patterns(self.run, head, patterns), len(some))
-            for name, pattern, old, new in zip(some, patterns, frozen, changed, strict=True):
-                found[name] = PatternChange(pattern, self._numbers(old), self._numbers(new))
+            frozen = self._back.of_pattern(head, np.stack([*of.values()]) - self.run.patterns[head])
+            found[head] = {
+                name: PatternChange(new, self._numbers(old), self._numbers(next(changed)))
+                for (name, new), old in zip(of.items(), frozen, strict=True)
+            }
         return found
 
-    def _batches(self, edits: Sequence[T]) -> Iterator[Sequence[T]]:
-        """As many at a time as are small enough."""
-        most = max(1, _AT_ONCE // max(1, self.run.streams[0].size))
-        return (edits[at : at + most] for at in range(0, len(edits), most))
+    def _norms(self, head: str, pattern: Array) -> PatternChange:
+        """Of the end as a whole, where no entry of it is chosen."""
+        two = with_pattern(self.run, self.expansion, head, pattern)
+        return PatternChange(pattern, *([frobenius(part)] for part in two))
 
-    def _changed(self, edited: Edited, reruns: int) -> Array:
-        """The changes of the chosen entries, ``[reruns, chosen]``."""
-        end = np.broadcast_to(end_of(edited, self.expansion.target), (reruns, *self._end.shape))
-        return self._entries(end) - self._entries(self._end)
+    def _changed(self, edits: Sequence[tuple[str, Array | None]]) -> Array:
+        """The changes of the chosen entries, ``[edits, chosen]``."""
+        assert self.by.position is not None
+        return self._row(rerun_each(self.run, edits, self.expansion.target, self.by.position)) - self._before
 
-    def _entries(self, end: Array) -> Array:
-        """The chosen entries of ends ``[..., n, width]``, with the axes in front of those of the run."""
-        rows = end[..., self.by.position, :] if self.by.row is None else end[..., self.by.row, self.by.position, :]
+    def _row(self, ends: Array) -> Array:
+        """The chosen entries of rows ``[..., width]`` at the position, with the axes in front of those of the run."""
+        rows = ends if self.by.row is None else ends[..., self.by.row, :]
         return np.asarray(rows[..., self.by.chosen], np.float64)
 
     def _numbers(self, entries: Array) -> Numbers:

@@ -113,7 +113,7 @@ def bounded_heads(run: Run, orders: Mapping[str, int]) -> dict[str, Bounded]:
             if arch.positions != "rotary":
                 one.pairs[0, 0] = np.stack([[_product(q, k) for k in _direct(one)[1]] for q in _direct(one)[0]])
         for order in range(1, max(one.orders for one in found.values()) + 1):
-            reads.add(order)
+            reads.first() if order == 1 else reads.add(order)
     return {label: one for label, one in found.items() if _finite(one)}
 
 
@@ -168,9 +168,22 @@ class _Reads:
         self.heads = dict(sorted(there, key=lambda item: -_layer(item[1])))  # the deepest first
         self._fans: dict[str, SiblingPaths] = {}
         self._of: dict[int, tuple[_Readers, _Readers]] = {}  # by layer of the program: of Grams, of centred ones
+        sides = [[one.values.fans(side) for side in (0, 1)] for one in self.heads.values()]
+        self._chains = [np.asarray(side.matrices.chain(side.readout)) for two in sides for side in two]
+
+    def first(self) -> None:
+        """The paths through one head: what a head reads of them is kept, and its sizes are those of what is kept."""
+        deepest = next(iter(self.heads))
+        fans = self._fans.setdefault(deepest, self.heads[deepest].values.fans(0))
+        for fan in fans.fans(1, {Mark(1, 0): 1}):
+            z = fan.z.transpose(1, 3, 0, 2, 4)  # [heads, sources, batch, n, d_head]
+            for label, links in self._links(fans, fan.layer, 1).items():
+                _keep(self.heads[label], [link[fan.heads] for link in links], z)
+        for one in self.heads.values():
+            _first_sizes(one)
 
     def add(self, order: int) -> None:
-        """The paths through so many heads."""
+        """The paths through so many heads, two or more."""
         there = {label: one for label, one in self.heads.items() if one.orders >= order}
         deepest = next(iter(there))
         fans = self._fans.setdefault(deepest, there[deepest].values.fans(0))
@@ -178,14 +191,9 @@ class _Reads:
         waiting: dict[int, list[_Slot]] = {}
         for fan in fans.fans(order, {Mark(order, 0): 1}):
             number = fans.paths.layer_heads[fan.layer][0].layer
-            z = fan.z.transpose(1, 3, 0, 2, 4)  # [heads, sources, batch, n, d_head]
-            if fan.layer not in self._of or order == 1:
-                links = {h: self._links(fans, fan.layer, h) for h, one in self.heads.items() if _layer(one) > number}
-                self._of[fan.layer] = self._readers(fans.layer(fan.layer).writes, links)
-                for label in there if order == 1 else ():
-                    if label in links:
-                        _keep(self.heads[label], [r[fan.heads] for r in links[label]], z)
-            slots.append(_Slot(number, *_grams(z)))
+            if fan.layer not in self._of:
+                self._of[fan.layer] = self._readers(fans, fan.layer)
+            slots.append(_Slot(number, *_grams(fan.z.transpose(1, 3, 0, 2, 4))))
             alike = waiting.setdefault(fan.layer, [])
             alike.append(slots[-1])
             whole = len(fan.heads) == len(fans.paths.layer_heads[fan.layer])
@@ -196,25 +204,38 @@ class _Reads:
             self._read(alike, layer, None)
         self._deal(there, slots)
 
-    def _links(self, fans: SiblingPaths, layer: int, label: str) -> list[Array]:
-        """``W_O^T`` times what a head's queries and keys read of the stream: ``[heads of the layer, d_head, d_head]``.
+    def _links(self, fans: SiblingPaths, layer: int, orders: int) -> dict[str, tuple[Array, Array]]:
+        """``W_O^T`` times what queries and keys of a head read of the stream: ``[heads of the layer, d_head, d_head]``.
 
-        d_head of the heads of that layer, and of this head.
+        d_head of the heads of that layer, and of this head; by label, of heads after it with as many orders or more.
         """
-        sides = [self.heads[label].values.fans(side) for side in (0, 1)]
-        return [fans.layer(layer).writes @ np.asarray(side.matrices.chain(side.readout)) for side in sides]
+        number, writes = fans.paths.layer_heads[layer][0].layer, fans.layer(layer).writes
+        places = [i for i, one in enumerate(self.heads.values()) if _layer(one) > number and one.orders >= orders]
+        if not places:
+            return {}
+        chains = [self._chains[i] for place in places for i in (2 * place, 2 * place + 1)]
+        cuts = np.cumsum([chain.shape[1] for chain in chains])[:-1]
+        read = writes.reshape(-1, writes.shape[-1]) @ np.concatenate(chains, axis=1)  # one product, and not one a head
+        found = np.split(read.reshape(*writes.shape[:2], -1), cuts, axis=-1)
+        labels = [*self.heads]
+        return {labels[place]: (found[2 * i], found[2 * i + 1]) for i, place in enumerate(places)}
 
-    def _readers(self, writes: Array, links: Mapping[str, Sequence[Array]]) -> tuple[_Readers, _Readers]:
-        """What is met with Gram matrices, and with those of centred values."""
+    def _readers(self, fans: SiblingPaths, layer: int) -> tuple[_Readers, _Readers]:
+        """What is met with Gram matrices, and with those of centred values: of heads with paths through two or more."""
+        links, writes = self._links(fans, layer, 2), fans.layer(layer).writes
         plain: list[Array] = []
         centred: list[Array] = []
         nothing = np.zeros((*writes.shape[:2], 1), writes.dtype)
-        for label, one in self.heads.items():
+        for label, one in self._further().items():
             query, key = links.get(label, (nothing, nothing))
             others = _others(one) if label in links else [[nothing[0, :1]] * len(rows) for rows in _direct(one)]
             plain += [_squared(query), _squared(key), *(_squared(query @ row.T) for row in others[1])]
             centred += [_squared(key), *(_squared(key @ row.T) for row in others[0])]
         return _Readers.of(np.stack(plain, axis=1)), _Readers.of(np.stack(centred, axis=1))
+
+    def _further(self) -> dict[str, Bounded]:
+        """The heads of which paths through two or more are looked at."""
+        return {label: one for label, one in self.heads.items() if one.orders > 1}
 
     def _read(self, slots: Sequence[_Slot], layer: int, places: list[int] | None) -> None:
         """The sizes of the paths of some fans of a layer, which takes the place of their Gram matrices."""
@@ -230,7 +251,7 @@ class _Reads:
     def _deal(self, there: Mapping[str, Bounded], slots: Sequence[_Slot]) -> None:
         """To each head what it reads of the paths before it."""
         at, kept = [0, 0], dict[int, tuple[Array, Array]]()
-        for label, one in self.heads.items():
+        for label, one in self._further().items():
             layer, (queries, keys) = _layer(one), map(len, _direct(one))
             if label in there:
                 if layer not in kept:
@@ -251,8 +272,6 @@ class _Reads:
                 one.sizes[1].append(plain[:, 1] if rotary else less[:, 0])
                 if not rotary:
                     one.pairs[order, 0], one.pairs[0, order] = plain[:, 2:], less[:, 1:].T
-                    if order == 1 and one.orders > 1:
-                        one.pairs[1, 1] = _of_rows(one, len(plain))
             at = [at[0] + 2 + keys, at[1] + 1 + queries]
 
 
@@ -293,14 +312,40 @@ def _keep(one: Bounded, links: Sequence[Array], z: Array) -> None:
         one.rows.update({(side, at + i): row for i, row in enumerate(rows)})
 
 
-def _of_rows(one: Bounded, paths: int) -> Array:
-    """``|Q (K - mean)^T|`` of the paths through one head, ``[queries, keys]``."""
-    grams = []
-    for side, direct in enumerate(_direct(one)):
-        rows = np.stack([one.rows[side, len(direct) + i] for i in range(paths)]) if paths else np.zeros((0, 1, 1, 1))
-        rows = _moved(one.values, rows) if side else rows
-        flat = rows.reshape(paths, -1, rows.shape[-1])
-        grams.append((flat.swapaxes(-1, -2) @ flat).reshape(1, paths, -1))
+def _first_sizes(one: Bounded) -> None:
+    """Sizes of the paths through one head, and of products with these, from the queries and keys that are kept."""
+    direct = _direct(one)
+    queries, keys = (
+        np.stack([row for (s, i), row in one.rows.items() if s == side and i >= len(rows)] or [rows[0][:0]])
+        for side, rows in enumerate(direct)
+    )
+    if not queries.size:
+        queries, keys = queries[:0], keys[:0]
+    less = _moved(one.values, keys) if keys.size else keys
+    one.sizes[0].append(_norms(queries))
+    one.whole.append(_norms(keys))
+    one.sizes[1].append(_norms(less))
+    if one.values.expansion.architecture.positions != "rotary":
+        one.pairs[1, 0] = _met(queries, _others(one)[1])
+        one.pairs[0, 1] = _met(less, _others(one)[0]).T
+        if one.orders > 1:
+            one.pairs[1, 1] = _of_rows(queries, less)
+
+
+def _met(rows: Array, others: Sequence[Array]) -> Array:
+    """``|Q K^T|`` of paths ``[paths, batch, n, d]`` and others, ``[paths, others]``, with what rounding may take."""
+    sizes, d = _norms(rows), rows.shape[-1]
+    found = np.zeros((len(rows), len(others)))
+    for i, other in enumerate(others):
+        slack = d * float(np.finfo(rows.dtype).eps) * _norms(other[None])[0]
+        found[:, i] = _norms(rows @ other.T) + slack * sizes
+    return found
+
+
+def _of_rows(queries: Array, keys: Array) -> Array:
+    """``|Q K^T|`` of the paths through one head, ``[queries, keys]``; of keys less their mean."""
+    flat = [rows.reshape(len(rows), -1, rows.shape[-1]) for rows in (queries, keys)]
+    grams = [(rows.swapaxes(-1, -2) @ rows).reshape(1, len(rows), -1) for rows in flat]
     found: Array = _lengths(grams[0], _Readers.of(grams[1]))[0]
     return found
 

@@ -16,7 +16,8 @@ from symcircuits.model.forward import BY_LABEL, Changes, Record, pattern_of, wri
 from symcircuits.model.needs import Converted
 from symcircuits.model.transformer import Model, Run, _run
 
-__all__ = ["Edited", "of_outputs", "pattern_without", "rerun", "rerun_patterns", "rerun_without", "rerun_without_path",
+__all__ = [
+    "Edited", "before", "check_pattern", "end_of", "of_outputs", "pattern_without", "rerun", "rerun_without_path",
     "with_outputs",
 ]  # fmt: skip
 
@@ -41,6 +42,14 @@ class Edited:
         return self.streams[-1] if self.logits is None else self.logits
 
 
+def end_of(run: Run | Edited, target: str) -> Array:
+    """The logits (before their soft cap), the last stream or the readout that a target names."""
+    kind, _, name = target.partition(":")
+    if kind == "readout":
+        return run.readouts[name]
+    return run.streams[-1] if run.logits is None or kind == "stream" else run.products.get("logits", run.logits)
+
+
 def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Iterable[str] = ()) -> Edited:
     """The forward pass of a run on its tokens, with edits; what comes after the first of them is computed anew.
 
@@ -57,41 +66,9 @@ def rerun(run: Run, *, patterns: Mapping[str, Array] | None = None, removed: Ite
     """
     given = {}
     for label, pattern in (patterns or {}).items():
-        _check_shape(run, label, np.shape(pattern))
+        check_pattern(run, label, np.shape(pattern))
         given[_named(run, label)] = np.array(pattern, dtype=run.dtype)
     return _edited(run, Changes(given, dict.fromkeys((_named(run, label) for label in removed), np.ones(1, bool))))
-
-
-def rerun_patterns(run: Run, head: str, patterns: Array) -> Edited:
-    """As many reruns at once as there are patterns of a head, ``[reruns, ..., n, n]``.
-
-    What comes after that head has an axis ``[reruns, ...]`` in front.
-
-    >>> from symcircuits.core.architecture import attention_only
-    >>> from symcircuits.model import random_model
-    >>> run = random_model(attention_only((1, 1)), seed=1).run([1, 2, 3])
-    >>> both = rerun_patterns(run, "L0H0", np.stack([np.eye(3), run.patterns["L0H0"]]))
-    >>> bool(np.allclose(both.logits[0], rerun(run, patterns={"L0H0": np.eye(3)}).logits)), both.logits.shape
-    (True, (2, 3, 11))
-    """
-    _check_shape(run, head, np.shape(patterns)[1:])
-    return _edited(run, Changes({_named(run, head): np.array(patterns, dtype=run.dtype)}))
-
-
-def rerun_without(run: Run, heads: Sequence[str]) -> Edited:
-    """As many reruns at once as there are heads of one layer, each without the output of one of them.
-
-    What comes after that layer has an axis ``[heads, ...]`` in front.
-
-    >>> from symcircuits.core.architecture import attention_only
-    >>> from symcircuits.model import random_model
-    >>> run = random_model(attention_only((2, 1)), seed=1).run([1, 2, 3])
-    >>> both = rerun_without(run, ["L0H0", "L0H1"])
-    >>> bool(np.allclose(both.logits[1], rerun(run, removed=["L0H1"]).logits)), both.logits.shape
-    (True, (2, 3, 11))
-    """
-    where = np.eye(len(heads), dtype=bool).reshape(len(heads), len(heads), *(1,) * run.streams[0].ndim)
-    return _edited(run, Changes({}, {_named(run, head): where[i] for i, head in enumerate(heads)}))
 
 
 def rerun_without_path(run: Run, heads: Sequence[str]) -> Edited:
@@ -153,7 +130,7 @@ def of_outputs(run: Run, chosen: Sequence[int]) -> Run:
     """
     model = with_outputs(run.model, chosen)
     last = model.architecture.n_layers
-    return _run(model, run.tokens, run.dtype, Changes(start=last, before=_before(run, last)), run.attended)
+    return _run(model, run.tokens, run.dtype, Changes(start=last, before=before(run, last)), run.attended)
 
 
 def with_outputs(model: Model, chosen: Sequence[int]) -> Model:
@@ -172,7 +149,8 @@ def _named(run: Run, label: str) -> str:
     return str(run.model.architecture.head(label))
 
 
-def _check_shape(run: Run, label: str, given: tuple[int, ...]) -> None:
+def check_pattern(run: Run, label: str, given: tuple[int, ...]) -> None:
+    """ValueError where a head is not there, or a pattern of this shape cannot take the place of its own."""
     shape = run.patterns[_named(run, label)].shape
     if given != shape:
         raise ValueError(f"the pattern of {label} must have shape {list(shape)}, not {list(given)}")
@@ -184,12 +162,12 @@ def _edited(run: Run, changes: Changes) -> Edited:
         run.model.architecture.head(label).layer for label in (*changes.given, *changes.removed, *changes.written)
     ]
     if changed:
-        changes = replace(changes, start=min(changed), before=_before(run, min(changed)))
+        changes = replace(changes, start=min(changed), before=before(run, min(changed)))
     found = _run(run.model, run.tokens, run.dtype, changes, run.attended)
     return Edited(found.logits, found.streams, found.patterns, found.products, found.readouts)
 
 
-def _before(run: Run, layer: int) -> Record:
+def before(run: Run, layer: int) -> Record:
     """What the first layers of a run left; what comes after is computed anew, and stands in the place of what was."""
     found = Record(streams=list(run.streams[: layer + 1]))
     for kind in BY_LABEL:

@@ -32,7 +32,10 @@ from symcircuits.core.text import brief, shown
 from symcircuits.model.attending import Attended, Rotary, alibi, alibi_slopes, check_seen, mask, rotate
 from symcircuits.model.needs import dtype_of, embedded
 
-__all__ = ["ACTIVATIONS", "BY_LABEL", "Changes", "Record", "Settings", "capped", "forward", "pattern_of", "written_by"]
+__all__ = [
+    "ACTIVATIONS", "BY_LABEL", "Changes", "Pass", "Record", "Settings", "capped", "finite", "forward", "pattern_of",
+    "product", "written_by",
+]  # fmt: skip
 
 Weights = Mapping[str, Array]
 Scales = Mapping[str, float]
@@ -44,8 +47,15 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_tanh(x: Array, slope: float = math.sqrt(2 / math.pi)) -> Array:
-    cubic = x * (1 + 0.044715 * (x * x))  # NumPy's x**3 takes as long as sixty products
-    return np.asarray(x * (1 + np.tanh(slope * cubic)) / 2)
+    found = np.asarray(x * x)  # NumPy's x**3 takes as long as sixty products; nothing below makes another array
+    np.multiply(found, 0.044715, out=found)
+    np.add(found, 1, out=found)
+    np.multiply(found, x, out=found)
+    np.tanh(np.multiply(found, slope, out=found), out=found)
+    np.add(found, 1, out=found)
+    np.multiply(found, x, out=found)
+    np.divide(found, 2, out=found)
+    return found
 
 
 def _sigmoid(x: Array) -> Array:
@@ -179,8 +189,8 @@ def forward(
 
     Raises ValueError where numbers leave the range of the dtype, with the place; where a mask leaves a query no key.
     """
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by _finite, with the place
-        pass_ = _Pass(architecture, w, scales, settings, tokens.shape[-1])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by finite, with the place
+        pass_ = Pass(architecture, w, scales, settings, tokens.shape[-1])
         pass_.changes, pass_.attached, pass_.attended = changes or pass_.changes, attached or {}, attended
         pass_.record = pass_.changes.before or pass_.record
         return pass_.run(tokens).close()
@@ -191,8 +201,8 @@ def written_by(
     attended: Attended | None = None,
 ) -> Array:  # fmt: skip
     """What a head adds to the stream where it alone reads this one, ``[..., n, d_model]``: its pattern is made anew."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by _finite, with the place
-        pass_ = _Pass(architecture, w, scales, settings, stream.shape[-2])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported by finite, with the place
+        pass_ = Pass(architecture, w, scales, settings, stream.shape[-2])
         pass_.attended = attended
         return pass_.written(head, stream)
 
@@ -209,12 +219,12 @@ def pattern_of(
 
     Soft cap, ALiBi, what a mask adds, mask, softmax (or what stands in for it), in this order.
     """
-    pass_ = _Pass(architecture, {"W_E": products}, {}, settings, products.shape[-1])
+    pass_ = Pass(architecture, {"W_E": products}, {}, settings, products.shape[-1])
     pass_.attended = attended
     return pass_.pattern(pass_.masked(head, products, allowed), allowed)
 
 
-class _Pass:
+class Pass:
     """One forward pass under way."""
 
     def __init__(self, architecture: Architecture, w: Weights, scales: Scales, settings: Settings, n: int) -> None:
@@ -234,10 +244,10 @@ class _Pass:
                 read = stream if arch.parallel else after
                 self.read_out("mlp", layer, read)
                 after = after + self.times(f"r[M{layer}]", self.mlp(layer, read))
-            stream = self.reached(layer + 1, _finite(after, f"the rows of the residual stream after layer {layer}"))
+            stream = self.reached(layer + 1, finite(after, f"the rows of the residual stream after layer {layer}"))
         if arch.unembed:
             logits = self.times("m_U", self.affine(self.normed(stream, FINAL), "W_U", "b_U"))
-            logits = _finite(logits, "the logits")
+            logits = finite(logits, "the logits")
             record.logits = capped(logits, self.settings.logit_cap)
             if record.logits is not logits:
                 record.products["logits"] = logits
@@ -267,7 +277,7 @@ class _Pass:
             if (reading.at, reading.layer) == (at, layer):
                 read = self.normed(stream, reading.norm) if reading.norm else stream
                 value = read @ transpose(self.attached[reading.argument])
-                self.record.readouts[reading.name] = _finite(value, f"the values of the readout {reading.name}")
+                self.record.readouts[reading.name] = finite(value, f"the values of the readout {reading.name}")
 
     def normed(self, x: Array, label: str) -> Array:
         """The norm of every row; its ``1 / sigma`` is recorded."""
@@ -276,7 +286,7 @@ class _Pass:
         if self.architecture.norm == "LN":
             x = x - x.mean(axis=-1, keepdims=True)
         inverse = 1 / np.sqrt((x * x).mean(axis=-1) + x.dtype.type(self.settings.eps))
-        self.record.norms[label] = _finite(inverse, f"the values of 1 / sigma of the norm {label}")
+        self.record.norms[label] = finite(inverse, f"the values of 1 / sigma of the norm {label}")
         x = x * inverse[..., None]
         own = norm_of(label)
         if f"gain_{own}" in self.w:
@@ -319,21 +329,26 @@ class _Pass:
         if known and given is None:
             return record.results[name]
         if not known:
-            product = _finite(self.scores(head, read), f"the scores of {head}")
-            scores = self.masked(head, product, allowed)
-            if self.settings.score_cap is not None or self.adds:
-                record.products[name] = product
-            if not again:
-                record.scores[name] = scores
-            given = self.pattern(scores, allowed) if given is None else given
+            own = self.attends(head, read, allowed)
+            given = own if given is None else given
         assert given is not None
         record.patterns[name] = given
         values = self.affine(values_of, f"W_V_{shared}", f"b_V_{shared}")
-        result = _product(given @ values, self.w[f"W_O_{head}"])
+        result = product(given @ values, self.w[f"W_O_{head}"])
         result = self.times(f"r[L{head.layer}]", result)
         if not again:
             record.results[name] = result
         return result
+
+    def attends(self, head: Head, read: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+        """The pattern of a head from the rows that its queries and keys are made of; its scores are recorded."""
+        scaled = finite(self.scores(head, read), f"the scores of {head}")
+        scores = self.masked(head, scaled, allowed)
+        if self.settings.score_cap is not None or self.adds:
+            self.record.products[str(head)] = scaled
+        if self.changes.before is None:
+            self.record.scores[str(head)] = scores
+        return self.pattern(scores, allowed)
 
     def allowed(self, layer: int, window: int | None) -> npt.NDArray[np.bool_]:
         """Which keys the queries of a layer attend to, ``[n, n]``, or with a mask for each row ``[batch, n, n]``."""
@@ -374,8 +389,10 @@ class _Pass:
 
     def affine(self, x: Array, weight: str, bias: str) -> Array:
         """``x W^T + 1 b^T``, the second where there is that bias."""
-        product = _product(x, self.w[weight])
-        return product + self.w[bias] if bias in self.w else product
+        found = product(x, self.w[weight])
+        if bias in self.w:
+            found += self.w[bias]
+        return found
 
     def scores(self, head: Head, read: Array) -> Array:
         """``scale q k^T`` ``[..., n, n]``, not masked; rows are queries, columns keys."""
@@ -392,7 +409,7 @@ class _Pass:
     def scaled(self, rows: Array, label: str) -> Array:
         """The RMS norm of a head's queries or keys, with the gain of its layer; ``1 / sigma`` is recorded."""
         inverse = 1 / np.sqrt((rows * rows).mean(axis=-1) + rows.dtype.type(self.settings.eps))
-        self.record.norms[label] = _finite(inverse, f"the values of 1 / sigma of the norm {label}")
+        self.record.norms[label] = finite(inverse, f"the values of 1 / sigma of the norm {label}")
         layer = label.partition("L")[2].partition("H")[0].partition("G")[0]
         return np.asarray(rows * inverse[..., None] * self.w[f"gain_{label[0]}{layer}"])
 
@@ -406,7 +423,7 @@ class _Pass:
         return scores + alibi(slope, self.n, scores.dtype)
 
 
-def _product(rows: Array, weight: Array) -> Array:
+def product(rows: Array, weight: Array) -> Array:
     """``x W^T``, the rows of all matrices as those of one: one product, and not one a matrix."""
     if rows.ndim == 2:
         return np.asarray(rows @ weight.T)
@@ -425,7 +442,7 @@ def _softmax(scores: Array) -> Array:
     return np.asarray(weights / total)
 
 
-def _finite(array: Array, what: str) -> Array:
+def finite(array: Array, what: str) -> Array:
     if not np.isfinite(array).all():
         more = "; try dtype float64" if array.dtype == np.float32 else ""
         raise ValueError(f"{what} leave the range of {array.dtype}: the weights are too large{more}")

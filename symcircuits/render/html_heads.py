@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import expand
 from symcircuits.core.text import amount
 from symcircuits.explanation.ablation import distance, part_name, score_part
 from symcircuits.explanation.explain import Explanation
-from symcircuits.explanation.removals import Removals
+from symcircuits.explanation.removals import PatternChange, Removals
 from symcircuits.explanation.score_parts import (
     ScoreParts,
     ScoreTerm,
@@ -22,20 +24,22 @@ from symcircuits.explanation.score_parts import (
     largest_score_terms,
     score_parts,
 )
-from symcircuits.explanation.score_search import Bounded
 from symcircuits.model import of_outputs
 from symcircuits.render.figures import HeatMap, pattern_map, removed_map, score_maps, score_term_map, source_maps
-from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, table
+from symcircuits.render.markup import FAULTS, Markup, el, filters, formula, join, marks, optional, table
 from symcircuits.render.svg import figure
 from symcircuits.render.tables import Titled, number
 from symcircuits.work.progress import OnProgress
 
 __all__ = ["MOST_CELLS", "head_sections", "removal_table", "removals_of"]
 
+Array = npt.NDArray[Any]
+
 MOST_CELLS = 40  # rows and columns of a heat map
 MOST_BYTES = 6_000_000  # of the sections of heads together
 MOST_SECTIONS = 16
 MOST_REMOVALS = 48
+MOST_TOGETHER = 2**16  # numbers of a head's scores up to which parts of all heads are removed together
 MOST_TERMS = 10  # score terms of a head
 MOST_OWN = 4  # of these with a heat map of their own, and removed one by one
 MOST_SINGLE = 8  # heads of a model up to which terms are removed one by one for all, else for the chosen head alone
@@ -52,19 +56,19 @@ def head_sections(
     single = len(order) <= MOST_SINGLE
     if not single:
         left_out.append(f"removing score terms one by one, for other heads than {chosen}")
-    bounds = cache(partial(bounds_of_heads, found.run, order[:MOST_SECTIONS]))
+    shown, own = order[:MOST_SECTIONS], {h: MOST_OWN if single or h == chosen else 0 for h in order}
+    split = _Split(found, shown, own, removals)
     made: dict[str, Markup] = {}
     size = 0
-    for i, head in enumerate(order[:MOST_SECTIONS]):
-        some = MOST_OWN if single or head == chosen else 0
+    for i, head in enumerate(shown):
         said = left_out if head == chosen else []
-        one = optional(f"scores of {head}", partial(_head_section, found, removals, bounds, head, said, some), left_out)
+        one = optional(f"scores of {head}", partial(_head_section, found, split, head, said), left_out)
         size += len(one)
         if made and size > MOST_BYTES:
             break
         made[head] = one if 'data-head="' in one else el("section", one, data_head=head, id=f"head-{head}")
         if progress:
-            progress("heads", i + 1, min(len(order), MOST_SECTIONS))
+            progress("heads", i + 1, len(shown))
     if len(made) < len(order):
         gone = [h for h in found.scores if h not in made]
         named = ", ".join(gone[:20]) + (", ..." if len(gone) > 20 else "")
@@ -76,16 +80,46 @@ def head_sections(
     return [el("section", *inside)]
 
 
-def _head_section(
-    found: Explanation,
-    removals: Callable[[], Removals],
-    bounds: Callable[[], dict[str, Bounded]],
-    head: str,
-    left_out: list[str],
-    single: int,
-) -> Markup:
-    parts = score_parts(found.run, head)
-    terms, looked_at = largest_score_terms(found.run, head, MOST_TERMS, bounded=bounds().get(head))
+class _Split:
+    """The scores of the heads that are shown, split; what removing parts changes is computed for all heads at once."""
+
+    def __init__(
+        self, found: Explanation, heads: Sequence[str], own: Mapping[str, int], removals: Callable[[], Removals]
+    ) -> None:
+        self._run, self._heads, self._own, self._removals = found.run, heads, own, removals
+        self.parts = cache(partial(score_parts, found.run))
+        self._bounds = cache(partial(bounds_of_heads, found.run, heads))
+        self.largest = cache(self._largest)
+        self._together = cache(self._all)
+
+    def _largest(self, head: str) -> tuple[tuple[ScoreTerm, ...], int]:
+        return largest_score_terms(self._run, head, MOST_TERMS, bounded=self._bounds().get(head))
+
+    def removed(self, head: str) -> dict[str, Array]:
+        """What is taken from a head's scores, by name: composition types, and the largest terms where they are few."""
+        run, terms = self._run, self.largest(head)[0][: self._own[head]]
+        types = {part_name(run, f"composition {c}"): v for c, v in self.parts(head).by_composition.items()}
+        scores = expand(run.model.architecture, f"scores:{head}")
+        return {**types, **(dict(score_part(run, scores, s.term) for s in terms) if len(terms) > 1 else {})}
+
+    def changes(self, head: str) -> dict[str, PatternChange]:
+        """What changes without each of these."""
+        found = self._together().get(head)
+        return self._removals().scores({head: self.removed(head)})[head] if found is None else found
+
+    def _all(self) -> dict[str, dict[str, PatternChange]]:
+        """Of all heads; of none where these are large, or where one of them cannot be: then each is by itself."""
+        if self._run.scores[self._heads[0]].size > MOST_TOGETHER:
+            return {}
+        try:
+            return self._removals().scores({head: self.removed(head) for head in self._heads})
+        except FAULTS:
+            return {}
+
+
+def _head_section(found: Explanation, split: _Split, head: str, left_out: list[str]) -> Markup:
+    parts = split.parts(head)
+    terms, looked_at = split.largest(head)
     count = sum(found.scores[head].counts.values())
     if looked_at < count:
         some = f"{looked_at:,} of {count:,} of {head}"
@@ -105,8 +139,7 @@ def _head_section(
         optional(f"scores of {head} by source", lambda: _sources(found, parts), left_out),
         optional(f"largest score terms of {head}", lambda: _terms(found, head, terms, count), left_out),
         optional(
-            f"removing parts of the scores of {head}", lambda: _removed(found, removals(), parts, terms[:single]),
-            left_out,
+            f"removing parts of the scores of {head}", lambda: _removed(found, split, parts), left_out,
         ),
     ]  # fmt: skip
     return el("section", *inside, data_head=head, id=f"head-{head}")
@@ -172,13 +205,10 @@ def _terms(found: Explanation, head: str, terms: Sequence[ScoreTerm], count: int
 
 
 # ------------------------------------------------------------------------------------------------ removals
-def _removed(found: Explanation, removals: Removals, parts: ScoreParts, terms: Sequence[ScoreTerm]) -> Markup:
+def _removed(found: Explanation, split: _Split, parts: ScoreParts) -> Markup:
     """What the pattern and the logits do when composition types and single terms are taken from the scores."""
-    head, run = parts.head, found.run
-    types = {part_name(run, f"composition {c}"): v for c, v in parts.by_composition.items()}
-    scores = expand(run.model.architecture, f"scores:{head}")
-    single = dict(score_part(run, scores, s.term) for s in terms) if len(terms) > 1 else {}
-    gone = removals.scores(head, {**types, **single})
+    head, run, gone = parts.head, found.run, split.changes(parts.head)
+    types = [part_name(run, f"composition {c}") for c in parts.by_composition]
     maps = [removed_map(found, head, name, gone[name].pattern) for name in types]
     rows = []
     for name, change in gone.items():

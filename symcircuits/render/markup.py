@@ -12,9 +12,10 @@ from symcircuits.derivation.printing.mathml import word_mathml
 from symcircuits.explanation.labels import printable
 from symcircuits.render.tables import Titled
 
-__all__ = ["Markup", "box", "el", "filters", "formula", "join", "marks", "optional", "section", "table"]
+__all__ = ["FAULTS", "Markup", "box", "el", "filters", "formula", "join", "marks", "optional", "section", "table"]
 
 _LONGEST = 2000  # characters of one text: a name or a note may be of any length
+FAULTS = (ValueError, ArithmeticError, MemoryError, OSError, RuntimeError)  # for which a part of a page is left out
 _VOID = {"meta", "input", "br", "link"}
 
 Value = str | int | float | None
@@ -129,7 +130,7 @@ def optional(what: str, make: Callable[[], Markup], left_out: list[str]) -> Mark
     """
     try:
         return make()
-    except (ValueError, ArithmeticError, MemoryError, OSError, RuntimeError) as fault:
+    except FAULTS as fault:
         why = str(fault).partition("\n")[0] or type(fault).__name__
         left_out.append(f"{what}: {why}")
         return el("p", f"{what} could not be made: {why}", class_="fails")
