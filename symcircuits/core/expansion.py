@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, final
 from symcircuits.core.architecture import Architecture, Described, Head, architecture_of
 from symcircuits.core.notation import ROW, Notation
 from symcircuits.core.paths import Path, Paths
-from symcircuits.core.programs import Readout, Source, readout
+from symcircuits.core.programs import Readout, Source, made, readout
 from symcircuits.core.seam import higher
 from symcircuits.core.sequence import TermSequence
 from symcircuits.core.terms import TYPED, Term, composition_of, readout_notation
@@ -114,11 +114,12 @@ class Expansion(TermSequence[Term]):
             bits |= m.bits
         if bits != self.features:
             return False
-        return all(
-            (c.kind != "order" or sum(orders) in c.values)
-            and (c.kind != "composition" or composition_of(orders) in c.values)
-            for c in self.clauses
-        )
+        for c in self.clauses:
+            if c.kind == "order" and sum(orders) not in c.values:
+                return False
+            if c.kind == "composition" and composition_of(orders) not in c.values:
+                return False
+        return True
 
     @property
     def features(self) -> int:
@@ -497,7 +498,7 @@ def expand(subject: Architecture | Described, target: str) -> Expansion:
     if architecture.symbolic:
         families: Expansion = higher(None, "Architecture.families")(architecture, target)
         return families
-    return Expansion(readout(architecture, target))
+    return made(architecture, target, lambda: Expansion(readout(architecture, target)))
 
 
 def logits(subject: Architecture | Described) -> Expansion:

@@ -12,11 +12,12 @@ into spaces of its own, which only its layer reads. Source: own derivation; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.attachments import Reading, norm_of, place_of
@@ -24,9 +25,11 @@ from symcircuits.core.text import brief
 from symcircuits.core.words import Factor, Index, Space, Symbol
 
 __all__ = [
-    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "first_layer", "made_once", "mask",
-    "mlp_bias", "mlp_out", "mlp_readout", "norm", "pattern", "readout", "rotation", "stream_program", "weight",
+    "Branch", "Layer", "Norm", "Program", "Readout", "Source", "embedding", "first_layer", "made", "made_once",
+    "mask", "mlp_bias", "mlp_out", "mlp_readout", "norm", "pattern", "readout", "rotation", "stream_program", "weight",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -296,19 +299,17 @@ def stream_program(arch: Architecture, n_layers: int) -> Program:
     if arch.split == start:
         sources = _split(arch, "stream", start, start)
     sources += _own(arch, "added", start, start)
-    made, layers = _MADE.get(), [Layer((), tuple(sources), skip=False)]
-    if made is not None:  # the architecture is kept too, so that its place in memory is not another's
-        layers = made.setdefault((id(arch), start), (arch, layers))[1]
+    layers = made(arch, start, lambda: [Layer((), tuple(sources), skip=False)])
     layers += [_block(arch, layer) for layer in range(start + len(layers) - 1, n_layers)]
     return tuple(layers[: n_layers - start + 1])
 
 
-_MADE: ContextVar[dict[tuple[int, int], tuple[Architecture, list[Layer]]] | None] = ContextVar("made", default=None)
+_MADE: ContextVar[dict[tuple[int, int | str], tuple[Architecture, Any]] | None] = ContextVar("made", default=None)
 
 
 @contextmanager
 def made_once() -> Iterator[None]:
-    """Within it the layers of a stream are made once, and are the same objects in every program of an architecture.
+    """Within it the layers of a stream, and the expansion of a target, are made once for an architecture.
 
     Within another it is a part of that.
 
@@ -323,6 +324,17 @@ def made_once() -> Iterator[None]:
         yield
     finally:
         _MADE.reset(token)
+
+
+def made(arch: Architecture, key: int | str, make: Callable[[], T]) -> T:
+    """What belongs to an architecture, made by ``make``: within :func:`made_once` the first time alone."""
+    kept = _MADE.get()
+    if kept is None:
+        return make()
+    if (id(arch), key) not in kept:  # the architecture is kept too, so that its place in memory is not another's
+        kept[id(arch), key] = (arch, make())
+    found: T = kept[id(arch), key][1]
+    return found
 
 
 def _own(arch: Architecture, of: str, layer: int, point: int) -> list[Source]:

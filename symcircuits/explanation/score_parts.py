@@ -12,6 +12,7 @@ import numpy.typing as npt
 from symcircuits.arrays.norms import frobenius, frobenius_each
 from symcircuits.core.expansion import Expansion, Term, composition_of, expand
 from symcircuits.core.paths import Paths
+from symcircuits.core.programs import made
 from symcircuits.core.text import amount, whole
 from symcircuits.explanation.score_search import Bounded, bounded_heads
 from symcircuits.explanation.scores import centred, centred_shares
@@ -86,7 +87,8 @@ def score_parts(run: Run, head: str | tuple[int, int]) -> ScoreParts:
             by_source[pair] = by_source.get(pair, 0) + value
             counts[pair] = counts.get(pair, 0) + n * m
     unseen = expansion.softmax_invisible()
-    invisible, unseen_count = np.array(evaluate(unseen, run).total()), unseen.count
+    unseen_count = unseen.count
+    invisible = np.array(evaluate(unseen, run).total()) if unseen_count else np.zeros_like(run.patterns[label])
     return ScoreParts(
         label,
         np.isfinite(run.scores[label]),
@@ -199,7 +201,9 @@ def bounds_of_heads(run: Run, heads: Sequence[str], max_terms: int = 20_000) -> 
 def _looked_at(run: Run, expansion: Expansion, max_terms: int) -> Expansion:
     """The terms of the lowest orders, as many as may be looked at."""
     entries = run.scores[expansion.target.partition(":")[2]].size
-    return lowest_orders(expansion, min(whole("max_terms", max_terms, 0), max(_ENTRIES // entries, 1)))
+    most = min(whole("max_terms", max_terms, 0), max(_ENTRIES // entries, 1))
+    key = f"{expansion.target}, of up to {most} terms"
+    return made(expansion.architecture, key, lambda: lowest_orders(expansion, most))
 
 
 class _Centred:

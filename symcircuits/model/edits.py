@@ -6,8 +6,9 @@ What comes out is not a :class:`~symcircuits.model.Run`: its terms would not add
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 
@@ -141,8 +142,16 @@ def with_outputs(model: Model, chosen: Sequence[int]) -> Model:
     >>> with_outputs(random_model(attention_only((1,))), [0]).d_vocab_out
     1
     """
-    ends = {name: model.weights[name][chosen] for name in ("W_U", "b_U") if name in model.weights}
-    return replace(model, weights={**model.weights, **ends}) if ends else model
+    ends = {name: model.weights[name][list(chosen)] for name in ("W_U", "b_U") if name in model.weights}
+    if not ends:
+        return model
+    found = object.__new__(Model)  # every weight has been checked: made by replace it would be once more
+    for one in fields(Model):
+        object.__setattr__(found, one.name, getattr(model, one.name))
+    for array in ends.values():
+        array.flags.writeable = False
+    object.__setattr__(found, "weights", MappingProxyType({**model.weights, **ends}))
+    return found
 
 
 def _named(run: Run, label: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class HeatMap:
             values, shown = _in_blocks(values, axis, size), np.asarray(_in_blocks(shown, axis, size).any(axis + 1))
             places = np.abs(values).argmax(axis + 1, keepdims=True)  # of blocks that are filled up with zeros
             values = np.take_along_axis(values, places, axis + 1).squeeze(axis + 1)
-            names[axis] = tuple(_block_name(names[axis][s : s + size]) for s in starts)
+            names[axis] = _block_names(names[axis], starts, size)
         return replace(self, values=values, shown=shown, rows=names[0], columns=names[1])
 
 
@@ -67,6 +68,11 @@ def _blocks(n: int, most: int) -> tuple[range, int]:
     """Where blocks of one size start, so that there are at most so many, and that size."""
     size = -(-n // most)
     return range(0, n, size), size
+
+
+@lru_cache(maxsize=16)  # maps of one page have the same axes
+def _block_names(names: tuple[str, ...], starts: range, size: int) -> tuple[str, ...]:
+    return tuple(_block_name(names[s : s + size]) for s in starts)
 
 
 def _block_name(names: Sequence[str]) -> str:

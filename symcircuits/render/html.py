@@ -67,6 +67,7 @@ _READING_RAW = {  # what is different without softmax
 }
 
 
+@made_once()
 def explanation_html(found: Explanation, head: str | None = None, progress: OnProgress = None) -> str:
     """The page; ``head``: whose scores are opened first. Raises ValueError on a head that is not there."""
     chosen = opened(found) if head is None else str(found.model.architecture.head(head))
@@ -75,8 +76,7 @@ def explanation_html(found: Explanation, head: str | None = None, progress: OnPr
     header = _header(found, title, left_out)
     shown, rest = _shown(found, left_out)
     removals = cache(partial(removals_of, found))
-    with made_once():
-        heads = head_sections(found, chosen, removals, left_out, progress)
+    heads = head_sections(found, chosen, removals, left_out, progress)
     main = [
         _assumptions(found),
         _closures(found, left_out),

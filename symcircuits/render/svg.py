@@ -64,13 +64,17 @@ def heat_map(data: HeatMap) -> Markup:
         "svg", *parts, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", tabindex=0,
         aria_label=_words(data), data_at=f"{left} {top} {cell}", data_rows=json.dumps(data.rows),
         data_columns=json.dumps(data.columns), data_names=f"{data.row_name}|{data.column_name}",
-        data_values=" ".join(
-            f"{v:.3g}" if s else "-"
-            for v, s in zip(data.values.ravel().tolist(), data.shown.ravel().tolist(), strict=True)
-        ),
+        data_values=_written(data.shown.tobytes()) % tuple(data.values[data.shown].tolist()),
     )  # fmt: skip
 
 
+@lru_cache(maxsize=16)  # maps of one page show the same cells
+def _written(shown: bytes) -> str:
+    """How the values of a map are written: those shown to three digits."""
+    return " ".join("%.3g" if cell else "-" for cell in shown)
+
+
+@lru_cache(maxsize=64)
 def _room(names: tuple[str, ...]) -> int:
     """The room that names take beside the map."""
     return 18 + int(_LETTER * max((len(_short(n)) for n in names), default=0))

@@ -236,17 +236,25 @@ class SiblingPaths:
 
     def _step(self, before: Head, z: Array, i: int, heads: list[int]) -> Array:
         """A beginning's values through some heads of a later layer."""
-        arrays = self.layer(i)
-        link = self._links.get((before, i))
-        if link is None:
-            at = next(j for j, found in enumerate(self.paths.layer_heads) if before in found)
-            link = self.layer(at).writes[self.paths.layer_heads[at].index(before)] @ arrays.reads
-            self._links[before, i] = link
+        if (before, i) not in self._links:
+            self._link(before, i)
+        link = self._links[before, i]
         if len(heads) < len(link):
             link = link[heads]
         batch, n, sources, d = z.shape
         inside = (z.reshape(batch, 1, n * sources, d) @ link).reshape(batch, len(heads), n, sources * d)
         return self.mixed(i, heads, inside).reshape(batch, len(heads), n, sources, d)
+
+    def _link(self, before: Head, i: int) -> None:
+        """``W_O^{h T} W_V^{f T}`` for all f of a later layer; for all h at once, where no condition looks at heads."""
+        at = self.paths._layer_of[before]
+        heads, writes, reads = self.paths.layer_heads[at], self.layer(at).writes, self.layer(i).reads
+        if not self.plain:
+            self._links[before, i] = writes[heads.index(before)] @ reads
+            return
+        links = writes.reshape(-1, writes.shape[-1]) @ reads.transpose(1, 0, 2).reshape(writes.shape[-1], -1)
+        links = links.reshape(*writes.shape[:2], *reads.shape[::2]).swapaxes(1, 2)
+        self._links.update({(head, i): link for head, link in zip(heads, links, strict=True)})
 
     # ----------------------------------------------------------------------------------------------- paths
     def count(self, layer: int, left: int) -> int:
