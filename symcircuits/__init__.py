@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from symcircuits.sympy_layer.reading import read as read
     from symcircuits.sympy_layer.streams import symbolic as symbolic
     from symcircuits.values.evaluate import evaluate as evaluate
+    from symcircuits.values.isolate import isolate as isolate
     from symcircuits.values.measure import logit as logit
     from symcircuits.values.measure import norm as norm
     from symcircuits.values.measure import score_entry as score_entry
@@ -79,6 +80,7 @@ _HOME = {
     "from_arrays": "loaders",
     "from_cache": "loaders",
     "evaluate": "values.evaluate",
+    "isolate": "values.isolate",
     "norm": "values.measure",
     "logit": "values.measure",
     "score_entry": "values.measure",
@@ -123,6 +125,7 @@ __all__ = [
     "from_arrays",
     "from_cache",
     "evaluate",
+    "isolate",
     "norm",
     "logit",
     "score_entry",

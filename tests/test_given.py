@@ -45,7 +45,7 @@ CALLS: dict[str, list[Any]] = {
     "score_entry": [1, 0], "attention_only": [(2, 2)], "transformer": [(2, 2)], "Tensors": [ARCH, {}],
     "Model": [ARCH, {}], "symbolic": [ARCH], "read": [sc.logits(ARCH)[1].expr, ARCH],
     "composition_scores": [MODEL, "K"], "circuit": [MODEL, "OV", "L0H0"],
-    "invariances": [0],
+    "invariances": [0], "isolate": [RUN, TERMS[1]],
 }  # fmt: skip
 # And the methods of what they give.
 METHODS: dict[str, tuple[Any, list[Any]]] = {

@@ -32,6 +32,7 @@ from symcircuits.verification import prime_field as exact
 from symcircuits.verification import rows as witnessed
 from symcircuits.verification import verify as verification
 from symcircuits.verification.every_head import check_every_head
+from symcircuits.verification.isolated import check_isolated
 from symcircuits.verification.names import SAMPLE, check_names, read_paths
 from symcircuits.verification.printed_words import Printed
 from symcircuits.verification.rows import (
@@ -49,7 +50,10 @@ from tests.strategies import cases
 
 RECORD = sc.attention_only((3, 3))
 DEEP = sc.attention_only((2, 2, 1))
-EXACT = {"types", "same names", "same algebra", "same letters", "same words", "same polynomial", "basis freedom"}
+EXACT = {
+    "types", "same names", "same algebra", "same letters", "same words", "same polynomial", "isolated terms",
+    "basis freedom",
+}  # fmt: skip
 
 
 def scaled(model: sc.Model) -> sc.Model:
@@ -377,7 +381,7 @@ def test_the_chance_of_a_false_pass_is_that_of_the_lemma() -> None:
 def test_the_report_as_data() -> None:
     found = json.loads(json.dumps(verify(RECORD).json(), allow_nan=False))
     assert (found["ok"], found["schema"]) == (True, "symcircuits.verify/1")
-    assert len(found["checks"]) == 2 * len(USUAL) == 14  # of logits and of scores
+    assert len(found["checks"]) == 2 * len(USUAL) == 16  # of logits and of scores
     for check in found["checks"]:
         assert {"name", "passed", "error", "bound"} <= set(check)
         assert check["passed"] is True
@@ -575,6 +579,7 @@ def test_what_each_check_sees(target: str, edit: Edit, sees: str, runs: Any) -> 
         outcome(lambda: check_basis(group, terms=terms)),
     ]
     assert outcome(lambda: check_words(group, lines=lambda e: [lines_of(wrong)]))  # sees each of them
+    assert outcome(lambda: check_isolated(group, terms=terms)) is (sees[4] == "P")  # what changes a value
     if sees[6] != "-":  # where NumPy itself refuses the shapes
         found.append(outcome(lambda: check_lambdified(group, runs(DEEP), terms=terms)))
     seen = "".join(letter if refused else " " for letter, refused in zip(ALL, found, strict=False))
@@ -592,7 +597,7 @@ def test_terms_left_alone_hold(target: str, runs: Any) -> None:
 
     assert check_types(group, terms=[replace(t, checked=True) for t in loose(group[0])]).passed
     assert not names_refuse(group, loose(group[0]))
-    for check in (check_names, check_algebra, check_polynomial, check_basis):
+    for check in (check_names, check_algebra, check_polynomial, check_basis, check_isolated):
         assert check(group, terms=terms).passed
     assert check_monomials(group, (0, 1000), terms=terms).passed
     assert check_words(group, lines=lambda e: [lines_of(loose(e))]).passed
@@ -612,7 +617,7 @@ def test_verify_refuses_every_corruption(target: str, edit: Edit, sees: str, mon
     assert "same algebra" in failed  # SymPy sees each of them, types of composition too
     assert ("same names" in failed) is (sees[1] == "N")
     if sees[4] == "P":
-        assert "same polynomial" in failed
+        assert {"same polynomial", "isolated terms"} <= failed
 
 
 @pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
@@ -1143,7 +1148,8 @@ def test_an_empty_enumeration_is_refused_by_verify(monkeypatch: pytest.MonkeyPat
     report = verify(RECORD)
     assert not report.ok
     assert {c.name for c in report.checks if c.passed is False} >= {
-        "types", "same names", "same algebra", "same polynomial", "basis freedom", "same transformer, lambdified",
+        "types", "same names", "same algebra", "same polynomial", "isolated terms", "basis freedom",
+        "same transformer, lambdified",
     }  # fmt: skip
 
 

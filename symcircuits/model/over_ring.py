@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from symcircuits.core.words import scalar_argument
 from symcircuits.model.transformer import Run
 from symcircuits.model.weights import matrix_names
 
-__all__ = ["Frozen", "frozen", "matrices_of"]
+__all__ = ["Frozen", "frozen", "matrices_of", "queries_and_keys"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +23,7 @@ class Frozen:
     """What :func:`frozen` gives: streams at points 0 to n_layers, logits (or None), scores and results by head.
 
     ``normed`` holds what comes out of each norm, by its label; nothing for those inside MLPs, unless a readout reads
-    there. ``readouts``: by name what attached readouts read.
+    there. ``readouts``: by name what attached readouts read; ``reads``: by layer what queries and keys are made of.
     """
 
     streams: tuple[Array, ...]
@@ -32,6 +32,7 @@ class Frozen:
     results: Mapping[str, Array]
     normed: Mapping[str, Array] = field(default_factory=dict)
     readouts: Mapping[str, Array] = field(default_factory=dict)
+    reads: Mapping[str, Array] = field(default_factory=dict)
 
 
 def matrices_of(run: Run) -> dict[str, Array]:
@@ -54,7 +55,7 @@ def matrices_of(run: Run) -> dict[str, Array]:
 
 def frozen(
     architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, computed: bool = False,
-    added: Mapping[str, Array] | None = None,
+    added: Mapping[str, Array] | None = None, kept: Collection[str] | None = None,
 ) -> Frozen:  # fmt: skip
     """The forward pass of the definition with attention patterns, norms and MLP outputs held fixed, over a ring.
 
@@ -70,7 +71,8 @@ def frozen(
     MLPs write, ``((Y W_in^T + 1 b_in^T) * (Y W_gate^T + 1 b_gate^T)) W_out^T + 1 b_out^T``; only norms are held fixed.
 
     ``added``: by head label, what is added to the stream in place of what the head writes; ``results`` is what it would
-    write all the same, reading the stream that there is.
+    write all the same, reading the stream that there is. ``kept``: the heads that there are, by label; all others
+    add nothing, and have neither scores nor results.
 
     Where the stream is split into attached sources it is their sum and the ``rest``; so is an ``mlp``; what is
     added at a point is added there; readouts read ``Y probe^T``.
@@ -95,12 +97,14 @@ def frozen(
     if architecture.positions == "standard":
         stream = ring.add(stream, pass_.at("P"))
     stream = pass_.reached(0, stream)
-    streams, scores, results = [stream], {}, {}
+    streams, scores, results, reads = [stream], {}, {}, {}
     for layer in range(architecture.n_layers):
         normed = pass_.normed(stream, f"L{layer}")
         read = ring.add(normed, pass_.at("P")) if architecture.positions == "shortformer" else normed
-        after = stream
+        reads[f"L{layer}"], after = read, stream
         for head in architecture.layer_heads(layer):
+            if kept is not None and str(head) not in kept:
+                continue
             scores[str(head)] = pass_.scores(head, read)
             result = pass_.result(head, normed, pass_.pattern(head, scores[str(head)]))
             results[str(head)] = pass_.times(f"r[L{layer}]", result)
@@ -116,7 +120,26 @@ def frozen(
     logits = None
     if architecture.unembed:
         logits = pass_.times("m_U", pass_.affine(pass_.normed(stream, FINAL), "W_U", "b_U", "b_U"))
-    return Frozen(tuple(streams), logits, scores, results, pass_.seen, readouts=pass_.readouts)
+    return Frozen(
+        tuple(streams), logits, scores, results, normed=pass_.seen, readouts=pass_.readouts, reads=reads
+    )  # fmt: skip
+
+
+def queries_and_keys(
+    architecture: Architecture, matrices: Mapping[str, Any], ring: Ring, head: Head, read: Array
+) -> tuple[Array, Array]:
+    """The queries and the keys of a head that reads these rows, as in :func:`frozen`: normed and turned.
+
+    >>> import numpy as np
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.arrays.rings import Floats
+    >>> arch = attention_only((1,))
+    >>> w = {"W_Q_L0H0": np.array([[2.0]]), "W_K_L0H0": np.array([[3.0]])}
+    >>> queries, keys = queries_and_keys(arch, w, Floats(), arch.head("L0H0"), np.array([[1.0], [5.0]]))
+    >>> queries.T.tolist(), keys.T.tolist()
+    ([[2.0, 10.0]], [[3.0, 15.0]])
+    """
+    return _Pass(architecture, matrices, ring).queries_and_keys(head, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +209,12 @@ class _Pass:
                 self.readouts[reading.name] = self.through(read, reading.argument)
 
     def scores(self, head: Head, read: Array) -> Array:
+        queries, keys = self.queries_and_keys(head, read)
+        raw = self.ring.matmul(queries, transpose(keys))
+        return self.ring.times(self.at(f"scale_{head}"), raw) if self.architecture.scale else raw
+
+    def queries_and_keys(self, head: Head, read: Array) -> tuple[Array, Array]:
+        """What meets in the scores of a head."""
         shared = self.architecture.key_value(head)
         queries = self.affine(read, f"W_Q_{head}", f"b_Q_{head}", f"b_Q[{head}]")
         keys = self.affine(read, f"W_K_{shared}", f"b_K_{shared}", f"b_K[{shared}]")
@@ -194,8 +223,7 @@ class _Pass:
             keys = self.scaled(keys, f"K{shared}", f"K{head.layer}")
         if self.architecture.positions == "rotary":
             queries, keys = self.turned(queries, head), self.turned(keys, head)
-        raw = self.ring.matmul(queries, transpose(keys))
-        return self.ring.times(self.at(f"scale_{head}"), raw) if self.architecture.scale else raw
+        return queries, keys
 
     def scaled(self, rows: Array, label: str, gain: str) -> Array:
         """``D rows gain^T``."""

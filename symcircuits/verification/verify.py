@@ -10,6 +10,9 @@
 Where one head of a layer stands for the others in these rows, *every head* says which, and asks of every single one its
 number of terms, its first terms, and whether forward pass and walk agree over the prime field.
 
+A fourth way is *isolated terms*: the same forward pass, run with only some heads and one source kept, measures each
+term by itself (as :func:`symcircuits.isolate` does), exactly.
+
 Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.core.words`), *same names* (labels, orders,
 counts and numbers of terms are what their words say) and *basis freedom* (a random
 invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
@@ -39,6 +42,7 @@ from symcircuits.core.words import IllTyped
 from symcircuits.model import Model, Run, random_model
 from symcircuits.model.tokens import read_tokens
 from symcircuits.verification.every_head import check_every_head
+from symcircuits.verification.isolated import check_isolated
 from symcircuits.verification.names import check_names
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types, expands
 from symcircuits.verification.result import Check, Report
@@ -64,8 +68,9 @@ MOST = 10**13  # terms of one target that are listed
 TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
 HEADS_LIMIT = 2_000  # and above so many heads
 ROWS = (
-    "types", "same names", "same algebra", "same letters", "same words", "same polynomial", "basis freedom",
-    "same transformer, lambdified", "same transformer", "nothing frozen: types", "nothing frozen", "every head",
+    "types", "same names", "same algebra", "same letters", "same words", "same polynomial", "isolated terms",
+    "basis freedom", "same transformer, lambdified", "same transformer", "nothing frozen: types", "nothing frozen",
+    "every head",
 )  # fmt: skip
 
 
@@ -112,6 +117,7 @@ def verify(
         "same letters": lambda g: check_monomials(g, (max_terms, LETTERS_LIMIT)),
         "same words": lambda g: check_words(g, (max_terms, MAX_WORDS)),
         "same polynomial": lambda g: check_polynomial(g, seed, max_terms),
+        "isolated terms": lambda g: check_isolated(g, seed, max_terms),
         "basis freedom": lambda g: check_basis(g, seed, max_terms),
         "same transformer, lambdified": lambda g: check_lambdified(g, run, seed, max_terms),
         "same transformer": lambda g: check_transformer(g, run, seed, max_terms),
