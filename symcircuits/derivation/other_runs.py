@@ -17,7 +17,7 @@ from symcircuits.derivation.nodes import Expr, Sign, Special, node
 from symcircuits.derivation.specials import Inverse, NamedMatrix
 from symcircuits.derivation.values import Bindings, Instance
 
-__all__ = ["AtTokens", "Changed", "CountIn", "ImportanceRun", "Rebased", "Without"]
+__all__ = ["AtTokens", "Changed", "CountIn", "ImportanceRun", "Kept", "Rebased", "Without"]
 
 Size = Callable[[Expr], int]
 Written = tuple[Sign | Expr, ...]
@@ -115,6 +115,26 @@ class Without(Special):
 
     def size(self, of: Size) -> int:
         return 8
+
+
+@node()
+@dataclass(frozen=True, slots=True, repr=False)
+class Kept(Special):
+    """A target where these heads alone write, all patterns held fixed; of scores those for queries, and for keys."""
+
+    target: str
+    sides: tuple[tuple[str, ...], ...]
+
+    def written(self) -> Written:
+        text = "|".join(",".join(side) or "none" for side in self.sides)
+        sides = (",".join(rf"\mathrm{{{head}}}" for head in side) or r"\varnothing" for side in self.sides)
+        return _run_of(self.target, f"({text})", f"({'|'.join(sides)})")
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        return at.kept_value(self.target, self.sides)
+
+    def size(self, of: Size) -> int:
+        return 12
 
 
 @node()

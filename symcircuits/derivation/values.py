@@ -37,6 +37,7 @@ from symcircuits.derivation.nodes import (
     Transposed,
 )
 from symcircuits.model import Frozen, frozen, matrix_names
+from symcircuits.model.over_ring import queries_and_keys
 
 __all__ = ["Instance"]
 
@@ -158,12 +159,28 @@ class Instance:
     def _forward(self) -> Frozen:
         return self._run({})
 
-    def _run(self, changed: Mapping[str, Array]) -> Frozen:
+    def kept_value(self, name: str, sides: tuple[tuple[str, ...], ...]) -> Array:
+        """A target of runs in which these heads alone write; of scores those for queries, and those for keys."""
+        runs = [self._run({}, kept) for kept in sides]
+        kind, _, label = name.partition(":")
+        if kind != "scores":
+            logits, streams = runs[0].logits, runs[0].streams
+            return streams[-1] if kind == "stream" or logits is None else logits
+        head = self.architecture.head(label)
+        read = (run.reads[f"L{head.layer}"] for run in runs)
+        pairs = [queries_and_keys(self.architecture, self._matrices, self.ring, head, rows) for rows in read]
+        scores = self.ring.matmul(pairs[0][0], transpose(pairs[1][1]))
+        return self.scaled((label,), scores) if self.architecture.scale else scores
+
+    @property
+    def _matrices(self) -> dict[str, Array]:
         names = matrix_names(self.architecture)
         matrices = {scalar_argument(name): self._scales[name] for name in scalar_names(self.architecture)}
         matrices |= {name: self._turns[name] for name in names if name[:2] == "R_"}
-        matrices |= {name: self.drawn[name] for name in names if name not in matrices}
-        return frozen(self.architecture, matrices | dict(changed), self.ring)
+        return matrices | {name: self.drawn[name] for name in names if name not in matrices}
+
+    def _run(self, changed: Mapping[str, Array], kept: tuple[str, ...] | None = None) -> Frozen:
+        return frozen(self.architecture, self._matrices | dict(changed), self.ring, kept=kept)
 
     def alibi(self, head: str) -> Array:
         """``-m |i - j|`` with a slope m drawn for the head."""

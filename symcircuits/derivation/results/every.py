@@ -21,6 +21,7 @@ from symcircuits.derivation.results import (
     polynomials,
     positions,
     scores,
+    uniqueness,
 )
 from symcircuits.derivation.results.registry import CHAPTERS, Entry
 
@@ -29,7 +30,7 @@ __all__ = ["FAMILIES", "entries", "registered"]
 # In the order of the book; in a chapter, entries stand as they do in these files.
 FAMILIES = (
     one_layer, heads, linearity, basis, layers, circuits, gauge, positions, biases, scores, norms, mlps, groups,
-    polynomials, interventions,
+    polynomials, interventions, uniqueness,
 )  # fmt: skip
 
 
