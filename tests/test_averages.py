@@ -408,7 +408,7 @@ def test_of_many_heads_the_largest_are_shown() -> None:
     found = sc.explain_many(SMALL, [[1, 2, 3]])
     assert isinstance(found, Averages)
     text = found.text(top=1)
-    assert text.count("  through L") + text.count("\nthrough L") == 2  # one for norms, one for contributions
+    assert text.count("  through L") + text.count("\nthrough L") == 3  # for norms, contributions, and these centred
     assert "of the heads the 1 with the largest mean" in " ".join(text.split())
     means = {h: p.spreads["norm"].mean for h, p in found.totals["head"].items()}
     assert f"through {max(means, key=lambda h: means[h] or 0)}" in text

@@ -368,10 +368,12 @@ def test_explain_a_model_with_logits(cli: Cli) -> None:
         assert list(found["by_composition"][head]) == ["none", "Q", "K", "QK"]
         assert all({"share", "norm"} <= v.keys() for v in found["by_composition"][head].values())
     assert found["by_order"].keys() == {"0", "1", "2"}
-    assert len(found["terms"]) == 7
+    assert len(mine.rows) == 7 < len(found["terms"])  # embedding and position in one row
     assert all({"label", "composition", "order", "norm"} <= t.keys() for t in found["terms"])
-    assert found["remainder"]["count"] == 53 - 7
+    assert found["remainder"]["count"] == 53 - len(found["terms"])
     assert found["remainder"]["norm"] > 0
+    apart = cli("explain", BIAS, "--tokens", "1,2,3,4,5", "--top", "7", "--no-together", "--json").json
+    assert (len(apart["terms"]), apart["remainder"]["count"]) == (7, 53 - 7)
     assert found["target"].keys() == {"row", "position", "token", "value"}
     text = cli("explain", BIAS, "--tokens", "1,2,3,4,5", "--top", "7")
     assert (text.code, text.err, text.out.strip()) == (0, "", mine.text(100))

@@ -252,9 +252,10 @@ def test_every_term_has_its_size_and_contribution(name: str) -> None:
             assert close(sized.contribution, value[target.row, target.position, target.token], size)
         else:
             assert sized.contribution is None
-    norms = [s.norm for s in found.terms]
-    assert norms == sorted(norms, reverse=True)
-    assert found.remainder == {"count": 0, "norm": 0.0, "contribution": 0.0 if has_logits(found) else None}
+    by_norm = [s.norm for s in explain(found.model, reference(name)["tokens"], sort="norm", top=ALL_TERMS).terms]
+    assert by_norm == sorted(by_norm, reverse=True) == sorted((s.norm for s in found.terms), reverse=True)
+    centred = {"centred": 0.0} if has_logits(found) else {}
+    assert found.remainder == {"count": 0, "norm": 0.0, "contribution": 0.0 if has_logits(found) else None, **centred}
 
 
 def has_logits(found: Explanation) -> bool:
@@ -299,7 +300,9 @@ def test_totals_by_order_and_composition(name: str) -> None:
 def test_the_remainder_is_the_sum_of_what_is_not_shown(name: str, top: int) -> None:
     mine = plain(name)
     found = explain(sc.load(DATA / name), reference(name)["tokens"], top=top)
-    assert found.terms == explained(name).terms[:top]
+    assert found.rows == explained(name).rows[: len(found.rows)]
+    assert [s.term for s in found.terms] == [t for row in found.rows for t in row.terms]
+    top = len(found.terms)
     shown = {s.term.label for s in found.terms}
     rest = mine.values[[r.label not in shown for r in mine.rows]].sum(axis=0)
     top = min(top, len(mine.rows))
@@ -443,7 +446,7 @@ def test_position_token_and_row_choose_the_logit(model: Any) -> None:
 def test_numpy_integers_are_whole_numbers(model: Any) -> None:
     i = np.int64(1)
     found = explain(model, np.array(TOKENS), by=sc.logit(i, position=i, row=i), top=i, queries=np.array([1]))
-    assert (found.measure.row, found.measure.position, found.measure.token, len(found.terms)) == (1, 1, 1, 1)
+    assert (found.measure.row, found.measure.position, found.measure.token, len(found.rows)) == (1, 1, 1, 1)
     json.dumps(found.json(), allow_nan=False)
 
 
@@ -679,9 +682,9 @@ def test_the_text_says_what_was_held_fixed_and_all_numbers(name: str) -> None:
         assert f"- {line}" in text
     assert "held fixed: the attention pattern of every head" in text
     assert all(note in text for note in found.model.notes)
-    for sized in found.terms:
-        assert f"{sized.term.composition:<4}  {sized.term.label}" in text
-        assert text.count(f"  {sized.term.text}\n") >= 1
+    for row in found.rows:
+        assert f"{row.term.composition:<4}  {row.label}" in text
+        assert text.count(f"  {row.text}\n") >= 1
     assert "nothing: every term is shown" in text
     assert "FAIL" not in text
     for head in found.scores:
@@ -797,8 +800,9 @@ def test_a_difference_needs_logits() -> None:
 def test_terms_as_columns(model: Any) -> None:
     found = explain(model, [1, 2, 3], top=9)
     table = found.columns()
-    assert list(table) == ["label", "order", "composition", "source", "heads", "norm", "contribution", "text"]
-    assert {len(column) for column in table.values()} == {9}
+    names = ["label", "order", "composition", "source", "heads", "norm", "contribution", "text", "centred"]
+    assert list(table) == names
+    assert {len(column) for column in table.values()} == {len(found.terms)}
     for i, s in enumerate(found.terms):
         path = s.term.paths[0]
         assert (table["source"][i], table["heads"][i]) == (path.source.name, " ".join(map(str, path.heads)))

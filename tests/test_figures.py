@@ -179,8 +179,8 @@ def test_bars_add_up_to_the_logit_and_to_the_difference() -> None:
     found = explained()
     for difference, whole in ((False, found.value), (True, found.difference)):
         bars = figures.contribution_bars(found, difference)
-        assert bars.labels[-2:] == (f"remainder ({found.expansion.count - 9})", "all")
-        assert len(bars.values) == len(bars.labels) == 11
+        assert bars.labels[-2:] == (f"remainder ({found.expansion.count - len(found.terms)})", "all")
+        assert len(bars.values) == len(bars.labels) == 2 + len(found.terms)
         assert sum(bars.values[:-1]) == pytest.approx(bars.values[-1])
         assert bars.values[-1] == pytest.approx(whole)
     assert figures.contribution_bars(found).of == "logit[t7]"

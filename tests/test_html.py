@@ -116,7 +116,7 @@ def rows(page: Element, caption: str) -> list[list[str]]:
 def test_terms_totals_and_closure_are_those_of_the_explanation() -> None:
     found, page = zoo(), read(page_of_zoo())
     terms = rows(page, "Largest terms")
-    kinds = ("norm", "contribution", "difference")
+    kinds = ("centred", "norm", "contribution", "difference")
     for cells, s in zip(terms, found.terms, strict=False):
         assert cells == [s.term.label, s.term.composition, *(number(getattr(s, k)) for k in kinds)]
     rest = found.remainder
@@ -253,7 +253,8 @@ def test_every_architecture_has_a_page(arch: sc.Architecture, n: int, batch: boo
     by = sc.logit(4, against=6) if two and arch.unembed else None
     found = sc.explain(sc.random_model(arch, seed=1).run(tokens, "float32"), by=by, top=7)
     page = read(found.html())
-    assert len(rows(page, "Largest terms")) == min(7, found.expansion.count) + 1
+    assert len(rows(page, "Largest terms")) == len(found.rows) + 1
+    assert len(found.rows) == 7 or len(found.terms) == found.expansion.count
     assert len(page.all("section", data_head=str(html.opened(found)))) == bool(arch.all_heads)
     assert "nan" not in page.text
     assert found.text(60)
@@ -300,7 +301,7 @@ def test_nothing_is_left_out_of_a_small_page_and_much_of_a_large_one_is_named(mo
     terms = rows(page, "Largest terms")
     assert len(terms) == 4
     exact = sc.explain(model, [1, 2, 3], top=3).remainder
-    assert terms[-1][2:] == [number(exact["norm"]), number(exact["contribution"])]
+    assert terms[-1][2:] == [number(exact[kind]) for kind in ("centred", "norm", "contribution")]
     assert [s.attributes["data-head"] for s in page.all("section") if "data-head" in s.attributes] == ["L1H1"]
     links = [a.attributes["href"] for a in page.all("a") if "#head-" in (a.attributes["href"] or "")]
     assert links == ["#head-L1H1"]  # not to what is left out

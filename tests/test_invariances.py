@@ -1,5 +1,6 @@
 """Which numbers stay under changes of the weights: the whole table, and that a changed model is seen."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import symcircuits as sc
 from symcircuits.circuits import invariances as module
 from symcircuits.circuits.invariances import CHANGES, NUMBERS
+from symcircuits.explanation.explain import Explanation
 
 STREAM, ROTATION, HEADS, SPLIT, OUTPUTS, CONSTANTS, ORDER = CHANGES
 ALL = set(CHANGES)
@@ -78,3 +80,66 @@ def test_the_table_is_shown() -> None:
     assert row.split()[2:] == ["-", *["yes"] * 6]
     with pytest.raises((TypeError, ValueError), match="seed"):
         sc.invariances("x")  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------------------- what reports rank by
+def moved(model: sc.Model, seed: int = 0) -> sc.Model:
+    """The same model, written in another way: something is taken from positions, and added to tokens and outputs."""
+    rng, weights = np.random.default_rng(seed), dict(model.weights)
+    shift, up = rng.standard_normal((2, model.d_model))
+    weights |= {
+        "W_E": weights["W_E"] + 3 * shift[:, None],
+        "W_pos": weights["W_pos"] - 3 * shift,
+        "W_U": weights["W_U"] + 3 * up,
+    }
+    return dataclasses.replace(model, weights=weights)
+
+
+def ranks(found: Explanation) -> list[str]:
+    return [row.label for row in found.rows]
+
+
+def test_a_report_ranks_by_what_stays_however_the_weights_are_written() -> None:
+    model = sc.random_model(sc.attention_only((2, 2), "standard"), seed=3)
+    other, tokens = moved(model), [1, 4, 2, 4]
+    choice = int(model.run(tokens).logits[-1].argmax())
+    assert choice == int(other.run(tokens).logits[-1].argmax())  # a softmax says the same
+    for by in (None, sc.logit(choice), sc.logit(choice, against=3)):
+        one, two = (sc.explain(m, tokens, by=by) for m in (model, other))
+        kind = "centred" if by is None or by.against is None else "difference"
+        assert one.sort == two.sort == kind
+        assert ranks(one) == ranks(two)
+        sizes = [[getattr(row, kind) for row in found.rows] for found in (one, two)]
+        assert np.allclose(*sizes, atol=1e-12)
+        assert "from token and position embedding together" in one.assumptions[-1]
+        assert "depends on" not in one.assumptions[-1]
+    for asked in ({"sort": "norm"}, {"sort": "contribution"}, {"together": False}):
+        one, two = (sc.explain(m, tokens, **asked) for m in (model, other))  # type: ignore[arg-type]
+        assert ranks(one) != ranks(two), asked
+        assert "depends on" in one.assumptions[-1]
+
+
+def test_a_row_of_two_terms_has_the_sizes_of_their_sum() -> None:
+    run = sc.random_model(sc.attention_only((2, 2), "standard", biases=("b_V",)), seed=3).run([1, 4, 2])
+    found, values = sc.explain(run, top=100), sc.evaluate(sc.logits(run.model), run)
+    assert sorted(t.label for row in found.rows for t in row.terms) == sorted(t.label for t in values.expansion)
+    assert {row.label.partition(" ->")[0] for row in found.rows} >= {"embed + pos", "b_V[L0H0]"}
+    for row in found.rows:
+        value = sum(values.value(term) for term in row.terms)
+        at = value[-1]  # type: ignore[index]
+        sizes = np.linalg.norm(value), at[found.measure.token], at[found.measure.token] - at.mean()
+        assert np.allclose((row.norm, row.contribution, row.centred), sizes)
+        assert row.text == " + ".join(term.text for term in row.terms)
+    assert sum(row.centred or 0 for row in found.rows) == pytest.approx(found.centred)
+
+
+def test_what_cannot_be_ranked_so_is_refused() -> None:
+    run = sc.random_model(sc.attention_only((1,), "standard"), seed=3).run([1, 4, 2])
+    with pytest.raises(ValueError, match="together has no effect with sort='norm': norms of two terms do not add up"):
+        sc.explain(run, sort="norm", together=True)
+    with pytest.raises(TypeError, match="together is True, False or None, not 1"):
+        sc.explain(run, together=1)  # type: ignore[arg-type]
+    bare = sc.random_model(sc.attention_only((1,), "standard", unembed=False), seed=3)
+    with pytest.raises(ValueError, match="centred"):
+        sc.explain(bare, [1, 2], sort="centred")
+    assert "which depends on the basis of the stream" in sc.explain(bare, [1, 2]).assumptions[-1]

@@ -206,10 +206,11 @@ def test_processes_sum_up_the_same(target: str, kind: str, batch: bool, monkeypa
 # ---------------------------------------------------------------------------------------------------- refusals
 GIVEN = {
     "norm": sc.norm(), "masked norm": sc.norm(masked=True), "logit": sc.logit(1),
-    "difference": sc.logit(1, against=0), "entry": sc.score_entry(2, 0),
+    "difference": sc.logit(1, against=0), "centred": sc.logit(1, against="mean"), "entry": sc.score_entry(2, 0),
 }  # fmt: skip
 HAVE = {
-    "logits": {"norm", "logit", "difference"}, "stream": {"norm"}, "readout:probe": {"norm", "logit", "difference"},
+    "logits": {"norm", "logit", "difference", "centred"}, "stream": {"norm"},
+    "readout:probe": {"norm", "logit", "difference"},
     "scores:L1H0": {"norm", "masked norm", "entry"},
 }  # fmt: skip
 ASKED: dict[str, Callable[[Any, Any], Any]] = {
@@ -395,7 +396,7 @@ def test_the_largest_of_an_explanation_are_those_of_brute_force(case: Any, size:
     for one in found:
         numbers = brute[values.expansion.index(one.term)][1]
         for name in ("norm", "contribution", "difference"):
-            assert (getattr(one, name) is None) == (name not in numbers)
+            assert (getattr(one, name) is None) == (name not in numbers), name
             assert name not in numbers or abs(getattr(one, name) - numbers[name]) <= near
     assert told[-1] == ("terms", len(brute), len(brute))
     assert [done for _, done, _ in told] == sorted({*range(size, len(brute), size), len(brute)})

@@ -648,3 +648,27 @@ def test_signs_add_what_the_readout_adds(norm: Any) -> None:
             assert not drawn.exact
             assert abs(drawn.value - exact.value) < 6 * drawn.error + 1e-12 * exact.value
             assert values.largest(1, moments=False).exact
+
+
+def test_by_a_centred_logit_against_brute_force_and_in_another_writing_of_the_model() -> None:
+    run = model_and_run()
+    weights = dict(run.model.weights)
+    weights["W_U"] = weights["W_U"] + 3 * np.random.default_rng(5).standard_normal(run.model.d_model)
+    other = replace(run.model, weights=weights).run(run.tokens)
+    by, found = sc.logit(2, against="mean"), []
+    for one in (run, other):
+        values = sc.evaluate(sc.logits(one.model.architecture), one)
+        brute = [float(value[-1, 2] - value[-1].mean()) for value in values]
+        [block] = values.measure(by)
+        np.testing.assert_allclose(block.values, brute, atol=1e-12)
+        best = values.largest(5, by)
+        assert best.exact
+        np.testing.assert_allclose([t.size for t in best.terms], sorted(map(abs, brute), reverse=True)[:5])
+        assert str(best.measure) == f"part in logit[2] less the mean of all logits at position {len(one.tokens) - 1}"
+        assert values.sum_of_squares(by).value == pytest.approx(sum(x * x for x in brute))
+        assert values.sample(50, by).bound >= sum(map(abs, brute)) - 1e-9
+        assert [i for i, _ in values.summary(by, top=5).largest] == [values.expansion.index(t.term) for t in best.terms]
+        found.append(best)
+        assert "depends" not in best.text()
+        assert "which changes no probability" in values.largest(5, sc.logit(2)).text()
+    assert [t.term.label for t in found[0].terms] == [t.term.label for t in found[1].terms]

@@ -52,8 +52,9 @@ def refuse_with_prompts(options: argparse.Namespace) -> None:
     for option, name in _ONE.items():
         if getattr(options, name) not in (None, []):
             raise ValueError(f"{option} is about one prompt, and does not go with --prompts")
-    if options.sort != "norm":
-        raise ValueError("--sort has no effect with --prompts, which lists no terms")
+    for name in ("sort", "together"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name} has no effect with --prompts, which lists no terms")
 
 
 def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:

@@ -100,6 +100,8 @@ def _measure(options: argparse.Namespace) -> Measure:
     at = -1 if options.position is None else options.position
     if kind == "score entry":
         return score_entry(at, options.key, row=options.row)
+    if kind == "centred logit":
+        return logit(options.token, "mean", position=at, row=options.row)
     if "difference" not in kind:
         return logit(options.token, position=at, row=options.row)
     return logit(options.token, "second" if options.against is None else options.against, position=at, row=options.row)
@@ -121,6 +123,7 @@ _USED: dict[str, tuple[str, ...]] = {
     "masked norm": (),
     "logit": _LOGIT,
     "logit difference": (*_LOGIT, "against"),
+    "centred logit": _LOGIT,
     "direction": _LOGIT,
     "direction difference": (*_LOGIT, "against"),
     "score entry": ("row", "position", "key"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from symcircuits.core.architecture import SOURCE_BIASES, Architecture
 from symcircuits.core.words import scalar_order
 from symcircuits.model import Model, Run
+from symcircuits.values.measure import Measure
 
-__all__ = ["assumptions"]
+__all__ = ["assumptions", "ranked_by"]
 
 
 def assumptions(run: Run) -> tuple[str, ...]:
@@ -30,6 +33,27 @@ def assumptions(run: Run) -> tuple[str, ...]:
         sources = [kind for kind in kinds if kind in SOURCE_BIASES]
         lines += [f"biases are sources of their own: {', '.join(sources)}"] if sources else []
     return (*lines, *model.notes)
+
+
+def ranked_by(measure: Measure, sort: str, together: bool, sources: Sequence[str]) -> str:
+    """By what terms are ranked, and what that depends on, in a sentence."""
+    read = "direction" if "direction" in measure.kind else "logit"
+    what = {
+        "norm": "norm over all positions and outputs",
+        "contribution": f"contribution to the {read}",
+        "centred": "contribution to the logit, less its mean over all outputs",
+        "difference": f"contribution to the difference of two {read}s",
+    }[sort]
+    split = {"embed", "pos"} <= set(sources)
+    said = f"terms are ranked by {what}"
+    said += ", from token and position embedding together" if together and split else ""
+    depends = (
+        ["a vector that is added to every row of W_U"] if sort in ("norm", "contribution") and read == "logit" else []
+    )
+    depends += ["what of the embedding is moved to the positions"] if split and not together else []
+    if not measure.chosen:
+        return f"{said}, which depends on the basis of the stream"
+    return f"{said}, which depends on {' and '.join(depends)}" if depends else said
 
 
 def _feature_sentences(model: Model) -> list[str]:

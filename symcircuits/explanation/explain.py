@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from symcircuits.core.seam import higher
 from symcircuits.core.shown import Shown
 from symcircuits.core.text import entries, place, shown, whole
 from symcircuits.explanation.all_scores import all_head_scores
-from symcircuits.explanation.assumptions import assumptions
+from symcircuits.explanation.assumptions import assumptions, ranked_by
 from symcircuits.explanation.labels import Labels
 from symcircuits.explanation.score_parts import largest_score_terms, lowest_orders, score_term_columns
 from symcircuits.explanation.scores import HeadScores, share_columns
-from symcircuits.explanation.sizes import SizedTerm, Sizes, columns, largest
+from symcircuits.explanation.sizes import SizedTerm, Sizes, columns, largest, sized
 from symcircuits.explanation.subject import as_logit, logit_of, values_of
 from symcircuits.explanation.tokenizers import any_labels
 from symcircuits.loaders.by_path import RunFile
@@ -42,7 +43,8 @@ class Explanation(Shown):
     """What :func:`explain` found; ``.text()``, ``.json()``, ``.html()`` and ``.columns()`` show it.
 
     ``measure``: the chosen logit, or difference of two, filled in (of the stream position and row alone); ``row`` is
-    None where the run is not a batch.
+    None where the run is not a batch. ``terms``: the largest, each by itself; ``rows``: the same as reports show them,
+    where those from token and position embedding through the same heads may be one (``beside``).
     """
 
     model: Model
@@ -59,6 +61,7 @@ class Explanation(Shown):
     remainder: dict[str, Any] = field(default_factory=dict)
     layers: tuple[Closure, ...] = ()
     labels: Labels = field(default_factory=Labels)
+    rows: tuple[SizedTerm, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -80,6 +83,13 @@ class Explanation(Shown):
     def difference(self) -> float | None:
         """The same less that of the second token; None where no second was chosen."""
         return self.measure.at(reference(self.expansion.target, self.run))[1]
+
+    @property
+    def centred(self) -> float | None:
+        """The chosen logit less the mean of all logits there; None of a readout and of the stream."""
+        if self.readout or not self.measure.chosen:
+            return None
+        return float(sized(reference(self.expansion.target, self.run), self.measure)["centred"])
 
     def labelled(self, labels: Any) -> Explanation:
         """The same with names of tokens.
@@ -148,7 +158,8 @@ def explain(
     *,
     by: Measure | None = None,
     top: int = 20,
-    sort: str = "norm",
+    sort: str | None = None,
+    together: bool | None = None,
     queries: Sequence[int] | None = None,
     max_terms: int = MAX_TERMS,
     progress: OnProgress = None,
@@ -162,10 +173,17 @@ def explain(
 
     ``by``: the logit whose contributions are shown, :func:`~symcircuits.logit`: by default the model's first choice at
     the last position (of the first row); with ``against`` contributions to the difference are shown too. Of a readout
-    it is a direction; of the stream it gives position and row alone. ``top``: how many terms are shown, largest first
-    by ``sort`` (``"norm"``, ``"contribution"`` or ``"difference"``). ``queries``: the query positions of the margin
-    (all). Above ``max_terms`` terms the orders that do not fit are not looked at one by one: they are in the remainder,
-    whose sum is exact. Names of tokens: :meth:`Explanation.labelled`.
+    it is a direction; of the stream it gives position and row alone. ``top``: how many terms are shown, largest first.
+
+    By what, if it is not said: by a number that stays when weights are written in another way that leaves the model as
+    it is (see :func:`~symcircuits.invariances`): the difference where two tokens are given, else the contribution less
+    its mean over all outputs (``"centred"``), of a readout what it reads; terms through the same heads from token and
+    position embedding count as one, and are one row of a report. ``sort``: ``"centred"``, ``"norm"``,
+    ``"contribution"`` or ``"difference"``; then every term counts by itself, unless ``together`` is True. ``together``
+    False: always. The stream has norms alone. The choice is named in ``assumptions``.
+
+    ``queries``: the query positions of the margin (all). Above ``max_terms`` terms the orders that do not fit are not
+    looked at one by one: they are in the remainder, whose sum is exact. Names of tokens: :meth:`Explanation.labelled`.
 
     ``workers``: a number, an executor or a function that makes one (as for
     :func:`~symcircuits.explain_many`), which take the scores apart, some heads each; the result is the same, bit for
@@ -197,38 +215,49 @@ def explain(
     values = values_of(subject, tokens)
     expansion, run = values.expansion, values.run
     measure = logit_of(as_logit("explain", by), expansion, run)
-    _check_sort(sort, measure)
+    sort, together = _ranking(sort, together, measure)
     top, max_terms = whole("top", top, 0), whole("max_terms", max_terms, 0)
     chosen = _queries(run, queries)
     looked, sizes = lowest_orders(expansion, max_terms), Sizes(values, measure)
     with WorkerPool(workers) as crew, nullcontext() if crew.alone else pinned():
         sent = None if crew.here else RunFile.of(run)
-        shown = largest(evaluate(looked, run), measure, top, sort, progress)
+        rows = largest(evaluate(looked, run), measure, top, sort, progress, together)
         scores = all_head_scores(run, sent, chosen, crew, progress)
     return Explanation(
         run.model,
         run,
         expansion=expansion,
         measure=measure,
-        assumptions=assumptions(run),
+        assumptions=(*assumptions(run), ranked_by(measure, sort, together, [s.name for s in expansion.sources])),
         closure=closure(expansion, run),
         scores=scores,
         totals=sizes.totals(),
-        terms=shown,
+        terms=tuple(one if one.beside is None else sizes.term(term) for one in rows for term in one.terms),
         sort=sort,
         looked_at=looked.count,
-        remainder=sizes.remainder(shown),
+        remainder=sizes.remainder(rows),
+        rows=rows,
         layers=layer_closures(run),
     )
 
 
-def _check_sort(sort: str, measure: Measure) -> None:
-    allowed = ["norm", "contribution", "difference"][: 1 + len(measure.chosen)]
+def _ranking(sort: str | None, together: bool | None, measure: Measure) -> tuple[str, bool]:
+    """By what terms are ranked, and whether those from token and position embedding stand together."""
+    logits = measure.kind.startswith("logit") and measure.token is not None
+    allowed = ["norm", "contribution", "difference"][: 1 + len(measure.chosen)] + ["centred"] * logits
+    if not isinstance(together, (bool, NoneType)):
+        raise TypeError(f"together is True, False or None, not {shown(together)}")
+    if sort is None:
+        chosen = "difference" if measure.against is not None else allowed[-1]
+        return chosen, chosen != "norm" and together is not False
     if sort not in allowed:
         more = ', or, as two tokens are given, "difference"' if measure.against is not None else ""
         said = f'sort is "norm" or, for a model with logits, "contribution"{more}, not {shown(sort)}'
         hint = "; a difference is of two tokens, by=sc.logit(token, against=other)" if sort == "difference" else ""
-        raise ValueError(said + hint)
+        raise ValueError(said + (hint or '; or, of logits, "centred": the contribution less its mean over all outputs'))
+    if together and sort == "norm":
+        raise ValueError("together has no effect with sort='norm': norms of two terms do not add up")
+    return sort, bool(together)
 
 
 def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:

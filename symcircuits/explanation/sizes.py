@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from symcircuits.arrays.norms import frobenius
 from symcircuits.core.expansion import Expansion, Term
 from symcircuits.model import Run
+from symcircuits.values.blocks import Numbers
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.measure import Measure, norm
 from symcircuits.values.summary import over_rows
@@ -22,6 +23,7 @@ from symcircuits.work.progress import OnProgress
 __all__ = ["SizedTerm", "Sizes", "by_degree", "columns", "largest", "sized"]
 
 Array = npt.NDArray[Any]
+TOGETHER: Final = ("embed", "pos")  # between which the model leaves open what is whose: added to one, taken from other
 MAX_DEGREE = 64  # of a model that is a polynomial, up to which its sums by degree are made
 
 
@@ -29,38 +31,79 @@ MAX_DEGREE = 64  # of a model that is a polynomial, up to which its sums by degr
 class SizedTerm:
     """A term with its size: Frobenius norm over all tokens and outputs, contribution to the chosen logit.
 
-    ``difference``: contribution to logit[token] - logit[against]; None where no second token was chosen.
+    ``difference``: contribution to logit[token] - logit[against]; None where no second token was chosen. ``centred``:
+    the contribution less its mean over all outputs; None of a readout and of the stream. ``beside``: in a report, the
+    term through the same heads from the position embedding; sizes are then those of the sum of both.
     """
 
     term: Term
     norm: float
     contribution: float | None
     difference: float | None = None
+    centred: float | None = None
+    beside: Term | None = None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The one term, or the two that stand together."""
+        return (self.term,) if self.beside is None else (self.term, self.beside)
+
+    @property
+    def label(self) -> str:
+        """``embed -> L0H1``; of two ``embed + pos -> L0H1``."""
+        own = self.term.label
+        return own if self.beside is None else own.replace(TOGETHER[0], " + ".join(TOGETHER), 1)
+
+    @property
+    def text(self) -> str:
+        """The formula; of two their sum."""
+        return " + ".join(term.text for term in self.terms)
 
 
-def largest(values: Values, by: Measure, top: int, sort: str, progress: OnProgress = None) -> tuple[SizedTerm, ...]:
-    """The largest terms, by one pass over the numbers of all; ties keep the order of the expansion.
+def largest(
+    values: Values, by: Measure, top: int, sort: str, progress: OnProgress = None, together: bool = False
+) -> tuple[SizedTerm, ...]:
+    """The largest terms, by one pass over the numbers of all; ties keep the order of the expansion. One or two a row.
 
-    ``by``: the chosen logit, filled in; of the stream there is none, and terms have norms alone.
+    ``by``: the chosen logit, filled in; of the stream there is none, and terms have norms alone. ``sort``: the name of
+    a number of :class:`SizedTerm`. ``together``: the terms through the same heads from token and position embedding
+    count as one; of numbers that add up, and not of norms.
     """
-    expansion, count = values.expansion, values.expansion.count
-    measures = {"norm": norm()}
-    if by.token is not None:
-        measures["contribution"] = replace(by, kind=by.kind.partition(" ")[0], against=None)
-    if by.against is not None:
-        measures["difference"] = by
-    found: list[tuple[int, dict[str, float]]] = []
-    for blocks in zip(*(values.measure(one) for one in measures.values()), strict=True):
-        start = blocks[0].start
-        sizes = dict(zip(measures, (over_rows(block.values) for block in blocks), strict=True))
-        best = top_of([(start, sizes[sort])], top)
-        found += [(i, {name: float(numbers[i - start]) for name, numbers in sizes.items()}) for i, _ in best]
-        found = sorted(found, key=lambda one: (-abs(one[1][sort]), one[0]))[:top]
-        if progress:
-            progress("terms", start + len(sizes["norm"]), count)
-    return tuple(
-        SizedTerm(expansion[i], one["norm"], one.get("contribution"), one.get("difference")) for i, one in found
-    )
+    sizes, done, families = Sizes(values, by), 0, _families(values.expansion, together)
+    found: list[tuple[float, int, tuple[Term, ...]]] = []
+    for family in families:
+        each = zip(*(_numbers(Values(part, values.run), by, sort) for part in family), strict=True)
+        for blocks in each:
+            start = blocks[0].start
+            numbers = np.sum([over_rows(block.values) for block in blocks], axis=0)
+            for i, number in top_of([(start, numbers)], top):
+                terms = tuple(part[i] for part in family)
+                found.append((-abs(number), values.expansion.index(terms[0]), terms))
+            found = sorted(found)[:top]
+            done += len(family) * len(numbers)
+            if progress:
+                progress("terms", done, values.expansion.count)
+    return tuple(sizes.term(*terms) for _, _, terms in found)
+
+
+def _families(expansion: Expansion, together: bool) -> list[tuple[Expansion, ...]]:
+    """Selections whose terms of one number stand together, so that each term is in one of them."""
+    names = [source.name for source in expansion.sources]
+    if not together or not set(TOGETHER) <= set(names):
+        return [(expansion,)]
+    both = tuple(expansion.from_source(name) for name in TOGETHER)
+    others = [name for name in names if name not in TOGETHER]
+    return [both, *([(expansion.from_source(others),)] if others else [])]
+
+
+def _numbers(values: Values, by: Measure, sort: str) -> Iterator[Numbers]:
+    """What terms are ranked by."""
+    if sort == "norm":
+        return values.measure(norm())
+    if sort == "difference":
+        return values.measure(by)
+    one = replace(by, kind=by.kind.partition(" ")[0], against=None)
+    return values.measure(one if sort == "contribution" else replace(one, kind="centred logit"))
 
 
 @final
@@ -78,16 +121,23 @@ class Sizes:
         """The sizes of one of them."""
         if self.small is None:
             return sized(value, self.by)
-        same, entries = self.small.read(value)
-        contribution, difference = self.by.of(entries) if self.by.chosen else (None, None)
-        return _sized(same, self.by, contribution, difference)
+        same, entries, mean = self.small.read(value)
+        if not self.by.chosen:
+            return _sized(same, self.by, None, None, None)
+        contribution, difference = self.by.of(entries)
+        return _sized(same, self.by, contribution, difference, contribution - self.by.of(mean[..., [0, 0]])[0])
+
+    def term(self, *terms: Term) -> SizedTerm:
+        """One term with its sizes, or two that stand together."""
+        found = self(sum(self.values.value(term) for term in terms))  # type: ignore[arg-type]
+        return SizedTerm(terms[0], **found, beside=terms[1] if terms[1:] else None)
 
     def remainder(self, shown: Sequence[SizedTerm]) -> dict[str, Any]:
         """What is not shown, as one sum: total minus the shown terms."""
         rest = np.array(self.values.total())
-        for one in shown:
-            rest -= self.values.value(one.term)
-        count = self.values.expansion.count - len(shown)
+        for term in (term for one in shown for term in one.terms):
+            rest -= self.values.value(term)
+        count = self.values.expansion.count - sum(len(one.terms) for one in shown)
         if not count:
             rest = np.zeros_like(rest)
         return {"count": count, **self(rest)}
@@ -109,11 +159,18 @@ class Sizes:
 
 def sized(value: Array, by: Measure) -> dict[str, Any]:
     """Norm, contribution and, where two tokens were chosen, difference of a sum of terms."""
-    return _sized(value, by, *by.at(value))
+    centred = None
+    if by.kind.startswith("logit") and by.token is not None:
+        row = value[by.position] if by.row is None else value[by.row, by.position]
+        centred = float(row[by.token] - row.mean(dtype=np.float64))
+    return _sized(value, by, *by.at(value), centred)
 
 
-def _sized(value: Array, by: Measure, contribution: float | None, difference: float | None) -> dict[str, Any]:
+def _sized(
+    value: Array, by: Measure, contribution: float | None, difference: float | None, centred: float | None
+) -> dict[str, Any]:
     found = {"norm": frobenius(value), "contribution": contribution}
+    found |= {} if centred is None else {"centred": centred}
     return found if by.against is None else {**found, "difference": difference}
 
 
@@ -144,6 +201,8 @@ def columns(terms: Sequence[SizedTerm]) -> dict[str, list[Any]]:
         "contribution": [s.contribution for s in terms],
         "text": [s.term.text for s in terms],
     }
+    if any(s.centred is not None for s in terms):
+        found["centred"] = [s.centred for s in terms]
     if any(s.difference is not None for s in terms):
         found["difference"] = [s.difference for s in terms]
     return found

@@ -73,7 +73,7 @@ def as_logit(call: str, by: Measure | None) -> Measure:
             f"{call} shows norms and contributions to one logit: give by=sc.logit(token, against=..., position=...), "
             f"not {KINDS[by.kind].written}"
         )
-    return by
+    return replace(by, kind="logit") if by.kind == "centred logit" else by  # beside which the mean is always seen
 
 
 def logit_of(by: Measure, expansion: Expansion, run: Run) -> Measure:

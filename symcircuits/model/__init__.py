@@ -18,6 +18,7 @@ from symcircuits.model.edits import (
     pattern_without,
     rerun,
     rerun_without_path,
+    with_ends,
     with_outputs,
 )
 from symcircuits.model.folding import fold
@@ -34,5 +35,5 @@ __all__ = [
     "ACTIVATIONS", "Arrays", "Attachment", "Edited", "Frozen", "Model", "Rotary", "Run", "Settings", "TensorFactors",
     "Tensors", "change_basis", "end_of", "fold", "frozen", "matrices_of", "matrix_names", "of_outputs",
     "pattern_without", "random_model", "read_tokens", "readout", "rerun", "rerun_each", "rerun_without_path", "source",
-    "weight_axes", "with_outputs",
+    "weight_axes", "with_ends", "with_outputs",
 ]  # fmt: skip

@@ -129,7 +129,12 @@ def of_outputs(run: Run, chosen: Sequence[int]) -> Run:
     >>> few.model.d_vocab_out, bool(np.array_equal(few.logits, run.logits[:, [5, 7]]))
     (2, True)
     """
-    model = with_outputs(run.model, chosen)
+    return with_ends(run, {n: run.model.weights[n][chosen] for n in ("W_U", "b_U") if n in run.model.weights})
+
+
+def with_ends(run: Run, ends: Mapping[str, Array]) -> Run:
+    """The run with another unembedding (and bias), all before as it was."""
+    model = replace(run.model, weights={**run.model.weights, **ends}) if ends else run.model
     last = model.architecture.n_layers
     return _run(model, run.tokens, run.dtype, Changes(start=last, before=before(run, last)), run.attended)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount, many
@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from symcircuits.values.evaluate import Closure
 
 __all__ = [
-    "against_name", "closure_cells", "closure_name", "degrees_of", "explanation_json", "explanation_parts",
+    "RANKED", "against_name", "closure_cells", "closure_name", "degrees_of", "explanation_json", "explanation_parts",
     "logit_name", "ratio", "sizes", "target_name", "token_name", "totals_of",
 ]  # fmt: skip
+
+
+RANKED: Final = {
+    "norm": "norm", "contribution": "contribution", "difference": "difference",
+    "centred": "contribution less the mean of all outputs (centred)",
+}  # fmt: skip
 
 
 def _closure_json(closure: Closure) -> dict[str, Any]:
@@ -77,6 +83,7 @@ def explanation_json(found: Explanation) -> dict[str, Any]:
             {
                 "label": s.term.label, "composition": s.term.composition, "order": s.term.order, "norm": s.norm,
                 "contribution": s.contribution, "text": s.term.text,
+                **({} if s.centred is None else {"centred": s.centred}),
                 **({} if s.difference is None else {"difference": s.difference}),
             }
             for s in found.terms
@@ -184,7 +191,8 @@ def against_name(found: Explanation, blank: str = " ") -> str:
 
 def sizes(found: Explanation) -> list[str]:
     """What is given of every sum of terms: its norm, and what there is to contribute to."""
-    return ["norm", "contribution", "difference"][: 1 + len(found.measure.chosen)]
+    centred = ["centred"] if found.measure.chosen and not found.readout else []
+    return [*centred, *["norm", "contribution", "difference"][: 1 + len(found.measure.chosen)]]
 
 
 def totals_of(found: Explanation, kinds: Sequence[str], title: str) -> Titled:
@@ -202,6 +210,8 @@ def _totals(found: Explanation) -> Titled:
     title = f"Totals of the {target_name(found)}, {amount(found.expansion.count, 'term')}"
     if found.measure.token is not None:
         title += f"; contribution to the {logit_name(found, UNBROKEN)} ({number(found.value)} in all)"
+    if found.centred is not None:
+        title += f", centred: less its mean over all outputs ({number(found.centred)})"
     if found.measure.against is not None:
         title += f"; difference to {against_name(found, UNBROKEN)}"
         title += f" ({number(found.difference)} in all)"
@@ -222,15 +232,13 @@ def degrees_of(found: Explanation) -> Titled:
 
 def _terms(found: Explanation) -> Titled:
     names = sizes(found)
-    rows = [
-        [*(number(getattr(s, x)) for x in names), s.term.composition, s.term.label, s.term.text] for s in found.terms
-    ]
+    rows = [[*(number(getattr(s, x)) for x in names), s.term.composition, s.label, s.text] for s in found.rows]
     rest = found.remainder
     what = (
         f"the sum of the {amount(rest['count'], 'term')} not shown" if rest["count"] else "nothing: every term is shown"
     )
     rows.append([*(number(rest[x]) for x in names), "", "remainder", what])
-    title = f"Largest terms of the {target_name(found)}, by {found.sort}"
+    title = f"Largest terms of the {target_name(found)}, by {RANKED[found.sort]}"
     if found.looked_at < found.expansion.count:
         title += f" (of the {found.looked_at:,} of the lowest orders; the others are in the remainder)"
     return Titled(title, [*names, "type", "path", "term"], rows, range(len(names)))

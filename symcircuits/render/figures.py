@@ -20,7 +20,7 @@ from symcircuits.explanation.score_parts import ScoreParts
 from symcircuits.explanation.scores import centred
 from symcircuits.explanation.sizes import SizedTerm
 from symcircuits.values.by_position import by_position, moves
-from symcircuits.values.evaluate import evaluate, reference
+from symcircuits.values.evaluate import Values, evaluate, reference
 
 __all__ = [
     "Bars", "HeatMap", "contribution_bars", "origin_map", "pattern_map", "removed_map", "row_of", "score_maps",
@@ -180,8 +180,8 @@ def score_term_map(found: Explanation, term: Term, centre: bool = True) -> HeatM
 
 
 # ------------------------------------------------------------------------------------------------- of terms
-def _reader(found: Explanation, difference: bool) -> Array | None:
-    """What reads the chosen logit, or the difference of two, from a row of logits; None without unembedding."""
+def _reader(found: Explanation, difference: bool, centred: bool) -> Array | None:
+    """What reads the chosen logit, that less the mean, or the difference of two, from a row; None without logits."""
     own, chosen = found.readout, found.measure.chosen
     if difference and len(chosen) < 2:
         raise ValueError("no logit difference was chosen; explain(..., by=logit(token, against=...)) chooses one")
@@ -191,16 +191,22 @@ def _reader(found: Explanation, difference: bool) -> Array | None:
     reader[chosen[0]] = 1
     if difference:
         reader[chosen[1]] -= 1
+    elif centred:
+        reader -= 1 / len(reader)
     return reader
 
 
-def _read_name(found: Explanation, difference: bool) -> str:
-    """What is read: ``logit[a]``, ``logit[a] - logit[b]``, ``probe[0]``, or the patterns of a model without logits."""
+def _read_name(found: Explanation, difference: bool, centred: bool) -> str:
+    """What is read: ``logit[a]``, ``logit[a] - logit[b]``, ``logit[a] - mean``, ``probe[0]``, or, without logits, the
+    patterns.
+    """
     if found.readout:
         t, name = found.measure, found.readout
         first = f"{name}[{t.token}]" if len(found.model.attached[name]) > 1 else name
         return f"{first} - {name}[{t.against}]" if difference else first
     names = [f"logit[{found.labels.output(token)}]" for token in found.measure.chosen]
+    if names and centred and not difference:
+        return f"{names[0]} - mean"
     return " - ".join(names[: 2 if difference else 1]) or "product of patterns"
 
 
@@ -209,34 +215,45 @@ def _causal(found: Explanation) -> bool:
     return found.model.architecture.causal and found.run.attended is None
 
 
-def term_map(found: Explanation, term: Term, difference: bool = False) -> HeatMap:
-    """Where a term comes from: its part at each position (row) that starts at each position (column).
+def term_map(found: Explanation, term: Term | SizedTerm, difference: bool = False, *, centred: bool = False) -> HeatMap:
+    """Where a term (or two that are one row) comes from: its part at each position (row) that starts at each position
+    (column).
 
-    Of the chosen logit, or of the difference; without unembedding the product of the term's patterns.
+    Of the chosen logit, of that less the mean of all (``centred``), or of the difference; without unembedding the
+    product of the term's patterns.
     """
-    values, reader = evaluate(found.expansion, found.run), _reader(found, difference)
-    value = moves(values, term) if reader is None else by_position(values, term, reader)
+    values, reader = evaluate(found.expansion, found.run), _reader(found, difference, centred)
+    terms = term.terms if isinstance(term, SizedTerm) else (term,)
+    value = _started(values, terms, reader)
     names = {"row_name": "arrives at", "column_name": "starts at"}
     shown = np.tril(np.ones(value.shape, bool)) if _causal(found) else None
     return _square(found, term.label, value, shown, **names, signed=reader is not None)
 
 
-def origin_map(found: Explanation, terms: Sequence[SizedTerm], difference: bool = False) -> HeatMap:
+def _started(values: Values, terms: Sequence[Term], reader: Array | None) -> Array:
+    """What of these terms starts where."""
+    parts = [moves(values, t) if reader is None else by_position(values, t, reader) for t in terms]
+    return np.asarray(sum(parts[1:], parts[0]))
+
+
+def origin_map(
+    found: Explanation, terms: Sequence[SizedTerm], difference: bool = False, *, centred: bool = False
+) -> HeatMap:
     """At the position of the chosen logit: the part of each term (row) that starts at each position (column)."""
-    values, reader = evaluate(found.expansion, found.run), _reader(found, difference)
+    values, reader = evaluate(found.expansion, found.run), _reader(found, difference, centred)
     names = token_labels(found)
-    rows = [moves(values, s.term) if reader is None else by_position(values, s.term, reader) for s in terms]
+    rows = [_started(values, s.terms, reader) for s in terms]
     at = found.measure.position or 0
     value = np.array([row_of(found, r)[at] for r in rows]).reshape(-1, len(names))
     shown = np.ones(value.shape, bool)
     if _causal(found):
         shown[:, at + 1 :] = False
-    title = f"{_read_name(found, difference)} at position {at}"
+    title = f"{_read_name(found, difference, centred)} at position {at}"
     return HeatMap(
         title,
         value,
         shown=shown,
-        rows=tuple(s.term.label for s in terms),
+        rows=tuple(s.label for s in terms),
         columns=names,
         row_name="term",
         column_name="starts at",
@@ -246,19 +263,22 @@ def origin_map(found: Explanation, terms: Sequence[SizedTerm], difference: bool 
 
 
 def contribution_bars(
-    found: Explanation, difference: bool = False, terms: Sequence[SizedTerm] | None = None, rest: Any = None
-) -> Bars:
+    found: Explanation, difference: bool = False, terms: Sequence[SizedTerm] | None = None, rest: Any = None, *,
+    centred: bool = False,
+) -> Bars:  # fmt: skip
     """The contributions of the shown terms, of the remainder and of all, to the chosen logit or the difference.
+
+    ``centred``: to the logit less the mean of all.
 
     ``terms`` and ``rest``: fewer terms than all that are shown, and their remainder.
     """
-    kind = "difference" if difference else "contribution"
-    _reader(found, difference)
+    kind = "difference" if difference else "centred" if centred else "contribution"
+    _reader(found, difference, centred)
     if found.measure.token is None:
         raise ValueError("this model has no unembedding: there is no logit to contribute to")
     chosen = found.terms if terms is None else tuple(terms)
     left = found.remainder if rest is None else rest
-    whole = found.difference if difference else found.value
-    labels = (*(s.term.label for s in chosen), f"remainder ({left['count']:,})", "all")
+    whole = found.difference if difference else found.centred if centred else found.value
+    labels = (*(s.label for s in chosen), f"remainder ({left['count']:,})", "all")
     values = (*(getattr(s, kind) for s in chosen), left[kind], whole)
-    return Bars(_read_name(found, difference), found.measure.position or 0, labels, values, chosen)
+    return Bars(_read_name(found, difference, centred), found.measure.position or 0, labels, values, chosen)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from symcircuits.core.expansion import Term
 from symcircuits.core.programs import made_once
 from symcircuits.core.text import amount
 from symcircuits.explanation import sizes
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.removals import Removals
 from symcircuits.render.explained import (
+    RANKED,
     against_name,
     closure_cells,
     degrees_of,
@@ -48,10 +48,13 @@ _READING = (
     ("norm", "Frobenius norm of the array of a term (or of a sum), over all rows, positions and outputs."),
     ("contribution", "The term's entry of the chosen logit (or direction of the readout); contributions of all terms "
      "add up to it."),
+    ("centred (of a term)", "The contribution less its mean over all outputs: it stays when one vector is added to "
+     "every row of W_U, as the probabilities do."),
     ("difference", "Contribution to the first logit (or direction) minus contribution to the second."),
     ("margin", "Score of the key with the largest pattern minus the mean over the query's other keys, over queries."),
-    ("centred", "Each row of scores minus its mean over the allowed keys: what is constant along the keys, which "
-     "softmax does not see, drops out. Centred share: <C(part), C(scores)> / <C(scores), C(scores)>; they sum to 1."),
+    ("centred (of scores)", "Each row of scores minus its mean over the allowed keys: what is constant along the keys, "
+     "which softmax does not see, drops out. Centred share: <C(part), C(scores)> / <C(scores), C(scores)>; they sum "
+     "to 1."),
     ("frozen, recomputed", "Frozen: all else stays at its value on these tokens. Recomputed: all that comes after is "
      "computed anew by the model."),
     ("value part, pattern part", "Of removing a head's output: what changes with everything held fixed (minus the "
@@ -59,9 +62,9 @@ _READING = (
     ("pattern distance", "Half the sum of |new - old| over a query's keys: 0 the same pattern, 1 nothing in common."),
 )  # fmt: skip
 _READING_RAW = {  # what is different without softmax
-    "centred": "Each row of scores minus its mean over the allowed keys; without softmax, what is constant along the "
-    "keys counts too, and is left out of centred numbers only. Centred share: <C(part), C(scores)> / <C(scores), "
-    "C(scores)>; they sum to 1.",
+    "centred (of scores)": "Each row of scores minus its mean over the allowed keys; without softmax, what is constant "
+    "along the keys counts too, and is left out of centred numbers only. Centred share: <C(part), C(scores)> / "
+    "<C(scores), C(scores)>; they sum to 1.",
     "pattern distance": "Half the sum of |new - old| over a query's keys: 0 the same pattern; without softmax it has "
     "no upper end.",
 }
@@ -150,30 +153,35 @@ def _totals(found: Explanation) -> Markup:
 
 def _shown(found: Explanation, left_out: list[str]) -> tuple[Sequence[sizes.SizedTerm], dict[str, Any]]:
     """The terms in the page, and the exact remainder of these."""
-    if len(found.terms) <= MOST_ROWS:
-        return found.terms, found.remainder
+    if len(found.rows) <= MOST_ROWS:
+        return found.rows, found.remainder
     left_out.append(
-        f"{len(found.terms) - MOST_ROWS:,} of the {len(found.terms):,} largest terms: they are in the remainder"
+        f"{len(found.rows) - MOST_ROWS:,} of the {len(found.rows):,} largest terms: they are in the remainder"
     )
-    shown = found.terms[:MOST_ROWS]
+    shown = found.rows[:MOST_ROWS]
     return shown, sizes.Sizes(evaluate(found.expansion, found.run), found.measure).remainder(shown)
 
 
 def _terms(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any]) -> Markup:
     names, logit = size_names(found), found.measure.token is not None
     rows: list[list[str]] = [
-        [join([s.term.label, formula(s.term.word)]), s.term.composition, *(number(getattr(s, x)) for x in names)]
+        [join([s.label, *(formula(t.word) for t in s.terms)]), s.term.composition,
+         *(number(getattr(s, x)) for x in names)]
         for s in shown
+    ]  # fmt: skip
+    of = "centred" if _centred(found) else "contribution"
+    counted = [repr(getattr(s, of)) if logit else "" for s in shown]
+    attributes = [
+        {**marks(*s.terms), "data_in": "terms", "data_counted": c} for s, c in zip(shown, counted, strict=True)
     ]
-    counted = [repr(s.contribution) if logit else "" for s in shown]
-    attributes = [{**marks(s.term), "data_in": "terms", "data_counted": c} for s, c in zip(shown, counted, strict=True)]
     what = f"remainder: the exact sum of the {amount(rest['count'], 'term')} not shown"
     what = what if rest["count"] else "remainder: nothing, every term is shown"
     rows.append([what, "", *(number(rest[x]) for x in names)])
-    title = f"Largest terms of the {target_name(found)}, by {found.sort}"
+    title = f"Largest terms of the {target_name(found)}, by {RANKED[found.sort]}"
     if found.looked_at < found.expansion.count:
         title += f", of the {found.looked_at:,} of the lowest orders (the others are in the remainder)"
-    some = filters("terms", [s.term for s in shown], f"of the {_read(found)}" if logit else None)
+    less = " less the mean of all logits" if _centred(found) else ""
+    some = filters("terms", [t for s in shown for t in s.terms], f"of the {_read(found)}{less}" if logit else None)
     terms = Titled(title, ["path and formula", "type", *names], rows, range(2, 2 + len(names)))
     return section("terms", "Largest terms", some, table(terms, attributes=[*attributes, {"class_": "rest"}]))
 
@@ -189,13 +197,13 @@ def _figures(
     some = shown[:MOST_ORIGINS]
 
     def origins(difference: bool) -> Markup:
-        return figure(origin_map(found, some, difference), MOST_CELLS)
+        return figure(origin_map(found, some, difference, centred=_centred(found)), MOST_CELLS)
 
-    def one(term: Term) -> Markup:
-        return figure(term_map(found, term), MOST_CELLS)
+    def one(term: sizes.SizedTerm) -> Markup:
+        return figure(term_map(found, term, centred=_centred(found)), MOST_CELLS)
 
     maps = [optional("heat map of where terms come from", partial(origins, d), left_out) for d in two]
-    own = [optional(f"heat map of {s.term.label}", partial(one, s.term), left_out) for s in shown[:MOST_MAPS]]
+    own = [optional(f"heat map of {s.label}", partial(one, s), left_out) for s in shown[:MOST_MAPS]]
     if len(shown) > MOST_MAPS:
         left_out.append(f"heat maps of single terms: all but the {MOST_MAPS} largest")
     if len(shown) > MOST_ORIGINS:
@@ -213,19 +221,24 @@ def _figures(
 
 def _bars(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str, Any]) -> Markup:
     kinds = [False, True] if found.measure.against is not None else [False]
-    bars = [contribution_bars(found, kind, shown, rest) for kind in kinds]
+    bars = [contribution_bars(found, kind, shown, rest, centred=_centred(found)) for kind in kinds]
     largest = [max(map(abs, b.values), default=0.0) for b in bars]
     rows: list[list[str]] = []
     for i, label in enumerate(bars[0].labels):
         rows.append([label])
         for one, most in zip(bars, largest, strict=True):
             rows[-1] += [bar(one.values[i], most, "" if i < len(shown) else "g"), number(one.values[i])]
-    attributes = [{**marks(s.term), "data_in": "terms"} for s in shown] + [{"class_": "rest"}] * (
+    attributes = [{**marks(*s.terms), "data_in": "terms"} for s in shown] + [{"class_": "rest"}] * (
         len(rows) - len(shown)
     )
     header = ["path", *(h for b in bars for h in (b.of, ""))]
     title = f"One bar a term, at position {found.measure.position}; filtered with the terms above"
     return section("contributions", "Contributions", table(Titled(title, header, rows, [2, 4]), attributes=attributes))
+
+
+def _centred(found: Explanation) -> bool:
+    """Whether contributions are less their mean over all outputs: where that is what ranks."""
+    return found.sort == "centred"
 
 
 def _read(found: Explanation) -> str:

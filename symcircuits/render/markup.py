@@ -90,12 +90,12 @@ def section(name: str, title: str, *inside: str) -> Markup:
     return el("section", el("h2", title, id=name), *inside)
 
 
-def marks(term: Term) -> dict[str, Any]:
-    """What the filters look at, as attributes of a row."""
+def marks(term: Term, *beside: Term) -> dict[str, Any]:
+    """What the filters look at, as attributes of a row; ``beside``: terms of other sources that are in the same row."""
     return {
         "data_heads": " ".join(dict.fromkeys(str(h) for side in term.heads for h in side)),
         "data_order": str(term.order), "data_composition": term.composition,
-        "data_source": " ".join(dict.fromkeys(term.sources)),
+        "data_source": " ".join(dict.fromkeys(s for t in (term, *beside) for s in t.sources)),
     }  # fmt: skip
 
 

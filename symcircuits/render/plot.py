@@ -49,13 +49,17 @@ __all__ = [
 _MOST_NAMES = 40  # names along an axis
 
 
-def contributions(found: Explanation, difference: bool = False, axes: Axes | None = None) -> Figure:
+def contributions(
+    found: Explanation, difference: bool = False, axes: Axes | None = None, *, centred: bool = False
+) -> Figure:
     """Bars: what each shown term, the remainder and all terms contribute to the chosen logit (or to the difference).
+
+    ``centred``: to the logit less the mean of all logits.
 
     Raises ValueError for a model without unembedding, and for ``difference`` where no second token was chosen.
     """
     _check(found)
-    bars = contribution_bars(found, difference)
+    bars = contribution_bars(found, difference, centred=centred)
     at = axes if axes is not None else _figure(6.4, 0.25 * len(bars.labels) + 1.2).add_subplot()
     places = range(len(bars.labels))
     terms = len(bars.terms)
@@ -96,18 +100,20 @@ def patterns_without(found: Explanation, head: str) -> Figure:
     return heat_maps([pattern_map(found, label), *removed])
 
 
-def term(found: Explanation, which: SizedTerm, difference: bool = False, axes: Axes | None = None) -> Figure:
+def term(
+    found: Explanation, which: SizedTerm, difference: bool = False, axes: Axes | None = None, *, centred: bool = False
+) -> Figure:
     """Where a shown term comes from: its part at each position (row) that starts at each position (column)."""
     _check(found)
     if not isinstance(which, SizedTerm):
         raise TypeError(f"which is one of the terms shown, e.g. found.terms[0], not {shown(which)}")
-    return heat_map(term_map(found, which.term, difference), axes)
+    return heat_map(term_map(found, which, difference, centred=centred), axes)
 
 
-def origins(found: Explanation, difference: bool = False, axes: Axes | None = None) -> Figure:
+def origins(found: Explanation, difference: bool = False, axes: Axes | None = None, *, centred: bool = False) -> Figure:
     """For the chosen logit (or difference): the part of each shown term that starts at each position."""
     _check(found)
-    return heat_map(origin_map(found, found.terms, difference), axes)
+    return heat_map(origin_map(found, found.terms, difference, centred=centred), axes)
 
 
 def circuits(found: Circuits, what: str = "composition") -> Figure:

@@ -43,7 +43,7 @@ def certificate(found: Largest) -> list[str]:
             f"{number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds, {found.open:,} left open",
         ]
-    return [*said, _sums(found), *_share(found)]
+    return [*said, _sums(found), *_share(found), *_depends(found)]
 
 
 def _certain(certain: int, shown: int) -> str:
@@ -64,6 +64,19 @@ def _sums(found: Largest) -> str:
     if found.measure.signed:
         return f"sums: all terms {total}, listed {listed}, the others {rest}"
     return f"norms of sums: all terms {total}, listed {listed}, the others {rest}"
+
+
+def _depends(found: Largest) -> list[str]:
+    """On what the ranking depends that is a choice of how the model is written, and not of what it computes."""
+    if found.expansion.target != "logits":
+        return []
+    names, kind = {source.name for source in found.expansion.sources}, found.measure.kind
+    of = ["a vector that is added to every row of W_U"] if kind in ("norm", "logit") else []
+    of += ["what of the embedding is moved to the positions"] if {"embed", "pos"} <= names else []
+    other = (
+        "; by 'centred logit' or 'logit difference' it does not" if kind in ("norm", "logit") and of[1:] == [] else ""
+    )
+    return [f"the order depends on {' and '.join(of)}, which changes no probability{other}"] if of else []
 
 
 def _share(found: Largest) -> list[str]:

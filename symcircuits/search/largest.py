@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.finite import remedy
 from symcircuits.values.measure import Measure, resolved
+from symcircuits.values.unembedding import with_mean
 from symcircuits.work.pools import OutOfTime
 from symcircuits.work.progress import OnProgress
 
@@ -116,12 +117,14 @@ def largest(
     >>> bool(np.allclose([t.size for t in found.terms], brute[:-4:-1]))
     True
     """
-    expansion, run = values.expansion, values.run
+    expansion = values.expansion
     k, budget = whole("k", k, 0), Budget(max_expansions=max_expansions, max_seconds=max_seconds, max_memory=max_memory)
     _check(k, expansion.count, max_memory)
     measure = resolved(values, by)
+    seen, read = with_mean(values, measure)
     with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, and bounds all the same
-        return _largest(measure, expansion, run, budget, k, moments, progress)
+        found = _largest(read, expansion, seen.run, budget, k, moments, progress)
+    return replace(found, measure=measure, squares=replace(found.squares, by=str(measure)))
 
 
 def _largest(

@@ -21,6 +21,7 @@ from symcircuits.search.suffixes import Functional
 from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import Measure, resolved
+from symcircuits.values.unembedding import with_mean
 from symcircuits.work.pools import OutOfTime
 from symcircuits.work.progress import OnProgress
 
@@ -101,16 +102,18 @@ def sample(
     (True, True)
     """
     budget = Budget(max_seconds=max_seconds, max_memory=max_memory)
-    expansion, run = values.expansion, values.run
+    expansion = values.expansion
     k, seed = whole("k", k, 0), whole("seed", seed, 0)
     _check(k, weights, budget.max_memory)
     measure = resolved(values, by)
+    seen, read = with_mean(values, measure)
+    run = seen.run
     terms, bound = list[Term](), float("inf")
     sizes, chances = np.zeros(k if expansion.count else 0), np.ones(k if expansion.count else 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = trees(measure, expansion, run, budget, moments=False)
+        found = trees(read, expansion, run, budget, moments=False)
         try:
-            drawn = _Drawn(measure, expansion, run, found, weights == "bound", rng=np.random.default_rng(seed))
+            drawn = _Drawn(read, expansion, run, found, weights == "bound", rng=np.random.default_rng(seed))
             bound = drawn.bound
             for i in range(len(sizes)):
                 if budget.late:

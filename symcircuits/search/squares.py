@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import Values
 from symcircuits.values.finite import finite
 from symcircuits.values.measure import Measure, resolved
+from symcircuits.values.unembedding import with_mean
 
 __all__ = ["Squares", "squares", "squares_of"]
 
@@ -62,14 +63,16 @@ def squares(
     >>> found.exact, bool(abs(found.value - listed) < 1e-12 * listed)
     (True, True)
     """
-    expansion, run = values.expansion, values.run
+    expansion = values.expansion
     measure = resolved(values, by)
+    seen, read = with_mean(values, measure)
+    run = seen.run
     samples, seed, budget = whole("samples", samples, 2), whole("seed", seed, 0), Budget(max_memory=max_memory)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not a number is seen in the sum
-        found = squares_of(measure, expansion, run, trees(measure, expansion, run, budget), budget, samples, seed)
+        found = squares_of(read, expansion, run, trees(read, expansion, run, budget), budget, samples, seed)
     if not found.value + found.error < float("inf"):
         finite(values, "the sum of the squares of all terms", np.array(float("nan")))
-    return found
+    return replace(found, by=str(measure))
 
 
 def squares_of(

@@ -18,11 +18,24 @@ from symcircuits.core.text import argument, brief, place, shown, whole
 from symcircuits.model import Run, Tensors
 from symcircuits.values.evaluate import reference
 
-__all__ = ["KINDS", "SECOND", "Kind", "Measure", "check_two", "kinds_of", "logit", "norm", "resolved", "score_entry"]
+__all__ = [
+    "KINDS",
+    "MEAN",
+    "SECOND",
+    "Kind",
+    "Measure",
+    "check_two",
+    "kinds_of",
+    "logit",
+    "norm",
+    "resolved",
+    "score_entry",
+]
 
 Array = npt.NDArray[Any]
 
 SECOND: Literal["second"] = "second"
+MEAN: Literal["mean"] = "mean"
 
 
 class Kind(NamedTuple):
@@ -44,6 +57,10 @@ KINDS: Final = {
     "logit": Kind(("logits",), "sc.logit(token)", "part in the logit of token {token} {at}", "token"),
     "logit difference": Kind(
         ("logits",), "sc.logit(token, against=other)", "part in logit[{token}] - logit[{against}] {at}", "token"
+    ),
+    "centred logit": Kind(
+        ("logits",), 'sc.logit(token, against="mean")', "part in logit[{token}] less the mean of all logits {at}",
+        "token",
     ),
     "direction": Kind(("readout",), "sc.logit(direction)", "part in what direction {token} reads {at}", "token"),
     "direction difference": Kind(
@@ -105,7 +122,11 @@ class Measure:
 
         ``one_row``: one number a term is asked for, so that of a batch a logit or a score needs a ``row``.
         """
-        kind = self.kind.replace("logit", "direction") if expansion.target.startswith("readout:") else self.kind
+        kind = (
+            self.kind.replace("logit", "direction")
+            if self.kind != "centred logit" and expansion.target.startswith("readout:")
+            else self.kind
+        )
         if kind not in KINDS or expansion.target.partition(":")[0] not in KINDS[kind].targets:
             given, choices = KINDS[self.kind].written, ", ".join(KINDS[k].written for k in kinds_of(expansion.target))
             raise ValueError(f"terms of {expansion.target} are not measured by {given}: choose {choices}")
@@ -143,7 +164,8 @@ class Measure:
 
     def _logit(self, expansion: Expansion, run: Run | Tensors) -> Measure:
         """With the token, by default the first choice, and the one it is held against."""
-        what, given = self.kind.partition(" ")[0], {"token": self.token is not None, "against": self.against != SECOND}
+        what = "direction" if "direction" in self.kind else "logit"
+        given = {"token": self.token is not None, "against": self.against != SECOND}
         left_open = " and ".join(name for name, is_given in given.items() if not is_given)
         needed = f"{left_open} {'are' if ' ' in left_open else 'is'} required"
         if isinstance(run, Tensors):
@@ -243,14 +265,15 @@ def norm(masked: bool = False) -> Measure:
 
 def logit(
     token: int | None = None,
-    against: int | Literal["second"] | None = None,
+    against: int | Literal["second", "mean"] | None = None,
     *,
     position: int = -1,
     row: int | None = None,
 ) -> Measure:
     """What a term adds to the logit of ``token`` at ``position``, less what it adds to that of ``against``.
 
-    ``token`` None: the model's first choice there; ``against="second"``: the largest other. ``row``: of a batch. Of a
+    ``token`` None: the model's first choice there; ``against="second"``: the largest other; ``"mean"``: the mean of all
+    logits. Differences stay when one vector is added to every row of ``W_U``. ``row``: of a batch. Of a
     :func:`~symcircuits.readout`, ``token`` and ``against`` are the numbers of its directions; ``token`` None is the one
     that reads most, whatever the sign.
 
@@ -261,6 +284,9 @@ def logit(
     >>> bool(np.isclose(block.values.sum(), run.logits[-1, 0] - run.logits[-1, 1]))
     True
     """
+    if isinstance(against, str) and against == MEAN:
+        one = logit(token, position=position, row=row)
+        return replace(one, kind="centred logit")
     second = isinstance(against, str) and against == SECOND
     return Measure(
         kind="logit" if against is None else "logit difference", row=None if row is None else whole("row", row),

@@ -14,6 +14,7 @@ from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import Measure, norm
 from symcircuits.values.norms import norms
 from symcircuits.values.tensor_values import TensorValues
+from symcircuits.values.unembedding import with_mean
 
 __all__ = ["MEASURES", "Measuring", "Reduction", "measure"]
 
@@ -31,6 +32,7 @@ MEASURES: Final = {
     "masked norm": Reduction("the norm", norms, True),
     "logit": Reduction("the contribution", contributions),
     "logit difference": Reduction("the contribution", contributions),
+    "centred logit": Reduction("the contribution", contributions),
     "direction": Reduction("the contribution", contributions),
     "direction difference": Reduction("the contribution", contributions),
     "score entry": Reduction("the score", entries),
@@ -41,6 +43,12 @@ class Measuring:
     """Terms that are measured range after range: what is made of weights and key paths is made once."""
 
     def __init__(self, values: Engine, by: Measure) -> None:
+        if by.kind == "centred logit":
+            if isinstance(values, TensorValues):
+                raise ValueError(
+                    "there is no mean of all logits in arrays of other libraries: give a run, or a difference"
+                )
+            values, by = with_mean(values, by)  # type: ignore[arg-type]
         self.values, self.by, self.kind = values, by, MEASURES[by.kind]
         self._made = self.kind.made(values, by)
 

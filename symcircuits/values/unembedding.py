@@ -13,18 +13,20 @@ some ``u cond(W_U)^2``, u that of float64: not good enough for a run in float64.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from symcircuits.arrays.rings import Array
-from symcircuits.model import Model, Run
+from symcircuits.model import Model, Run, with_ends
 
 if TYPE_CHECKING:
     from symcircuits.values.evaluate import Values
+    from symcircuits.values.measure import Measure
 
-__all__ = ["Compact", "compact"]
+__all__ = ["Compact", "compact", "with_mean"]
 
 # Of each model and type T, and by what it is seen that an array was written to meanwhile, as may be done where somebody
 # gave it to the model.
@@ -38,16 +40,50 @@ class Compact:
     """An unembedding made small for sizes: ``matrices`` to put in the place of the run's, and how results are read."""
 
     def __init__(self, values: Values, tokens: Sequence[int]) -> None:
-        arrays, dtype = values.run.arrays, values.run.dtype
+        arrays, dtype, chosen = values.run.arrays, values.run.dtype, list(tokens)
         w_u, triangle = arrays["W_U"], _known_triangle(values.run)
-        self.width, chosen = len(triangle), list(tokens)
-        self.matrices = {"W_U": np.vstack([triangle[:, : w_u.shape[1]], w_u[chosen]]).astype(dtype)}
+        self.width, self.mean = len(triangle), bool(chosen)
+        rows = [triangle[:, : w_u.shape[1]], w_u[chosen], *([_mean(w_u)] if chosen else [])]
+        self.matrices = {"W_U": np.vstack(rows).astype(dtype)}
         if "b_U" in arrays:
-            self.matrices["b_U"] = np.concatenate([triangle[:, -1], arrays["b_U"][chosen]])[:, None].astype(dtype)
+            bias = [triangle[:, -1], arrays["b_U"][chosen], *([_mean(arrays["b_U"])] if chosen else [])]
+            self.matrices["b_U"] = np.concatenate(bias)[:, None].astype(dtype)
 
-    def read(self, values: Array) -> tuple[Array, Array]:
-        """Of values ``[..., width + tokens]``: what has the norms of the terms, and the chosen entries."""
-        return values[..., : self.width], values[..., self.width :]
+    def read(self, values: Array) -> tuple[Array, Array, Array]:
+        """Of values ``[..., width + tokens + 1]``: what has the norms of terms, the chosen entries, the mean of all.
+
+        Without chosen tokens there is no mean either.
+        """
+        end = values.shape[-1] - self.mean
+        return values[..., : self.width], values[..., self.width : end], values[..., end:]
+
+
+def with_mean(values: Values, by: Measure) -> tuple[Values, Measure]:
+    """Of a centred logit the same values with two outputs, the chosen one and the mean of all, and their difference.
+
+    Any other measure, filled in, as it is. So whatever computes the difference of two logits computes this.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2,)), d_vocab=50, d_model=4).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.logits(run.model.architecture), run)
+    >>> two, difference = with_mean(values, sc.logit(7, against="mean").on(values.expansion, run))
+    >>> bool(np.allclose(two.total()[:, 0] - two.total()[:, 1], run.logits[:, 7] - run.logits.mean(-1)))
+    True
+    """
+    if by.kind != "centred logit":
+        return values, by
+    run, weights = values.run, values.run.model.weights
+    ends = {
+        name: np.concatenate([weights[name][by.chosen], _mean(weights[name])])
+        for name in ("W_U", "b_U") if name in weights
+    }  # fmt: skip
+    seen = with_ends(run, ends)
+    return type(values)(values.expansion, seen), replace(by, kind="logit difference", token=0, against=1)
+
+
+def _mean(rows: Array) -> Array:
+    """The mean of all rows, as one row; in float64."""
+    return np.asarray(rows.mean(0, keepdims=True, dtype=np.float64))
 
 
 def _known_triangle(run: Run) -> Array:
@@ -114,12 +150,12 @@ def compact(values: Values, tokens: Sequence[int]) -> Compact | None:
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((2,)), d_vocab=50, d_model=4).run([1, 2, 3])
     >>> small = compact(sc.evaluate(sc.logits(run.model.architecture), run), [7])
-    >>> same, entries = small.read(run.streams[-1] @ small.matrices["W_U"].T)
+    >>> same, entries, mean = small.read(run.streams[-1] @ small.matrices["W_U"].T)
     >>> bool(np.isclose(np.linalg.norm(run.logits), np.linalg.norm(same)) and np.allclose(run.logits[:, [7]], entries))
     True
     """
     if values.expansion.target != "logits":
         return None
     rows, columns = values.run.arrays["W_U"].shape
-    small = columns + ("b_U" in values.run.arrays) + len(tokens)
+    small = columns + ("b_U" in values.run.arrays) + len(tokens) + bool(tokens)
     return Compact(values, tokens) if rows > small else None
