@@ -4,7 +4,7 @@
     python3 go.py test    the tests (what follows is passed on to pytest: python3 go.py test -k walk)
     python3 go.py torch   the tests that use PyTorch and transformers, which they bring along
     python3 go.py lint    style and types
-    python3 go.py docs    the documentation as a site: build/docs/index.html
+    python3 go.py docs    the documentation as a site, build/docs/index.html, and its notebooks run, build/notebooks
     python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the package, one at a time
 
 The environment is the folder .venv beside this file, or the one named by SYMCIRCUITS_ENV. It is
@@ -22,6 +22,8 @@ import sys
 OLDEST = (3, 11)
 OLDEST_PIP = (22, 3)  # the first with `pip --python`
 ROOT = os.path.dirname(os.path.abspath(__file__))
+
+NOTEBOOKS = ["--output-dir", "build/notebooks", "docs/notebooks/*.ipynb"]  # where they go, which they are
 
 # command: extras it needs, the folder it runs in (None: where the user stands), arguments for Python
 COMMANDS = {
@@ -44,7 +46,14 @@ COMMANDS = {
         ],
     ),
     "mutate": (["test", "mutation"], ROOT, [[os.path.join("tests", "mutation", "mutate.py")]]),
-    "docs": (["docs"], ROOT, [["-m", "sphinx", "-qW", "--keep-going", "-c", "docs", ".", "build/docs"]]),
+    "docs": (
+        ["docs"],
+        ROOT,
+        [
+            ["-m", "sphinx", "-qW", "--keep-going", "-c", "docs", ".", "build/docs"],
+            ["-m", "nbconvert", "--log-level", "WARN", "--to", "notebook", "--execute", *NOTEBOOKS],
+        ],
+    ),
     "lint": (["lint"], ROOT, [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
 }
 

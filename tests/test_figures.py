@@ -1,5 +1,6 @@
 """What figures show: every matrix held to the model's own numbers and to the terms; and drawn by matplotlib."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -209,6 +210,14 @@ def test_the_same_figures_are_drawn_by_matplotlib(tmp_path: Path) -> None:
     for i, one in enumerate(drawn):
         one.savefig(tmp_path / f"{i}.png", dpi=40)
         assert (tmp_path / f"{i}.png").stat().st_size > 1000
+
+
+def test_a_notebook_shows_a_figure_without_pyplot() -> None:
+    """Jupyter asks an object for its picture; a figure of matplotlib has one only where pyplot was imported."""
+    matplotlib = pytest.importorskip("matplotlib.figure")
+    drawn = pickle.loads(pickle.dumps(plot.pattern(explained(), "L0H0")))
+    assert drawn._repr_png_().startswith(b"\x89PNG\r\n")
+    assert not hasattr(matplotlib.Figure(), "_repr_png_")
 
 
 def test_a_figure_is_drawn_where_it_is_told(tmp_path: Path) -> None:

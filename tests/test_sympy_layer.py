@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import notebook
 import numpy as np
 import pytest
 import sympy as sp
@@ -552,17 +551,3 @@ def test_typed_terms_are_public() -> None:
     assert isinstance(pickle.loads(pickle.dumps(term)), TypedTerm)
     with pytest.raises(IllTyped):
         sc.read(sp.transpose(LetterSymbol("W_U")) * LetterSymbol("t"), sc.attention_only(()))
-
-
-# ------------------------------------------------------------------------------------- 12: the notebook
-def test_the_notebook_is_the_page_and_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Eight cells of code, those of the page; each runs after the ones before it, as in Jupyter."""
-    made = notebook.notebook(notebook.PAGE.read_text("utf-8"))
-    assert notebook.NOTEBOOK.read_text("utf-8") == notebook.text_of(made)
-    code = [cell["source"] for cell in made["cells"] if cell["cell_type"] == "code"]
-    assert len(code) == 8
-    names: dict[str, Any] = {}
-    for source in code:
-        exec(compile(source, "cell", "exec"), names)
-    assert names["model"].architecture == names["arch"]
-    assert "transpose(W_OV_L0H0)" in capsys.readouterr().out

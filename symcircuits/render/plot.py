@@ -2,13 +2,15 @@
 
 Every function takes an :class:`~symcircuits.explanation.explain.Explanation` (``circuits``: what ``find_circuits``
 gives) and returns a ``matplotlib.figure.Figure``; with ``axes=`` it draws one figure there instead. Nothing global is
-touched (no pyplot). Save with ``.savefig(path)``.
+touched (no pyplot). A notebook shows it; save it with ``.savefig(path)``.
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.circuits.report import Circuits
@@ -188,7 +190,15 @@ def _figure(width: float, height: float) -> Figure:
         raise ImportError(
             'figures need matplotlib, which is not installed: pip install "symcircuits[plot]" (or matplotlib itself)'
         ) from None
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    vars(figure)["_repr_png_"] = partial(_png, figure)  # Jupyter itself shows a figure only after pyplot was imported
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    written = BytesIO()
+    figure.savefig(written, format="png")
+    return written.getvalue()
 
 
 def _of(axes: Axes) -> Figure:
