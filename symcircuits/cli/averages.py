@@ -52,9 +52,8 @@ def refuse_with_prompts(options: argparse.Namespace) -> None:
     for option, name in _ONE.items():
         if getattr(options, name) not in (None, []):
             raise ValueError(f"{option} is about one prompt, and does not go with --prompts")
-    for name in ("sort", "together"):
-        if getattr(options, name) is not None:
-            raise ValueError(f"--{name} has no effect with --prompts, which lists no terms")
+    if options.sort is not None:
+        raise ValueError("--sort has no effect with --prompts, which lists no terms")
 
 
 def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:

@@ -58,11 +58,6 @@ def add_options(parser: Any) -> None:
         help="what terms are ranked by (default: the difference where one is given, else the contribution less its "
         "mean over all outputs, with terms from token and position embedding in one row)",
     )  # fmt: skip
-    parser.add_argument(
-        "--together", action=argparse.BooleanOptionalAction, default=None,
-        help="terms from token and position embedding in one row, or each in its own (default: together unless --sort "
-        "is given)",
-    )  # fmt: skip
     add_attachments(parser)
     parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")
     parser.add_argument("--max-terms", type=whole(0), metavar="N", help="terms to look at one by one (default 20000)")
@@ -115,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     target = None if readout is None else f"readout:{readout.name}"
     with workers_of(options) as workers, Progress() as progress:
         found = explain(
-            _values(run, target, notation), by=by, top=options.top, sort=options.sort, together=options.together,
+            _values(run, target, notation), by=by, top=options.top, sort=options.sort,
             queries=queries, max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
             progress=progress.step, workers=workers,
         ).labelled(labels)  # fmt: skip

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -159,7 +158,6 @@ def explain(
     by: Measure | None = None,
     top: int = 20,
     sort: str | None = None,
-    together: bool | None = None,
     queries: Sequence[int] | None = None,
     max_terms: int = MAX_TERMS,
     progress: OnProgress = None,
@@ -179,8 +177,8 @@ def explain(
     it is (see :func:`~symcircuits.invariances`): the difference where two tokens are given, else the contribution less
     its mean over all outputs (``"centred"``), of a readout what it reads; terms through the same heads from token and
     position embedding count as one, and are one row of a report. ``sort``: ``"centred"``, ``"norm"``,
-    ``"contribution"`` or ``"difference"``; then every term counts by itself, unless ``together`` is True. ``together``
-    False: always. The stream has norms alone. The choice is named in ``assumptions``.
+    ``"contribution"`` or ``"difference"``, every term by itself. The stream has norms alone. The choice is named in
+    ``assumptions``.
 
     ``queries``: the query positions of the margin (all). Above ``max_terms`` terms the orders that do not fit are not
     looked at one by one: they are in the remainder, whose sum is exact. Names of tokens: :meth:`Explanation.labelled`.
@@ -215,7 +213,7 @@ def explain(
     values = values_of(subject, tokens)
     expansion, run = values.expansion, values.run
     measure = logit_of(as_logit("explain", by), expansion, run)
-    sort, together = _ranking(sort, together, measure)
+    sort, together = _ranking(sort, measure)
     top, max_terms = whole("top", top, 0), whole("max_terms", max_terms, 0)
     chosen = _queries(run, queries)
     looked, sizes = lowest_orders(expansion, max_terms), Sizes(values, measure)
@@ -241,23 +239,19 @@ def explain(
     )
 
 
-def _ranking(sort: str | None, together: bool | None, measure: Measure) -> tuple[str, bool]:
+def _ranking(sort: str | None, measure: Measure) -> tuple[str, bool]:
     """By what terms are ranked, and whether those from token and position embedding stand together."""
     logits = measure.kind.startswith("logit") and measure.token is not None
     allowed = ["norm", "contribution", "difference"][: 1 + len(measure.chosen)] + ["centred"] * logits
-    if not isinstance(together, (bool, NoneType)):
-        raise TypeError(f"together is True, False or None, not {shown(together)}")
     if sort is None:
         chosen = "difference" if measure.against is not None else allowed[-1]
-        return chosen, chosen != "norm" and together is not False
+        return chosen, chosen != "norm"
     if sort not in allowed:
         more = ', or, as two tokens are given, "difference"' if measure.against is not None else ""
         said = f'sort is "norm" or, for a model with logits, "contribution"{more}, not {shown(sort)}'
         hint = "; a difference is of two tokens, by=sc.logit(token, against=other)" if sort == "difference" else ""
         raise ValueError(said + (hint or '; or, of logits, "centred": the contribution less its mean over all outputs'))
-    if together and sort == "norm":
-        raise ValueError("together has no effect with sort='norm': norms of two terms do not add up")
-    return sort, bool(together)
+    return sort, False
 
 
 def _queries(run: Run, queries: Sequence[int] | None) -> list[int]:
