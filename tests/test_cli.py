@@ -23,8 +23,6 @@ from symcircuits.cli.main import main
 from symcircuits.cli.parser import parser_of
 from symcircuits.derivation.derive import DerivationError
 from symcircuits.verification.verify import Check, Report
-from symcircuits.work import progress
-from symcircuits.work.progress import Progress
 
 Cli = Callable[..., "Ran"]
 COMMANDS = ("derive", "verify", "count", "explain", "demo")
@@ -858,82 +856,6 @@ def test_a_process_exits_with_its_code() -> None:
         ran = subprocess.run(command_line(*words), capture_output=True, timeout=60, check=False)
         assert (ran.returncode, ran.stdout[:6]) == (code, out)
         assert b"Traceback" not in ran.stderr
-
-
-# ------------------------------------------------------------------------------------------------- progress
-class Terminal:
-    """Standard error that says whether it is a terminal, and keeps what is written."""
-
-    def __init__(self, terminal: bool) -> None:
-        self.terminal, self.written = terminal, ""
-
-    def isatty(self) -> bool:
-        return self.terminal
-
-    def write(self, text: str) -> int:
-        self.written += text
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time in seconds, which tests move."""
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    return now
-
-
-def test_progress_is_shown_after_a_second(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal(True)
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "_columns", lambda: 40)
-    with Progress() as shown:
-        shown.step("terms", 1, 4)
-        assert screen.written == ""
-        clock[0] += 1.5
-        shown.step("terms", 2, 4)
-        assert screen.written == "\rterms [##########..........] 2/4 (2 s)"
-        clock[0] += 0.05
-        shown.note("too soon")
-        assert "too soon" not in screen.written
-        clock[0] += 1
-        shown.note("x" * 100)
-        assert screen.written.split("\r")[-1] == "x" * 33 + " (3 s)"
-        clock[0] += 1
-        shown.step("none", 0, 0)
-    lines = screen.written.split("\r")
-    assert max(map(len, lines)) <= 39
-    assert lines[-2] == " " * max(len(line.rstrip()) for line in lines)  # taken back
-    assert lines[-1] == ""
-
-
-def test_no_progress_where_there_is_no_terminal(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal(False)
-    monkeypatch.setattr(sys, "stderr", screen)
-    with Progress() as shown:
-        clock[0] += 10
-        shown.step("terms", 1, 2)
-        shown.note("done")
-    assert screen.written == ""
-
-
-def test_quick_work_shows_no_progress(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal(True)
-    monkeypatch.setattr(sys, "stderr", screen)
-    with Progress() as shown:
-        for i in range(10):
-            clock[0] += 0.09
-            shown.step("terms", i, 10)
-    assert screen.written == ""
-
-
-def test_a_terminal_without_a_width_has_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", open(os.devnull, "w"))  # noqa: SIM115
-    assert progress._columns() == 80
-    sys.stderr.close()
 
 
 # ---------------------------------------------------------------------------------------- the general theorem

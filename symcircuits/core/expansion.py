@@ -428,7 +428,7 @@ class Expansion(TermSequence[Term]):
     def export(
         self, path: str | PathLike[str], columns: str | Sequence[str] | None = None, *, start: int = 0,
         stop: int | None = None, resume: bool = False, workers: Any = None,
-        progress: Callable[[str, int, int], None] | None = None, **limits: Unpack[Limits],
+        progress: Callable[[str, int, int], None] | bool | None = None, **limits: Unpack[Limits],
     ) -> Exported:  # fmt: skip
         """Write the terms ``start`` to ``stop`` to a ``.csv``, ``.jsonl``, ``.arrow`` or ``.parquet`` file, in order.
 

@@ -29,7 +29,7 @@ from symcircuits.values.closure import layer_closures
 from symcircuits.values.evaluate import Closure, Values, closure, evaluate, reference
 from symcircuits.values.measure import Measure
 from symcircuits.work.files import write_text
-from symcircuits.work.progress import OnProgress
+from symcircuits.work.progress import OnProgress, told_by
 from symcircuits.work.workers import WorkerPool, pinned
 
 __all__ = ["Explanation", "explain"]
@@ -107,13 +107,13 @@ class Explanation(Shown):
         """The explanation as plain data (schema in docs/json.md)."""
         return higher(dict, "Explanation.json")(self)
 
-    def html(self, head: str | None = None, progress: OnProgress = None) -> str:
+    def html(self, head: str | None = None, progress: OnProgress | bool = None) -> str:
         """The explanation as one page that needs nothing else: formulas, figures and filters are in it.
 
         ``head``: whose scores are opened (the head with the largest margin, of those with composition if any).
         Raises ValueError on a head that is not there.
         """
-        return higher(str, "Explanation.html")(self, head, progress)
+        return higher(str, "Explanation.html")(self, head, told_by(progress))
 
     def save_html(self, path: str | os.PathLike[str], head: str | None = None) -> Path:
         """Write :meth:`html` to a file, whole or not at all."""
@@ -160,7 +160,7 @@ def explain(
     sort: str | None = None,
     queries: Sequence[int] | None = None,
     max_terms: int = MAX_TERMS,
-    progress: OnProgress = None,
+    progress: OnProgress | bool = None,
     workers: Any = None,
 ) -> Explanation:
     """Take the logits (the stream, without unembedding) of a model on tokens apart, and the scores of its heads.
@@ -218,9 +218,9 @@ def explain(
     chosen = _queries(run, queries)
     looked, sizes = lowest_orders(expansion, max_terms), Sizes(values, measure)
     with WorkerPool(workers) as crew, nullcontext() if crew.alone else pinned():
-        sent = None if crew.here else RunFile.of(run)
-        rows = largest(evaluate(looked, run), measure, top, sort, progress, together)
-        scores = all_head_scores(run, sent, chosen, crew, progress)
+        sent, told = None if crew.here else RunFile.of(run), told_by(progress)
+        rows = largest(evaluate(looked, run), measure, top, sort, told, together)
+        scores = all_head_scores(run, sent, chosen, crew, told)
     return Explanation(
         run.model,
         run,

@@ -24,7 +24,7 @@ from symcircuits.model import Model
 from symcircuits.model.checks import float_type
 from symcircuits.values.evaluate import Closure
 from symcircuits.values.measure import SECOND, Measure
-from symcircuits.work.progress import OnProgress
+from symcircuits.work.progress import OnProgress, told_by
 from symcircuits.work.workers import WorkerPool, pinned
 
 __all__ = ["Averages", "Failed", "Part", "Worst", "explain_many"]
@@ -155,7 +155,7 @@ def explain_many(
     tokenizer: Any = None,
     skip_bad: bool = False,
     dtype: Any = None,
-    progress: OnProgress = None,
+    progress: OnProgress | bool = None,
     workers: Any = None,
 ) -> Averages:
     """Average what :func:`~symcircuits.explanation.explain.explain` finds over many prompts, one at a time.
@@ -188,11 +188,11 @@ def explain_many(
     """
     with WorkerPool(workers) as crew, pinned():
         known = _known(model, crew)
-        given = model if isinstance(model, Model) else load(model)
+        given, told = model if isinstance(model, Model) else load(model), told_by(progress)
         by, kind = _for_all(given, by), None if dtype is None else float_type(dtype).name
         read = Prompts(given, prompts, by.position, None if tokenizer is None else encoder(tokenizer, given))
         tally = _Tally(given, by, read, skip_bad)
-        count = _check_all(read, skip_bad, progress) if read.again else 0
+        count = _check_all(read, skip_bad, told) if read.again else 0
         look = Look(given, by, kind) if known is None else Far(known, by, kind)
 
         def sent() -> Callable[[Task], Task]:
@@ -209,8 +209,8 @@ def explain_many(
         for found in crew.results(look_at, tasks, pieces=count or None, sent=sent):
             for one in found:
                 tally.take(one)
-                if progress:
-                    progress("prompts", tally.seen, max(count, tally.seen))
+                if told:
+                    told("prompts", tally.seen, max(count, tally.seen))
     if not tally.seen:
         raise ValueError(f"{read.path}: there are no prompts in this file" if read.path else "there are no prompts")
     if tally.skipped and not tally.prompts and not tally.unclosed:

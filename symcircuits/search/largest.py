@@ -26,7 +26,7 @@ from symcircuits.values.finite import remedy
 from symcircuits.values.measure import Measure, resolved
 from symcircuits.values.unembedding import with_mean
 from symcircuits.work.pools import OutOfTime
-from symcircuits.work.progress import OnProgress
+from symcircuits.work.progress import OnProgress, told_by
 
 __all__ = ["LargeTerm", "Largest", "largest"]
 
@@ -90,7 +90,7 @@ class Largest(Shown):
 def largest(
     values: Values, k: int = 10, by: Measure | None = None, *, max_expansions: int | None = None,
     max_seconds: float | None = None, max_memory: int = 2**30, moments: bool | None = None,
-    progress: OnProgress = None,
+    progress: OnProgress | bool = None,
 ) -> Largest:  # fmt: skip
     """The ``k`` largest terms of an expansion on a run, and a proof that no other is larger; nothing else is listed.
 
@@ -123,7 +123,7 @@ def largest(
     measure = resolved(values, by)
     seen, read = with_mean(values, measure)
     with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, and bounds all the same
-        found = _largest(read, expansion, seen.run, budget, k, moments, progress)
+        found = _largest(read, expansion, seen.run, budget, k, moments, told_by(progress))
     return replace(found, measure=measure, squares=replace(found.squares, by=str(measure)))
 
 

@@ -23,7 +23,7 @@ from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import Measure, resolved
 from symcircuits.values.unembedding import with_mean
 from symcircuits.work.pools import OutOfTime
-from symcircuits.work.progress import OnProgress
+from symcircuits.work.progress import OnProgress, told_by
 
 __all__ = ["Sample", "sample"]
 
@@ -81,7 +81,7 @@ class Sample(Shown):
 def sample(
     values: Values, k: int = 1000, by: Measure | None = None, *, seed: int = 0, weights: str = "bound",
     max_seconds: float | None = None, max_memory: int = 2**30,
-    progress: OnProgress = None,
+    progress: OnProgress | bool = None,
 ) -> Sample:  # fmt: skip
     """Draw k terms (with replacement), and estimate the sum of the sizes of all: unbiased, with its standard error.
 
@@ -107,7 +107,7 @@ def sample(
     _check(k, weights, budget.max_memory)
     measure = resolved(values, by)
     seen, read = with_mean(values, measure)
-    run = seen.run
+    run, told = seen.run, told_by(progress)
     terms, bound = list[Term](), float("inf")
     sizes, chances = np.zeros(k if expansion.count else 0), np.ones(k if expansion.count else 0)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -120,8 +120,8 @@ def sample(
                     raise OutOfTime
                 one, sizes[i], chances[i] = drawn.draw()
                 terms.append(one)
-                if progress:
-                    progress("draws", i + 1, len(sizes))
+                if told:
+                    told("draws", i + 1, len(sizes))
         except OutOfTime:
             budget.ended()
     n = len(terms)

@@ -24,7 +24,7 @@ from symcircuits.tables.formats import DEFAULT, FORMATS, Rows, columns_of, rows_
 from symcircuits.tables.resumable import Part, readable_size
 from symcircuits.work.files import check_writable, user_path
 from symcircuits.work.pools import OutOfTime
-from symcircuits.work.progress import OnProgress
+from symcircuits.work.progress import OnProgress, told_by
 from symcircuits.work.workers import WorkerPool
 
 __all__ = ["Exported", "export_terms"]
@@ -76,7 +76,7 @@ def export_terms(
     start: int = 0,
     stop: int | None = None,
     resume: bool = False,
-    progress: OnProgress = None,
+    progress: OnProgress | bool = None,
     workers: Any = None,
     **limits: Unpack[Limits],
 ) -> Exported:
@@ -130,7 +130,7 @@ def export_terms(
             room = int(width * planned)
             part.needs(room if rows.is_the_file else 2 * room + state.size)
             size = _block_size(budget.max_memory, width)
-            job = _Job(expansion, rows, part, budget, progress or _silent, total=total)
+            job = _Job(expansion, rows, part, budget, told_by(progress) or _silent, total=total)
             with WorkerPool(None if isinstance(workers, int) else workers) as crew:
                 made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
                 stopped = job.write(made) or job.finish()

@@ -25,7 +25,7 @@ from symcircuits.values.measure import Measure, resolved
 from symcircuits.values.measured import Measuring
 from symcircuits.values.top import joined, top
 from symcircuits.work.pools import OutOfTime
-from symcircuits.work.progress import OnProgress
+from symcircuits.work.progress import OnProgress, told_by
 from symcircuits.work.workers import WorkerPool, pairwise, pin, pinned
 
 __all__ = ["Sum", "Summary", "summary"]
@@ -141,7 +141,7 @@ _Task = tuple[_Local | _Remote, int, int, int]
 def summary(
     values: Values, by: Measure | None = None, *, top: int = 20, start: int = 0, stop: int | None = None,
     max_terms: int | None = None, max_seconds: float | None = None, workers: Any = None,
-    progress: OnProgress = None,
+    progress: OnProgress | bool = None,
 ) -> Summary:  # fmt: skip
     """Sums of the sizes of a range of terms, and the largest of them; see :meth:`symcircuits.values.sums.Sums.summary`.
 
@@ -166,7 +166,7 @@ def summary(
             return lambda task: (elsewhere, *task[1:])
 
         parts = crew.results(_measured, tasks, budget.until, pieces=pieces, sent=sent)
-        found = pairwise(_reported(parts, progress, planned, budget), partial(_joined, top)) or _Part((), {})
+        found = pairwise(_reported(parts, told_by(progress), planned, budget), partial(_joined, top)) or _Part((), {})
     if not sum(s.absolute for s in found.sums.values()) < float("inf"):
         raise ValueError("the sum of the sizes of the terms leaves the range of float64: scale the weights")
     reached = "" if budget.terms == len(chosen) else budget.ended()

@@ -131,7 +131,7 @@ class Sums(Generic[A]):
     def summary(
         self, by: Measure | None = None, *, top: int = 20, start: int = 0, stop: int | None = None,
         max_terms: int | None = None, max_seconds: float | None = None, workers: Any = None,
-        progress: OnProgress = None,
+        progress: OnProgress | bool = None,
     ) -> Summary:  # fmt: skip
         """The size of each term of a range: the ``top`` largest, and sums by order and composition type; of a run.
 
@@ -140,7 +140,8 @@ class Sums(Generic[A]):
         :func:`~symcircuits.explain_many`); each is given ranges of term numbers, and no arrays; in other processes they
         read the model from the path that it was loaded from. The result is the same, bit for bit, for any number of
         workers that compute alike. ``max_terms`` and ``max_seconds`` end the work: ``stop`` of the result says where,
-        and the ``start`` of another call goes on there. ``progress(what, done, total)`` is called now and then. Raises
+        and the ``start`` of another call goes on there. ``progress``: True for a bar, or a function
+        that is told ``(what, done, total)`` now and then. Raises
         ValueError on what does not exist, by name on a term that is not finite, and from 10^13 terms on.
         Source: own construction.
 
@@ -159,13 +160,14 @@ class Sums(Generic[A]):
     def largest(
         self, k: int = 10, by: Measure | None = None, *, max_expansions: int | None = None,
         max_seconds: float | None = None, max_memory: int = 2**30, moments: bool | None = None,
-        progress: OnProgress = None,
+        progress: OnProgress | bool = None,
     ) -> Largest:  # fmt: skip
         """The ``k`` largest terms, and a proof that no other is larger; nothing else is listed. Of a run.
 
         ``by`` as in :meth:`summary`. ``max_expansions`` (partial paths), ``max_seconds`` and ``max_memory`` (bytes) end
         the search; the answer then says what is proved. ``moments``: whether second moments are made for the bounds
-        (None: where their memory and time allow). ``progress(what, done, total)`` is called now and then. Raises
+        (None: where their memory and time allow). ``progress``: True for a bar, or a function
+        that is told ``(what, done, total)`` now and then. Raises
         ValueError on what does not exist, and where a size is not finite. How: :mod:`symcircuits.search.largest`.
 
         >>> import symcircuits as sc
@@ -183,7 +185,7 @@ class Sums(Generic[A]):
     def sample(
         self, k: int = 1000, by: Measure | None = None, *, seed: int = 0, weights: str = "bound",
         max_seconds: float | None = None, max_memory: int = 2**30,
-        progress: OnProgress = None,
+        progress: OnProgress | bool = None,
     ) -> Sample:  # fmt: skip
         """Draw ``k`` terms at random, and estimate the sum of the sizes of all, with its standard error. Of a run.
 

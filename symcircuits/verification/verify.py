@@ -60,7 +60,7 @@ from symcircuits.verification.rows import (
     named,
 )
 from symcircuits.verification.same_words import MAX_WORDS, check_words
-from symcircuits.work.progress import OnProgress
+from symcircuits.work.progress import OnProgress, told_by
 
 __all__ = ["MAX_TERMS", "Check", "Report", "default_targets", "verify"]
 
@@ -81,7 +81,7 @@ def verify(
     targets: Sequence[str] | None = None,
     seed: int = 0,
     max_terms: int = MAX_TERMS,
-    progress: OnProgress = None,
+    progress: OnProgress | bool = None,
 ) -> Report:
     """Verify the expansions of an architecture, or of a model on tokens, three ways.
 
@@ -109,7 +109,7 @@ def verify(
                 f"{amount(e.count, 'term')} of {e.target} are too many to list: give a smaller "
                 f"{argument('max_terms')}, and the rows that list none still run"
             )
-    run = _run(subject, tokens, seed)
+    run, told = _run(subject, tokens, seed), told_by(progress)
     questions: dict[str, Callable[[list[Expansion]], Check | None]] = {
         "types": lambda g: check_types(g, max_terms),
         "same names": lambda g: check_names(g, seed, max_terms),
@@ -129,11 +129,11 @@ def verify(
     for done, (group, row) in enumerate(product(groups, questions), 1):
         if found := _asked(row, named(group), partial(questions[row], group)):
             rows.append(found)
-            if progress:
-                progress(f"{found.name}: {found.target}", done, len(groups) * len(questions))
+            if told:
+                told(f"{found.name}: {found.target}", done, len(groups) * len(questions))
     if standing:
         heads = architecture.all_heads
-        every = partial(check_every_head, architecture, heads, standing, seed, progress)
+        every = partial(check_every_head, architecture, heads, standing, seed, told)
         rows += filter(None, [_asked("every head", f"scores of {heads[0]} ... {heads[-1]}", every)])
     rows.sort(key=lambda r: ROWS.index(r.name))
     if isinstance(subject, Model) and architecture.n_layers:

@@ -1,58 +1,67 @@
-"""A progress line on standard error, for work over a second, when it is a terminal."""
+"""How far work has come: a function that is told, or a bar of tqdm in a terminal or a notebook."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
-__all__ = ["OnProgress", "Progress"]
+__all__ = ["OnProgress", "Progress", "told_by"]
 
 # What is called now and then with what is being done, how much of it is done, and how much there is (0: not known).
 OnProgress = Callable[[str, int, int], None] | None
 
-_LONGEST = 80
+_DELAY = 1.0  # seconds before anything is shown
+
+
+def told_by(given: OnProgress | bool) -> OnProgress:
+    """The function that is told of progress: the one that is given, or for True a bar; TypeError on anything else.
+
+    >>> told_by(None) is None, told_by(False) is None, callable(told_by(True))
+    (True, True, True)
+    """
+    if given is True:
+        return Progress(anywhere=True).step
+    if given is not None and given is not False and not callable(given):
+        raise TypeError(f"progress is True, or a function of what, done and total, not {given!r}")
+    return given or None
 
 
 class Progress:
-    """Shows what is being done after the first second; silent where standard error is not a terminal."""
+    """A bar after the first second, where standard error is a terminal; ``anywhere``: in a notebook and a file too.
 
-    def __init__(self) -> None:
-        self._start = self._shown = time.monotonic()
-        self._wide = 0
+    Of one kind of work after another there is one bar at a time. It is taken away when its work is done.
+    """
+
+    def __init__(self, anywhere: bool = False) -> None:
+        self._anywhere = anywhere
+        self._start = time.monotonic()
+        self._bar: Any = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._wide:
-            sys.stderr.write("\r" + " " * self._wide + "\r")
-            sys.stderr.flush()
-
-    def note(self, text: str) -> None:
-        """Say what has just been done."""
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - self._start > 1 and now - self._shown > 0.1:
-            seconds = f" ({now - self._start:.0f} s)"
-            line = text[: max(_columns() - 1 - len(seconds), 0)] + seconds  # a line that wraps cannot be taken back
-            sys.stderr.write("\r" + line.ljust(self._wide))
-            sys.stderr.flush()
-            self._wide, self._shown = max(self._wide, len(line)), now
+        self._close()
 
     def step(self, what: str, done: int, total: int) -> None:
-        """Say how much of some work is done, as a bar where it is known how much there is."""
-        if not total:
-            self.note(f"{what}: {done:,}")
+        """Say how much of some work is done; ``total`` 0 where it is not known how much there is."""
+        if time.monotonic() - self._start < _DELAY or not (self._anywhere or sys.stderr.isatty()):
             return
-        filled = 20 * done // total
-        self.note(f"{what} [{'#' * filled}{'.' * (20 - filled)}] {done:,}/{total:,}")
+        if self._bar is not None and self._bar.total != (total or None):
+            self._close()
+        if self._bar is None:
+            from tqdm.auto import tqdm  # after the first second, as it takes a while itself
 
+            shown = {"file": sys.stderr, "leave": False, "dynamic_ncols": True}
+            self._bar = tqdm(desc=what, initial=done, total=total or None, **shown)
+        self._bar.set_description(what, refresh=False)
+        self._bar.update(done - self._bar.n)
+        if total and done >= total:
+            self._close()
 
-def _columns() -> int:
-    """The width of the terminal that the line is written to, at most 80; 80 where it does not say."""
-    try:
-        return min(os.get_terminal_size(sys.stderr.fileno()).columns or _LONGEST, _LONGEST)
-    except (OSError, ValueError):
-        return _LONGEST
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
