@@ -370,7 +370,7 @@ def test_explain_a_model_with_logits(cli: Cli) -> None:
     assert all({"label", "composition", "order", "norm"} <= t.keys() for t in found["terms"])
     assert found["remainder"]["count"] == 53 - len(found["terms"])
     assert found["remainder"]["norm"] > 0
-    apart = cli("explain", BIAS, "--tokens", "1,2,3,4,5", "--top", "7", "--no-together", "--json").json
+    apart = cli("explain", BIAS, "--tokens", "1,2,3,4,5", "--top", "7", "--sort", "centred", "--json").json
     assert (len(apart["terms"]), apart["remainder"]["count"]) == (7, 53 - 7)
     assert found["target"].keys() == {"row", "position", "token", "value"}
     text = cli("explain", BIAS, "--tokens", "1,2,3,4,5", "--top", "7")
@@ -509,7 +509,23 @@ TOKENS = [
     ("1,2;3", "the rows differ in length"),
     (",".join(["1"] * 13), "13 tokens are too many: the position table has 12 rows"),
     (str(10**30), "is out of range"),
+    ("3, 1 4", "'1 4' is not a whole number"),
+    *((t, "JSON list of token ids, [3, 1, 4], or of rows of") for t in ("[]", "[1, [2]]", "[1.0]", "[true]", "[1")),
 ]
+
+
+def test_tokens_are_written_in_several_ways(cli: Cli) -> None:
+    for ways in (["1,2,3", "1 2 3", "[1, 2, 3]"], ["1,2;3,4", "1 2; 3 4", "[[1, 2], [3, 4]]"]):
+        first, *others = (cli("explain", BIAS, "--tokens", tokens, "--json").out for tokens in ways)
+        assert len(first) > 100
+        assert others == [first] * 2
+    assert cli("explain", BIAS, "--tokens", "[[1, 2]]", "--json").json["tokens"] == [[1, 2]]
+
+
+def test_help_is_a_command_too(cli: Cli) -> None:
+    assert cli("help", "count").out == cli("count", "--help").out
+    assert cli("help").out == cli("--help").out
+    refused(cli("help", "cuont"), "cuont")
 
 
 @pytest.mark.parametrize(("tokens", "message"), TOKENS)

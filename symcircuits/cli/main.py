@@ -71,6 +71,8 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         try:
             words = _joined(sys.argv[1:] if argv is None else argv)
+            if words[:1] == ["help"]:  # of a command, or of all
+                words = [*words[1:], "--help"]
             parser = parser_of(words[0] if words else "")
             options = parser.parse_args(words)
             command = f"symcircuits {options.command}".strip()

@@ -101,9 +101,34 @@ def numbers(text: str, option: str) -> list[int]:
 
 
 def tokens(text: str) -> Any:
-    """Token ids, ``1,2,3``; rows of a batch are separated by ``;``."""
+    """Token ids: ``1,2,3``, ``1 2 3`` or a JSON list; rows of a batch are separated by ``;``, or lists of a list.
+
+    >>> tokens("3,1,4"), tokens("3 1 4"), tokens("[3, 1, 4]"), tokens("3 1; 4 1"), tokens("[[3, 1], [4, 1]]")
+    ([3, 1, 4], [3, 1, 4], [3, 1, 4], [[3, 1], [4, 1]], [[3, 1], [4, 1]])
+    """
+    if text.lstrip().startswith("["):
+        return _listed(text)
     parts = text.split(";")
     if len(parts) > 1 and not all(part.strip() for part in parts):
         raise ValueError(f"--tokens {text!r}: a row is empty")
-    rows = [numbers(row, "--tokens") for row in parts]
+    rows = [numbers(_spaced(row), "--tokens") for row in parts]
     return rows if len(rows) > 1 else rows[0]
+
+
+def _listed(text: str) -> Any:
+    """A JSON list of token ids, or of rows of them."""
+    import json
+
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    rows = found if isinstance(found, list) and found and isinstance(found[0], list) else [found]
+    if not all(isinstance(row, list) and row and all(type(n) is int for n in row) for row in rows):
+        raise ValueError(f"--tokens {_shown(text)} is no JSON list of token ids, [3, 1, 4], or of rows of them")
+    return found
+
+
+def _spaced(row: str) -> str:
+    """Numbers between blanks as numbers between commas."""
+    return row if "," in row else ",".join(row.split()) or row

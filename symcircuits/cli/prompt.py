@@ -18,7 +18,9 @@ __all__ = ["add_dtype", "add_tokens", "add_workers", "compared_tokens", "workers
 
 def add_tokens(parser: Any) -> None:
     """``--tokens`` and ``--reference``."""
-    parser.add_argument("--tokens", metavar="1,2,3", help="token ids; rows of a batch are separated by ;")
+    parser.add_argument(
+        "--tokens", metavar="1,2,3", help="token ids, or a JSON list; rows of a batch are separated by ;"
+    )
     parser.add_argument(
         "--reference", metavar="FILE", help="recorded activations (.npz, .safetensors) to compare with first"
     )
