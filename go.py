@@ -4,6 +4,7 @@
     python3 go.py test    the tests (what follows is passed on to pytest: python3 go.py test -k walk)
     python3 go.py torch   the tests that use PyTorch and transformers, which they bring along
     python3 go.py lint    style and types
+    python3 go.py wheel   the package as a wheel in build/dist, tried in an environment of its own
     python3 go.py docs    the documentation as a site, build/docs/index.html, and its notebooks run, build/notebooks
     python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the package, one at a time
 
@@ -54,6 +55,7 @@ COMMANDS = {
             ["-m", "nbconvert", "--log-level", "WARN", "--to", "notebook", "--execute", *NOTEBOOKS],
         ],
     ),
+    "wheel": (["build"], ROOT, [["-m", "build", "--outdir", "build/dist"], [os.path.join("tests", "installed.py")]]),
     "lint": (["lint"], ROOT, [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
 }
 

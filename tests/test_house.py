@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import symcircuits
 from symcircuits.core.seam import HIGHER, higher
 
 ROOT = Path(__file__).parent.parent
@@ -362,7 +363,11 @@ def test_go_can_be_read_by_an_old_python() -> None:
     ("version", "arguments", "sentence"),
     [
         ((3, 9, 2), ["demo"], "needs Python 3.11 or newer, and this is Python 3.9.2."),
-        ((3, 11, 0), ["tset"], "there is no command 'tset'; the commands are demo, test, torch, mutate, docs, lint."),
+        (
+            (3, 11, 0),
+            ["tset"],
+            "there is no command 'tset'; the commands are demo, test, torch, mutate, docs, wheel, lint.",
+        ),
         ((3, 11, 0), ["lint", "x"], "'lint' takes no arguments, and got 'x'."),
     ],
 )
@@ -414,3 +419,10 @@ def test_classes_are_filled_by_name() -> None:
     found = {path.name: positional(ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))}
     assert {name: lines for name, lines in found.items() if lines} == {}
     assert positional(ast.parse("x = _Row(1, 2, 3, 4, 5, 6)\ny = row(1, 2, 3, 4, 5, 6)")) == [(1, "_Row")]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    text = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.findall(r"^version: (.*)$", text, re.MULTILINE) == [symcircuits.__version__]
+    pyproject = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert re.findall(r'^version = "(.*)"$', pyproject, re.MULTILINE) == [symcircuits.__version__]
