@@ -98,6 +98,25 @@ def test_a_term_that_is_no_number_is_refused_at_once_and_in_pieces(
             list(blocks())
 
 
+def test_a_plan_is_that_of_its_matrices() -> None:
+    """It is kept with a run; matrices that stand in for some of it, another run and another type have their own."""
+    model = sc.random_model(sc.attention_only((2, 2)), seed=1)
+    run = model.run([3, 1, 4])
+    for target in ("logits", "scores:L1H0"):
+        expansion = sc.expand(model.architecture, target)
+        doubled = {"A_L0H0": 2 * run.patterns["L0H0"]}
+        for values in (
+            sc.evaluate(expansion, run), Values(expansion, run, doubled), sc.evaluate(expansion, run),
+            sc.evaluate(expansion, model.run([1, 5, 9])),
+        ):  # fmt: skip
+            [block] = values.blocks()
+            near(block.values, [values.value(term) for term in expansion])
+        [single] = sc.evaluate(expansion, model.run([3, 1, 4], "float32")).measure()
+        [double] = sc.evaluate(expansion, run).measure()
+        np.testing.assert_allclose(single.values, double.values, rtol=1e-4)
+        assert single.values.dtype == np.float64
+
+
 def test_ranges_are_the_same_bits() -> None:
     run = sc.random_model(sc.transformer((3, 3), norm="LN", mlps=True, biases=True), seed=1).run([3, 1, 4])
     for expansion in (sc.logits(run.model), sc.scores(run.model, "L1H2")):
@@ -159,7 +178,7 @@ def test_all_terms_are_made_at_once_up_to_so_many_numbers(
     monkeypatch.setattr("symcircuits.values.evaluate._AT_ONCE", 9 * 2 * 3 * width)
     found = values.all_terms()
     assert found is not None
-    near(found.reshape(9, 2, 3, width), [values.value(term) for term in values.expansion])
+    near(found.ordered(found.values).reshape(9, 2, 3, width), [values.value(term) for term in values.expansion])
     assert sc.evaluate(values.expansion.order(0, 1), run).all_terms() is None
     monkeypatch.setattr("symcircuits.values.evaluate._AT_ONCE", 9 * 2 * 3 * width - 1)
     assert values.all_terms() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +314,22 @@ def test_what_is_not_a_whole_number_is_refused_where_it_is_said(wrong: Any) -> N
     if not isinstance(wrong, bool):
         with pytest.raises(TypeError, match=r"^masked is True or False, not "):
             sc.norm(masked=wrong)
+
+
+def test_what_was_filled_in_once_is_not_taken_for_something_else() -> None:
+    """True is 1 to a table of what is known, and no token."""
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([[1, 2, 3], [4, 5, 6]])
+    logits = sc.logits(run.model)
+    found = sc.logit(1, against=2, position=1, row=1).on(logits, run)
+    assert (found.token, found.against, found.position, found.row) == (1, 2, 1, 1)
+    for name, value in (("token", True), ("against", 2.0), ("position", True), ("row", True)):
+        with pytest.raises(ValueError, match=f"{name} must be a whole number"):
+            replace(sc.logit(1, against=2, position=1, row=1), **{name: value}).on(logits, run)
+    one = sc.random_model(sc.attention_only((2, 2)), seed=1, d_vocab=2).run([1, 0])
+    with pytest.raises(ValueError, match="token 2 does not exist: there are 2"):
+        sc.logit(2).on(sc.logits(one.model), one)
+    assert sc.logit(1).on(logits, run).position == 2
+    assert sc.logit(1).on(sc.logits(one.model), one).position == 1
 
 
 def test_all_terms_are_meant_where_no_range_is_said() -> None:

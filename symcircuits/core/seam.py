@@ -7,6 +7,7 @@ in a new way is a row in ``HIGHER`` and one line where it stands.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, TypeVar, overload
@@ -118,4 +119,5 @@ def function_called(gives: type[T] | None, name: str) -> Callable[..., T]:
     'a'
     """
     module, _, function = name.rpartition(".")
-    return getattr(import_module(f"symcircuits.{module}"), function)  # type: ignore[no-any-return]
+    found = sys.modules.get(f"symcircuits.{module}") or import_module(f"symcircuits.{module}")
+    return getattr(found, function)  # type: ignore[no-any-return]

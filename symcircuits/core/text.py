@@ -199,6 +199,8 @@ def as_whole(value: Any) -> int | None:
     >>> as_whole(3), as_whole(True), as_whole(1.0), as_whole("1")
     (3, None, None, None)
     """
+    if type(value) is int:
+        return value
     if isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
         return None
     try:

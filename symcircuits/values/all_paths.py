@@ -2,13 +2,13 @@
 
 The paths before a layer are one array ``[batch, n, paths, d_model]``; all heads of the layer read all of them by one
 product, and what they write are further paths. In the end they are put into the order of the expansion, which is kept
-by architecture. Source: own construction.
+by architecture. Which arrays are multiplied is a plan, which is kept by run. Source: own construction.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,9 +20,9 @@ from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.paths import Path, Paths
 from symcircuits.core.programs import Branch
 from symcircuits.core.walk import Mark
-from symcircuits.values.siblings import SiblingPaths
+from symcircuits.values.siblings import LayerArrays, SiblingPaths
 
-__all__ = ["Order", "all_paths", "order_of"]
+__all__ = ["MadeTerms", "Order", "Plan", "all_paths", "order_of", "plan_of"]
 
 _MOST_PATHS = 1 << 10  # of a side
 _MOST = 1 << 22  # multiplications of all paths in a layer or readout
@@ -73,56 +73,151 @@ def _made(paths: Paths) -> list[Path]:
     return found
 
 
+class MadeTerms(NamedTuple):
+    """Terms ``[terms, batch, n, width]`` as they are made, and where each of their order stands (None: there)."""
+
+    values: Array
+    places: npt.NDArray[np.intp] | None
+
+    def ordered(self, numbers: Array) -> Array:
+        """What is made of each, in the order of the terms."""
+        return numbers if self.places is None else numbers[self.places]
+
+
+class Reading(NamedTuple):
+    """What a branch without a head makes of all paths: matrices from the right, scales of rows, scalars."""
+
+    right: tuple[Any, ...]
+    rows: tuple[Array, ...]
+    scalars: tuple[Array, ...]
+
+
+class Step(NamedTuple):
+    """A layer of a program: whether paths go past it, what reads them, its heads, its sources side by side."""
+
+    skip: bool
+    reads: tuple[Reading, ...]
+    heads: LayerArrays | None
+    sources: Array | None  # [batch, n, sources, d_model]
+
+
+class Plan(NamedTuple):
+    """The arrays that all paths of a side are made of, in the order in which they are multiplied: nothing of terms.
+
+    ``stream``: so many layers write the stream, which is that of both sides of a target. ``rows`` (those of a batch
+    together) and ``width`` of what is read, times ``scale``. ``work``: the most multiplications of a layer or readout.
+    """
+
+    places: npt.NDArray[np.intp] | None  # None: in their order
+    paths: int
+    steps: tuple[Step, ...]
+    stream: int
+    rows: int
+    width: int
+    work: int
+    scale: Array | None = None
+    pairs: npt.NDArray[np.intp] | None = None  # of key paths, see :meth:`pairs_of`
+
+    def pairs_of(self, queries: Plan) -> npt.NDArray[np.intp] | None:
+        """Where pairs of query paths with these key paths stand, as they are made: each query path with all keys."""
+        if self.places is None and queries.places is None:
+            return None
+        first, second = (np.arange(plan.paths) if plan.places is None else plan.places for plan in (queries, self))
+        return np.asarray(np.add.outer(first * self.paths, second).ravel())
+
+    @property
+    def nbytes(self) -> int:
+        """What it holds beside the weights."""
+        held = [a for step in self.steps for a in (*(step.heads or ()), step.sources) if a is not None]
+        return sum(a.nbytes for a in held)
+
+    def made(self, streams: dict[int, Array]) -> Array | None:
+        """What every path gives, ``[paths, batch, n, width]``, as they are made; None where that is more than a little.
+
+        The path of number i is that at ``places[i]``.
+        """
+        if self.work > _MOST:
+            return None
+        x = streams.get(self.stream)
+        for step in self.steps[0 if x is None else self.stream :]:
+            parts = []
+            if x is not None:
+                parts = [x] if step.skip else []
+                parts += [_read(one, x) for one in step.reads]
+                if step.heads is not None:
+                    parts.append(_through(step.heads, x))
+            if step.sources is not None:
+                parts.append(step.sources)
+            x = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
+            if step is self.steps[self.stream - 1]:
+                streams[self.stream] = x
+        if x is None:
+            return None
+        return (x if self.scale is None else x * self.scale).transpose(2, 0, 1, 3)
+
+
+def plan_of(fans: SiblingPaths, order: Order) -> Plan | None:
+    """How all paths of a side are made, of which no condition looks at any; None where that is more than a little."""
+    last = fans.matrices.factor(fans.readout[-1]) if fans.readout else None
+    width, d = (fans.d_head, 1) if last is None else last.shape[::-1]
+    rows = fans.rows_of_batch * fans.n
+    work, steps, paths = len(order.places) * rows * d * width, list[Step](), 0
+    if work > _MOST:
+        return None
+    for i, layer in enumerate(fans.paths.program):
+        heads = fans.layer(i) if fans.paths.layer_heads[i] and paths else None
+        if heads is not None:
+            count, d, d_head = heads.reads.shape
+            work = max(work, paths * rows * d * count * d_head * (2 + fans.n // d))
+            if heads.patterns is None or work > _MOST:
+                return None
+        reads = tuple(_reading(fans, branch) for branch in layer.branches if branch.head is None) if paths else ()
+        sources = [fans.flat(np.asarray(fans.matrices.source(s))) for s in layer.sources]
+        steps.append(Step(layer.skip, reads, heads, np.stack(sources, axis=2) if sources else None))
+        through = len(fans.paths.layer_heads[i]) + len(reads) + layer.skip
+        paths = paths * through + len(sources)
+    stream = 1 + max((i for i, heads in enumerate(fans.paths.layer_heads) if heads), default=-1)
+    width = width if last is not None else next(s.sources.shape[-1] for s in steps if s.sources is not None)
+    places = None if np.array_equal(order.places, np.arange(len(order.places))) else order.places
+    return Plan(places, paths, tuple(steps), stream=stream, rows=rows, width=width, work=work)
+
+
+def _reading(fans: SiblingPaths, branch: Branch) -> Reading:
+    matrices = fans.matrices
+    return Reading(
+        tuple(map(matrices.factor, branch.right)),
+        tuple(np.asarray(matrices.factor(f).entries[..., None, None]) for f in branch.left),
+        tuple(np.asarray(matrices.scaled([name], np.ones((), fans.dtype))) for name in branch.scales),
+    )
+
+
 def all_paths(fans: SiblingPaths, order: Order, streams: dict[int, Array] | None = None) -> Array | None:
     """What every path gives, ``[paths, batch, n, width]``, in their order; None where that is more than a little work.
 
     No condition looks at these paths. ``streams``: what the layers of the stream gave for another side of a target.
     """
-    last = fans.matrices.factor(fans.readout[-1]) if fans.readout else None
-    width, d = (fans.d_head, 1) if last is None else last.shape[::-1]
-    if len(order.places) * fans.rows_of_batch * fans.n * d * width > _MOST:
-        return None
-    length = 1 + max((i for i, heads in enumerate(fans.paths.layer_heads) if heads), default=-1)
-    streams = {} if streams is None else streams
-    x = streams.get(length)
-    for i, layer in enumerate(fans.paths.program):
-        if x is not None and i < length and length in streams:
-            continue
-        parts = [x] if x is not None and layer.skip else []
-        if x is not None:
-            parts += [_read(fans, branch, x) for branch in layer.branches if branch.head is None]
-            if fans.paths.layer_heads[i]:
-                if (through := _through(fans, i, x)) is None:
-                    return None
-                parts.append(through)
-        parts += [fans.flat(np.asarray(fans.matrices.source(s)))[:, :, None] for s in layer.sources]
-        x = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
-        if i == length - 1:
-            streams[length] = x
-    return None if x is None else x.transpose(2, 0, 1, 3)[order.places]
+    plan = plan_of(fans, order)
+    found = None if plan is None else plan.made({} if streams is None else streams)
+    return found if found is None else found[order.places]
 
 
-def _through(fans: SiblingPaths, i: int, x: Array) -> Array | None:
+def _through(layer: LayerArrays, x: Array) -> Array:
     """What the heads of a layer write, of each all paths before."""
     batch, n, paths, d = x.shape
-    patterns, reads, writes = fans.layer(i)
-    heads, _, d_head = reads.shape
-    if patterns is None or x.size * heads * d_head * (2 + n // d) > _MOST:
-        return None
-    inside = x.reshape(batch, 1, n * paths, d) @ reads
-    mixed = patterns @ inside.reshape(batch, heads, n, paths * d_head)
-    written = mixed.reshape(batch, heads, n * paths, d_head) @ writes
+    heads, _, d_head = layer.reads.shape
+    inside = x.reshape(batch, 1, n * paths, d) @ layer.reads
+    mixed = layer.patterns @ inside.reshape(batch, heads, n, paths * d_head)
+    written = mixed.reshape(batch, heads, n * paths, d_head) @ layer.writes
     return np.asarray(written.reshape(batch, heads, n, paths, d).swapaxes(1, 2).reshape(batch, n, heads * paths, d))
 
 
-def _read(fans: SiblingPaths, branch: Branch, x: Array) -> Array:
+def _read(read: Reading, x: Array) -> Array:
     """What a readout makes of all paths."""
-    for f in branch.right:
-        factor = fans.matrices.factor(f)
+    for factor in read.right:
         if isinstance(factor, np.ndarray):
             x = (x.reshape(-1, len(factor)) @ factor).reshape(*x.shape[:-1], factor.shape[-1])
         else:
             x = x @ factor
-    for f in branch.left:
-        x = x * fans.matrices.factor(f).entries[..., None, None]
-    return np.asarray(fans.matrices.scaled(branch.scales, x))
+    for scale in (*read.rows, *read.scalars):
+        x = x * scale
+    return x

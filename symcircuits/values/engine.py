@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +20,7 @@ from symcircuits.arrays.rings import Array
 from symcircuits.core.expansion import Expansion
 from symcircuits.core.walk import Mark
 
-__all__ = ["Arithmetic", "Engine", "Meeting", "Piece", "Ranges", "Room", "Side", "Span", "at_once", "gathered"]
+__all__ = ["Arithmetic", "AtOnce", "Engine", "Meeting", "Piece", "Ranges", "Room", "Side", "Span", "gathered"]
 
 
 class Piece(NamedTuple):
@@ -90,14 +91,16 @@ class Room:
 Ranges = Callable[[range, Span], Iterator[Any]]
 
 
-def at_once(found: Any, made: Callable[[Any], Any]) -> Ranges:
-    """Ranges of what is made of the values of all terms."""
+class AtOnce:
+    """Ranges of the numbers of all terms, where these were made at once."""
 
-    def ranges(terms: range, span: Span) -> Iterator[Any]:
+    def __init__(self, numbers: Any) -> None:
+        self.numbers = numbers
+
+    def __call__(self, terms: range, span: Span) -> Iterator[Any]:
+        """All of them, whatever the range."""
         span.enter()
-        yield made(found)
-
-    return ranges
+        yield self.numbers
 
 
 class Side(Protocol):
@@ -188,10 +191,13 @@ class Engine(Protocol):
         """Values of the same Frobenius norms, without the vocabulary where that is less."""
 
     def all_terms(self) -> Any:
-        """The values of all terms, ``[terms, batch, n_context, width]``, where that is little work; else None."""
+        """The values of all terms as they are made, where that is little work; else None."""
 
     def contributions(self, position: int, chosen: list[int]) -> Ranges:
         """What each term adds to an output at a position, or to the difference of two."""
+
+    def calm(self) -> AbstractContextManager[Any]:
+        """No warnings: what is not finite is refused."""
 
     def mask(self) -> Any:
         """Of scores: one where a query may attend to a key, else zero; None where it may to all."""

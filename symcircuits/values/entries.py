@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symcircuits.values.engine import Engine, Ranges, at_once
+from symcircuits.values.engine import AtOnce, Engine, Ranges
 from symcircuits.values.measure import Measure
 from symcircuits.values.pairs import Pairs
 
@@ -25,5 +25,5 @@ def entries(values: Engine, by: Measure) -> Ranges:
     """
     found = values.all_terms()
     if found is not None:
-        return at_once(found, lambda each: each[:, :, by.position, by.key])
+        return AtOnce(found.ordered(found.values[:, :, by.position, by.key]))
     return Pairs(values, values.arithmetic.entries_of_pairs(), (by.position, by.key)).numbers

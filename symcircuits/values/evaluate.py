@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final, overload
 from weakref import WeakKeyDictionary
@@ -31,9 +30,9 @@ from symcircuits.core.text import need
 from symcircuits.core.unfrozen.unfrozen import Unfrozen
 from symcircuits.core.walk import Mark, Matrices, walk_marked
 from symcircuits.model import Run, Tensors
-from symcircuits.values.all_paths import all_paths, order_of
+from symcircuits.values.all_paths import MadeTerms, Plan, all_paths, order_of, plan_of
 from symcircuits.values.endings import read_at
-from symcircuits.values.engine import Ranges, Span, at_once
+from symcircuits.values.engine import AtOnce, Ranges, Span
 from symcircuits.values.factors import RunFactors, RunMatrices
 from symcircuits.values.finite import finite, not_finite, quiet, remedy
 from symcircuits.values.rounding import rounding_scale
@@ -79,6 +78,9 @@ _STREAMS: WeakKeyDictionary[Run, dict[tuple[int | None, bool], list[_Stream]]] =
 _STREAM_BYTES = 2**26  # of what is kept of these; one always is
 # Of each run, arrays of its small layers, by their heads.
 _LAYERS: WeakKeyDictionary[Run, dict[tuple[Head, ...], LayerArrays]] = WeakKeyDictionary()
+# Of each run, how all paths of the sides of a target are made.
+_PLANS: WeakKeyDictionary[Run, dict[str, tuple[Plan, ...]]] = WeakKeyDictionary()
+_PLAN_BYTES = 2**20  # of those that are kept
 _AT_ONCE = 2**12  # numbers of all terms that are made at once
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's sums by type
 
@@ -98,10 +100,7 @@ class Values(Sums[Array], Shown):
         self, expansion: Expansion, run: Run, instead: Mapping[str, Array] = MappingProxyType({}), apart: bool = False
     ) -> None:
         self.expansion, self.run, self.instead, self.apart = expansion, run, instead, apart
-        known = {"embed": run.arrays["X0"]}
-        factors = ChainMap({**instead}, RunFactors(run)) if instead else RunFactors(run)  # type: ignore[arg-type]
-        self.matrices = (Matrices if apart else RunMatrices)(factors, Floats(run.dtype), known)
-        self.batch = tuple(np.shape(run.tokens)[:-1])
+        self.batch = run.tokens.shape[:-1]
         self._streams: dict[int, Array] = {}  # of small models, what both sides of scores read
 
     def __len__(self) -> int:
@@ -113,6 +112,13 @@ class Values(Sums[Array], Shown):
     def __iter__(self) -> Iterator[Array]:
         for values in higher(None, "Values.arrays")(self):
             yield from values
+
+    @cached_property
+    def matrices(self) -> Matrices:  # type: ignore[override]
+        """The run's, and those that stand in for some."""
+        known, instead = {"embed": self.run.arrays["X0"]}, {**self.instead}
+        factors: Any = ChainMap(instead, RunFactors(self.run)) if instead else RunFactors(self.run)  # type: ignore[arg-type]
+        return (Matrices if self.apart else RunMatrices)(factors, Floats(self.run.dtype), known)
 
     # ------------------------------------------------------------------------- an engine (see values.engine)
     def fans(self, side: int, span: Span | None = None) -> SiblingPaths:
@@ -140,7 +146,7 @@ class Values(Sums[Array], Shown):
     def contributions(self, position: int, chosen: list[int]) -> Ranges:
         """What each term adds to an output at a position, or to the difference of two: by endings of paths."""
         if (found := self.all_terms()) is not None:
-            return at_once(found, lambda each: _chosen(each, position, chosen))
+            return AtOnce(found.ordered(_chosen(found.values, position, chosen)))
         ranges, side = read_at(self.fans(0), self.expansion._weights, position, chosen), self.paths(0)
 
         def numbers(terms: range, span: Span) -> Iterator[Array]:
@@ -153,26 +159,49 @@ class Values(Sums[Array], Shown):
 
         return numbers
 
-    def all_terms(self) -> Array | None:
-        """The values of all terms, ``[terms, batch, n_context, width]``, of a small model; None where they are many.
+    def all_terms(self) -> MadeTerms | None:
+        """The values of all terms of a small model; None where they are many. Called where warnings are off.
 
         There the calls by which terms are met in pieces take longer than their numbers do.
         """
-        expansion, sides = self.expansion, []
-        if expansion.clauses or expansion.count * prod(self.shape) > _AT_ONCE:
+        if self.expansion.clauses or (plans := self._plans()) is None:
             return None
-        with self.calm():
-            for side in range(len(expansion.sides)):
-                order = order_of(expansion, side)
-                found = None if order is None else all_paths(self.fans(side), order, self._streams)
-                if found is None:
-                    return None
-                sides.append(found)
-            if len(sides) == 1:
-                return sides[0]
-            queries, keys = self.scaled(self.turned(sides[0])), self.turned(sides[1])
-            pairs = queries[:, None] @ keys.swapaxes(-1, -2)
-        return np.asarray(pairs.reshape(-1, *pairs.shape[2:]))
+        first, second = plans[0], plans[-1]
+        n, two = self.run.tokens.shape[-1], len(plans) == 2
+        if self.expansion.count * first.rows * (n if two else first.width) > _AT_ONCE:
+            return None
+        queries, keys = first.made(self._streams), second.made(self._streams) if two else None
+        if queries is None or not two:
+            return None if queries is None else MadeTerms(queries, first.places)
+        if keys is None:
+            return None
+        flat, rows = [], first.rows // n
+        for side in (self.turned(queries), self.turned(keys)):
+            flat.append(side.transpose(1, 2, 0, 3).reshape(rows, -1, side.shape[-1]))
+        pairs = (flat[0] @ flat[1].swapaxes(-1, -2)).reshape(rows, n, len(queries), n, len(keys))
+        return MadeTerms(pairs.transpose(2, 4, 0, 1, 3).reshape(-1, rows, n, n), second.pairs)
+
+    def _plans(self) -> tuple[Plan, ...] | None:
+        """How all paths of each side are made: of small models kept with the run, unless matrices stand in for some."""
+        kept = {} if self.instead else _PLANS.setdefault(self.run, {})
+        found = kept.get(self.expansion.target)
+        if found is not None:
+            return found
+        plans: list[Plan] = []
+        for side in range(len(self.expansion.sides)):
+            order = order_of(self.expansion, side)
+            plan = None if order is None else plan_of(self.fans(side), order)
+            if plan is None:
+                return None
+            plans.append(plan)
+        if self.expansion.readout.scale:
+            plans[0] = plans[0]._replace(scale=self.scaled(np.ones((), self.run.dtype)))
+        if len(plans) == 2:
+            plans[1] = plans[1]._replace(pairs=plans[1].pairs_of(plans[0]))
+        found = tuple(plans)
+        if sum(plan.nbytes for plan in plans) <= _PLAN_BYTES:
+            kept[self.expansion.target] = found
+        return found
 
     def mask(self) -> Array | None:
         """Where a query may attend to a key; None where it may to all."""
@@ -182,7 +211,8 @@ class Values(Sums[Array], Shown):
 
     def look(self, what: str, values: Array, first: int) -> None:
         """ValueError, by the term's name, where something of the terms from ``first`` on is not finite."""
-        if not (good := np.isfinite(values)).all():
+        good = np.isfinite(values)
+        if np.count_nonzero(good) < good.size:
             number = first + int(np.argmin(good.reshape(len(good), -1).all(1)))
             raise not_finite(self.expansion, what, number, self.run.dtype, remedy(self.run.dtype))
 
@@ -317,7 +347,7 @@ class Values(Sums[Array], Shown):
         n, target = np.shape(self.run.tokens)[-1], self.expansion.target
         width = self.run.model.d_model if target == "stream" else n
         if target == "logits":  # of what stands in for W_U, where something does
-            width = len(self.matrices.matrices["W_U"])
+            width = len(self.instead["W_U"] if "W_U" in self.instead else self.run.arrays["W_U"])
         elif target.startswith("readout:"):
             width = reference(target, self.run).shape[-1]
         return *self.batch, n, width
@@ -349,7 +379,7 @@ def evaluate(expansion: Expansion | Unfrozen, run: Run | Tensors) -> Values | Un
     need("evaluate(expansion, run)", expansion, Expansion, Unfrozen)
     need("evaluate(expansion, run)", run, Run, Tensors)
     architecture = run.architecture if isinstance(run, Tensors) else run.model.architecture
-    if expansion.architecture != architecture:
+    if expansion.architecture is not architecture and expansion.architecture != architecture:
         raise ValueError(
             f"this expansion is of [{expansion.architecture}], but the run is of a model that is "
             f"[{architecture}]; expand model.architecture"
@@ -440,8 +470,8 @@ def compare(
 
 def _chosen(found: Array, position: int, chosen: list[int]) -> Array:
     """One output of ``[terms, batch, n, width]`` at a position, or the difference of two."""
-    here = found[:, :, position, chosen]
-    return np.asarray(here[..., 0] if len(chosen) == 1 else here[..., 0] - here[..., 1])
+    first, *others = [found[:, :, position, one] for one in chosen]
+    return np.asarray(first - others[0] if others else first)
 
 
 def _spread(array: Array, shape: tuple[int, ...]) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -133,7 +134,9 @@ class Measure:
         found = self if kind == self.kind else replace(self, kind=kind)
         if not found.signed:
             return found
-        shape = np.shape(run.tokens) if isinstance(run, Run) else run.shape
+        shape = run.tokens.shape if isinstance(run, Run) else run.shape
+        if isinstance(run, Run) and found._is_given:
+            return _placed(found, shape, one_row, reference(expansion.target, run).shape[-1])
         found = found.placed(shape, one_row)
         if KINDS[kind].reads == "token":
             return found._logit(expansion, run)
@@ -141,6 +144,12 @@ class Measure:
         if one_row and isinstance(run, Run):
             found._check_seen(expansion, run)
         return found
+
+    @property
+    def _is_given(self) -> bool:
+        """Whether it is of outputs that are said, by Python's whole numbers, so that nothing but sizes decides."""
+        chosen = type(self.token), type(self.against), type(self.position), type(self.row)
+        return self.key is None and self.token is not None and {*chosen} <= {int, type(None)}
 
     def placed(self, shape: Sequence[int], one_row: bool = False) -> Measure:
         """With a row and a position that tokens of this shape have; without a batch axis there is no row."""
@@ -150,24 +159,28 @@ class Measure:
             said = f"the run is a batch of {rows} rows, and one number a term is asked for"
             raise ValueError(f"{argument('row')} is required: {said}")
         position = place("position", -1 if self.position is None else self.position, shape[-1])
-        return replace(self, row=None if rows is None else row, position=position)
+        return self._with(row=None if rows is None else row, position=position)
+
+    def _with(self, **known: Any) -> Measure:
+        """The same with these filled in; itself where they are."""
+        return self if all(getattr(self, name) is value for name, value in known.items()) else replace(self, **known)
 
     def outputs(self, width: int) -> Measure:
         """With tokens (or directions) that exist among so many, counted from 0, and differ, of those that are given."""
         what = "direction" if "direction" in self.kind else "token"
         token = None if self.token is None else place(what, self.token, width, negative=False)
         if self.against is None or self.against == SECOND:
-            return replace(self, token=token)
+            return self._with(token=token)
         against = place(f"the {what} against", self.against, width, negative=False)
         check_two(what, token, against)
-        return replace(self, token=token, against=against)
+        return self._with(token=token, against=against)
 
     def _logit(self, expansion: Expansion, run: Run | Tensors) -> Measure:
         """With the token, by default the first choice, and the one it is held against."""
-        what = "direction" if "direction" in self.kind else "logit"
-        given = {"token": self.token is not None, "against": self.against != SECOND}
-        left_open = " and ".join(name for name, is_given in given.items() if not is_given)
-        needed = f"{left_open} {'are' if ' ' in left_open else 'is'} required"
+        left_open = ["token"] * (self.token is None) + ["against"] * (self.against == SECOND)
+        what, needed = "direction" if "direction" in self.kind else "logit", ""
+        if left_open:
+            needed = f"{' and '.join(left_open)} {'are' if len(left_open) > 1 else 'is'} required"
         if isinstance(run, Tensors):
             if left_open:
                 raise ValueError(f"{needed} in arrays of other libraries")
@@ -222,6 +235,12 @@ class Measure:
         mask = np.broadcast_to(run.masks[f"L{head.layer}"], run.patterns[str(head)].shape)
         if not mask[..., self.position, self.key][() if self.row is None else self.row]:
             raise ValueError(f"query {self.position} does not see key {self.key}: the mask leaves no score there")
+
+
+@lru_cache(maxsize=64)
+def _placed(by: Measure, shape: tuple[int, ...], one_row: bool, width: int) -> Measure:
+    """Of given outputs, for tokens of a shape and so many outputs: made once."""
+    return by.placed(shape, one_row).outputs(width)
 
 
 def resolved(values: Any, by: Measure | None) -> Measure:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from symcircuits.core.text import shown, whole
 from symcircuits.tables.blocks import range_of
 from symcircuits.values.blocks import BLOCK, Numbers, in_blocks
-from symcircuits.values.engine import Engine, Ranges, Span
+from symcircuits.values.engine import AtOnce, Engine, Ranges, Span
 from symcircuits.values.entries import contributions, entries
 from symcircuits.values.evaluate import Values
 from symcircuits.values.measure import Measure, norm
@@ -39,6 +39,9 @@ MEASURES: Final = {
 }
 
 
+_NORM: Final = norm()
+
+
 class Measuring:
     """Terms that are measured range after range: what is made of weights and key paths is made once."""
 
@@ -50,17 +53,29 @@ class Measuring:
                 )
             values, by = with_mean(values, by)  # type: ignore[arg-type]
         self.values, self.by, self.kind = values, by, MEASURES[by.kind]
-        self._made = self.kind.made(values, by)
+        with values.calm():
+            self._made = self.kind.made(values, by)
 
     def blocks(
         self, size: int, terms: range, seen: Callable[[Iterator[Any]], Iterator[Any]] | None = None
     ) -> Iterator[Numbers]:
         """The numbers of a range in blocks of ``size``; ``seen`` is given all pieces of which they are made."""
+        if seen is None and isinstance(self._made, AtOnce):
+            yield from self._at_once(self._made.numbers, size, terms)
+            return
         span = Span(terms.start)
         pieces = self.values.quiet(self._made(terms, span))
         pieces = pieces if seen is None else seen(pieces)
         for block in in_blocks(self.values, self.kind.what, pieces, size, terms, span, self.kind.wide):
             yield block if self.by.row is None else Numbers(block.start, block.values[:, self.by.row])
+
+    def _at_once(self, numbers: Any, size: int, terms: range) -> Iterator[Numbers]:
+        """The same of the numbers of all terms of a run, ``[terms, batch]``."""
+        for start in range(terms.start, terms.stop, size):
+            block = numbers[start : min(start + size, terms.stop)]
+            self.values.look(self.kind.what, block, start)
+            found = block.reshape(len(block), *self.values.batch)
+            yield Numbers(start, found if self.by.row is None else found[:, self.by.row])
 
 
 def measure(
@@ -68,7 +83,7 @@ def measure(
     stop: int | None = None,
 ) -> Iterator[Numbers]:  # fmt: skip
     """A number for every term; see :meth:`symcircuits.values.sums.Sums.measure`."""
-    by = norm() if by is None else by
+    by = _NORM if by is None else by
     if not isinstance(by, Measure):
         raise TypeError(f"by is a measure (sc.norm(), sc.logit(...), sc.score_entry(...)), not {shown(by)}")
     run: Any = values.tensors if isinstance(values, TensorValues) else values.run

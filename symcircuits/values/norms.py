@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from symcircuits.values.engine import Engine, Ranges, Span, at_once
+from symcircuits.values.engine import AtOnce, Engine, Ranges, Span
 from symcircuits.values.measure import Measure
 from symcircuits.values.pairs import Pairs
+from symcircuits.values.run_arithmetic import lengths
 
 __all__ = ["norms"]
 
@@ -25,14 +26,13 @@ def norms(values: Engine, by: Measure) -> Ranges:
     """
     mask, found = values.mask() if by.kind == "masked norm" else None, values.all_terms()
     if found is not None:
-        measured = values.arithmetic.lengths
-        return at_once(found, measured if mask is None else lambda each: measured(each * mask))
+        return AtOnce(found.ordered(lengths(found.values if mask is None else found.values * mask)))
     if values.expansion.readout.bilinear:
         return Pairs(values, values.arithmetic.lengths_of_pairs(mask)).numbers
     short = values.shorter()
-    paths, lengths, weights = short.paths(0), short.arithmetic.lengths, values.expansion._weights
+    paths, measured, weights = short.paths(0), short.arithmetic.lengths, values.expansion._weights
 
     def numbers(terms: range, span: Span) -> Iterator[Any]:
-        return (lengths(piece.values) for piece in paths.pieces(weights, span, narrow=True))
+        return (measured(piece.values) for piece in paths.pieces(weights, span, narrow=True))
 
     return numbers

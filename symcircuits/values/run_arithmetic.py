@@ -94,8 +94,8 @@ def lengths(block: Array) -> Array:
     """The Frobenius norms of ``[paths, batch, n, width]`` in float64, whatever the size of the numbers."""
     flat = block.reshape(*block.shape[:2], -1)
     wide = flat.astype(np.float64, copy=False)
-    squared = np.einsum("pbi,pbi->pb", wide, wide)
-    if bool(np.all((squared > 1e-200) & (squared < 1e200))):
+    squared = np.asarray(wide[..., None, :] @ wide[..., None])[..., 0, 0]
+    if np.count_nonzero((squared > 1e-200) & (squared < 1e200)) == squared.size:
         return np.asarray(np.sqrt(squared))
     most = np.abs(wide).max(-1, initial=0.0, keepdims=True)
     scaled = wide / np.where(most > 0, most, 1.0)

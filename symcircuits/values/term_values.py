@@ -31,14 +31,18 @@ def term_values(
 ) -> Iterator[Numbers]:  # fmt: skip
     """The values of a range of terms; see :meth:`symcircuits.values.sums.Sums.blocks`."""
     most, terms = None if size is None else whole("size", size, 1), range_of(values.expansion, start, stop)
-    span, each = Span(terms.start), prod(values.shape)
     if isinstance(values, TensorValues):
         if out is not None:
             raise ValueError("out is for a run of NumPy; in Tensors every block is an array of its own")
+    elif most is None and out is None:
+        with values.calm():
+            found = values.all_terms()
+        if found is not None:
+            return _part(values, found.ordered(found.values), terms)
+    span, each = Span(terms.start), prod(values.shape)
+    if isinstance(values, TensorValues):
         room = Room(most * max(1, each) if most else 0)
     else:
-        if size is None and out is None and (found := values.all_terms()) is not None:
-            return _part(values, found, terms)
         numbers = most * each if most else _BLOCK_BYTES // values.run.dtype.itemsize
         room = Room(numbers, True, None if out is None else _fitting(out, values, most))
     return values.quiet(_cut(values, _found(values, room, span), terms, span))
@@ -47,7 +51,7 @@ def term_values(
 def _part(values: Values, found: Array, terms: range) -> Iterator[Numbers]:
     """A range of all terms, as one block."""
     if terms:
-        part = found[terms.start : terms.stop].reshape(len(terms), *values.shape)
+        part = found[terms.start : terms.stop].reshape(len(terms), *values.batch, *found.shape[2:])
         values.look("the value", part, terms.start)
         yield Numbers(terms.start, part)
 
