@@ -7,7 +7,6 @@ A command is a module with ``HELP``, ``EXAMPLES``, ``add_options(parser)`` and `
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, Protocol
@@ -216,6 +215,8 @@ def spelling_of(parser: argparse.ArgumentParser, command: str) -> Callable[..., 
             if not value or (action.nargs == 0 and action.const == value[0]):
                 return options[0]
             if action.nargs != 0:
+                import shlex  # of errors alone
+
                 return f"{options[0]} {shlex.quote(str(value[0]))}"
         return ""
 

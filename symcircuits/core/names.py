@@ -8,10 +8,8 @@ The LaTeX is ASCII, and needs no package but amsmath.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
-from html import escape
 from typing import Final, NamedTuple
 
 from symcircuits.core.text import brief
@@ -21,19 +19,13 @@ __all__ = ["Name", "escaped", "fields_html", "spelled", "visible"]
 
 _LONGEST: Final = 40
 _FIELD: Final = 500  # characters of one text in a notebook
-_SMALL: Final = (
-    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
-    "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
-)  # fmt: skip
-_CAPITAL: Final = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega")
-
-
-def _letter(name: str) -> str:
-    case = "SMALL" if name.islower() else "CAPITAL"
-    return unicodedata.lookup(f"GREEK {case} LETTER {name.upper().replace('LAMBDA', 'LAMDA')}")
-
-
-_GREEK: Final = {_letter(name): name for name in (*_SMALL, *_CAPITAL)}
+_GREEK: Final = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ": "theta",
+    "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma",
+    "τ": "tau", "υ": "upsilon", "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Γ": "Gamma", "Δ": "Delta",
+    "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Υ": "Upsilon", "Φ": "Phi", "Ψ": "Psi",
+    "Ω": "Omega",
+}  # fmt: skip
 _ESCAPES: Final = {
     "\\": r"\textbackslash{}", "_": r"\_", "^": r"\textasciicircum{}", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -72,13 +64,24 @@ def escaped(text: str, exact: bool = False) -> str:
     100\\% of \\textbackslash{}input\\{x\\} \\& a\\_b
     """
     table = _ESCAPES | _EXACT if exact else _ESCAPES
-    return "".join(table.get(c) or (c if c.isascii() else _foreign(c)) for c in unicodedata.normalize("NFC", text))
+    return "".join(table.get(c) or (c if c.isascii() else _foreign(c)) for c in _composed(text))
+
+
+def _composed(text: str) -> str:
+    """With letters and their accents as one character each (NFC)."""
+    if text.isascii():
+        return text
+    import unicodedata  # later than the start, which it would make longer
+
+    return unicodedata.normalize("NFC", text)
 
 
 def _foreign(char: str) -> str:
     """One character beyond ASCII."""
     if char in _GREEK:
         return rf"$\{_GREEK[char]}$"
+    import unicodedata
+
     apart = unicodedata.normalize("NFD", char)
     letter, accent = apart[:1], _ACCENTS.get(apart[1:])
     if accent and letter.isascii() and letter.isalpha():
@@ -107,11 +110,13 @@ def spelled(name: str) -> Name:
     """
     if not isinstance(name, str):
         raise ValueError(f"the name of a symbol is a string, not {brief(name)}")
-    name = unicodedata.normalize("NFC", name)
+    name = _composed(name)
     if not name or name != name.strip():
         raise ValueError(f"the name of a symbol must not be empty, nor start or end with a space, as {name!r} does")
     if len(name) > _LONGEST:
         raise ValueError(f"the name of a symbol has at most {_LONGEST} characters; {name[:12]!r}... has {len(name)}")
+    import unicodedata
+
     hidden = [c for c in name if unicodedata.category(c)[0] == "C" or unicodedata.category(c) in ("Zl", "Zp")]
     if hidden:
         raise ValueError(f"the name of a symbol has no control characters; {name!r} has U+{ord(hidden[0]):04X}")
@@ -163,5 +168,7 @@ def fields_html(title: str, fields: Mapping[str, object]) -> str:
 
 
 def _text(said: object) -> str:
+    from html import escape  # few need it
+
     text = visible(str(said))
     return escape(text if len(text) <= _FIELD else text[:_FIELD] + " ...")

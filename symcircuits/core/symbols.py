@@ -7,8 +7,7 @@ A letter is the glyph of a :class:`~symcircuits.core.words.Symbol`: ``W_OV`` of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 __all__ = [
     "ABBREVIATIONS", "ANY_OWNER", "FLIPPED", "LATEX", "LETTERS", "MEANINGS", "OF_TOKENS", "OWNERS", "READERS",
@@ -26,8 +25,7 @@ OWNERS: Final[dict[Owner, str]] = {  # what stands in the brackets of a letter, 
 ANY_OWNER: Final = f"{OWNERS['group']}|{OWNERS['norm']}"  # the longest first: L0 begins L0H1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class Letter(NamedTuple):
     """A letter of the formulas.
 
     ``latex``: as it is printed, without label. ``axes``: what its rows and its columns are; of a number nothing.

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from numbers import Real
 from typing import Any, Final
 
 __all__ = [
@@ -89,6 +88,13 @@ def entries(name: str, given: Any, what: str) -> list[Any]:
     return list(given)
 
 
+def _is_real(value: Any) -> bool:
+    """Whether a value is a real number, and no truth value."""
+    from numbers import Real  # later than the start, which it would make longer
+
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def finite(name: str, value: Any) -> float:
     """The value as a float; ValueError where it is not a number, or not a finite one.
 
@@ -97,7 +103,7 @@ def finite(name: str, value: Any) -> float:
     ValueError: weight_scale must be a finite number, not 'x'
     """
     try:
-        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+        number = float(value) if _is_real(value) else math.nan
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
@@ -242,7 +248,7 @@ def place(name: str, value: Any, size: int, negative: bool = True) -> int:
 
 def seconds(name: str, value: Any) -> None:
     """ValueError where a time is neither None nor a number of seconds from 0 on."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0):
+    if value is not None and not (_is_real(value) and float(value) >= 0):
         raise ValueError(f"{argument(name)} must be seconds, 0 or more, not {shown(value)}")
 
 
