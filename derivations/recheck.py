@@ -20,6 +20,7 @@ GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 TOKEN = rf"(?:\\math\w+{GROUP}|\\[A-Za-z]+|{GROUP}|[A-Za-z]|\d+|[)\]])(?:[_^](?:{GROUP}|\w))*|\S"
 SPACE = r"\\(?:big[lr]?|left|qquad|quad|cdot|ast)(?![A-Za-z])\.?|\\[,;]|&|\{\}|\\(?:begin|end)\{aligned\}|\\\\\*?"
 NORM, PMATRIX = r"\\bigl\\\|(.*?)\\bigr\\\|\^\{2\}", r"\\begin\{pmatrix\}(.*?)\\end\{pmatrix\}"
+LARGEST = 99  # rows of the matrices of a certificate
 SCHEMA = "symcircuits.certificate/1"
 JOINTS = {"product": " ", "sum": " + ", "tensor": r" \otimes ", "pair": ", ", "transposed": "", "written": " "}
 BESIDE = r"&\\quad&.*?(?=\\\\|\n)|\\quad(\[.*?\]|\\text{.*?})|\\right\\}\\;(\\begin.*?\\end{array}|.*?terms?})"
@@ -27,6 +28,11 @@ BESIDE = r"&\\quad&.*?(?=\\\\|\n)|\\quad(\[.*?\]|\\text{.*?})|\\right\\}\\;(\\be
 
 def beside(*values):
     return Value([[x for row in rows for x in row] for rows in zip(*(value.it for value in values), strict=True)])
+
+
+def spelled(body):  # norms as functions, small matrices as `{1,2;3,4}`
+    body = re.sub(NORM, r"(\\norm(\1))", body, flags=re.S)
+    return re.sub(PMATRIX, lambda m: f"{{{m[1]}}}".replace("&", ",").replace(r"\\", ";"), body, flags=re.S)
 
 
 class Model(Transformer):  # that of a page, whose formulas are read
@@ -59,7 +65,9 @@ class Model(Transformer):  # that of a page, whose formulas are read
         for token, after in zip(tokens, [*tokens[1:], ""], strict=True):
             mark = marks.get(token, f"v[{len(values)}]")
             if token == r"\mathrm{logits}" and after == "(":  # at other tokens
-                values.append(Value(lambda tokens: Transformer(self.tex, given={"t": tokens}).known["logits"]))
+                values.append(
+                    Value(lambda tokens: Transformer(self.tex, given={**self.given, "t": tokens}).known["logits"])
+                )
             elif token not in marks:
                 values.append(self.symbol(token))
             source += "**" * (source[-1:] not in ("", *"(+,*%/") and mark[0] in "v(b") + mark
@@ -67,8 +75,7 @@ class Model(Transformer):  # that of a page, whose formulas are read
 
     def claims(self):  # left side, relation and right side of every claim of every display, sides as lists of tokens
         for display in re.findall(r"\\begin\{align(?:at)?\*\}(?:\{2\})?(.*?)\\end\{align(?:at)?\*", self.tex, re.S):
-            body = re.sub(NORM, r"(\\norm(\1))", re.sub(BESIDE, "", display, flags=re.S), flags=re.S)
-            body = re.sub(PMATRIX, lambda m: f"{{{m[1]}}}".replace("&", ",").replace(r"\\", ";"), body, flags=re.S)
+            body = spelled(re.sub(BESIDE, "", display, flags=re.S))
             body = re.sub(rf"\\textcolor\{{[^{{}}]*\}}({GROUP})", lambda found: found[1][1:-1], body)
             for chain in re.split(r"\\\\\*?+(?!\s*&\s*(?:=|\\neq|\\le\s|\{\}|\\q?quad))", body):
                 parts = re.split(r"\s(=|\\neq|\\le)\s", re.sub(SPACE, " ", chain))
@@ -96,31 +103,41 @@ def flat(tree):  # an expression tree as it would be printed
     return body if tree[0] == "written" else f"({body})" + r"^{\mathsf{T}}" * (tree[0] == "transposed")
 
 
-def certificate(text):  # the name of every claim and its verdict: on the recorded matrices, then on new ones
+def judged(model, claim, recorded):  # the verdict on a claim of a certificate; with what was recorded, its values too
+    try:
+        left, right = (re.findall(TOKEN, re.sub(SPACE, " ", spelled(flat(side)))) for side in claim["sides"])
+        found = model.judge(left, claim["relation"], right)
+        if recorded and not found.startswith("not"):
+            pairs = zip(map(Value, claim["values"]), map(model.evaluate, (left, right)), strict=True)
+            rows = ([[[x % recheck_model.P for x in row] for row in value.it] for value in pair] for pair in pairs)
+            found = found if all(one == other for one, other in rows) else "refuted: other values were recorded"
+        return found if claim["relation"] in ("=", "\\neq", "\\le") else "refuted: its relation is unknown"
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        return f"refuted: it is damaged: {error!r}"
+
+
+def certificate(text):  # the number of every claim and its verdict: on the recorded matrices, then on new ones
     try:
         whole = json.loads(text)
-        said, claims = whole.pop("sha256"), whole["claims"]
-        recorded = (whole["prime"], whole["size"], whole["draw"])
         if whole["schema"] != SCHEMA:
             return [("the certificate", f"refuted: it is {whole['schema']!r}, and this reads {SCHEMA!r}")]
-        found = []
+        said, claims, own = whole.pop("sha256"), whole["claims"], (recheck_model.P, recheck_model.N)
+        found = [(f"claim {n}", "refuted: it is missing") for n in range(len(claims) + 1, whole["count"] + 1)]
         if said != hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest():
             found.append(("the certificate", "refuted: it was edited, for its digest is another"))
-        found += [(f"claim {n}", "refuted: it is missing") for n in range(len(claims) + 1, whole["count"] + 1)]
-        for prime, size, draw in (recorded, (recheck_model.P, recheck_model.N, {})):
-            recheck_model.P, recheck_model.N = prime, size
-            model = Model(whole["model"], given={name: Value(rows) for name, rows in draw.items()})
-            for number, claim in enumerate(claims, 1):
-                left, right = (re.findall(TOKEN, re.sub(SPACE, " ", flat(side))) for side in claim["sides"])
-                verdict = model.judge(left, claim["relation"], right)
-                if draw and claim["values"] and not verdict.startswith("not"):
-                    values = [Value(value).it for value in claim["values"]]
-                    if values != [model.evaluate(side).it for side in (left, right)]:
-                        verdict = "refuted: its sides have other values than were recorded"
-                if claim["values"] or not draw:
-                    found.append((f"claim {number}", verdict))
-        return found
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        if not 2 <= whole["size"] <= LARGEST:
+            return [*found, ("the certificate", f"refuted: its matrices must have 2 to {LARGEST} rows")]
+        try:
+            recheck_model.P, recheck_model.N = whole["prime"], whole["size"]
+            model = Model(whole["model"], given={name: Value(rows) for name, rows in whole["draw"].items()})
+            found += [
+                (f"claim {n}", judged(model, claim, True)) for n, claim in enumerate(claims, 1) if claim["values"]
+            ]
+        finally:
+            recheck_model.P, recheck_model.N = own
+        model = Model(whole["model"])
+        return found + [(f"claim {n}", judged(model, claim, False)) for n, claim in enumerate(claims, 1)]
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         return [("the certificate", f"refuted: it is cut or damaged: {error!r}")]
 
 

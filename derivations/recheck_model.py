@@ -58,7 +58,8 @@ class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: 
 
 class Model:  # that of the line "Model:"; with `count`, all is `Id` and patterns are `count`, which counts paths
     def __init__(self, tex, count=0, given=()):
-        self.tex, self.count, self.known = tex, count, {"Id": Value(1), "-": Value(P - 1), **dict(given)}
+        self.tex, self.count, self.given = tex, count, dict(given)
+        self.known = {"Id": Value(1), "-": Value(P - 1), **self.given}
         self.known.setdefault("\\mathbf1", Value(1 if count else [[1]] * N))
         line = self.line = (re.search(r"Model: .*", tex) or [""])[0]
         self.flipped = "TransformerLens's convention" in tex
@@ -73,16 +74,19 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
             layers = range(int(generic[1]) + bool(generic[2]))
             self.heads = [max(k + 3, 0, *(int(n) + 1 for n in re.findall(rf"L{k}H(\d+)", tex))) for k in layers]
             self.groups = [heads // 2 for heads in self.heads if "shared by groups" in line]
-        known, part, one = self.known, self.part, self.known["\\mathbf1"]
+        known, part = self.known, self.part
         trace = Value(lambda x: Value(sum(x.it[i][i] for i in range(N))))  # these act on all that follows in a product
         known |= {"Tr": trace, "\\norm": Value(lambda x: trace @ (x @ x.T)), "/": Value(lambda x: x.inverse)}
         known |= {"rank": Value(lambda x: x.rank), "d_head": Value(WIDTH)}
         known["M"] = Value([[int(j <= i) for j in range(N)] for i in range(N)])  # the causal mask
         for name, u, v in ((name, self.get("b_Q", name), self.get("b_K", name)) for name in "TRSVQ"):
-            known["{" + name] = Value(1) + u @ v.T  # `T`, `R`, `S`, `V`; `Q` is two mirrors, `c` and `z` are vectors
-            known[name + "^-1"] = Value(1) + u @ v.T @ Value(-1 - (v.T @ u).it[0][0]).inverse
+            known.setdefault(
+                "{" + name, Value(1) + u @ v.T
+            )  # `T`, `R`, `S`, `V`; `Q` is two mirrors, `c` and `z` are vectors
+            known.setdefault(name + "^-1", Value(1) + u @ v.T @ Value(-1 - (v.T @ u).it[0][0]).inverse)
         first, second = (Value(1) + w @ w.T @ Value((w.T @ w).it[0][0] * (P // 2)).inverse for w in (u, v))
-        known |= {"{c": u, "{z": v, "{Q": first @ second, "{C": Value(1) + one @ one.T @ Value(-N).inverse}
+        known |= {"{c": u, "{z": v, "{Q": first @ second, **self.given}
+        known["{C"] = Value(1) + Value([[1] * N] * N) @ Value(-N).inverse
         known["X_0"] = self.get("t") @ self.get("W_E").T  # the forward pass, under the names that are printed
         x = part("m_E") @ known["X_0"] + part("P", "", "positions standard", 0)
         for layer, heads in enumerate(self.heads):
@@ -104,7 +108,8 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
 
     def get(self, letter, label=""):  # what a symbol stands for, in the paper's shapes
         if self.groups and letter[2:] in ("K", "V") and (head := re.fullmatch(r"L(\d+)H(\d+)", label)):
-            label = f"L{head[1]}G{int(head[2]) * self.groups[int(head[1])] // self.heads[int(head[1])]}"
+            heads, groups = self.heads[int(head[1])], self.groups[int(head[1])]
+            label = f"L{head[1]}G{int(head[2]) * groups // heads}" if groups < heads else label
         name = f"{letter}^{label}" if label else letter
         if letter in ("W_OV", "W_QK"):
             first, second = self.get("W_" + letter[2], label), self.get("W_" + letter[3], label)
@@ -144,7 +149,7 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
         for kept in reversed(how.split("|")):  # of scores those that the keys read, then those that the queries read
             named = re.findall(r"L\d+H\d+", kept)
             off = [head for head in heads if how[0] in "L\\" and (head in named) == (kept[1] == "s")]
-            found = Model(self.tex, given={**{f"W_O^{head}": Value(0) for head in off}, **given}).known
+            found = Model(self.tex, given={**self.given, **{f"W_O^{head}": Value(0) for head in off}, **given}).known
             given |= {f"K{head}": found[f"K{head}"] for head in heads}
         return found[target]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.output import write
@@ -24,7 +25,8 @@ EXAMPLES = (
     "  symcircuits derive --heads 2,2 --norm RMS --mlps --gated --multipliers m_E,r --format text\n"
     "  symcircuits derive MODEL --format text\n"
     "  symcircuits derive --theorem layer_norm --format text\n"
-    "  symcircuits derive --heads 3,3 --form generic --for paper --width two-column --label eq:paths"
+    "  symcircuits derive --heads 3,3 --form generic --for paper --width two-column --label eq:paths\n"
+    "  symcircuits derive --heads 2,2 -o two_layers.tex --certificate two_layers.json"
 )
 
 
@@ -51,6 +53,10 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--label", metavar="NAME", help="of its equations: NAME:3.1 is the first of step 3 (eq)")
     add_notation(parser)
     parser.add_argument(
+        "--certificate", metavar="FILE",
+        help="write each claim as a tree, a draw and values too, as JSON that derivations/recheck.py evaluates again",
+    )  # fmt: skip
+    parser.add_argument(
         "-o", "--output", metavar="FILE",
         help="write to a file (- or nothing: standard output); --format wins over its ending",
     )  # fmt: skip
@@ -66,11 +72,15 @@ def run(options: argparse.Namespace) -> int:
     if options.standalone and not chosen.standalone:
         raise ValueError(f"--standalone makes a LaTeX document; it does not go with {said}")
     _check_paper(options, name, said)
-    if output is not None:
+    for file in filter(None, (output, options.certificate)):
         from symcircuits.work.files import check_writable
 
-        check_writable(output)
+        check_writable(file)
+    if options.certificate and output and Path(output).resolve() == Path(options.certificate).resolve():
+        raise ValueError(f"--certificate and -o name one file, {output}: give two")
     found = _derived(options)
+    if options.certificate:
+        found.save_certificate(options.certificate)
     if options.for_ == "paper":
         text = found.paper(options.width or "article", options.label or "eq", options.standalone)
     else:

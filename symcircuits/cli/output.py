@@ -79,7 +79,7 @@ def write(path: str, text: str) -> None:
 
 
 # Where a command keeps the paths that it is given: files to write, and what it reads.
-_WRITTEN: Final = {"output": "-o", "html": "--html"}
+_WRITTEN: Final = {"output": "-o", "html": "--html", "certificate": "--certificate"}
 _READ: Final = {
     "model": "MODEL", "models": "MODEL", "reference": "--reference", "labels": "--labels", "tokenizer": "--tokenizer",
     "prompts": "--prompts", "file": "--file",

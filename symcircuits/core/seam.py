@@ -49,6 +49,8 @@ HIGHER: Final = {
     "Derivation.html": "derivation.printing.latex.derivation_html",
     "Derivation.text": "derivation.printing.text.derivation_text",
     "Derivation.json": "derivation.printing.json_.derivation_json",
+    "Derivation.certificate": "derivation.printing.certificate.certificate",
+    "Derivation.save_certificate": "derivation.printing.certificate.save_certificate",
     "Derivation.save": "derivation.printing.formats.save_derivation",
     "Values.arrays": "values.term_values.arrays",
     "Values.blocks": "values.term_values.term_values",

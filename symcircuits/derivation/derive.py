@@ -121,6 +121,21 @@ class Derivation:
         """A dictionary for JSON, ``"schema": "symcircuits.derivation/1"``."""
         return higher(dict, "Derivation.json")(self)
 
+    def certificate(self) -> dict[str, Any]:
+        """Every claim as an expression tree, a draw of all matrices, values: ``"schema": "symcircuits.certificate/1"``.
+
+        ``derivations/recheck.py``, which imports nothing of symcircuits, evaluates every claim again.
+
+        >>> from symcircuits.core.architecture import attention_only
+        >>> derive(attention_only((1,)), "stream").certificate()["claims"][2]["sides"][1][:2]
+        ['sum', 'X_0']
+        """
+        return higher(dict, "Derivation.certificate")(self)
+
+    def save_certificate(self, path: str | Path) -> Path:
+        """Write the certificate, as JSON. OSError names a path that cannot be written."""
+        return higher(Path, "Derivation.save_certificate")(self, user_path(path))
+
     def save(self, path: str | Path) -> Path:
         """Write the derivation; the suffix chooses: ``.tex`` (a document), ``.txt``, ``.json``, as in ``FORMATS``.
 

@@ -182,6 +182,10 @@ class Instance:
     def _run(self, changed: Mapping[str, Array], kept: tuple[str, ...] | None = None) -> Frozen:
         return frozen(self.architecture, self._matrices | dict(changed), self.ring, kept=kept)
 
+    def draws(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """What was drawn so far, by name: matrices ``[trials, k, k]``, and numbers ``[trials, 1, 1]``."""
+        return dict(self.drawn), dict(self._scales)
+
     def alibi(self, head: str) -> Array:
         """``-m |i - j|`` with a slope m drawn for the head."""
         places = np.arange(self.k)

@@ -18,6 +18,7 @@ from symcircuits.derivation.real_models import TOLERANCE
 __all__ = [
     "check_sentence",
     "family_title",
+    "model_line",
     "model_sentence",
     "plain_statement",
     "seal",
@@ -106,17 +107,18 @@ def subject(derivation: Derivation) -> str:
     if derivation.result is not None and not derivation.result.names_model:
         return derivation.result.statement
     if derivation.result is not None:
-        return f"{derivation.result.statement} {_shown_for(frame)}"
-    return _shown_for(frame, asked_for=True)
+        return f"{derivation.result.statement} {model_line(frame)}"
+    return model_line(frame, asked_for=True)
 
 
 def model_sentence(derivation: Derivation) -> str:
     """Which models it speaks of, where its statement does not say so; else nothing."""
     result = derivation.result
-    return "" if result is not None and not result.names_model else _shown_for(derivation.frame)
+    return "" if result is not None and not result.names_model else model_line(derivation.frame)
 
 
-def _shown_for(frame: Frame, asked_for: bool = False) -> str:
+def model_line(frame: Frame, asked_for: bool = False) -> str:
+    """``Model: ...``: the architecture, and the biases that occur; ``asked_for``: for which numbers of heads too."""
     if not frame.generic:
         return f"Model: {frame.architecture}.{_biases(frame)}"
     layers = "1 layer" if frame.depth == 1 else f"{frame.depth} layers"
