@@ -297,7 +297,7 @@ def test_the_page_says_and_draws_what_was_found() -> None:
         for p in above:
             assert f"{kind}: {p.later} from {p.earlier}, score {p.score:.3f}, z {p.z:.1f}" in page.said
     assert page.classes["node"] == 6
-    assert page.classes["map"] == 3 + 2 * 6  # Q, K, V, and patterns and effects of six heads
+    assert page.classes["map"] == 3 + 3 * 6  # Q, K, V, and patterns, effects and values of six heads
     [k_map] = [one for one in composition_maps(FOUND) if one.title.startswith("K")]
     assert k_map.rows == ("L1H0", "L1H1", "L1H2")
     assert k_map.columns == ("L0H0", "L0H1", "L0H2")
@@ -317,8 +317,6 @@ def test_figures_are_data() -> None:
             assert np.allclose(effect.values[query], weighted[query])
     for what in ("composition", "patterns", "effects"):
         assert plot.circuits(FOUND, what).axes
-    with pytest.raises(ValueError, match="what is composition, patterns or effects, not 'graph'"):
-        plot.circuits(FOUND, "graph")
     with pytest.raises(TypeError, match="circuits draws what find_circuits"):
         plot.circuits(run)  # type: ignore[arg-type]
 

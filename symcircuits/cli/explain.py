@@ -55,8 +55,8 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--top", type=whole(0), default=20, metavar="N", help="number of terms shown (default 20)")
     parser.add_argument(
         "--sort", choices=["centred", "norm", "contribution", "difference"],
-        help="what terms are ranked by (default: the difference where one is given, else the contribution less its "
-        "mean over all outputs, with terms from token and position embedding in one row)",
+        help="rank each term by itself by this (default: by the difference where one is given, else the contribution "
+        "less its mean over all outputs, with terms from token and position embedding in one row)",
     )  # fmt: skip
     add_attachments(parser)
     parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")

@@ -176,9 +176,9 @@ def explain(
     By what, if it is not said: by a number that stays when weights are written in another way that leaves the model as
     it is (see :func:`~symcircuits.invariances`): the difference where two tokens are given, else the contribution less
     its mean over all outputs (``"centred"``), of a readout what it reads; terms through the same heads from token and
-    position embedding count as one, and are one row of a report. ``sort``: ``"centred"``, ``"norm"``,
-    ``"contribution"`` or ``"difference"``, every term by itself. The stream has norms alone. The choice is named in
-    ``assumptions``.
+    position embedding count as one, and are one row of a report. ``sort`` asks for another, each term by itself:
+    ``"centred"``, ``"norm"``, ``"contribution"`` or ``"difference"``. The stream has norms alone. The choice is named
+    in ``assumptions``.
 
     ``queries``: the query positions of the margin (all). Above ``max_terms`` terms the orders that do not fit are not
     looked at one by one: they are in the remainder, whose sum is exact. Names of tokens: :meth:`Explanation.labelled`.

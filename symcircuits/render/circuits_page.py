@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from symcircuits.circuits.circuit import circuit
 from symcircuits.circuits.heads import DEFINITIONS
-from symcircuits.circuits.report import Circuits, Diagonal
+from symcircuits.circuits.report import Circuits
 from symcircuits.core.text import amount
-from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps, score_table
+from symcircuits.render.circuits_figures import (
+    composition_maps,
+    effect_maps,
+    eigenvalue_points,
+    pattern_maps,
+    positivity_counts,
+    positivity_points,
+    score_table,
+    trigram_table,
+    value_maps,
+)  # fmt: skip
+from symcircuits.render.circuits_svg import composition_graph, counts_svg, points_svg
 from symcircuits.render.figures import HeatMap
 from symcircuits.render.findings import copying_table, effects_table, findings
 from symcircuits.render.heads import causes_table, heads_tables
 from symcircuits.render.html_heads import MOST_CELLS
 from symcircuits.render.losses import by_order_table
-from symcircuits.render.markup import Markup, el, formula, section, table
+from symcircuits.render.markup import Markup, box, el, formula, section, table
+from symcircuits.render.positions import positions_of, positions_svg
 from symcircuits.render.shell import page_of
 from symcircuits.render.svg import figure
 
-__all__ = ["circuits_html", "composition_graph", "eigenvalue_plot"]
+__all__ = ["circuits_html", "over_text"]
 
-MOST_EDGES: Final = 60
-MOST_PLOTS: Final = 24
-_COLUMN, _ROW, _RADIUS = 150, 34, 13
-_DASHES: Final = {"Q": "7 3", "K": None, "V": "2 3"}  # told apart without colour
+MOST_PLOTS: Final = 36
+MOST_PICTURES: Final = 3
+MOST_TRIGRAMS: Final = 12
 
 
 def circuits_html(found: Circuits) -> str:
@@ -37,10 +48,38 @@ def circuits_html(found: Circuits) -> str:
     )  # fmt: skip
     said = el("ul", *(el("li", line) for line in findings(found)))
     main = [
-        section("findings", "What was found", said), *_composition(found), _heads(found), *_causes(found),
-        *_copying(found), *_losses(found), _definitions(),
+        section("findings", "What was found", said), *_pictures(found), *_composition(found), _heads(found),
+        *_causes(found), *_copying(found), *_trigrams(found), *_losses(found), _definitions(),
     ]  # fmt: skip
     return page_of(title, header, main, ("to what was found", "findings"))
+
+
+def _pictures(found: Circuits) -> Iterator[Markup]:
+    """The induction circuit, position by position: of the heads that need an earlier one, the first few."""
+    shown = [p for head in found.heads.of_kind("induction") if (p := positions_of(found, head)) is not None]
+    if shown:
+        parts = [
+            el("figure", el("figcaption", one.said), box(positions_svg(one), f"positions of {one.head}"))
+            for one in shown[:MOST_PICTURES]
+        ]
+        left = len(shown) - len(parts)
+        more = [el("p", f"{amount(left, 'other head')} not drawn.", class_="soft")] if left else []
+        yield section("induction", "The induction circuit on a prompt", el("div", *parts, class_="maps wide"), *more)
+
+
+def _trigrams(found: Circuits) -> Iterator[Markup]:
+    tables = [table(t) for head in list(found.copying)[:MOST_TRIGRAMS] if (t := trigram_table(found, head)) is not None]
+    if tables:
+        words = (
+            "What each head looks for and then makes likelier, by its own QK and OV circuits: the score of source and "
+        )
+        words += "destination less its mean over sources, and what is added to the output's logit less the mean. What "
+        words += "other terms add (positions, composition) is left out: a head that needs them does not do this."
+        left = len(found.copying) - len(tables)
+        more = [el("p", f"{amount(left, 'other head')} not shown.", class_="soft")] if left else []
+        yield section(
+            "trigrams", "Skip-trigrams", el("p", words, class_="soft"), el("div", *tables, class_="maps"), *more
+        )
 
 
 # ---------------------------------------------------------------------------------------------- composition
@@ -58,66 +97,40 @@ def _composition(found: Circuits) -> Iterator[Markup]:
     )
 
 
-def composition_graph(found: Circuits) -> Markup:
-    """Heads by layer from left to right, and an edge for each pair above chance: solid K, dashed Q, dotted V."""
-    arch = found.model.architecture
-    pairs = [(kind, p) for kind, scores in found.composition.items() for p in scores.pairs() if p.chance == "above"]
-    best = sorted(pairs, key=lambda one: -(one[1].z or 0.0))
-    left, most = len(best) - MOST_EDGES, max((p.z or 0.0 for _, p in best), default=1.0)
-    places = {
-        str(head): (40 + _COLUMN * head.layer, 34 + _ROW * head.number) for head in arch.all_heads
-    }  # fmt: skip
-    width, height = 80 + _COLUMN * max(arch.n_layers - 1, 0), 60 + _ROW * max((*arch.heads, 1))
-    edges = []
-    for kind, p in best[:MOST_EDGES]:
-        (x1, y1), (x2, y2) = places[p.earlier], places[p.later]
-        bend = {"Q": -10, "K": 0, "V": 10}[kind]
-        middle = f"{(x1 + x2) / 2:g} {(y1 + y2) / 2 + bend:g}"
-        words = f"{kind}: {p.later} from {p.earlier}, score {p.score:.3f}, z {p.z:.1f}"
-        edges.append(
-            el("path", el("title", words), d=f"M{x1 + _RADIUS} {y1}Q{middle} {x2 - _RADIUS} {y2}",
-               class_=f"edge-{kind}", stroke_width=f"{1 + 4 * (p.z or 0.0) / most:.2g}", stroke_dasharray=_DASHES[kind])
-        )  # fmt: skip
-    nodes = []
-    for label, (x, y) in places.items():
-        kinds = found.heads[label].kinds
-        words = f"{label}: {', '.join(kinds) or 'of no kind'}"
-        nodes.append(
-            el("g", el("title", words), el("circle", cx=x, cy=y, r=_RADIUS, class_="node kind" if kinds else "node"),
-               el("text", label.partition("H")[2], x=x, y=y + 3.5, text_anchor="middle"))
-        )  # fmt: skip
-    heads = [
-        el("text", f"layer {layer}", x=40 + _COLUMN * layer, y=12, text_anchor="middle", class_="axis")
-        for layer in range(arch.n_layers)
-    ]
-    said = f"graph of {amount(len(best[:MOST_EDGES]), 'pair')} of heads above chance"
-    drawn = el("svg", *heads, *edges, *nodes, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img",
-               aria_label=said)  # fmt: skip
-    key = "Heads by number; earlier layers to the left. Solid: K-composition, dashed: Q, dotted: V; wider is further "
-    key += "above chance. Filled: a head of some kind."
-    key += f" The {MOST_EDGES} furthest of {len(best)} pairs are drawn." if left > 0 else ""
-    key += "" if best else " No pair is above chance."
-    return el(
-        "figure", el("figcaption", key), el("div", drawn, class_="box", tabindex=0, role="region", aria_label=said)
-    )
-
-
 # ---------------------------------------------------------------------------------------------- heads, losses
 def _heads(found: Circuits) -> Markup:
-    maps, effects = pattern_maps(found), effect_maps(found)
-    left = sum(bool(head.kinds) for head in found.heads.heads.values()) - len(maps)
-    said: list[Markup] = []
-    if maps:
-        words = "Patterns on one of the prompts: rows are queries, columns keys, by their tokens."
-        said += [el("p", words, class_="soft"), _figures(maps)]
-    if effects:
-        words = "Patterns times what is added directly to the logit of the query's next token, less the mean of all: "
-        words += "this does not depend on the basis that weights are written in."
-        said += [el("p", words, class_="soft"), _figures(effects)]
+    shown = (
+        (pattern_maps(found), "Patterns on one of the prompts: rows are queries, columns keys, by their tokens."),
+        (effect_maps(found), "Patterns times what is added directly to the logit of the query's next token, less the "
+         "mean of all: this does not depend on the basis that weights are written in."),
+        (value_maps(found), "Patterns times the length of what is written, |W_O v|: the same under rotations of the "
+         "stream, and not under other changes of its basis."),
+    )  # fmt: skip
+    left = sum(bool(head.kinds) for head in found.heads.heads.values()) - len(shown[0][0])
+    said: list[Markup] = [over_text(maps) for maps in [[m for group, _ in shown for m in group]] if maps]
+    said += [
+        el("details", el("summary", words), _figures(maps), open=maps is shown[0][0]) for maps, words in shown if maps
+    ]
     if left > 0:
         said.append(el("p", f"Patterns of {amount(left, 'other head')} of some kind are not shown.", class_="soft"))
     tables = [table(part) for part in heads_tables(found.heads)[:1]]
     return section("heads", "What heads look at", *tables, *said)
+
+
+def over_text(maps: Sequence[HeatMap]) -> Markup:
+    """The tokens of the prompt, each of which shows what it looks at in the chosen map: by pointer and keyboard.
+
+    The maps are those that stand in the same section of the page; without a script they are what there is.
+    """
+    first = next((i for i, one in enumerate(maps) if one.title.endswith("induction")), 0)
+    options = [el("option", one.title, value=str(i), selected=i == first) for i, one in enumerate(maps)]
+    tokens = [el("li", el("button", name, type="button")) for name in maps[0].columns]
+    return el(
+        "div", el("p", el("label", el("span", "over the text"), el("select", *options)), class_="controls"),
+        el("ol", *tokens, class_="looks", aria_label="tokens; one that is pointed at shows what it looks at"),
+        el("output", "Point at a token, or reach it by keyboard: what it looks at is coloured.", class_="read"),
+        data_looks="", hidden=True,
+    )  # fmt: skip
 
 
 def _figures(maps: Iterable[HeatMap]) -> Markup:
@@ -141,26 +154,21 @@ def _causes(found: Circuits) -> Iterator[Markup]:
 
 
 def _copying(found: Circuits) -> Iterator[Markup]:
-    if found.copying:
-        plots = [eigenvalue_plot(f"OV {head}", one) for head, one in found.copying.items() if one.eigenvalues]
-        pairs = [eigenvalue_plot(f"QK {a} from {b}", one) for (a, b), one in found.matching.items()]
-        drawn = el("div", *plots[:MOST_PLOTS], *pairs, class_="maps")
-        said = el("p", "Eigenvalues in the complex plane, over the largest modulus; right: positive.", class_="soft")
-        yield section("copying", "Copying and matching", table(copying_table(found)), said, drawn)
-
-
-def eigenvalue_plot(title: str, one: Diagonal) -> Markup:
-    """The eigenvalues of a full circuit, over the largest modulus, in the complex plane with the unit circle."""
-    largest = max(map(abs, one.eigenvalues), default=0.0) or 1.0
-    points = [(value / largest) for value in one.eigenvalues]
-    dots = [
-        el("circle", cx=f"{60 + 50 * z.real:.3g}", cy=f"{60 - 50 * z.imag:.3g}", r=2.5, class_="dot") for z in points
-    ]
-    known = "no value" if one.eigenvalue_positivity is None else f"{one.eigenvalue_positivity:+.2f}"
-    words = f"{title}: {len(points)} eigenvalues, positivity {known}, largest modulus {largest:.3g}"
-    axes = (el("circle", cx=60, cy=60, r=50, class_="ring"), el("path", d="M5 60h110M60 5v110", class_="zero"))
-    drawn = el("svg", *axes, *dots, viewBox="0 0 120 120", width=120, height=120, role="img", aria_label=words)
-    return el("figure", el("figcaption", f"{title} ({known})"), drawn)
+    if not found.copying:
+        return
+    parts, pictures = [table(copying_table(found))], list[Markup]()
+    if (scatter := positivity_points(found)) is not None:
+        pictures.append(el("figure", el("figcaption", scatter.title), points_svg(scatter, 260)))
+    if (counts := positivity_counts(found)) is not None:
+        pictures.append(el("figure", el("figcaption", counts.title), counts_svg(counts)))
+    parts += [el("div", *pictures, class_="maps")] if pictures else []
+    parts.append(el("p", "Eigenvalues in the complex plane, over the largest modulus; right: positive.", class_="soft"))
+    plots = eigenvalue_points(found)
+    drawn = [el("figure", el("figcaption", one.title), points_svg(one)) for one in plots[:MOST_PLOTS]]
+    left = len(plots) - len(drawn)
+    parts.append(el("div", *drawn, class_="maps"))
+    parts += [el("p", f"Those of {amount(left, 'other circuit')} are not drawn.", class_="soft")] if left else []
+    yield section("copying", "Copying and matching", *parts)
 
 
 def _losses(found: Circuits) -> Iterator[Markup]:

@@ -8,7 +8,7 @@ touched (no pyplot). A notebook shows it; save it with ``.savefig(path)``.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,17 @@ from symcircuits.explanation.ablation import remove_scores
 from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.score_parts import score_parts
 from symcircuits.explanation.sizes import SizedTerm
-from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps
+from symcircuits.render.circuits_figures import (
+    composition_maps,
+    edges,
+    effect_maps,
+    eigenvalue_points,
+    pattern_maps,
+    positivity_counts,
+    positivity_points,
+    value_maps,
+)  # fmt: skip
+from symcircuits.render.circuits_plot import draw_counts, draw_graph, draw_points, draw_positions
 from symcircuits.render.figures import (
     HeatMap,
     contribution_bars,
@@ -30,6 +40,7 @@ from symcircuits.render.figures import (
     source_maps,
     term_map,
 )
+from symcircuits.render.positions import positions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,16 +130,46 @@ def origins(found: Explanation, difference: bool = False, axes: Axes | None = No
 
 
 def circuits(found: Circuits, what: str = "composition") -> Figure:
-    """Heat maps of a model's circuits: ``"composition"``, ``"patterns"`` or ``"effects"`` of heads of some kind."""
-    made = {"composition": composition_maps, "patterns": pattern_maps, "effects": effect_maps}
+    """The pictures of a model's circuits, one kind at a time.
+
+    ``what``: heat maps of ``"composition"``, and of heads of some kind ``"patterns"``, ``"effects"`` (on the next
+    token's logit) or ``"values"`` (lengths of what is written); the ``"graph"`` of pairs above chance;
+    ``"eigenvalues"`` of full circuits; their ``"positivity"``, QK against OV, and how many heads have how much;
+    ``"positions"`` of the induction circuit on a prompt. ValueError where there is nothing to draw.
+    """
     if not isinstance(found, Circuits):
         raise TypeError(f"circuits draws what find_circuits(model) gives, not {type(found).__name__}")
-    if not isinstance(what, str) or what not in made:
-        raise ValueError(f"what is composition, patterns or effects, not {shown(what)}")
-    maps = made[what](found)
-    if not maps:
-        raise ValueError(f"there are no {what} to draw: no head is of a kind, or outputs are not the input tokens")
-    return heat_maps(maps)
+    maps = {"composition": composition_maps, "patterns": pattern_maps, "effects": effect_maps, "values": value_maps}
+    if isinstance(what, str) and what in maps:
+        shown_maps = maps[what](found)
+        if not shown_maps:
+            raise ValueError(f"there are no {what} to draw: no head is of a kind, or outputs are not the input tokens")
+        return heat_maps(shown_maps)
+    draw: list[Callable[[Axes], None]] = []
+    if what == "graph":
+        lines = edges(found)
+        draw, size = [lambda at: draw_graph(at, found, lines)], (1.6 * found.model.architecture.n_layers + 2.4, 4.2)
+    elif what == "eigenvalues":
+        draw, size = [partial(draw_points, data=one) for one in eigenvalue_points(found)], (2.6, 2.8)
+    elif what == "positivity":
+        points, counts = positivity_points(found), positivity_counts(found)
+        draw += [] if points is None else [partial(draw_points, data=points)]
+        draw += [] if counts is None else [partial(draw_counts, data=counts)]
+        size = (4.6, 4.6)
+    elif what == "positions":
+        pictures = [p for head in found.heads.of_kind("induction") if (p := positions_of(found, head)) is not None]
+        draw, size = [partial(draw_positions, data=one) for one in pictures], (6.4, 3.2)
+    else:
+        names = ", ".join([*maps, "graph", "eigenvalues", "positivity"])
+        raise ValueError(f"what is {names} or positions, not {shown(what)}")
+    if not draw:
+        raise ValueError(f"there is nothing to draw of {what}: no head has it")
+    across = 1 if what == "positions" else min(len(draw), 4)
+    down = -(-len(draw) // across)
+    figure = _figure(across * size[0], down * size[1])
+    for i, one in enumerate(draw):
+        one(figure.add_subplot(down, across, i + 1))
+    return figure
 
 
 def _check(found: Any) -> None:

@@ -81,6 +81,33 @@
     svg.addEventListener("blur", () => cursor.setAttribute("visibility", "hidden"));
   }
 
+  // A map over the text: the token that is pointed at, or has the focus, colours what it looks at.
+  for (const box of all("[data-looks]")) {
+    const maps = all("svg[data-values]", box.parentElement), choice = box.querySelector("select");
+    const tokens = all("button", box), output = box.querySelector("output");
+    const look = (i) => {
+      const values = maps[choice.value].dataset.values.split(" ").slice(i * tokens.length, (i + 1) * tokens.length);
+      const largest = Math.max(...maps[choice.value].dataset.values.split(" ").map((v) => Math.abs(Number(v)) || 0)) || 1;
+      const said = [];
+      tokens.forEach((token, j) => {
+        const value = Number(values[j]) || 0, part = Math.round((100 * Math.abs(value)) / largest);
+        const colour = `var(--bar-${value < 0 ? "m" : "p"})`;
+        token.style.background = part ? `color-mix(in srgb, ${colour} ${part}%, var(--back))` : "";
+        token.classList.toggle("query", i === j);
+        said.push([Math.abs(value), `${values[j]} on ${j} (${token.textContent})`]);
+      });
+      const most = said.sort((a, b) => b[0] - a[0]).filter((one) => one[0] > 0).slice(0, 3).map((one) => one[1]);
+      output.textContent = `${i} (${tokens[i].textContent}): ${most.join(", ") || "nothing"}`;
+    };
+    let at = tokens.length - 1;
+    tokens.forEach((token, i) => {
+      for (const kind of ["pointerenter", "focus"]) token.addEventListener(kind, () => look((at = i)));
+    });
+    choice.addEventListener("change", () => look(at));
+    box.hidden = false;
+    look(at);
+  }
+
   // On paper nothing is folded away.
   let folded = [];
   window.addEventListener("beforeprint", () => {
