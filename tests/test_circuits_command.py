@@ -17,6 +17,7 @@ from test_cli import DATA, Cli, cli
 
 import symcircuits as sc
 from symcircuits.circuits.checkpoints import compared
+from symcircuits.circuits.fewer_tokens import same_ov_spectrum
 from symcircuits.circuits.report import PairEffect, find_circuits
 from symcircuits.render import plot
 from symcircuits.render.circuits_figures import composition_maps, effect_maps, pattern_maps, score_table, shown_run
@@ -385,3 +386,29 @@ def test_models_side_by_side(cli: Cli) -> None:
     refused = cli("circuits", *models, "--html", "page.html")
     assert refused.code == 2
     assert "--html is the page of one model" in refused.err
+
+
+def test_a_large_vocabulary_has_the_same_eigenvalues_by_small_products() -> None:
+    for norm in (None, "LN"):
+        arch = sc.attention_only((2, 2), "standard", norm=norm, gains=norm is not None, biases=norm is not None)
+        model = sc.random_model(arch, d_vocab=4300, d_model=6, d_head=3, n_context=12, seed=2)
+        found = find_circuits(model, count=1)
+        for head, one in found.copying.items():
+            whole = sc.circuit(model, "OV", head)
+            assert one.eigenvalue_positivity == pytest.approx(whole.spectrum.positivity, abs=1e-9)
+            assert one.positive_diagonal == pytest.approx((whole.diagonal > 0).mean(), abs=0.02)
+            assert one.top_of_diagonal is None
+        for (later, earlier), one in found.matching.items():
+            whole = sc.circuit(model, "QK", later, key=earlier)
+            assert one.eigenvalue_positivity == pytest.approx(whole.spectrum.positivity, abs=1e-9)
+        assert "positive diagonal: over 4,096 tokens of 4,300, drawn at random" in found.text(200)
+    assert "drawn at random" not in FOUND.text(200).partition("Copying")[2]
+
+
+def test_another_product_of_embeddings_has_other_eigenvalues() -> None:
+    model = sc.random_model(sc.attention_only((1,)), d_vocab=40, d_model=4, d_head=2)
+    small = same_ov_spectrum(model)
+    wrong = replace(small, weights={**small.weights, "W_E": small.weights["W_E"].T.copy()})
+    right = sc.circuit(model, "OV", "L0H0").eigenvalues
+    assert np.allclose(sc.circuit(small, "OV", "L0H0").eigenvalues, right)
+    assert not np.allclose(sc.circuit(wrong, "OV", "L0H0").eigenvalues, right)

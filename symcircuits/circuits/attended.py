@@ -30,16 +30,16 @@ class OnAttended(NamedTuple):
     logits: Array
 
 
-def effect_on_attended(values: Values, head: str) -> OnAttended:
+def effect_on_attended(values: Values, head: str, direct: DirectEffects | None = None) -> OnAttended:
     """A head's direct effect on the logits of the tokens that it attends to.
 
     ``sum_ij A_ij e_ij / sum_ij |A_ij e_ij|`` over keys from 1 on, with ``e_ij`` what ``W_O v_j`` adds directly to the
     logit of the token at j less the mean over all outputs: 1 where the head only raises what it attends to, -1 where it
     only lowers it; ``logits``: the mean over queries of ``sum_j A_ij e_ij``. Norms before the logits are held fixed.
-    Source: own construction.
+    ``direct``: what is the same for all heads, where it is there. Source: own construction.
     """
     run = values.run
-    direct = DirectEffects(values)
+    direct = DirectEffects(values) if direct is None else direct
     mask = np.asarray(run.masks[f"L{values.expansion.architecture.head(head).layer}"], bool)
     pattern = run.patterns[head]
     even = np.broadcast_to(mask / np.maximum(mask.sum(-1, keepdims=True), 1), pattern.shape)
@@ -78,10 +78,12 @@ def with_suppression(found: Heads, model: Model, positivity: Mapping[str, float 
     tokens = prompts.repeated[max(prompts.repeated)] if prompts.repeated else prompts.control
     if outputs is not None and outputs >= model.d_vocab and tokens.shape[1] > 1:
         run = model.run(tokens)
+        values = evaluate(expand(model.architecture, "logits"), run)
+        direct = DirectEffects(values)
     for label, head in heads.items():
         score, kinds = None, head.kinds
         if run is not None:
-            seen = effect_on_attended(evaluate(expand(model.architecture, "logits"), run), label)
+            seen = effect_on_attended(values, label, direct)
             score = HeadScore(-float(seen.signed.mean()), float(seen.signed.std()), -float(seen.equal.mean()))
             known = positivity.get(label)
             strong = seen.logits.mean() <= -LEAST and known is not None and -known >= found.threshold

@@ -16,6 +16,7 @@ from symcircuits.circuits.attended import with_suppression
 from symcircuits.circuits.causes import Causes, find_causes
 from symcircuits.circuits.circuit import circuit
 from symcircuits.circuits.composition import CompositionScores, Pair, composition_scores
+from symcircuits.circuits.fewer_tokens import of_tokens, same_ov_spectrum, same_qk_spectrum, some_tokens
 from symcircuits.circuits.heads import Heads, find_heads
 from symcircuits.circuits.losses import LossByOrder, NextTokens, loss_by_order
 from symcircuits.circuits.prompts import draw_prompts
@@ -29,7 +30,6 @@ from symcircuits.values.evaluate import evaluate
 __all__ = ["Circuits", "PairEffect", "find_circuits"]
 
 SIDES: Final = {"Q": "query", "K": "key"}
-EVERY_ENTRY: Final = 4096  # tokens up to which all entries of a full circuit are looked at
 LOOKED_AT: Final = 10  # pairs of each kind, those furthest from chance, whose effect is computed
 EXPLAINED: Final = 6  # heads of a kind of content whose causes are computed, those with the highest scores
 
@@ -51,7 +51,8 @@ class PairEffect:
 class Diagonal:
     """Three scores of a full circuit: positivity of its eigenvalues, share of a positive diagonal, of a top diagonal.
 
-    What is None has no value: 0 / 0, or, of the last, a vocabulary too large to look at every entry. See
+    What is None has no value: 0 / 0, or, of the last, a vocabulary too large to look at every entry; the second is then
+    taken over some tokens (:func:`symcircuits.circuits.fewer_tokens.some_tokens`). See
     :class:`symcircuits.circuits.copying.DiagonalScores`, which all three are necessary and not sufficient for.
     """
 
@@ -125,7 +126,8 @@ def find_circuits(
     for kind in ("induction", "duplicate-token"):
         found = sorted(heads.of_kind(kind), key=lambda h: -_mean(heads, h, kind))[:EXPLAINED]
         causes |= {head: find_causes(bare, head, prompts, kind) for head in sorted(found) if head not in causes}
-    copying = {str(h): c for h in model.architecture.all_heads if (c := _diagonal(model, "OV", str(h))) is not None}
+    diagonals = _Diagonals(model)
+    copying = {str(h): c for h in model.architecture.all_heads if (c := diagonals.of("OV", str(h))) is not None}
     heads = with_suppression(heads, model, {h: c.eigenvalue_positivity for h, c in copying.items()})
     composition = {kind: composition_scores(model, kind) for kind in ("Q", "K", "V")}
     run, why = _loss_run(model, prompts.twice, prompts.half)
@@ -138,22 +140,34 @@ def find_circuits(
         for kind, scores in composition.items() for pair in _furthest(scores)
     )  # fmt: skip
     above = [p for p in _furthest(composition["K"]) if p.chance == "above"]
-    matching = {(p.later, p.earlier): _diagonal(model, "QK", p.later, p.earlier) for p in above}
+    matching = {(p.later, p.earlier): diagonals.of("QK", p.later, p.earlier) for p in above}
     return Circuits(
         model=model, heads=heads, causes=causes, composition=composition, effects=effects, copying=copying,
         matching={pair: found for pair, found in matching.items() if found is not None}, losses=losses, no_losses=why,
     )  # fmt: skip
 
 
-def _diagonal(model: Model, kind: str, head: str, key: str | None = None) -> Diagonal | None:
-    """The scores of a full circuit; None where its rows and columns are not the same tokens."""
-    if kind == "OV" and model.d_vocab_out != model.d_vocab:
-        return None
-    made = circuit(model, kind, head, key=() if key is None else key)
-    few = model.d_vocab <= EVERY_ENTRY
-    top = float((made.copying() if kind == "OV" else made.matching()).top_of_diagonal) if few else None
-    values = tuple(map(complex, made.eigenvalues))
-    return Diagonal(made.spectrum.positivity, float((made.diagonal > 0).mean()), top, eigenvalues=values)
+class _Diagonals:
+    """The scores of full circuits of one model, over all tokens or, of a large vocabulary, over some."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.few = model, of_tokens(model, some_tokens(model))
+        self.whole = self.few is model
+        self._spectra = {"OV": same_ov_spectrum, "QK": same_qk_spectrum}
+        self._made: dict[str, Model] = {}
+
+    def of(self, kind: str, head: str, key: str | None = None) -> Diagonal | None:
+        """Of one circuit; None where its rows and columns are not the same tokens."""
+        if kind == "OV" and self.model.d_vocab_out != self.model.d_vocab:
+            return None
+        named = () if key is None else key
+        made = circuit(self.few, kind, head, key=named)
+        if kind not in self._made:
+            self._made[kind] = self.model if self.whole else self._spectra[kind](self.model)
+        spectrum = (made if self.whole else circuit(self._made[kind], kind, head, key=named)).spectrum
+        top = float((made.copying() if kind == "OV" else made.matching()).top_of_diagonal) if self.whole else None
+        values = tuple(map(complex, spectrum.values))
+        return Diagonal(spectrum.positivity, float((made.diagonal > 0).mean()), top, eigenvalues=values)
 
 
 def _mean(heads: Heads, head: str, kind: str) -> float:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from symcircuits.circuits.circuit import circuit
 from symcircuits.circuits.composition import CompositionScores
-from symcircuits.circuits.report import EVERY_ENTRY, Circuits
+from symcircuits.circuits.fewer_tokens import MOST_TOKENS, same_qk_spectrum
+from symcircuits.circuits.report import Circuits
 from symcircuits.circuits.transport import DirectEffects, written_rows
 from symcircuits.circuits.trigrams import skip_trigrams
 from symcircuits.core.expansion import expand
@@ -93,9 +94,9 @@ def positivity_points(found: Circuits) -> Points | None:
     """Of each head how positive the eigenvalues of its QK circuit and of its OV circuit are; of pairs above chance the
     QK circuit is that of K-composition, and its name says so. None where no head has both.
     """
-    points = []
+    points, model = [], same_qk_spectrum(found.model)
     for head, one in found.copying.items():
-        own = circuit(found.model, "QK", head).spectrum.positivity
+        own = circuit(model, "QK", head).spectrum.positivity
         points.append((head, own, one.eigenvalue_positivity))
         points += [
             (f"{head} from {earlier}", two.eigenvalue_positivity, one.eigenvalue_positivity)
@@ -167,7 +168,7 @@ def value_maps(found: Circuits) -> list[HeatMap]:
 def trigram_table(found: Circuits, head: str, k: int = 6) -> Titled | None:
     """The strongest skip-trigrams of a head; None where the vocabulary is too large to look at all, or not one."""
     model = found.model
-    if model.d_vocab > EVERY_ENTRY or model.d_vocab_out is None or model.d_vocab_out < model.d_vocab:
+    if model.d_vocab > MOST_TOKENS or model.d_vocab_out is None or model.d_vocab_out < model.d_vocab:
         return None
     rows = [
         [f"{t.source} … {t.destination} → {t.output}", f"{t.attends:+.2f}", f"{t.adds:+.2f}"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from symcircuits.circuits.chance import positivity_chance
 from symcircuits.circuits.copying import DEFINITIONS as COPYING
 from symcircuits.circuits.copying import NOT_SUFFICIENT
+from symcircuits.circuits.fewer_tokens import some_tokens
 from symcircuits.core.architecture import Architecture, as_head
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
@@ -261,6 +262,9 @@ def copying_table(found: Circuits) -> Titled:
     rows += [[f"QK {later} from {earlier}", *_cells(one)] for (later, earlier), one in found.matching.items()]
     left = max(0, len(found.copying) - MOST_ROWS)
     notes = [f"{amount(left, 'other OV circuit')} not shown"] if left else []
+    some = some_tokens(found.model)
+    if len(some) < found.model.d_vocab:
+        notes.append(f"positive diagonal: over {len(some):,} tokens of {found.model.d_vocab:,}, drawn at random")
     notes += [f"{name.replace('_', ' ')}: {said}" for name, said in COPYING.items()] + [NOT_SUFFICIENT]
     title = "Copying (OV circuits) and matching (QK circuits of K-composition), over tokens"
     header = ["circuit", *(name.replace("_", " ") for name in COPYING)]
