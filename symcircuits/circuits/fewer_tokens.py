@@ -79,7 +79,7 @@ def of_tokens(model: Model, tokens: Sequence[int]) -> Model:
 
 
 def _with(model: Model, embedding: np.ndarray, ends: np.ndarray) -> Model:
-    """With another embedding and unembedding; biases of outputs are no part of a circuit."""
+    """With another embedding and unembedding; circuits have no output biases."""
     weights = {**model.weights, "W_E": embedding}
     if "W_U" in weights:
         weights["W_U"] = ends

@@ -125,7 +125,7 @@ def _listed(text: str) -> Any:
         found = None
     rows = found if isinstance(found, list) and found and isinstance(found[0], list) else [found]
     if not all(isinstance(row, list) and row and all(type(n) is int for n in row) for row in rows):
-        raise ValueError(f"--tokens {_shown(text)} is no JSON list of token ids, [3, 1, 4], or of rows of them")
+        raise ValueError(f"--tokens {_shown(text)} is not a JSON list of token ids, [3, 1, 4], or of rows of them")
     return found
 
 
