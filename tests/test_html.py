@@ -231,8 +231,8 @@ def test_a_model_without_logits_and_one_without_heads() -> None:
     assert rows(page, "Change of the stream")[0][0] == "L0H0"
     assert "product of a term's patterns" in page.text
     bare = read(sc.explain(sc.random_model(sc.attention_only(()), seed=1), [1]).html())
-    assert [h.text for h in bare.all("h2")][:4] == [
-        "What is held fixed and assumed", "Closure: do the terms add up to the model?",
+    assert [h.text for h in bare.all("h2")][:5] == [
+        "What was found", "What is held fixed and assumed", "Closure: do the terms add up to the model?",
         "Totals by order and composition", "Largest terms",
     ]  # fmt: skip
     nothing = read(sc.explain(sc.random_model(sc.attention_only((1,)), seed=1), [1, 2], top=0).html())

@@ -6,7 +6,7 @@ below a few megabytes, and everything in it is escaped (:mod:`symcircuits.render
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from symcircuits.core.programs import made_once
 from symcircuits.core.text import amount
 from symcircuits.explanation import sizes
 from symcircuits.explanation.explain import Explanation
-from symcircuits.explanation.removals import Removals
+from symcircuits.explanation.removals import HeadChange
 from symcircuits.render.explained import (
     RANKED,
     against_name,
@@ -26,9 +26,10 @@ from symcircuits.render.explained import (
     totals_of,
 )
 from symcircuits.render.explained import sizes as size_names
+from symcircuits.render.explanation_findings import findings_of
 from symcircuits.render.figures import contribution_bars, origin_map, term_map, token_labels
-from symcircuits.render.html_heads import MOST_CELLS, head_sections, removal_table, removals_of
-from symcircuits.render.markup import Markup, el, filters, formula, join, marks, optional, section, table
+from symcircuits.render.html_heads import MOST_CELLS, head_changes, head_sections, removal_table, removals_of
+from symcircuits.render.markup import FAULTS, Markup, el, filters, formula, join, marks, optional, section, table
 from symcircuits.render.shell import page_of
 from symcircuits.render.svg import bar, figure
 from symcircuits.render.tables import Titled, number
@@ -79,19 +80,21 @@ def explanation_html(found: Explanation, head: str | None = None, progress: OnPr
     header = _header(found, title, left_out)
     shown, rest = _shown(found, left_out)
     removals = cache(partial(removals_of, found))
+    changes = cache(lambda: head_changes(found, removals(), left_out))
     heads = head_sections(found, chosen, removals, left_out, progress)
     main = [
+        _findings(found, changes, left_out),
         _assumptions(found),
         _closures(found, left_out),
         _totals(found),
         _terms(found, shown, rest),
         *_figures(found, shown, rest, left_out),
         *heads,
-        *_removals(found, removals, "".join(heads), left_out),
+        *_removals(found, changes, "".join(heads), left_out),
         _left_out(left_out, len(token_labels(found))),
         _reading(found),
     ]
-    return page_of(title, header, main, ("to the largest terms", "terms"))
+    return page_of(title, header, main, ("to what was found", "findings"))
 
 
 def opened(found: Explanation) -> str | None:
@@ -119,6 +122,26 @@ def _header(found: Explanation, title: str, left_out: list[str]) -> Markup:
 
 
 # --------------------------------------------------------------------------------------------------- parts
+def _findings(found: Explanation, changes: Callable[[], Mapping[str, HeadChange]], left_out: list[str]) -> Markup:
+    """Sentences first, each with a link to what it comes from, and its limits."""
+
+    def known() -> Mapping[str, HeadChange]:
+        try:
+            return changes()
+        except FAULTS:  # the section on removing heads says why
+            return {}
+
+    def sentences() -> Markup:
+        said = [
+            el("li", one.said + " ", el("a", "evidence", href=f"#{one.evidence}"),
+               el("span", f" Note: {one.unless}.", class_="soft"))
+            for one in findings_of(found, known)
+        ]  # fmt: skip
+        return el("ul", *said) if said else el("p", "No number was chosen: the tables below have the sizes of terms.")
+
+    return section("findings", "What was found", optional("sentences on what was found", sentences, left_out))
+
+
 def _assumptions(found: Explanation) -> Markup:
     return section("assumptions", "What is held fixed and assumed", el("ul", *(el("li", a) for a in found.assumptions)))
 
@@ -245,14 +268,16 @@ def _read(found: Explanation) -> str:
     return "readout" if found.readout else "logit"
 
 
-def _removals(found: Explanation, removals: Callable[[], Removals], heads: str, left_out: list[str]) -> list[Markup]:
+def _removals(
+    found: Explanation, changes: Callable[[], Mapping[str, HeadChange]], heads: str, left_out: list[str]
+) -> list[Markup]:
     if not found.scores:
         return []
     said = el(
         "p", "The head adds nothing to the stream. Value part: everything held fixed; pattern part: the rest, "
         "recomputed minus frozen; both add up to the change.", class_="soft",
     )  # fmt: skip
-    table_of = optional("removing heads", lambda: removal_table(found, removals(), heads, left_out), left_out)
+    table_of = optional("removing heads", lambda: removal_table(found, changes(), heads), left_out)
     return [section("removals", "Removing a head", said, table_of)]
 
 

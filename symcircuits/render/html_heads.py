@@ -16,7 +16,7 @@ from symcircuits.core.expansion import expand
 from symcircuits.core.text import amount
 from symcircuits.explanation.ablation import distance, part_name, score_part
 from symcircuits.explanation.explain import Explanation
-from symcircuits.explanation.removals import PatternChange, Removals
+from symcircuits.explanation.removals import HeadChange, PatternChange, Removals
 from symcircuits.explanation.score_parts import (
     ScoreParts,
     ScoreTerm,
@@ -31,7 +31,7 @@ from symcircuits.render.svg import figure
 from symcircuits.render.tables import Titled, number
 from symcircuits.work.progress import OnProgress
 
-__all__ = ["MOST_CELLS", "head_sections", "removal_table", "removals_of"]
+__all__ = ["MOST_CELLS", "head_changes", "head_sections", "removal_table", "removals_of"]
 
 Array = npt.NDArray[Any]
 
@@ -240,14 +240,20 @@ def removals_of(found: Explanation) -> Removals:
     return Removals(run, found.expansion, by)
 
 
-def removal_table(found: Explanation, removals: Removals, shown: str, left_out: list[str]) -> Markup:
-    """For every head: what removing its output changes, in two parts; with links to the sections in ``shown``."""
+def head_changes(found: Explanation, removals: Removals, left_out: list[str]) -> dict[str, HeadChange]:
+    """Of every head, or of those with the largest margins: what removing its output changes, in two parts."""
     heads = sorted(found.scores, key=lambda h: -abs(found.scores[h].margin))[:MOST_REMOVALS]
     heads = [h for h in found.scores if h in set(heads)]
+    changes = removals.heads(heads)
     if len(heads) < len(found.scores):
         left_out.append(f"the removal of {amount(len(found.scores) - len(heads), 'head')} with smaller margins")
+    return changes
+
+
+def removal_table(found: Explanation, changes: Mapping[str, HeadChange], shown: str) -> Markup:
+    """What removing the output of a head changes; with links to the sections in ``shown``."""
     rows, opened = [], set(re.findall(r'id="head-([^"]+)"', shown))
-    for head, change in removals.heads(heads).items():
+    for head, change in changes.items():
         cells: list[str] = [el("a", head, href=f"#head-{head}") if head in opened else head]
         for three in zip(change.value, change.pattern, change.whole, strict=True):
             cells += map(number, three)
