@@ -160,3 +160,33 @@ def test_where_sums_do_not_close_the_terms_decide(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("symcircuits.values.evaluate.LISTED", 2)
     far = closure(terms, run, listed=0, summed=[1.001 * right])
     assert (far.passed, far.listed, far.summands) == (False, False, 1)
+
+
+@pytest.mark.parametrize("target", ["scores:L1H1", "logits"])
+@pytest.mark.parametrize("most", [1, 40, 2**17])
+def test_rows_are_compared_some_at_a_time(target: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst entry is the same, in whatever rows it is, and a part that is wrong in one entry is seen."""
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([3, 1, 4, 1, 5, 9])
+    expansion = sc.expand(run.model.architecture, target)
+    parts = [np.array(value) for value in sc.evaluate(expansion, run).by_composition().values()]
+    right = compare(target, run, iter(parts), False)  # of what comes one by one the whole is made first
+    monkeypatch.setattr("symcircuits.values.evaluate._COMPARED", most)
+    assert compare(target, run, parts, False) == right
+    assert right.passed
+    assert right.summands == len(parts)
+    for entry in ((0, 0), (2, 1), (5, 5)):
+        wrong = [parts[0].copy(), *parts[1:]]
+        wrong[0][entry] += 1e-9
+        found = compare(target, run, wrong, False)
+        assert not found.passed
+        assert found.error == pytest.approx(1e-9, rel=1e-3)
+        wrong[0][entry] = np.nan
+        assert not compare(target, run, wrong, False).passed
+    assert not compare(target, run, [], False).passed
+
+
+def test_what_the_mask_hides_is_not_compared() -> None:
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([3, 1, 4])
+    parts = [np.array(v) for v in sc.evaluate(sc.scores(run.model, "L1H0"), run).by_composition().values()]
+    parts[0][0, 2] = np.inf
+    assert compare("scores:L1H0", run, parts, False).passed

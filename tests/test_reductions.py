@@ -163,10 +163,15 @@ def test_numbers_of_any_size() -> None:
         np.testing.assert_allclose(found.values / scale, small.values, rtol=1e-10)
 
 
-@pytest.mark.parametrize("stacked", [0, 2**22])
-def test_heads_of_different_widths_and_patterns_one_by_one(stacked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("stacked", "parts"), [(0, 1), (0, 4), (0, 3), (2**22, 4)])
+def test_heads_of_different_widths_and_patterns_one_by_one(
+    stacked: int, parts: int, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of large patterns, some at a time, meet the keys that they see: all of them where attention looks ahead."""
     monkeypatch.setattr(fans, "_STACKED", stacked)
-    arch = sc.transformer((2, 2, 1), norm="RMS", biases=["b_O"], multipliers=["r[L0]", "r[L1]"])
+    monkeypatch.setattr(fans, "_PARTS", parts)
+    arch = sc.transformer((2, 2, 1), norm="RMS", biases=["b_O"], multipliers=["r[L0]", "r[L1]"], causal=causal)
     model = random_model(arch, d_vocab=9, d_model=5, d_head=3, seed=2)
     weights, rng = dict(model.weights), np.random.default_rng(0)
     weights |= {f"W_{kind}_L0H1": rng.normal(size=(2, 5)) for kind in "QKV"} | {"W_O_L0H1": rng.normal(size=(5, 2))}

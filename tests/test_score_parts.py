@@ -236,3 +236,30 @@ def test_score_columns_are_columns() -> None:
     assert terms["query_heads"][0] == " ".join(map(str, first.term.heads[0]))
     with pytest.raises(ValueError, match="no head L1H3"):
         found.score_columns("L1H3")
+
+
+@pytest.mark.parametrize("rows", [1, 100])
+@pytest.mark.parametrize("causal", [True, False])
+def test_scores_are_looked_at_some_rows_at_a_time(rows: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    arch = sc.transformer((2, 3), biases=True, causal=causal)
+    run = sc.random_model(arch, seed=3).run([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+    expansions = [sc.scores(arch, f"L1H{i}") for i in range(3)]
+    right = scores_of_heads(run, expansions, [1, 3])
+    monkeypatch.setattr("symcircuits.explanation.scores._ROWS", rows)
+    for one, whole in zip(scores_of_heads(run, expansions, [1, 3]), right, strict=True):
+        assert one.closure == whole.closure
+        assert one.counts == whole.counts
+        assert one.margin == pytest.approx(whole.margin, rel=1e-12)
+        for name in ("shares", "norms", "centred_shares", "centred_norms"):
+            assert getattr(one, name) == pytest.approx(getattr(whole, name), rel=1e-10, abs=1e-13)
+
+
+@pytest.mark.parametrize("rows", [1, 2**18])
+def test_shares_of_nothing_are_not_defined_in_any_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal tokens all keys are the same, so that centred scores and the margin are rounding."""
+    monkeypatch.setattr("symcircuits.explanation.scores._ROWS", rows)
+    run = sc.random_model(sc.attention_only((2, 2)), seed=3).run([4, 4, 4, 4])
+    [found] = scores_of_heads(run, [sc.scores(run.model, "L1H0")])
+    assert set(found.centred_shares.values()) == {None}
+    assert set(found.shares.values()) == {None}
+    assert found.norms["QK"] > 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from symcircuits.arrays.norms import frobenius_each
 from symcircuits.core.expansion import Expansion
 from symcircuits.model import Run
-from symcircuits.values.evaluate import LISTED, Closure, closure, evaluate, reference, rounding_scale
+from symcircuits.values.evaluate import LISTED, Closure, closure, evaluate, last_seen, reference, rounding_scale
 
 __all__ = [
     "HeadScores", "centred", "centred_shares", "margin", "scores_of_heads", "share_columns",
@@ -26,6 +27,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 COMPOSITIONS = ("none", "Q", "K", "QK")
 _TOGETHER = 2**18  # numbers of the parts of scores that are held at once
+_ROWS = 2**18  # numbers of these that are looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +75,20 @@ def _together(
     sums = [evaluate(e, run).by_composition() for e in expansions]
     scales = [rounding_scale(e.target, run) for e in expansions]
     closed = [closure(e, run, listed, s.values(), scale) for e, s, scale in zip(expansions, sums, scales, strict=True)]
-    allowed = np.isfinite(np.stack([run.scores[label] for label in labels]))  # [heads, ..., n, n]
-    weights = _margin_weights(np.stack([run.patterns[label] for label in labels]), allowed, queries)
-    parts = np.stack([[s[c] for s in sums] for c in sums[0]])  # [compositions, heads, ..., n, n]
-    size = np.abs(parts).sum(0) + np.stack([np.broadcast_to(scale, shape) for scale in scales])
-    seen, counts = centred(parts, allowed), [e.counts_by_composition() for e in expansions]
-    found = {
-        "shares": _shares_of_margin(_weighed(weights, parts), 16 * _unit(run) * _weighed(np.abs(weights), size)),
-        "centred_shares": _shares_of_centred(seen, 32 * _unit(run) * np.where(allowed, size, 0)),
-        "norms": frobenius_each(np.where(allowed, parts, 0), 2),
-        "centred_norms": frobenius_each(seen, 2),
-    }
-    margins = _weighed(weights, np.stack([np.broadcast_to(reference(e.target, run), shape) for e in expansions]))
+    counts, scores = [e.counts_by_composition() for e in expansions], [run.scores[label] for label in labels]
+    patterns, models = [run.patterns[label] for label in labels], [reference(e.target, run) for e in expansions]
+    spread = [[np.broadcast_to(one, shape) for one in each] for each in (scales, models)]
+    chosen, tally = _chosen(shape[-2], queries), _Tally(_unit(run))
+    each = max(1, _ROWS // max(1, len(sums[0]) * len(labels) * (prod(shape) // max(1, shape[-2]))))
+    for at in range(0, max(1, shape[-2]), each):  # so few rows that what is made of them stays in the cache
+        rows = (..., slice(at, at + each), slice(None))
+        allowed = np.isfinite(np.stack([one[rows] for one in scores]))  # [heads, ..., rows, n]
+        seen = slice(0, last_seen(allowed))  # keys after the last that a query sees count for nothing
+        allowed, rows = allowed[..., seen], (..., rows[1], seen)
+        given, of_model, scale = (np.stack([one[rows] for one in some]) for some in (patterns, spread[1], spread[0]))
+        parts = np.stack([[s[c][rows] for s in sums] for c in sums[0]])  # [compositions, heads, ..., rows, n]
+        tally.add(parts, scale, allowed, _margin_weights(given, allowed, chosen[at : at + each]), of_model)
+    found, margins = tally.found(), tally.margins
     return [
         HeadScores(
             closed[i],
@@ -118,6 +122,40 @@ def share_columns(heads: Mapping[str, HeadScores]) -> dict[str, list[Any]]:
     }
 
 
+class _Tally:
+    """What is asked of the parts of scores of some heads, added up over blocks of their rows."""
+
+    def __init__(self, unit: float) -> None:
+        self._unit = unit
+        self.margins: Any = 0.0  # [heads]
+        self._weighed: Any = 0.0  # [parts, heads]
+        self._bound: Any = 0.0  # [heads]
+        self._norms: list[Any] = [0.0, 0.0]  # of parts as they are and centred, [parts, heads]
+        self._lengths: list[Any] = [0.0, 0.0]  # of their centred sum and of its bound, [heads]
+        self._met: list[tuple[Array, Array]] = []  # of each block, <part, sum> / |sum|, and |sum| there
+
+    def add(self, parts: Array, scale: Array, allowed: Array, weights: Array, model: Array) -> None:
+        """Some rows of parts ``[parts, heads, ..., rows, n]``, the scale of their rounding, and those of the model."""
+        size, seen = np.abs(parts).sum(0) + scale, centred(parts, allowed)
+        self.margins = self.margins + _weighed(weights, model)
+        self._weighed = self._weighed + _weighed(weights, parts)
+        self._bound = self._bound + _weighed(np.abs(weights), size)
+        norms = frobenius_each(np.where(allowed, parts, 0), 2), frobenius_each(seen, 2)
+        self._norms = [np.hypot(before, norm) for before, norm in zip(self._norms, norms, strict=True)]
+        met, *lengths = _met_centred(seen, 32 * self._unit * np.where(allowed, size, 0))
+        self._lengths = [np.hypot(before, length) for before, length in zip(self._lengths, lengths, strict=True)]
+        self._met.append((met, lengths[0]))
+
+    def found(self) -> dict[str, Array]:
+        """Of each part of each head, ``[parts, heads]``."""
+        return {
+            "shares": _shares_of_margin(self._weighed, 16 * self._unit * self._bound),
+            "centred_shares": _shares_of_centred(self._met, *self._lengths),
+            "norms": self._norms[0],
+            "centred_norms": self._norms[1],
+        }
+
+
 # ------------------------------------------------------------------------------------------------- margin
 def margin(scores: Array, pattern: Array, allowed: Array, queries: Sequence[int] | None = None) -> float:
     """Score at the key with the largest pattern minus the mean over the query's other allowed keys, summed.
@@ -129,20 +167,25 @@ def margin(scores: Array, pattern: Array, allowed: Array, queries: Sequence[int]
     >>> margin(scores, np.array([[1.0, 0.0], [0.1, 0.9]]), allowed)
     2.0
     """
-    return float(_weighed(_margin_weights(pattern, allowed, queries)[None], np.asarray(scores)[None])[0])
+    weights = _margin_weights(pattern, allowed, _chosen(pattern.shape[-2], queries))
+    return float(_weighed(weights[None], np.asarray(scores)[None])[0])
 
 
-def _margin_weights(pattern: Array, allowed: Array, queries: Sequence[int] | None) -> Array:
+def _chosen(n: int, queries: Sequence[int] | None) -> npt.NDArray[np.bool_]:
+    """Which queries count: those (None: all), ``[n, 1]``."""
+    chosen = np.full((n, 1), queries is None)
+    if queries is not None:
+        chosen[list(queries)] = True
+    return chosen
+
+
+def _margin_weights(pattern: Array, allowed: Array, chosen: npt.NDArray[np.bool_]) -> Array:
     """The W, ``[..., n, n]`` in float64, with ``margin = sum_ij W_ij S_ij``: 1 at the best key, less the mean of the
     others, 0 where nothing is allowed or counted."""
     allowed = np.broadcast_to(allowed, pattern.shape)
     best = np.argmax(np.where(allowed, pattern, -np.inf), axis=-1, keepdims=True) if pattern.size else None
     others = allowed.sum(axis=-1, keepdims=True) - 1
-    counted = others > 0
-    if queries is not None:
-        chosen = np.zeros((pattern.shape[-2], 1), bool)
-        chosen[list(queries)] = True
-        counted = counted & chosen
+    counted = (others > 0) & chosen
     weights = np.where(allowed & counted, -1.0 / np.maximum(others, 1), 0.0)
     if best is not None:
         np.put_along_axis(weights, best, np.where(counted, 1.0, 0.0), axis=-1)
@@ -202,17 +245,24 @@ def centred_shares(run: Run, expansion: Expansion, sums: Mapping[Any, Array]) ->
     allowed, parts = np.isfinite(run.scores[_label(expansion)]), np.stack([*sums.values()])
     size = np.abs(parts).sum(0) + rounding_scale(expansion.target, run)
     bound = 32 * _unit(run) * np.where(allowed, size, 0)
-    found = _shares_of_centred(centred(parts, allowed)[:, None], bound[None])[:, 0].tolist()
+    met, *lengths = _met_centred(centred(parts, allowed)[:, None], bound[None])
+    found = _shares_of_centred([(met, lengths[0])], *lengths)[:, 0].tolist()
     return {c: None if share != share else share for c, share in zip(sums, found, strict=True)}
 
 
-def _shares_of_centred(parts: Array, bound: Array) -> Array:
-    """The same of what is centred already, ``[parts, heads, ..., n, n]``; not a number where it is not defined.
+def _met_centred(parts: Array, bound: Array) -> tuple[Array, Array, Array]:
+    """``<part, sum> / |sum|`` of centred parts ``[parts, heads, ..., rows, n]``, ``|sum|``, and that of its bound.
 
     ``bound``: of each entry, twice that of a sum, as centring rounds too.
     """
     wide, axes = parts.astype(np.float64, copy=False), tuple(range(2 - parts.ndim, 0))
     total = wide.sum(0)
-    lengths = frobenius_each(total, 1)
-    lengths = np.where(lengths > frobenius_each(bound, 1), lengths, np.nan).reshape(-1, *(1,) * len(axes))
-    return np.asarray((wide * (total / lengths)).sum(axis=axes) / lengths.ravel())
+    length = frobenius_each(total, 1)
+    unit = np.where(length > 0, length, 1.0).reshape(-1, *(1,) * len(axes))
+    return np.asarray((wide * (total / unit)).sum(axis=axes)), length, frobenius_each(bound, 1)
+
+
+def _shares_of_centred(met: Sequence[tuple[Array, Array]], length: Array, bound: Array) -> Array:
+    """Of each part ``[parts, heads]`` by what blocks of rows gave; not a number where it is not defined."""
+    defined = np.where(length > bound, length, np.nan)
+    return np.asarray(sum(part * (of / defined) for part, of in met) / defined)

@@ -82,6 +82,7 @@ _LAYERS: WeakKeyDictionary[Run, dict[tuple[Head, ...], LayerArrays]] = WeakKeyDi
 _PLANS: WeakKeyDictionary[Run, dict[str, tuple[Plan, ...]]] = WeakKeyDictionary()
 _PLAN_BYTES = 2**20  # of those that are kept
 _AT_ONCE = 2**12  # numbers of all terms that are made at once
+_COMPARED = 2**17  # entries that are compared at a time
 LISTED = 2000  # up to so many terms are added one by one in a closure; beyond, the walk's sums by type
 
 
@@ -446,26 +447,61 @@ def compare(
     summand at all, an entry that is not a finite number and a bound that is not a number fail.
     """
     model, of = np.asarray(reference(target, run)), _compared(target, run)
+    by_rows = isinstance(summands, list) and model.ndim == 2  # so few that what is made of them stays in the cache
+    each = max(1, _COMPARED // max(1, model.shape[-1])) if by_rows else model.shape[-2]
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # what is not finite fails below
+        parts, count = (summands, len(summands)) if isinstance(summands, list) and by_rows else _added(summands)
+        scale, found = rounding_scale(target, run, fused) if scale is None else scale, list[_Worst]()
+        given = [_spread(one, model.shape) for one in (model, scale, _allowed(target, run), *parts)]
+        for at in range(0, model.shape[-2], max(1, each)):
+            seen = last_seen(given[2][..., at : at + each, :])
+            own, rounded, allowed, *some = (one[..., at : at + each, :seen] for one in given)
+            summed, size = (_added(some)[0] if by_rows else some) or [np.zeros(own.shape, run.dtype)] * 2
+            found.append(_worst(summed - own, size + rounded, allowed, run.dtype))
+    compared = [one for one in found if one.entries]
+    if not compared:
+        return Closure(target, 0.0, 0.0, False, count, listed=listed, of=of)
+    worst = max(compared, key=lambda one: one.ratio)  # the first of these
+    passed = bool(count and all(one.passed for one in compared))
+    return Closure(target, worst.error, worst.bound, passed, count, listed=listed, of=of)
+
+
+def _added(summands: Iterable[Array]) -> tuple[list[Array], int]:
+    """Their sum, and that of their sizes, in pairs; nothing of none; and how many there are."""
     total, size = PairwiseSum(), PairwiseSum()
-    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite fails below
-        for value in summands:
-            total.add(value)
-            size.add(np.abs(value))
-        summed, absolute = [total.value, size.value] if total.count else [np.zeros(model.shape, run.dtype)] * 2
-        unit = np.finfo(run.dtype).eps / 2
-        scale = rounding_scale(target, run, fused) if scale is None else scale
-        bound = _spread(16 * unit * (absolute + scale), model.shape)
-        allowed = _spread(_allowed(target, run), model.shape)
-        bound = np.where(bound > 0, np.maximum(bound, np.finfo(run.dtype).tiny), bound)
-        error, bound = np.abs(summed - model)[allowed], bound[allowed]
+    for value in summands:
+        total.add(value)
+        size.add(np.abs(value))
+    return [total.value, size.value] if total.count else [], total.count
+
+
+def last_seen(allowed: npt.NDArray[np.bool_]) -> int:
+    """The number of columns up to the last that any row of ``[..., rows, n]`` has, one at least."""
+    return int(np.max(np.nonzero(allowed.any(axis=tuple(range(allowed.ndim - 1))))[0], initial=0)) + 1
+
+
+class _Worst(NamedTuple):
+    """Of some entries that are compared: the largest ratio of error and bound, those two, whether all pass."""
+
+    entries: int
+    ratio: float
+    error: float
+    bound: float
+    passed: bool
+
+
+def _worst(off: Array, size: Array, allowed: Array, dtype: np.dtype[Any]) -> _Worst:
+    """How far sums are off, beside the size of what was rounded, where they are compared."""
+    bound = 16 * (np.finfo(dtype).eps / 2) * size
+    bound = np.where(bound > 0, np.maximum(bound, np.finfo(dtype).tiny), bound)
+    error, bound = np.abs(off)[allowed], np.broadcast_to(bound, off.shape)[allowed]
     if not error.size:
-        return Closure(target, 0.0, 0.0, False, total.count, listed=listed, of=of)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(error == 0, 0.0, error / bound)
+        return _Worst(0, 0.0, 0.0, 0.0, True)
     known = np.isfinite(error) & np.isfinite(bound)
-    worst = int(np.argmax(np.where(known, ratio, np.inf)))
-    passed = bool(total.count and np.all(known & (error <= bound)))
-    return Closure(target, float(error[worst]), float(bound[worst]), passed, total.count, listed=listed, of=of)
+    ratio = np.where(known, np.where(error == 0, 0.0, error / bound), np.inf)
+    at = int(np.argmax(ratio))
+    passed = bool(np.all(known & (error <= bound)))
+    return _Worst(error.size, float(ratio[at]), error=float(error[at]), bound=float(bound[at]), passed=passed)
 
 
 def _chosen(found: Array, position: int, chosen: list[int]) -> Array:
@@ -505,7 +541,7 @@ def closure(
     True
     """
     values = evaluate(expansion, run)
-    by_type = (value for _, value in values.classes(expansion.typed)) if summed is None else summed
+    by_type = (value for _, value in values.classes(expansion.typed)) if summed is None else [*summed]
     is_listed = expansion.count <= listed
     found = compare(expansion.target, run, values if is_listed else by_type, is_listed, scale=scale)
     if not found.passed and listed < expansion.count <= LISTED:

@@ -25,6 +25,7 @@ from symcircuits.values.engine import Span
 __all__ = ["LayerArrays", "SiblingPaths", "Siblings"]
 
 _STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
+_PARTS = 4  # into which the rows of such a pattern are split, where later keys are not seen
 _FAN_BYTES = 2**25  # of a fan, where it has more than one head
 _SMALL_BYTES = 2**18  # of a layer's arrays that are kept with the run
 _START_BYTES = 2**26  # what first heads take up is kept up to this size
@@ -68,6 +69,7 @@ class SiblingPaths:
         self._layers: dict[int, LayerArrays] = {}
         self._links: dict[tuple[Head, int], Array] = {}
         self._starts: dict[tuple[Head, ...], Array] = {}
+        self._kept_seen: dict[Head, list[tuple[int, int, int]]] = {}
         self._counts: dict[tuple[int, int], int] = {}
         self._before: dict[int, int] = {}
 
@@ -160,8 +162,21 @@ class SiblingPaths:
         out = np.empty(inside.shape, self.dtype)
         for at, k in enumerate(heads):
             head = self.paths.layer_heads[i][k]
-            out[:, at] = self._pattern(head) @ (inside[:, at] * self._stream_scale(head)[..., None])
+            branch, value = self._branches[head], inside[:, at]
+            if branch.left[1:] or branch.scales:
+                value = value * self._stream_scale(head)[..., None]
+            pattern = self._pattern(head)
+            for first, last, seen in self._seen(head, pattern):
+                np.matmul(pattern[:, first:last, :seen], value[:, :seen], out=out[:, at, first:last])
         return out
+
+    def _seen(self, head: Head, pattern: Array) -> list[tuple[int, int, int]]:
+        """Rows of a large pattern, some after the other, and how many columns hold all that is not 0 in them."""
+        if head not in self._kept_seen:
+            each = -(-self.n // _PARTS)
+            rows = [(at, min(at + each, self.n)) for at in range(0, self.n, each)]
+            self._kept_seen[head] = [(a, b, self.n if pattern[:, a:b, b:].any() else b) for a, b in rows]
+        return self._kept_seen[head]
 
     def behind(self, head: Head, alpha: Array, omega: Array) -> tuple[Array, Array]:
         """What reads a stream through a head: ``alpha A`` (with what scales rows) and ``omega W_O W_V``.
