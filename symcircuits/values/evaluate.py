@@ -447,32 +447,32 @@ def compare(
     summand at all, an entry that is not a finite number and a bound that is not a number fail.
     """
     model, of = np.asarray(reference(target, run)), _compared(target, run)
-    by_rows = isinstance(summands, list) and model.ndim == 2  # so few that what is made of them stays in the cache
-    each = max(1, _COMPARED // max(1, model.shape[-1])) if by_rows else model.shape[-2]
+    each = max(1, _COMPARED // max(1, model.shape[-1])) if model.ndim == 2 else max(1, model.shape[-2])
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # what is not finite fails below
-        parts, count = (summands, len(summands)) if isinstance(summands, list) and by_rows else _added(summands)
-        scale, found = rounding_scale(target, run, fused) if scale is None else scale, list[_Worst]()
-        given = [_spread(one, model.shape) for one in (model, scale, _allowed(target, run), *parts)]
-        for at in range(0, model.shape[-2], max(1, each)):
-            seen = last_seen(given[2][..., at : at + each, :])
-            own, rounded, allowed, *some = (one[..., at : at + each, :seen] for one in given)
-            summed, size = (_added(some)[0] if by_rows else some) or [np.zeros(own.shape, run.dtype)] * 2
-            found.append(_worst(summed - own, size + rounded, allowed, run.dtype))
+        allowed = _spread(_allowed(target, run), model.shape)
+        blocks = []  # so few rows that what is made of them stays in the cache, up to the last column that is compared
+        for at in range(0, model.shape[-2], each):
+            rows = (..., slice(at, at + each), slice(None))
+            blocks.append((*rows[:2], slice(0, last_seen(allowed[rows]))))
+        sums = [(PairwiseSum(), PairwiseSum()) for _ in blocks]
+        count, found = 0, list[_Worst]()
+        for value in summands:
+            count += 1
+            spread = _spread(value, model.shape)
+            for rows, (total, size) in zip(blocks, sums, strict=True):
+                total.add(spread[rows])
+                size.add(np.abs(spread[rows]))
+        scale = _spread(rounding_scale(target, run, fused) if scale is None else scale, model.shape)
+        nothing = np.zeros((), run.dtype)
+        for rows, (total, size) in zip(blocks, sums, strict=True):
+            summed, absolute = (total.value, size.value) if count else (nothing, nothing)
+            found.append(_worst(summed - model[rows], absolute + scale[rows], allowed[rows], run.dtype))
     compared = [one for one in found if one.entries]
     if not compared:
         return Closure(target, 0.0, 0.0, False, count, listed=listed, of=of)
     worst = max(compared, key=lambda one: one.ratio)  # the first of these
     passed = bool(count and all(one.passed for one in compared))
     return Closure(target, worst.error, worst.bound, passed, count, listed=listed, of=of)
-
-
-def _added(summands: Iterable[Array]) -> tuple[list[Array], int]:
-    """Their sum, and that of their sizes, in pairs; nothing of none; and how many there are."""
-    total, size = PairwiseSum(), PairwiseSum()
-    for value in summands:
-        total.add(value)
-        size.add(np.abs(value))
-    return [total.value, size.value] if total.count else [], total.count
 
 
 def last_seen(allowed: npt.NDArray[np.bool_]) -> int:

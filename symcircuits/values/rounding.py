@@ -84,16 +84,15 @@ def _product_size(run: Run, head: Head, fused: bool) -> Array:
         gains = [float(np.abs(_wide(arrays[f"gain_{side}{head.layer}"])).max()) for side in "QK"]
         unit = [_wide(run.norms[f"Q{label}"]) * gains[0], _wide(run.norms[f"K{arch.key_value(head)}"]) * gains[1]]
         (q, k), made, cancelled = ([a * unit[0], b * unit[1]] for a, b in ((q, k), made, cancelled))
-    size = _outer(q, k)
-    if hidden.any():
-        size = size + _outer(cancelled[0], k) + _outer(q, cancelled[1])
     small = len(w_q) <= SMALL or w_q.shape[1] >= 16 * len(w_q)
     steps = head.layer + (1 + OF_NORM.get(arch.norm or "", 0) if small else 0)
-    if steps:
-        size = np.maximum(size, (_outer(made[0], k) + _outer(q, made[1])) * steps / 16)
     both = [np.maximum(c, m * (steps / 16)) for c, m in zip(cancelled, made, strict=True)]
     u = float(np.finfo(run.dtype).eps) / 2
-    size = size + _outer(both[0] * 16 * u, both[1])  # q and k may be nothing but rounding
+    rounded = (both[0] * 16 * u, both[1])  # q and k may be nothing but rounding
+    size = _outers((q, k), rounded, *([(cancelled[0], k), (q, cancelled[1])] if hidden.any() else []))
+    if steps:
+        least = _outers((made[0] * (steps / 16), k), (q * (steps / 16), made[1]), rounded)
+        size = np.maximum(size, least, out=size)
     if fused:
         size = np.maximum(size, _outer(x, x) * _length(arrays[f"W_QK_{label}"]) / 16)
     return size
@@ -246,6 +245,12 @@ def _norm(rows: Array) -> Array:
 
 def _length(matrix: Array) -> float:
     return float(np.linalg.norm(_wide(matrix)))
+
+
+def _outers(*pairs: tuple[Array, Array]) -> Array:
+    """The sum of outer products ``[..., n, m]``, as one product."""
+    rows, cols = (np.stack(np.broadcast_arrays(*some), axis=-1) for some in zip(*pairs, strict=True))
+    return np.asarray(rows @ cols.swapaxes(-1, -2))
 
 
 def _outer(rows: Array, cols: Array) -> Array:

@@ -25,7 +25,7 @@ from symcircuits.values.engine import Span
 __all__ = ["LayerArrays", "SiblingPaths", "Siblings"]
 
 _STACKED = 2**22  # numbers in a layer's patterns up to which they are copied side by side; else taken one by one
-_PARTS = 4  # into which the rows of such a pattern are split, where later keys are not seen
+_PARTS = 8  # into which the rows of such a pattern are split, where later keys are not seen
 _FAN_BYTES = 2**25  # of a fan, where it has more than one head
 _SMALL_BYTES = 2**18  # of a layer's arrays that are kept with the run
 _START_BYTES = 2**26  # what first heads take up is kept up to this size
