@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from fractions import Fraction as Rational
 from typing import Final, Literal, NamedTuple
 
+from symcircuits.checking.environment import Environment, Known, Noted
+from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.finishing import Finished, finish
 from symcircuits.checking.formula import Letter
-from symcircuits.checking.meaning import Definition, Environment, Finding, Meaning, spelling_of
+from symcircuits.checking.meaning import Definition, Finding, Meaning, spelling_of
 from symcircuits.checking.syntax import (
     BigSum,
     Call,
@@ -32,7 +34,7 @@ from symcircuits.checking.syntax import (
 )
 from symcircuits.checking.values import Value
 
-__all__ = ["Claim", "claims_of"]
+__all__ = ["Claim", "Side", "claims_of"]
 
 _LOGITS: Final = ("T", "logits", "ell", "Logits", "logit")
 _MAPS: Final = ("T", "C_QK")  # what stands for a map
@@ -54,6 +56,20 @@ class Claim(NamedTuple):
     generic: Mapping[str, Letter] = {}  # names that stand for anything, and their letters
 
 
+class Side(NamedTuple):
+    """A side of an equation that was read: its raw words and what is wrong with them, or why it cannot be read.
+
+    ``order`` are the positions of rows and columns of entries, ``open`` those that are left over.
+    """
+
+    found: Finished | None
+    findings: tuple[Finding, ...] = ()
+    order: tuple[str, ...] = ()
+    open: frozenset[str] = frozenset()
+    fault: ReadError | None = None
+    noted: Noted | None = None
+
+
 _NOTHING: Final = Finished((), 0, frozenset(), False, True)
 
 
@@ -66,27 +82,31 @@ class _Left(NamedTuple):
     called: bool = False
 
 
-def claims_of(document: Document, meaning: Meaning, env: Environment, code: bool = False) -> list[Claim]:
-    """The claims of a text, in order; ReadError where a side cannot be read in this way."""
-    reader = _Reader(meaning, env, code)
-    meaning.free = env
+def claims_of(
+    document: Document, meaning: Meaning, env: Environment, code: bool = False, sides: Known[Side] | None = None
+) -> list[Claim]:
+    """The claims of a text, in order; ReadError where a side cannot be read in this way.
+
+    ``sides``: those that were read before under the same reading, for other heads.
+    """
+    reader = _Reader(meaning, env, code, sides or Known())
+    meaning.free = env.free
     for equation in (e for line in document.lines for e in line.equations if e.let):
         reader.define(equation)  # where it stands does not matter
     for line in document.lines:
         for equation in line.equations:
-            meaning.named = {}
+            meaning.noted.named = {}
+            env.looked_up.clear()
             reader.equation(equation)
-            meaning.clashes = meaning.clashes or meaning.clashing
-            if meaning.merged and not meaning.merges:
-                meaning.merges, meaning.merged_at = True, equation.at
-    used = [c for c in reader.claims if c.kind == "bare" and c.own in meaning.used]
+            meaning.together.append(meaning.together_in(env.looked_up & env.free.keys(), equation.at))
+    used = [c for c in reader.claims if c.kind == "bare" and c.own in meaning.noted.used]
     meaning.plain = {document.source.count("\n", 0, c.at) for c in used if _is_plain(c, meaning)}
     return [c for c in reader.claims if c not in used]
 
 
 class _Reader:
-    def __init__(self, meaning: Meaning, env: Environment, code: bool) -> None:
-        self.meaning, self.env, self.code = meaning, env, code
+    def __init__(self, meaning: Meaning, env: Environment, code: bool, sides: Known[Side]) -> None:
+        self.meaning, self.env, self.code, self.sides = meaning, env, code, sides
         self.claims: list[Claim] = []
         self.open: frozenset[str] = frozenset()  # the positions that are left over, where they are named
         self.order: tuple[str, ...] = ()  # the positions of rows and columns of entries, where they are named
@@ -153,13 +173,40 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------------ sides
     def finished(self, node: Node) -> tuple[Finished, tuple[Finding, ...]]:
-        """The raw words of a side, and what is wrong with it in itself."""
+        """The raw words of a side, and what is wrong with it in itself; found again where it was read before."""
+        meaning, env = self.meaning, self.env
+        key = id(node), self.order, self.open, meaning.before, meaning.opaque, *meaning.generic.items()
+        side = self.sides.get(key, env)
+        if side is None:
+            others = set(env.looked_up)
+            env.looked_up.clear()
+            before, meaning.noted = meaning.noted, Noted()
+            try:
+                side = self.read(node)
+            except TooLong:
+                raise
+            except ReadError as fault:
+                side = Side(None, fault=fault)
+            finally:
+                noted, meaning.noted = meaning.noted, before
+            side = side._replace(noted=noted)
+            self.sides.put(key, env, env.looked_up, side)
+            env.looked_up.update(others)
+        if side.noted is not None:
+            meaning.note(side.noted)
+        if side.found is None:
+            raise side.fault or self.meaning.fault("nothing stands here", node.at)
+        self.order, self.open = side.order, side.open
+        return side.found, side.findings
+
+    def read(self, node: Node) -> Side:
+        """A side that was not read before."""
         self.meaning.findings = []
         value: Value = self.meaning.value(node, self.env)
         self.order = self.order if len(self.order) == 2 else _order_of(value)
         self.leftover(value, node)
         found = finish(self.meaning, value, node.at, self.order)
-        return found, tuple(self.meaning.findings)
+        return Side(found, tuple(self.meaning.findings), self.order, self.open)
 
     def positions(self, left: Node | None) -> tuple[str, ...]:
         """The positions that the left-hand side names."""

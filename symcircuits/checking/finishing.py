@@ -35,7 +35,7 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
     maps = any(w.rank in (2, 3) for w in value)
     rank = max((w.rank or 0 for w in value), default=0)
     chains = [_chain(meaning, w, rank, at) for w in value]
-    alone = [len(c.factors) == 1 and c.factors[0].at in meaning.loose for c in chains]  # biases
+    alone = [len(c.factors) == 1 and c.factors[0].at in meaning.noted.loose for c in chains]  # biases
     if all(bool(c.row) != bool(c.col) or x for c, x in zip(chains, alone, strict=True)):  # one token is a row
         chains = [c.T if c.col else c for c in chains]
     rows = {sizes.ends(c)[0] for c in chains}
@@ -94,7 +94,7 @@ def _chain(meaning: Meaning, word: Word, rank: int, at: int) -> Chain:
 
 def _broadcast(meaning: Meaning, chain: Chain, tokens: bool) -> Chain:
     """Vectors as rows or columns as they fit, and the same row for every token where one is added."""
-    loose = [i for i, f in enumerate(chain.factors) if f.at in meaning.loose and f.letter.glyph[:2] == "b_"]
+    loose = [i for i, f in enumerate(chain.factors) if f.at in meaning.noted.loose and f.letter.glyph[:2] == "b_"]
     ones = {i for i, f in enumerate(chain.factors) if f.letter.glyph == "ones"}
     loose = [i for i in loose if ones.isdisjoint((i - 1, i + 1))]  # what stands beside 1 is written as it is meant
     if not loose:
@@ -116,7 +116,7 @@ def _alike(meaning: Meaning, chains: list[Chain]) -> list[Chain]:
     usual = ends.most_common(1)[0][0]
 
     def turned(c: Chain) -> Chain:
-        alone = len(c.factors) == 1 and c.factors[0].at in meaning.loose
+        alone = len(c.factors) == 1 and c.factors[0].at in meaning.noted.loose
         return c.T if alone and meaning.sizes.ends(c) == usual[::-1] else c
 
     return [turned(c) for c in chains]

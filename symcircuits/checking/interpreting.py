@@ -7,16 +7,17 @@ of its free variables, it holds for all their heads.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from symcircuits.checking.case import Asked
-from symcircuits.checking.claims import Claim, claims_of
+from symcircuits.checking.claims import Claim, Side, claims_of
+from symcircuits.checking.environment import Assigned, Environment, Known
 from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.formula import CONVENTIONS
 from symcircuits.checking.judging import Outcome, judged
-from symcircuits.checking.meaning import Assigned, Environment, Free, Meaning, Roles
+from symcircuits.checking.meaning import Free, Meaning, Roles
 from symcircuits.checking.patterns import pattern
 from symcircuits.checking.reading import ReadText
 from symcircuits.checking.readings import Reading, readings_of, variants
@@ -28,10 +29,11 @@ from symcircuits.core.text import amount, setting
 __all__ = ["Attempt", "attempts"]
 
 _LABELLED: Final = re.compile(r"L\d+H\d+")
-_TRIED: Final = 200  # assignments of free variables
+_TRIED: Final = 4_000  # assignments of free variables
 _ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "head"), ("previous", "induction"))
+_VARIABLES: Final = 6  # that stand for heads and layers
 _NUMBER: Final = -1  # in place of a layer: the number of a head
-_Known = dict[tuple[Any, ...], Outcome]  # verdicts by all that they depend on
+_Judged = dict[tuple[Any, ...], tuple[Outcome, Claim]]  # verdicts by all that they depend on, and what they are of
 _FIXED: Final = re.compile(r"\bL\d|[xXr]_?\{?\(?[1-9]|\^\{?\(?[1-9]\d*\s*[,)}]|\[\s*[1-9]\d*\s*,")  # a layer
 _NUMBERED: Final = re.compile(r"[\[({]\s*\d+\s*[,.]\s*\d+|[A-Za-z]\}?\^\{?\(?\d")  # heads by their numbers
 _GENERAL: Final = (
@@ -95,7 +97,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
     found: list[Attempt] = []
     total, long = [0], 0
     faults: list[ReadError] = []
-    known: _Known = {}
+    known: _Judged = {}
     theirs = text.code and bool(re.search(r"\bmodel\.W_|\bmodel\.blocks\b", text.document.source))
     for reading in readings_of(convention, text.code, theirs):
         if reading.columns and (text.strict or (text.code and reading.weights == "transformerlens")):
@@ -209,114 +211,153 @@ def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
 
 # ------------------------------------------------------------------------------------------------ one reading
 def _attempt(
-    text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: _Known, more: bool = False
+    text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: _Judged, more: bool = False
 ) -> Attempt:
     """The text under one reading, with the layers of its free variables chosen for the best.
 
-    ``more``: the model has more heads than that which was asked about, which has one in every layer.
+    Variables that no equation has together are chosen apart. ``more``: the model has more heads than that which was
+    asked about, which has one in every layer.
     """
-    groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
-    faults: list[ReadError] = []
-    tried, cut = 0, False
-    asked_roles: dict[str, str] = {}
-    streams: set[str] = set()
-    merged_at = 0
-    merged: dict[tuple[int, ...], bool] = {}
-    # A printed derivation has rules for any two heads, which are one head where a layer has no other.
-    alone = text.several and _LABELLED.search(text.document.source) is not None
-    alone = alone and (more or max(asked.architecture.heads, default=0) < 2)
-    for env, claims, meaning in _assigned(text, roles, reading, asked, {}, faults, total):
-        if not claims:
-            continue
-        tried += 1
-        if asked.target is not None and env and any(c.target not in (None, asked.target) for c in claims):
-            continue
-        outcomes = [_judged(c, meaning, asked, known) for c in claims]
-        asked_for = asked_roles = meaning.roles_asked
-        streams = meaning.streams
-        layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else _NUMBER
-                       for k, v in env.items())  # fmt: skip
-        named = [v for k, v in env.items() if asked_for.get(k) == "layer" and k[:1] != "@" and isinstance(v, int)]
-        alike = meaning.clashes or (not alone and (meaning.merges or len(set(named)) < len(named)))
-        merged[layers] = merged.get(layers, True) and alike
-        merged_at = meaning.merged_at
-        groups.setdefault(layers, []).append((env, outcomes, claims))
-        if tried >= _TRIED:
-            cut = True
-            break
-    if not groups:
-        if faults:
-            raise faults[0]
-        raise ReadError("nothing stands here", text.document.source, 0)
-    if all(merged.values()):
-        raise ReadError("different names stand for the same head or layer here: write one name for it",
-                        text.document.source, merged_at)  # fmt: skip
-    best: Attempt | None = None
-    every = _FIXED.search(text.document.source) is not None
-    least: tuple[bool, int, int] = (True, 0, 0)
-    for layers, members in groups.items():
-        if merged[layers]:
-            continue
-        env, outcomes, claims = next((m for m in members if any(not o.right for o in m[1])), members[0])
-        attempt = Attempt(
-            reading, outcomes, sum(c.found.misfits for c in claims), any(map(_anchored, claims)),
-            words=sum(len(c.found.words) for c in claims), free=tuple(env),
-            maps=any(c.found.maps for c in claims),
-        )  # fmt: skip
-        attempt.read = _what_was_read(reading, env, roles, asked.architecture, claims, layers)
-        attempt.notes = _counts(roles, asked.architecture, text, attempt)
-        # A layer that is not named stands for every layer; of several heads in layers that no stream names, the order
-        # is left to the reader.
-        free = {k for k, role in asked_roles.items() if k in env and role == "layer" and k[:1] != "@"}
-        all_layers = bool(free) and (every or len(free) == 1 or not free.isdisjoint(streams))
-        key = (attempt.right if all_layers else not attempt.right, attempt.misfits, attempt.cost)
-        if best is None or key <= least:
-            best, least = attempt, key
+    one = _OneReading(text, roles, reading, asked, total, known, more)
+    first = next(one.assigned({}), None)
+    if first is None:
+        raise one.faults[0] if one.faults else ReadError("nothing stands here", text.document.source, 0)
+    env, _, meaning = first
+    order, best = list(env), None
+    for names in _apart(list(env), meaning, asked) or [set()]:
+        best, env = one.best({name: value for name, value in env.items() if name not in names}, order)
     assert best is not None
-    if cut and best.right:
-        raise ReadError(f"there are more than {_TRIED} ways to choose its heads and layers", text.document.source, 0)
     return best
 
 
-def _judged(claim: Claim, meaning: Meaning, asked: Asked, known: _Known) -> Outcome:
+def _apart(names: list[str], meaning: Meaning, asked: Asked) -> list[set[str]]:
+    """Free variables that have to be chosen together: those of an equation, of one row of names, and all of layers."""
+    if asked.target is not None:
+        return [set(names)] if names else []
+    role = {name: meaning.noted.roles.get(name, ("", 0))[0] for name in names}
+    ties = [*(t.names for t in meaning.together), {name for name in names if role[name] in ("layer", "number")}]
+    for stem in {_place(name)[0] for name in names}:
+        ties.append({name for name in names if _place(name)[0] == stem})
+    found: list[set[str]] = []
+    for tie in [*({name} for name in names), *ties]:
+        here = [group for group in found if group & tie]
+        found = [group for group in found if group not in here]
+        joined = tie.intersection(names).union(*here)
+        found += [joined] if joined else []
+    return sorted(found, key=lambda group: min(map(names.index, group)))
+
+
+class _OneReading:
+    """A text under one reading: its sides, read once for all choices of heads that they do not depend on."""
+
+    def __init__(
+        self, text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: _Judged, more: bool
+    ) -> None:
+        self.text, self.roles, self.reading, self.asked, self.total, self.known = (
+            text, roles, reading, asked, total, known)  # fmt: skip
+        self.sides, self.faults = Known[Side](), list[ReadError]()
+        # A printed derivation has rules for any two heads, which are one head where a layer has no other.
+        alone = text.several and _LABELLED.search(text.document.source) is not None
+        self.alone = alone and (more or max(asked.architecture.heads, default=0) < 2)
+
+    def best(self, fixed: dict[str, Assigned], order: list[str]) -> tuple[Attempt, dict[str, Assigned]]:
+        """The best of all choices of the variables that are not fixed, and what they all stand for in it."""
+        text, asked, source = self.text, self.asked, self.text.document.source
+        groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
+        tried, cut = 0, False
+        asked_for: dict[str, str] = {}
+        streams: set[str] = set()
+        merged_at = 0
+        merged: dict[tuple[int, ...], bool] = {}
+        for found, claims, meaning in self.assigned(fixed):
+            env = {k: found[k] for k in sorted(found, key=lambda k: order.index(k) if k in order else len(order))}
+            if not claims:
+                continue
+            tried += 1
+            if asked.target is not None and env and any(c.target not in (None, asked.target) for c in claims):
+                continue
+            outcomes = [_judged(c, meaning, asked, self.known) for c in claims]
+            asked_for = {name: role for name, (role, _) in meaning.noted.roles.items()}
+            streams = meaning.noted.streams
+            layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else _NUMBER
+                           for k, v in env.items())  # fmt: skip
+            named = [v for k, v in env.items() if asked_for.get(k) == "layer" and k[:1] != "@" and isinstance(v, int)]
+            own = [t for t in meaning.together if t.names - fixed.keys()]
+            alike = any(t.clashes for t in own)
+            alike |= not self.alone and (any(t.merged for t in own) or len(set(named)) < len(named))
+            merged[layers] = merged.get(layers, True) and alike
+            merged_at = next((t.at for t in own if t.merged), 0)
+            groups.setdefault(layers, []).append((env, outcomes, claims))
+            if tried >= _TRIED:
+                cut = True
+                break
+        if not groups:
+            raise self.faults[0] if self.faults else ReadError("nothing stands here", source, 0)
+        if all(merged.values()):
+            raise ReadError("different names stand for the same head or layer here: write one name for it",
+                            source, merged_at)  # fmt: skip
+        best: Attempt | None = None
+        chosen: dict[str, Assigned] = {}
+        every = _FIXED.search(source) is not None
+        least: tuple[bool, int, int] = (True, 0, 0)
+        for layers, members in groups.items():
+            if merged[layers]:
+                continue
+            env, outcomes, claims = next((m for m in members if any(not o.right for o in m[1])), members[0])
+            attempt = Attempt(
+                self.reading, outcomes, sum(c.found.misfits for c in claims), any(map(_anchored, claims)),
+                words=sum(len(c.found.words) for c in claims), free=tuple(env),
+                maps=any(c.found.maps for c in claims),
+            )  # fmt: skip
+            attempt.read = _what_was_read(self.reading, env, self.roles, asked.architecture, claims, layers)
+            attempt.notes = _counts(self.roles, asked.architecture, text, attempt)
+            # A layer that is not named stands for every layer; of several heads in layers that no stream names, the
+            # order is left to the reader.
+            free = {k for k, role in asked_for.items() if k in env and role == "layer" and k[:1] != "@"}
+            all_layers = bool(free) and (every or len(free) == 1 or not free.isdisjoint(streams))
+            key = (attempt.right if all_layers else not attempt.right, attempt.misfits, attempt.cost)
+            if best is None or key <= least:
+                best, least, chosen = attempt, key, env
+        assert best is not None
+        if cut and best.right:
+            raise ReadError(f"there are more than {_TRIED:,} ways to choose its heads and layers", source, 0)
+        return best, chosen
+
+    def assigned(self, env: dict[str, Assigned]) -> Iterator[tuple[dict[str, Assigned], list[Claim], Meaning]]:
+        """Every assignment of the free variables under which the text can be read."""
+        text, asked, reading, source = self.text, self.asked, self.reading, self.text.document.source
+        meaning = Meaning(asked.architecture, reading, asked.notation, self.roles, source, pattern_of=pattern)
+        meaning.algebra.total = self.total
+        try:
+            yield env, claims_of(text.document, meaning, Environment(env), text.code, self.sides), meaning
+        except Free as free:
+            if len(env) > _VARIABLES:
+                raise ReadError(f"more than {_VARIABLES} variables stand for heads and layers, {free.name} among them",
+                                source) from None  # fmt: skip
+            for choice in _choices(free, env, reading, asked.architecture, text):
+                yield from self.assigned({**env, free.name: choice})
+        except TooLong:
+            raise
+        except ReadError as fault:
+            self.faults.append(fault)
+
+
+def _judged(claim: Claim, meaning: Meaning, asked: Asked, known: _Judged) -> Outcome:
     """The verdict on a claim, made once: most claims are the same whatever other variables stand for."""
-    against = claim.against.words if claim.against else None
-    what = claim.kind, claim.at, claim.found.words, claim.findings, claim.target, claim.own, claim.side, claim.larger
-    key = *what, against, tuple(claim.generic.items()), meaning.unscaled, asked.convention
-    if key not in known:
-        known[key] = judged(claim, meaning, asked)
-    return known[key]
+    what = claim.kind, claim.at, claim.findings, claim.target, claim.own, claim.side, claim.larger
+    key = *what, tuple(claim.generic.items()), meaning.noted.unscaled, asked.convention
+    same = *key, id(claim.found), id(claim.against)  # of a side that was read once
+    if same not in known:
+        equal = *key, claim.found.words, claim.against.words if claim.against else None
+        if equal not in known:
+            known[equal] = judged(claim, meaning, asked), claim
+        known[same] = known[equal][0], claim  # which is kept, so that no other has its id
+    return known[same][0]
 
 
 def _anchored(claim: Claim) -> bool:
     """Whether the ends of its products say in which convention they stand."""
     return any("token" in ends or set(ends) <= {"input", "output"} for ends in claim.found.ends)
-
-
-def _assigned(
-    text: ReadText,
-    roles: Roles,
-    reading: Reading,
-    asked: Asked,
-    env: dict[str, Assigned],
-    faults: list[ReadError],
-    total: list[int],
-) -> Iterator[tuple[dict[str, Assigned], list[Claim], Meaning]]:
-    """Every assignment of the free variables under which the text can be read."""
-    meaning = Meaning(asked.architecture, reading, asked.notation, roles, text.document.source, pattern_of=pattern)
-    meaning.algebra.total = total
-    try:
-        yield env, claims_of(text.document, meaning, env, text.code), meaning
-    except Free as free:
-        if len(env) > 6:
-            raise ReadError(f"more than six variables stand for heads and layers, {free.name} among them",
-                            text.document.source) from None  # fmt: skip
-        for choice in _choices(free, env, reading, asked.architecture, text):
-            yield from _assigned(text, roles, reading, asked, {**env, free.name: choice}, faults, total)
-    except TooLong:
-        raise
-    except ReadError as fault:
-        faults.append(fault)
 
 
 def _choices(
@@ -375,7 +416,7 @@ def _place(name: str) -> tuple[str, int]:
 # ------------------------------------------------------------------------------------------- what was read
 def _what_was_read(
     reading: Reading,
-    env: Environment,
+    env: Mapping[str, Assigned],
     roles: Roles,
     arch: Architecture,
     claims: list[Claim],

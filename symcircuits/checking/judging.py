@@ -51,7 +51,7 @@ def judged(claim: Claim, meaning: Meaning, asked: Asked) -> Outcome:
     found = judge.equal() if claim.kind == "equal" else judge.target() if claim.kind == "target" else judge.bare()
     if claim.findings:
         return judge.found(claim.findings[0], found)
-    if found.right and meaning.unscaled:  # scores inside a softmax
+    if found.right and meaning.noted.unscaled:  # scores inside a softmax
         where = tuple(dict.fromkeys((*found.verdict.where, UNSCALED)))
         return found._replace(verdict=replace(found.verdict, where=where))
     return found

@@ -12,6 +12,7 @@ from fractions import Fraction as Rational
 from itertools import islice
 from typing import Final, NamedTuple
 
+from symcircuits.checking.environment import Assigned, Environment, Noted
 from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.formula import MAX_WORDS, Letter, RawFactor
 from symcircuits.checking.matching import Spelling
@@ -42,10 +43,8 @@ from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.notation import Notation
 from symcircuits.core.symbols import SHARED, labelled_by
 
-__all__ = ["Definition", "Finding", "Free", "Meaning", "Roles", "spelling_of"]
+__all__ = ["Definition", "Finding", "Free", "Meaning", "Roles", "Together", "spelling_of"]
 
-Assigned = Head | int  # a head, or a number as it is written
-Environment = Mapping[str, Assigned]
 PatternOf = Callable[["Meaning", Value, str, int], Value]  # of scores, an axis, and where they stand
 
 _HEADED: Final = labelled_by("head", "group")
@@ -104,6 +103,18 @@ class Finding(NamedTuple):
 
     mistake: str
     message: str
+    at: int
+
+
+class Together(NamedTuple):
+    """The free variables of one equation: whether different ones stand for one head.
+
+    ``clashes``: whether one stands for a head that is called by its label as well.
+    """
+
+    names: set[str]
+    merged: bool
+    clashes: bool
     at: int
 
 
@@ -218,21 +229,14 @@ class Meaning:
         self.definitions: dict[str, Definition] = {}
         self.findings: list[Finding] = []
         self.tokens: set[str] = {"t"}  # the names of what the model is applied to
-        self.used: set[str] = set()  # the definitions that were used
-        self.unscaled = False  # whether scores stand inside a softmax without their scale
         self.opaque = False  # whether x stands for itself
         self.before = 0  # after how many layers the stream is that stands on the left
-        self.streams: set[str] = set()  # variables that say after which layer a stream is
         self.generic: dict[str, Letter] = {}  # names that stand for any pattern, weights or rows
-        self.named: dict[str, set[tuple[str, ...]]] = {}  # heads, and how they were written with free variables
-        self.free: Environment = {}  # the free variables
+        self.free: Mapping[str, Assigned] = {}  # the free variables
+        self.together: list[Together] = []  # those that each equation asked for
         self.nested = 1  # terms of the sums around
-        self.merges = False  # whether different variables stand for one head in some equation
-        self.clashes = False  # whether a variable stands for a head that is called by its label there too
-        self.merged_at = 0  # and where that stands
         self.plain: set[int] = set()  # lines of the text that define W_OV or W_QK of a head as it is
-        self.roles_asked: dict[str, str] = {}  # what free variables were asked for: layers, numbers of heads, heads
-        self.loose: set[int] = set()  # where vectors stand whose orientation was not written
+        self.noted = Noted()
 
     def fault(self, message: str, at: int) -> ReadError:
         """An error at this place."""
@@ -315,7 +319,7 @@ class Meaning:
     def _is_bias(self, slots: tuple[Chain, ...] | None) -> bool:
         """Whether it is a vector whose orientation was not written, and nothing else."""
         factors = slots[0].factors if slots else ()
-        return len(factors) == 1 and factors[0].at in self.loose and factors[0].letter.glyph[:2] == "b_"
+        return len(factors) == 1 and factors[0].at in self.noted.loose and factors[0].letter.glyph[:2] == "b_"
 
     def _product(self, node: Product, values: list[Value]) -> Value:
         out = values[0]
@@ -441,7 +445,7 @@ class Meaning:
                 names = [names[i], *names[:i], *names[i + 1 :]]
                 name, bound = names[0]
         for value in self._range(name, bound, env, body):
-            yield from self._assignments(names[1:], {**env, name: value}, body)
+            yield from self._assignments(names[1:], env.bind(name, value), body)
 
     def _range(self, name: str, bound: Bound, env: Environment, body: Node) -> list[Assigned]:
         if self.roles.of(name) == "layer":
@@ -578,9 +582,9 @@ class Meaning:
         found = self.definitions.get(text)
         if found is None or found.called:
             return None
-        self.used.add(text)
+        self.noted.used.add(text)
         self.algebra.count(_USE, 0, node.at)
-        bound = dict(env)
+        bound = env
         own = labels
         if found.parts and len(found.parts) <= len(labels):
             own = labels[len(found.parts) :]
@@ -588,8 +592,7 @@ class Meaning:
                 if part != label or part in env:
                     assigned = self._assigned(label, env)
                     if assigned is not None:
-                        bound[part] = assigned
-        bound = bound if bound != env else env  # type: ignore[assignment]
+                        bound = bound.bind(part, assigned)
         self._put(text, found.before)
         value = self.value(found.node, bound, depth + 1)
         self._put(text, found)
@@ -741,7 +744,7 @@ class Meaning:
     ) -> Value:
         at = node.at
         if glyph[:2] == "b_" or glyph == "P":
-            self.loose.add(at)
+            self.noted.loose.add(at)
         own = tuple(p for p in labels if not any(q in self.roles.positions for q in _split((p,))))
         if glyph == "scale" and not own and node.text in ("scale", "s"):
             return [Word(1, ("/√d",), ())]
@@ -871,10 +874,26 @@ class Meaning:
             if not re.fullmatch(r"@?[^\W\d]\w*'*", name):
                 raise self.fault(f"{name[:40]!r} does not say which {'head' if role == 'number' else role}", at)
             raise Free(name, role, at)
-        before = self.roles_asked.setdefault(name, role)
+        self._as(name, role, at)
+        return env[name]
+
+    def _as(self, name: str, role: str, at: int) -> None:
+        """Note what a variable is asked for; ReadError where it was asked for something else."""
+        before, _ = self.noted.roles.setdefault(name, (role, at))
         if {before, role} == {"layer", "number"}:
             raise self.fault(f"{name} stands for a layer in one place and for the number of a head in another", at)
-        return env[name]
+
+    def note(self, noted: Noted) -> None:
+        """Add what was noted of a side."""
+        own = self.noted
+        for name, (role, at) in noted.roles.items():
+            self._as(name, role, at)
+        for label, ways in noted.named.items():
+            own.named.setdefault(label, set()).update(ways)
+        own.used |= noted.used
+        own.streams |= noted.streams
+        own.loose |= noted.loose
+        own.unscaled |= noted.unscaled
 
     def _from_end(self, written: str, count: int, what: str, at: int) -> int:
         """A number counted from the last, -1, as it would be written."""
@@ -885,19 +904,14 @@ class Meaning:
     def _remember(self, parts: Sequence[str], label: str, env: Environment) -> str:
         """Keep how a head was written, to tell whether different variables stand for one head."""
         if all(env.get(p) is self.free.get(p) for p in parts):  # no sum binds it
-            self.named.setdefault(label, set()).add(tuple(parts))
+            self.noted.named.setdefault(label, set()).add(tuple(parts))
         return label
 
-    @property
-    def merged(self) -> bool:
-        """Whether different variables stand for one head."""
-        return any(len(ways) > 1 and any(p in self.free for w in ways for p in w)
-                   for ways in self.named.values())  # fmt: skip
-
-    @property
-    def clashing(self) -> bool:
-        """Whether a variable stands for a head that is called by its label as well."""
-        return any({any(p in self.free for p in way) for way in ways} == {True, False} for ways in self.named.values())
+    def together_in(self, names: set[str], at: int) -> Together:
+        """How the free variables of the equation that was read stand for heads."""
+        free = [{way: not self.free.keys().isdisjoint(way) for way in ways} for ways in self.noted.named.values()]
+        merged = any(len(ways) > 1 and any(ways.values()) for ways in free)
+        return Together(names, merged, any(set(ways.values()) == {True, False} for ways in free), at)
 
     def _layer_label(self, labels: tuple[str, ...], env: Environment, at: int) -> str:
         if labels and re.fullmatch(r"[LlMm]\d+|[^\W\d]{3,}", labels[0]):
@@ -925,7 +939,7 @@ class Meaning:
         if part.isdigit():
             return int(part)
         if found := re.fullmatch(r"([A-Za-z])([+-]\d)?", part):
-            self.streams.add(found[1])
+            self.noted.streams.add(found[1])
             value = self._asked(found[1], "layer", env, node.at)
             number_ = value.layer + self.reading.base if isinstance(value, Head) else value
             return number_ + int(found[2] or 0)
@@ -1031,14 +1045,13 @@ class Meaning:
 
     def _applied(self, defined: Definition, name: str, node: Call, env: Environment, depth: int) -> Value:
         """A function that the text defined: its argument is put in, and its name is a head where the body has it so."""
-        self.used.add(name)
+        self.noted.used.add(name)
         before = {p: self.definitions.get(p) for p in defined.parts}
-        bound = dict(env)
         for part, argument in zip(defined.parts, node.arguments, strict=False):
             if isinstance(argument, Name) and argument.text == part and not argument.scripts:
                 continue
             self.definitions[part] = Definition(argument, ())
-        value = self.value(defined.node, bound, depth + 1)
+        value = self.value(defined.node, env, depth + 1)
         for part, old in before.items():
             if old is None:
                 self.definitions.pop(part, None)

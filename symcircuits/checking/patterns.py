@@ -47,7 +47,7 @@ def pattern(meaning: Meaning, value: Value, axis: str, at: int) -> Value:
         inside = finish(meaning, value, at, (query, key) if row else ())
         found = compared(inside.words, scores, meaning.sizes.spelling)
         if found.equal and len(meaning.findings) == len(before):
-            meaning.unscaled |= UNSCALED in found.where
+            meaning.noted.unscaled |= UNSCALED in found.where
             if axis and axis != key:
                 message = f"the softmax runs over {axis}; {key} is the index of the keys"
                 meaning.findings.append(Finding("pattern-side", message, at))

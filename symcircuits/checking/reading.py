@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from symcircuits.checking.claims import claims_of
+from symcircuits.checking.environment import Environment
 from symcircuits.checking.faults import ReadError
 from symcircuits.checking.formula import CONVENTIONS, MAX_WORDS, Formula, RawFactor, RawWord
 from symcircuits.checking.grammar import read_document
@@ -143,7 +144,7 @@ def read(
     reading = Reading("transformerlens" if convention == "transformerlens" else "paper")
     meaning = Meaning(architecture, reading, notation, Roles(text.document), text.document.source, pattern_of=pattern)
     try:
-        claims = claims_of(text.document, meaning, {}, False)
+        claims = claims_of(text.document, meaning, Environment({}), False)
     except Free as free:
         message = f"{free.name!r} is not the name of a {free.role}"
         if free.name[0] == "@":
