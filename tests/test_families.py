@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
+from symcircuits.checking.faults import ReadError
 from symcircuits.core.architecture import Architecture
 from symcircuits.derivation.multiplying import count_polynomial
 from symcircuits.sympy_layer.families import Families
@@ -177,7 +179,6 @@ def test_expressions_of_integers_and_sympy_s_numbers_are_counts() -> None:
     [
         lambda: sc.random_model(PLAIN),
         lambda: sc.verify(PLAIN),
-        lambda: sc.check("X0", PLAIN),
         lambda: sc.symbolic(PLAIN, form="matrix"),
         lambda: PLAIN.all_heads,
     ],
@@ -265,3 +266,85 @@ def test_a_description_of_one_head_stands_for_all() -> None:
     assert arch.generic(arch.head("L0H5")) == sc.attention_only((6, 1), biases=True)
     assert arch.at({H[0]: 4}) == sc.attention_only((4, 2), biases=True)
     assert str(arch) == "attention-only, heads H_1,2, biases"
+
+
+# ------------------------------------------------------------------------- formulas for every number of heads
+TARGETS = ["logits", "stream", "scores:L1H0"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("features", FEATURES[:2])
+def test_what_sympy_prints_is_right_for_every_number_of_heads(target: str, features: dict[str, Any]) -> None:
+    arch = sc.attention_only(H[:2], **features)
+    expansion = sc.expand(arch, target)
+    for formula in (sp.latex(expansion), sp.latex(sc.symbolic(arch).target(target)), expansion, expansion.expr):
+        verdict = sc.check(formula, arch, target)
+        assert verdict.right, verdict
+        assert f"all {expansion.count} terms" in verdict.message
+        assert [t.label for t in verdict.terms] == [f.label for f in expansion]
+        assert [t.composition for t in verdict.terms] == [f.composition for f in expansion]
+        assert any(note.startswith("right for every H_1") for note in verdict.notes)
+    for i, family in enumerate(expansion):
+        found = sc.check(family, arch, target)
+        assert found.right, found
+        assert [t.number for t in found.terms] == [i]
+        assert not sc.check(2 * family.expr, arch, target).right
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_generic_derivation_is_right_for_every_number_of_heads(target: str) -> None:
+    text = sc.derive(PLAIN, target, form="generic").latex()
+    verdict = sc.check(text, PLAIN)
+    assert verdict.right, verdict
+    assert any(note.startswith("right for every H_1, H_2") for note in verdict.notes)
+    lines = [n for n, line in enumerate(text.split("\n")) if r"\sum_{h_{1}=1}^{H_{1}}" in line or "k_{1}=1" in line]
+    wrong = text.split("\n")
+    wrong[lines[-1]] = wrong[lines[-1]].replace("_{1}=1}^{H_{1}}", "_{1}=1}^{H_{2}}", 1)
+    with suppress(ReadError):
+        assert not sc.check("\n".join(wrong), PLAIN).right
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (r"X_0 + \sum_{h \in H_1} X_0 = 3 X_0", "H_1 = 3"),
+        (r"X_0 + \sum_{h \in H_1} X_0 = (1 + H_1) X_0 + X_0", ""),
+        ("N = 12", "with 5, 9 heads"),
+        ("N = 3 H_1 + 2 H_2", "with 5, 9 heads"),
+        ("H_1 + H_2 = 5", "not for other numbers"),
+        (r"X_2 = X_1 + \sum_{h \in H_1} A^h X_1 W_{OV}^{h T}", "H_1 = 2, H_2 = 3"),
+        ("X1 = X0 + A[L0H0] X0 W_OV[L0H0].T + A[L0H1] X0 W_OV[L0H1].T", "missing"),
+        ("logits = X0 W_U.T", "missing"),
+        (r"T = X_0 W_U^T + \sum_{h \in H_1 \cup H_2} A^h X_0 W_{OV}^{h T} W_U^T", "missing"),
+    ],
+)
+def test_what_is_so_for_some_numbers_of_heads_is_wrong(text: str, says: str) -> None:
+    verdict = sc.check(text, PLAIN)
+    assert not verdict.right, verdict
+    assert says in str(verdict).replace("\n  ", " ")
+
+
+def test_where_numbers_of_heads_are_written_it_is_said_at_which_it_was_checked() -> None:
+    verdict = sc.check(r"X_1 = X_0 + \sum_{h=1}^{2} A^h X_0 W_{OV}^{h T}", sc.attention_only(H[:1]))
+    assert "right for every" not in str(verdict)
+    assert verdict.notes[-1] == "checked at H_1 = 2 alone"
+    # One head more than are named tells all of them from these.
+    assert sc.check("A[L0H1] X0 W_OV[L0H1].T", PLAIN).message.startswith("Right: this is a term of family 1 of 4")
+
+
+@pytest.mark.parametrize(
+    ("text", "heads", "general"),
+    [
+        (r"X_0 + \sum_{h \in H_1} X_0 = 3 X_0", (2,), False),
+        (r"X_1 = X_0 + \sum_{h \in H_1} A^h X_0 W_{OV}^{h T}", (2,), True),
+        (r"\sum_{g \in H_1} \sum_{h \in H_1} \sum_{k \in H_1} A^g A^h A^k X_0 "
+         r"= \sum_{k \in H_1} \sum_{h \in H_1} \sum_{g \in H_1} A^g A^h A^k X_0", (2,), False),
+        (r"\sum_{g \in H_1} \sum_{h \in H_1} A^g A^h X_0 = \sum_{h \in H_1} \sum_{g \in H_1} A^g A^h X_0", (2,), True),
+    ],
+)  # fmt: skip
+def test_numbers_of_heads_decide_all_others_only_where_they_do(
+    text: str, heads: tuple[int, ...], general: bool
+) -> None:
+    verdict = sc.check(text, sc.attention_only(heads))
+    assert verdict.right, verdict
+    assert any("every number of heads" in note for note in verdict.notes) == general

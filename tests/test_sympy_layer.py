@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from strategies import cases
 
 import symcircuits as sc
+from symcircuits.checking.faults import ReadError
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.attachments import Part, Reading
 from symcircuits.core.expansion import expand
@@ -543,6 +545,39 @@ def test_latex_of_an_expression_is_checked(case: tuple[Architecture, str], lette
         return
     assert sc.check(text, arch, target).right
     assert not sc.check(text.replace("W_E", "W_U", 1) if "W_E" in text else text + " + X_0", arch, target).right
+
+
+WRITTEN = [
+    sc.attention_only((2, 2)),
+    sc.attention_only((2, 2), biases=True),
+    sc.attention_only((1, 2), "standard", biases=["b_V", "b_O"]),
+    sc.attention_only((2, 1), positions="rotary"),
+    sc.transformer((1, 2), norm="LN"),
+    sc.transformer((1, 1), norm="RMS", mlps=True),
+    sc.transformer((2, 2), groups=(1, 1)),
+]
+
+
+@pytest.mark.parametrize("letters", LETTERS)
+@pytest.mark.parametrize("arch", WRITTEN, ids=str)
+@pytest.mark.parametrize("written", ["letters", "shaped", "plain symbols"])
+def test_latex_of_every_form_is_checked(arch: Architecture, letters: str, written: str) -> None:
+    s = sc.symbolic(arch, letters=letters, form="matrix" if written == "shaped" else "symbols")
+    last = arch.all_heads[-1].label
+    named = {"logits": s.logits, "stream": s.X[2], f"scores:{last}": s.scores(last), "the stream after 1 layer": s.X[1],
+             f"what head {last} adds": s.head(last)}  # fmt: skip
+    for target, expression in named.items():
+        if written == "plain symbols":
+            plain = {x: sp.Symbol(x.name, commutative=x.is_commutative) for x in expression.free_symbols}
+            expression = expression.xreplace(plain)
+        text = sp.latex(expression)
+        verdict = sc.check(text, arch)
+        assert (verdict.right, verdict.where) == (True, ()), (target, verdict)
+        assert target in (verdict.target, verdict.message.removeprefix("Right: this is ").rstrip("."))
+        for old, new in ((last, "L0H7"), (r"^{T}", ""), ("t W", "W"), (r"t W_E^{\mathsf{T}}", "t")):
+            if old in text:
+                with suppress(ReadError):
+                    assert not sc.check(text.replace(old, new, 1), arch).right, text.replace(old, new, 1)
 
 
 def test_typed_terms_are_public() -> None:

@@ -37,6 +37,7 @@ class Asked(NamedTuple):
     convention: str
     part: bool
     notation: Notation
+    every: bool = False  # whether it is asked for every number of heads, and the architecture has some of them
 
 
 class _Word(NamedTuple):
@@ -55,7 +56,7 @@ class Case:
     """
 
     def __init__(self, formula: Formula, asked: Asked) -> None:
-        architecture, target, self.convention, self.part, self.notation = asked
+        architecture, target, self.convention, self.part, self.notation, _ = asked
         self.as_read = Notation(CONVENTIONS[self.convention], self.notation.symbols)
         sums: dict[tuple[Letters, tuple[str, ...]], int] = {}
         spelling = Spelling(architecture)

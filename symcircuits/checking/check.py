@@ -6,21 +6,24 @@ answer says which it was. Then every line is judged, and the first that is wrong
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from symcircuits.checking.case import Asked, Case
-from symcircuits.checking.comparing import UNSCALED
+from symcircuits.checking.comparing import ROWS_SUM, UNSCALED
 from symcircuits.checking.faults import ReadError
 from symcircuits.checking.formula import CONVENTIONS
+from symcircuits.checking.head_counts import is_one_product, needed, needed_by_sums, numbers_for, of_families
 from symcircuits.checking.interpreting import Attempt, attempts
+from symcircuits.checking.meaning import Roles
 from symcircuits.checking.reading import ReadText, read, read_text, word_of
 from symcircuits.checking.readings import Reading
 from symcircuits.checking.verdict import Found, Texts, Verdict
 from symcircuits.core.architecture import Architecture, Described, architecture_of
-from symcircuits.core.notation import as_notation
-from symcircuits.core.text import amount, brief
+from symcircuits.core.notation import as_notation, word_text
+from symcircuits.core.text import amount, as_whole, brief
 
 __all__ = ["Found", "ReadError", "Texts", "Verdict", "check"]
 
@@ -50,6 +53,10 @@ def check(
     line before; ``verdict.line`` is the first wrong one, counted from 1. What is equal for every model is the same:
     diagonal matrices commute, ``C @ C`` is ``C``, a number ``b_Q.T @ b_K`` is its own transpose.
 
+    Where numbers of heads are symbols (``attention_only((H_1, H_2))``) a formula is right when it is so for every
+    number of heads; ``verdict.notes`` say how that was decided, or at which numbers it was checked. Its terms are
+    families.
+
     ``convention`` is that of the formula: ``"paper"`` (maps, and matrices in the paper's shapes), ``"row"`` (the same,
     a row for each token), ``"columns"`` (a column for each token) or ``"transformerlens"``, where ``OV`` is
     ``W_V @ W_O``; by default all are tried, and the answer says which it was (``verdict.read``). Names that a text
@@ -77,24 +84,86 @@ def check(
     >>> verdict.right, verdict.line, verdict.mistake
     (False, 2, 'missing-terms')
     """
-    architecture = architecture_of("check(formula, subject)", subject)
+    architecture = architecture_of("check(formula, subject)", subject, symbolic=True)
     if convention not in _CONVENTIONS:
         raise ValueError(f'convention must be "paper", "row", "columns" or "transformerlens", not {brief(convention)}')
     printed = as_notation(notation or CONVENTIONS[convention or "paper"], symbols)
     asked = Asked(architecture, target, convention or "paper", part, printed)
+    if architecture.symbolic:
+        return _strictly(_for_all_counts(formula, asked, convention, notation is None), strict)
     word = word_of(formula)
     if word is not None:
         case = Case(read(formula, architecture, convention or "paper", symbols), asked)
         return _strictly(_where(case), strict)
-    text = read_text(formula, printed, architecture)
-    found = attempts(text, asked, convention, notation is None)
+    return _strictly(_checked(read_text(formula, printed, architecture), asked, convention, notation is None), strict)
+
+
+def _checked(text: ReadText, asked: Asked, convention: str | None, own_notation: bool) -> Verdict:
+    """The verdict on a text."""
+    found = attempts(text, asked, convention, own_notation)
     verdict = _told(found, text, asked, convention)
+    target = asked.target
     if not verdict.right and target is not None and found[0].words <= _HINTED:
-        own = attempts(text, asked._replace(target=None), convention, notation is None)[0]
+        own = attempts(text, asked._replace(target=None), convention, own_notation)[0]
         if own.right and own.verdict.target != target:
             hint = f"of another target this is right ({own.verdict.target})"
             verdict = replace(verdict, notes=(*verdict.notes, hint))
-    return _strictly(verdict, strict)
+    return verdict
+
+
+# ------------------------------------------------------------------------------------- symbolic numbers of heads
+def _for_all_counts(formula: Any, asked: Asked, convention: str | None, own_notation: bool) -> Verdict:
+    """The verdict on a formula where numbers of heads are symbols: at numbers that decide all others, or at which."""
+    architecture = asked.architecture
+    if (word := word_of(formula)) is not None:
+        formula = word_text(word, asked.notation)
+    formula = formula._sympy_() if hasattr(formula, "_sympy_") else formula
+    if isinstance(formula, str):
+        document = read_text(formula, asked.notation, architecture.generic()).document
+        one = is_one_product(document)
+        need = needed(document, Roles(document), architecture, asked.target)
+    else:
+        read_text(_at(formula, _ones(architecture)), asked.notation, architecture.generic())  # or it is none
+        one = type(formula).__name__ not in ("Add", "MatAdd")
+        need = needed_by_sums(formula, architecture, asked.target)
+    asked = asked._replace(part=asked.part or one)  # one product under sums is a family, as one product is a term
+
+    def at(numbers: Mapping[Any, int]) -> Verdict:
+        here = asked._replace(architecture=architecture.at(numbers), every=True)
+        return _checked(read_text(_at(formula, numbers), asked.notation, here.architecture), here, convention,
+                        own_notation)  # fmt: skip
+
+    counts = numbers_for(architecture, need)
+    tried = counts[:1] or numbers_for(architecture, need._replace(plain=True))
+    if not tried:
+        raise ValueError(f"no numbers of heads were found for {architecture} at which this is decided: give "
+                         "architecture.at({...})")  # fmt: skip
+    first = found = at(tried[0])
+    if ROWS_SUM in first.where:  # what is left of a pattern may stand there once for each head
+        counts = numbers_for(architecture, need._replace(plain=False))
+    decided = bool(counts) and need.every
+    for numbers in counts[1:]:
+        if not found.right:
+            break
+        tried.append(numbers)
+        found = at(numbers)
+        decided = decided and _without_numbers(found) == _without_numbers(first)  # right for the same reason
+    return of_families(first if found.right else found, architecture, tried if found.right else tried[-1:], decided)
+
+
+def _without_numbers(verdict: Verdict) -> tuple[str, str, tuple[str, ...]]:
+    return verdict.target, re.sub(r"[\d,]+", "", verdict.message), verdict.where
+
+
+def _at(formula: Any, counts: Mapping[Any, int]) -> Any:
+    """A formula at numbers of heads: SymPy's sums are done; a text stays as it is."""
+    return formula.subs(counts).doit() if hasattr(formula, "subs") else formula
+
+
+def _ones(architecture: Architecture) -> dict[Any, int]:
+    """One for every symbol."""
+    given: list[Any] = list(architecture.heads)
+    return {symbol: 1 for n in given if as_whole(n) is None for symbol in n.free_symbols}
 
 
 def _where(case: Case) -> Verdict:

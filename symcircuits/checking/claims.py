@@ -56,10 +56,14 @@ class Claim(NamedTuple):
     generic: Mapping[str, Letter] = {}  # names that stand for anything, and their letters
 
 
+_Counts = tuple[int, tuple[tuple[int, ...], int] | None]  # a number; other numbers of heads, and what it is there
+
+
 class Side(NamedTuple):
     """A side of an equation that was read: its raw words and what is wrong with them, or why it cannot be read.
 
-    ``order`` are the positions of rows and columns of entries, ``open`` those that are left over.
+    ``order`` are the positions of rows and columns of entries, ``open`` those that are left over; ``counts`` is what a
+    number of heads is.
     """
 
     found: Finished | None
@@ -67,6 +71,7 @@ class Side(NamedTuple):
     order: tuple[str, ...] = ()
     open: frozenset[str] = frozenset()
     fault: ReadError | None = None
+    counts: _Counts = (0, None)
     noted: Noted | None = None
 
 
@@ -100,7 +105,7 @@ def claims_of(
             reader.equation(equation)
             meaning.together.append(meaning.together_in(env.looked_up & env.free.keys(), equation.at))
     used = [c for c in reader.claims if c.kind == "bare" and c.own in meaning.noted.used]
-    meaning.plain = {document.source.count("\n", 0, c.at) for c in used if _is_plain(c, meaning)}
+    meaning.plain = [c.at for c in used if _is_plain(c, meaning)]
     return [c for c in reader.claims if c not in used]
 
 
@@ -149,6 +154,8 @@ class _Reader:
 
     def scopes(self, equation: Equation) -> None:
         """ReadError where a head or layer that a sum binds stands outside that sum in the same equation."""
+        if self.sides.get(id(equation), self.env) is not None:
+            return
         sides = [side for side in equation.sides if side is not None]
         of = self.meaning.roles.of
         bound = {n for side in sides for node in nodes(side) if isinstance(node, BigSum)
@@ -162,6 +169,7 @@ class _Reader:
             if loose := (labels & bound) - inside:
                 raise self.meaning.fault(f"{min(loose)} stands outside the sum that runs over it", node.at)
             stack += [(child, inside) for child in children(node)]
+        self.sides.put(id(equation), self.env, set(), Side(None))
 
     def define(self, equation: Equation) -> None:
         """What a definition says, before anything is read that uses it."""
@@ -308,29 +316,40 @@ class _Reader:
         """Numbers of terms: ``N_1 = H_1 + H_2 = 4``."""
         kind = spelling_of(left)[0].partition("_")[2]
         for side in sides:
-            total = self.number(side)
+            total, larger = self.counts(side)
             target = next((c.target for c in reversed(self.claims) if c.target), None)
-            larger = self.larger(side)
             self.claims.append(Claim("count", side.at, _NOTHING, (), target, None, kind, total, larger))
 
     def numbers(self, first: Node, sides: list[Node]) -> None:
         """Numbers of heads: ``H_1 + H_2 = 4``."""
-        before = first
+        there, other = self.counts(first)
         for side in sides:
-            here, there, wrong = self.number(side), self.number(before), tuple[Finding, ...]()
+            (here, more), wrong = self.counts(side), tuple[Finding, ...]()
             if here != there:
                 wrong = (Finding("count", f"it is {there:,}, not {here:,}", side.at),)
-            elif (more := self.larger(side)) and (other := self.larger(before)) and more != other:
+            elif more and other and more != other:
                 heads = ", ".join(map(str, more[0]))
                 said = f"these are equal here, but not for other numbers of heads ({other[1]:,} and {more[1]:,} at "
                 wrong = (Finding("count", f"{said}{heads})", side.at),)
+            there, other = here, more
             self.claims.append(Claim("equal", side.at, _NOTHING, wrong, None, _NOTHING))
-            before = side
+
+    def counts(self, node: Node) -> _Counts:
+        """The value of what holds numbers of heads here, and at other numbers of heads."""
+        key, env = ("counts", id(node)), self.env
+        side = self.sides.get(key, env)
+        if side is None:
+            others = set(env.looked_up)
+            env.looked_up.clear()
+            side = Side(None, counts=(self.number(node), self.larger(node)))
+            self.sides.put(key, env, env.looked_up, side)
+            env.looked_up.update(others)
+        return side.counts
 
     def larger(self, node: Node) -> tuple[tuple[int, ...], int] | None:
         """Other numbers of heads, no two alike, and the value there of what holds numbers of heads."""
         arch, names = self.meaning.architecture, [n for n in nodes(node) if isinstance(n, Name)]
-        if not names:
+        if not names and not self.meaning.every:
             return None
         bare = any(not any(s.kind == "sub" for s in n.scripts) for n in names)
         most = max(arch.heads) + 2

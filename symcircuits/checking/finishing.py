@@ -34,7 +34,7 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
     sizes = meaning.sizes
     maps = any(w.rank in (2, 3) for w in value)
     rank = max((w.rank or 0 for w in value), default=0)
-    chains = [_chain(meaning, w, rank, at) for w in value]
+    chains = [_turned_ones(meaning, _chain(meaning, w, rank, at)) for w in value]
     alone = [len(c.factors) == 1 and c.factors[0].at in meaning.noted.loose for c in chains]  # biases
     if all(bool(c.row) != bool(c.col) or x for c, x in zip(chains, alone, strict=True)):  # one token is a row
         chains = [c.T if c.col else c for c in chains]
@@ -45,7 +45,7 @@ def finish(meaning: Meaning, value: Value, at: int, order: tuple[str, ...] = ())
     ends = frozenset(sizes.ends(c) for c in chains)
     turn = all(col == "token" and row != "token" for row, col in ends) and meaning.reading.columns
     for word, chain in zip(value, chains, strict=True):
-        swapped = bool(order) and (chain.col, chain.row) == order
+        swapped = bool(order) and (chain.col, chain.row) == order != (chain.row, chain.col)
         chain = _rotated(chain.T if turn or swapped else chain)
         chain = _gains(meaning.architecture, chain)
         scales, left = _scales(meaning, word, chain)
@@ -90,6 +90,16 @@ def _chain(meaning: Meaning, word: Word, rank: int, at: int) -> Chain:
     for entry in joined:  # a number beside a matrix
         chain = Chain(chain.factors + entry.factors, chain.row, chain.col)
     return chain
+
+
+def _turned_ones(meaning: Meaning, chain: Chain) -> Chain:
+    """A row of ones where it follows a column, if it was written without its orientation."""
+    factors = list(chain.factors)
+    for i, f in enumerate(factors[1:], 1):
+        before = factors[i - 1].letter
+        if f.letter == Letter("ones") and f.at in meaning.noted.loose and meaning.sizes.of(before)[1] == "one":
+            factors[i] = f._replace(letter=f.letter.T)
+    return chain._replace(factors=tuple(factors))
 
 
 def _broadcast(meaning: Meaning, chain: Chain, tokens: bool) -> Chain:

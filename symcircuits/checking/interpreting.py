@@ -16,6 +16,7 @@ from symcircuits.checking.claims import Claim, Side, claims_of
 from symcircuits.checking.environment import Assigned, Environment, Known
 from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.formula import CONVENTIONS
+from symcircuits.checking.head_counts import needed
 from symcircuits.checking.judging import Outcome, judged
 from symcircuits.checking.meaning import Free, Meaning, Roles
 from symcircuits.checking.patterns import pattern
@@ -37,10 +38,11 @@ _Judged = dict[tuple[Any, ...], tuple[Outcome, Claim]]  # verdicts by all that t
 _FIXED: Final = re.compile(r"\bL\d|[xXr]_?\{?\(?[1-9]|\^\{?\(?[1-9]\d*\s*[,)}]|\[\s*[1-9]\d*\s*,")  # a layer
 _NUMBERED: Final = re.compile(r"[\[({]\s*\d+\s*[,.]\s*\d+|[A-Za-z]\}?\^\{?\(?\d")  # heads by their numbers
 _GENERAL: Final = (
-    "checked for every number of heads: sums over all heads of a layer, and no product with more than two heads of "
-    "one, are decided by two heads a layer"
+    "checked for every number of heads: sums over all heads of a layer are decided by as many heads as any product has "
+    "of one layer"
 )
 _LARGE: Final = 400  # products from which on the first reading that fits is kept
+_LARGEST: Final = 4_000  # from which on it is the first way to count as well
 
 
 @dataclass(slots=True)
@@ -111,10 +113,14 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
         )
         if text.code:
             ways = [w for w in ways if w.base == 0]
+        elif asked.every and any(re.search(r"H_\(?\d", b.over) for b in roles.bounds):  # as its symbols are called
+            ways = [w for w in ways if w.base == 1]
         best: list[Attempt] = []
         for way in ways:
             try:
                 best.append(_attempt(text, roles, way, _asked(asked, way, own_notation), total, known))
+                if best[-1].right and best[-1].misfits == 0 and best[-1].words > _LARGEST:
+                    break
             except TooLong as fault:
                 faults.append(fault)
                 long += 1
@@ -310,7 +316,7 @@ class _OneReading:
                 maps=any(c.found.maps for c in claims),
             )  # fmt: skip
             attempt.read = _what_was_read(self.reading, env, self.roles, asked.architecture, claims, layers)
-            attempt.notes = _counts(self.roles, asked.architecture, text, attempt)
+            attempt.notes = _counts(self.roles, asked.architecture, text, self.reading.base)
             # A layer that is not named stands for every layer; of several heads in layers that no stream names, the
             # order is left to the reader.
             free = {k for k, role in asked_for.items() if k in env and role == "layer" and k[:1] != "@"}
@@ -327,7 +333,7 @@ class _OneReading:
         """Every assignment of the free variables under which the text can be read."""
         text, asked, reading, source = self.text, self.asked, self.reading, self.text.document.source
         meaning = Meaning(asked.architecture, reading, asked.notation, self.roles, source, pattern_of=pattern)
-        meaning.algebra.total = self.total
+        meaning.algebra.total, meaning.every = self.total, asked.every
         try:
             yield env, claims_of(text.document, meaning, Environment(env), text.code, self.sides), meaning
         except Free as free:
@@ -436,12 +442,14 @@ def _what_was_read(
     return tuple(said)
 
 
-def _counts(roles: Roles, arch: Architecture, text: ReadText, attempt: Attempt) -> tuple[str, ...]:
+def _counts(roles: Roles, arch: Architecture, text: ReadText, base: int) -> tuple[str, ...]:
     """For which numbers of heads a formula with sums over heads was checked."""
     if not any(roles.of(n) in ("head", "number") for b in roles.bounds for n in b.names):
         return ()
     source = text.document.source
     generic = min(arch.heads, default=0) >= 2 and not re.search(r"\\bmod|//|\\lfloor|\[\d|L\d+H\d+", source)
     if generic and not roles.numbers:
-        return (_GENERAL,)
+        need = needed(text.document, roles, arch, base=base)
+        if need.plain and need.every and all(n >= wanted for n, wanted in zip(arch.heads, need.heads, strict=True)):
+            return (_GENERAL,)
     return (f"checked for {amount(sum(arch.heads), 'head')}, {','.join(map(str, arch.heads))} by layer",)

@@ -111,6 +111,10 @@ class _Judge:
             added = self.added()
             if added.right or (added.cost < 10_000 and added.cost <= self.outcome(case, verdict, claim).cost):
                 return added
+        elif verdict.mistake == "missing-terms" and self.asked.target is None and not case.circuit:
+            added = self.added()  # a stream on the way, or what a head adds
+            if added.right:
+                return added
         return self.outcome(case, verdict, claim)
 
     def named(self) -> Outcome | None:
@@ -192,7 +196,8 @@ class _Judge:
         at, about = found
         source = self.meaning.source
         rows = {source.count("\n", 0, a) for a in about if a < self.claim.at}
-        rightly = source.count("\n", 0, at) in self.meaning.plain  # so that it is used wrongly
+        plain = {source.count("\n", 0, p) for p in self.meaning.plain}
+        rightly = source.count("\n", 0, at) in plain  # so that it is used wrongly
         return self.claim.at if len(rows) > 1 or rightly else at
 
     def incomplete(self, case: Case) -> int | None:

@@ -41,7 +41,7 @@ from symcircuits.checking.syntax import (
 from symcircuits.checking.values import IDENTITY, Algebra, Chain, Sizes, Value, Word, letter_value, number
 from symcircuits.core.architecture import FINAL, Architecture, Head, as_head
 from symcircuits.core.notation import Notation
-from symcircuits.core.symbols import SHARED, labelled_by
+from symcircuits.core.symbols import ANY_OWNER, SHARED, labelled_by
 
 __all__ = ["Definition", "Finding", "Free", "Meaning", "Roles", "Together", "spelling_of"]
 
@@ -177,7 +177,7 @@ class Roles:
                 if len(split) == 2 and all(re.fullmatch(r"[a-gi-km-z]|dst|src", p) for p in split):
                     self.positions |= set(split)
             elif node.text == "R" and s.kind == "sub":
-                self.positions |= set(re.findall(r"[a-z]", parts[0])) if parts else set()
+                self.positions |= {x for p in parts for x in re.findall(r"(?<!\w)[a-z](?!\w)", p)}
             elif node.text in _OF_TOKENS and s.kind != "super" and len(parts) == 1:
                 if re.fullmatch(r"[A-Za-z][+-]\d", parts[0]):
                     self.layers.add(parts[0][0])
@@ -231,11 +231,12 @@ class Meaning:
         self.tokens: set[str] = {"t"}  # the names of what the model is applied to
         self.opaque = False  # whether x stands for itself
         self.before = 0  # after how many layers the stream is that stands on the left
+        self.every = False  # whether it is asked for every number of heads
         self.generic: dict[str, Letter] = {}  # names that stand for any pattern, weights or rows
         self.free: Mapping[str, Assigned] = {}  # the free variables
         self.together: list[Together] = []  # those that each equation asked for
         self.nested = 1  # terms of the sums around
-        self.plain: set[int] = set()  # lines of the text that define W_OV or W_QK of a head as it is
+        self.plain: list[int] = []  # where the text defines W_OV or W_QK of a head as it is
         self.noted = Noted()
 
     def fault(self, message: str, at: int) -> ReadError:
@@ -324,12 +325,19 @@ class Meaning:
     def _product(self, node: Product, values: list[Value]) -> Value:
         out = values[0]
         for value, factor in zip(values[1:], node.factors[1:], strict=True):
+            if isinstance(factor, Number) and factor.value == 1 and self._ends_in_one(out):
+                value = letter_value(Letter("ones", "", True), factor.at)  # as SymPy prints a row of ones
             out = (
                 self.algebra.tensor(out, value, factor.at, len(values))
                 if node.operator == "x"
                 else self.algebra.times(out, value, factor.at)
             )
         return out
+
+    def _ends_in_one(self, value: Value) -> bool:
+        """Whether all of it are columns."""
+        chains = [w.slots[0] if w.rank == 1 and w.slots else None for w in value]
+        return bool(chains) and all(c is not None and self.sizes.ends(c)[1] == "one" for c in chains)
 
     def _divided(self, above: Value, below: Value, node: Fraction) -> Value:
         if len(below) != 1 or below[0].slots or below[0].entries or not below[0].coefficient:
@@ -697,7 +705,8 @@ class Meaning:
         """What a name stands for where the text does not define it."""
         glyph, labels = self._glyph(node)
         positions = tuple(p for p in _split(labels) if p in self.roles.positions)
-        if text_is_rotation(node) and positions + labels and self.architecture.positions == "rotary":
+        turned = text_is_rotation(node) and (positions or (labels and not re.fullmatch(ANY_OWNER, labels[0])))
+        if turned and self.architecture.positions == "rotary":
             return self._rotation(node, labels, env)
         if glyph and not (node.text in ("a", "r", "M") and glyph not in ("A",) and not self.names.knows(node.text)):
             return self._symbol(node, glyph, labels, positions, env)
@@ -743,7 +752,7 @@ class Meaning:
         self, node: Name, glyph: str, labels: tuple[str, ...], positions: tuple[str, ...], env: Environment
     ) -> Value:
         at = node.at
-        if glyph[:2] == "b_" or glyph == "P":
+        if glyph[:2] == "b_" or glyph == "P" or node.text == "mathbbm":
             self.noted.loose.add(at)
         own = tuple(p for p in labels if not any(q in self.roles.positions for q in _split((p,))))
         if glyph == "scale" and not own and node.text in ("scale", "s"):
@@ -986,15 +995,17 @@ class Meaning:
         ]
 
     def _rotation(self, node: Name, labels: tuple[str, ...], env: Environment) -> Value:
-        """``R_m``, or ``R_{n-m}``, which is ``R_m^T R_n``; both act on columns."""
-        own = tuple(p for p in labels if not set(re.findall(r"[a-z]", p)) <= self.roles.positions)
+        """``R_m``, or ``R_{n-m}``, which is ``R_m^T R_n``; both act on columns. ``R_{L1H0, i}`` acts on row i."""
+        own = tuple(p for p in labels if re.fullmatch(ANY_OWNER, p)
+                    or not set(re.findall(r"[a-z]", p)) <= self.roles.positions)  # fmt: skip
         head = self._head(own, env, node.at, "W_Q")
         part = next((p for p in labels if p not in own), "")
         pair = re.fullmatch(r"([a-z])-([a-z])", part)
         if pair:
             return letter_value(Letter("R", f"{head}@{pair[2]}-{pair[1]}"), node.at)
         value = letter_value(Letter("R", f"{head}@{part}"), node.at)
-        return self.algebra.transposed(value, node.at)
+        rows = any(re.fullmatch(ANY_OWNER, p) for p in own)  # as the shaped expressions of the SymPy layer print it
+        return value if rows and not self.reading.columns else self.algebra.transposed(value, node.at)
 
     def _head_output(self, node: Name, labels: tuple[str, ...], env: Environment) -> Value:
         head = self.head_called(self._head(labels, env, node.at, "A"), node.at)

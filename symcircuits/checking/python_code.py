@@ -37,7 +37,7 @@ from symcircuits.checking.syntax import (
     Text,
     Transposed,
 )
-from symcircuits.checking.tokens import MAX_TEXT
+from symcircuits.checking.tokens import MAX_SIDES, MAX_TEXT
 
 __all__ = ["read_code"]
 
@@ -66,7 +66,7 @@ def read_code(source: str) -> Document:
     if len(source) > MAX_TEXT:
         raise ReadError(f"the text is longer than {MAX_TEXT:,} characters")
     try:
-        return _Reader(source).document()
+        document = _Reader(source).document()
     except (RecursionError, MemoryError):
         message = "this code is nested too deep or too long for Python's parser: write it in several lines"
         raise ReadError(message, source) from None
@@ -74,6 +74,9 @@ def read_code(source: str) -> Document:
         if isinstance(error, ReadError):
             raise
         raise SyntaxError(str(error)) from None
+    if len(document.lines) > MAX_SIDES:
+        raise ReadError(f"code of more than {MAX_SIDES:,} lines is not read", source, document.lines[MAX_SIDES].at)
+    return document
 
 
 class _Reader:

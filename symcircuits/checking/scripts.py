@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from symcircuits.checking.syntax import Bound
+from symcircuits.core.symbols import ANY_OWNER
 
 __all__ = ["bounds_of", "parts_of", "plain", "split_transposes"]
 
@@ -27,6 +28,7 @@ _WORDS: Final = (
     (re.compile(r"\\\\"), ","),
     (re.compile(r"\\substack(?![A-Za-z])"), ""),
 )
+_OWNED: Final = re.compile(rf"\s*([A-Za-z]\w*)\s+({ANY_OWNER})\s*")
 _TRANSPOSE: Final = re.compile(r"\\(?:top|intercal|transp)(?![A-Za-z])|\\(?:mathsf|mathrm|mathtt|text)\s*\{\s*T\s*\}|"
                                r"⊤|ᵀ|\\mathsf\s+T(?![A-Za-z])|(?<![A-Za-z\\_])T(?![A-Za-z0-9_])|"
                                r"(?<=[a-z])(?<![A-Za-z\\][a-z])T(?=\s*$)")  # fmt: skip
@@ -59,9 +61,13 @@ def plain(text: str) -> str:
 def parts_of(text: str) -> tuple[str, ...]:
     """A script split at its commas, those in brackets apart; parentheses around the whole are left out.
 
-    >>> parts_of("(l, h)"), parts_of("0, 1, :, :"), parts_of("tokens[-1], tokens"), parts_of("")
-    (('l', 'h'), ('0', '1', ':', ':'), ('tokens[-1]', 'tokens'), ())
+    A label after a space is one of its own: SymPy prints a symbol called ``W_OV_L0H1`` as ``W_{OV L0H1}``.
+
+    >>> parts_of("OV L0H1"), parts_of("(l, h)"), parts_of("0, 1, :, :"), parts_of("tokens[-1], tokens"), parts_of("")
+    (('OV', 'L0H1'), ('l', 'h'), ('0', '1', ':', ':'), ('tokens[-1]', 'tokens'), ())
     """
+    if " " in text and (named := _OWNED.fullmatch(text)):
+        return named[1], named[2]
     text = plain(text)
     if text[:1] == "(" and text[-1:] == ")" and "(" not in text[1:]:
         text = text[1:-1]
@@ -85,6 +91,8 @@ def bounds_of(below: str, above: str, at: int) -> tuple[Bound, ...]:
     [('h', '1..H'), ('k', '')]
     >>> [b.names + (b.over,) for b in bounds_of(r"q,k \\in H_1", "", 0) + bounds_of(r"a \\in H_1, b \\in H_2", "", 0)]
     [('q', 'k', 'H_1'), ('a', 'H_1'), ('b', 'H_2')]
+    >>> [b.names + (b.over,) for b in bounds_of(r"\\substack{0 \\leq g \\leq H_1 - 1\\\\1 \\leq h \\leq H}", "", 0)]
+    [('g', '0..H_1-1'), ('h', '1..H')]
     >>> [b.names + (b.over,) for b in bounds_of("l_1 < l_2", "", 0) + bounds_of("m<l", "", 0)]
     [('l_1', 'l_2', '<'), ('m', '<l')]
     """
@@ -92,6 +100,10 @@ def bounds_of(below: str, above: str, at: int) -> tuple[Bound, ...]:
     found, waiting = [], list[str]()
     text = re.sub(r"=(\d+),\.\.,", r"=\1..", plain(text))
     for part in parts_of(text) or parts_of(below):
+        if both := re.fullmatch(r"([01])<=([A-Za-z]\w*'*)<=(H.*)", part):  # as SymPy prints several sums in one
+            found.append(Bound((*waiting, both[2]), f"{both[1]}..{both[3]}", at))
+            waiting = []
+            continue
         if "<" in part and re.fullmatch(r"[a-z](?:_?\w)?'*(?:<[a-z](?:_?\w)?'*)+", part):  # layers in order
             names = tuple(part.split("<"))
             alike = len({name[0] for name in names}) == 1  # l_1 < l_2 are both bound, of m < l the first alone

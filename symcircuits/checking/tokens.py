@@ -8,7 +8,7 @@ indented more. Rows are counted as a person counts them, from 1.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from fractions import Fraction as Rational
 from typing import Any, Final, NamedTuple, NoReturn
@@ -19,7 +19,7 @@ from symcircuits.checking.scripts import bounds_of, parts_of, plain, split_trans
 from symcircuits.checking.syntax import Name, Script
 from symcircuits.core.symbols import ANY_OWNER
 
-__all__ = ["MAX_TEXT", "Rows", "Statement", "Token", "statements_of"]
+__all__ = ["MAX_SIDES", "MAX_TEXT", "Rows", "Statement", "Token", "statements_of"]
 
 MAX_TEXT: Final = 2_000_000  # characters
 MAX_SIDES: Final = 10_000
@@ -39,11 +39,19 @@ class Token(NamedTuple):
 
 @dataclass(slots=True)
 class Statement:
-    """Tokens up to the end of a statement; ``let``: it is said to be a definition."""
+    """Tokens up to the end of a statement; ``let``: it is said to be a definition; ``open``: brackets left open."""
 
     at: int
     tokens: list[Token] = field(default_factory=list)
     let: bool = False
+    open: int = 0
+    signs: int = 0
+
+    def add(self, tokens: list[Token]) -> None:
+        """More tokens at its end."""
+        self.tokens += tokens
+        self.open += _opened(tokens)
+        self.signs += sum(token.kind == "SIGN" for token in tokens)
 
 
 class Rows:
@@ -163,6 +171,7 @@ _REFUSED: Final = (
     (re.compile(r"\\[A-Za-z]+|\\."), "this LaTeX command cannot be read"),
 )
 _ENDING: Final = frozenset({"SIGN", "EQ", "ROW", "LINE", "COMMA", "LET"})
+_SCRIPT: Final = 1_000  # characters of a script or label
 _MAX_DEPTH: Final = 10_000  # brackets in brackets
 _LEADING: Final = frozenset({"SIGN", "EQ", "LET", "AT", "DOT", "OTIMES", "ODOT", "SLASH", "POW", "T"})
 _TRAILING: Final = _LEADING - {"T"} | {"BIGSUM", "COMMA"}
@@ -336,8 +345,8 @@ class _Scanner:
         name, _, sub = word.partition("_")
         if not re.fullmatch(r"[^\W\d]\w*|1|[α-ω]", name):
             self._refuse(at)
-        if name == "1":
-            name = "ones"
+        if name == "1":  # SymPy prints a column and a row of ones alike, as the second
+            name = "mathbbm" if found[0].startswith(r"\mathbb") else "ones"
         return self._named(name, found.end(), at, out, below or (f"_{{{sub}}}" if sub else ""))
 
     def _sign(self, at: int, out: list[Token]) -> int:
@@ -429,6 +438,10 @@ class _Scanner:
         node = Name(name, at, tuple(scripts))
         called = end < len(self.source) and self.source[end] == "(" and not scripts and not after
         opened = called or (_OPEN.match(self.source, end) or re.compile(r"\\!\s*\\left\(").match(self.source, end))
+        if name in _FUNCTIONS and not scripts and not after and self.source.startswith(r"{\left(", end):
+            self.braces.append((end, None))  # as SymPy prints functions
+            end, called = end + 1, True
+            opened = True
         if name in _FUNCTIONS and opened and not after and (called or name not in ("T", "h", "f", "g")):
             out.append(Token("FUNC", at, node))
         else:
@@ -521,10 +534,12 @@ class _Scanner:
     def _matching(self, at: int, opening: str, closing: str, message: str) -> int:
         """Where the bracket that opens here closes, within 1,000 characters."""
         depth, text = 0, self.source
-        for i in range(at, min(len(text), at + 1_000)):
+        for i in range(at, min(len(text), at + _SCRIPT)):
             depth += (text[i] == opening) - (text[i] == closing)
             if depth == 0:
                 return i
+        if len(text) > at + _SCRIPT:
+            raise self.fault(f"a script or label of more than {_SCRIPT:,} characters is not read, or {message}", at)
         raise self.fault(message, at)
 
     def _fraction(self, end: int, at: int, out: list[Token]) -> int:
@@ -605,6 +620,7 @@ class _Layout:
         self.rows, self.found = Rows(), list[Statement]()
         self.displays = scanner.latex and bool(_displays(self.source))
         self.counted = 0
+        self.breaks = [found.start() for found in re.finditer("\n", self.source)]
 
     def statements(self, tokens: list[Token]) -> tuple[list[Statement], Rows]:
         row: list[Token] = []
@@ -625,24 +641,30 @@ class _Layout:
 
     def row(self, tokens: list[Token], display: bool) -> None:
         """One row: it goes on with the statement before it, or is one of its own."""
-        inside = bool(self.found) and _open_brackets(self.found[-1].tokens)
+        inside = bool(self.found) and self.found[-1].open > 0
         let, tokens = _without_words(tokens, inside)
         if not tokens:
             return
         at = tokens[0].at
         self.counted += 1
-        line = self.counted if self.scanner.latex else self.source.count("\n", 0, at) + 1
+        line = self.counted if self.scanner.latex else bisect_left(self.breaks, at) + 1
         self.rows.add(at if self.rows.starts else 0, line)
         for i, (part, apart) in enumerate(_apart(tokens)):
             goes_on = self.found and not i and not let and not self.found[-1].let and self._goes_on(part, display)
             if goes_on:
-                self.found[-1].tokens += part
+                self.found[-1].add(part)
             else:
-                self.found.append(Statement(part[0].at, part, let or apart))
+                if len(self.found) >= MAX_SIDES:
+                    raise self.scanner.fault(f"a text of more than {MAX_SIDES:,} lines is not read", part[0].at)
+                self.found.append(Statement(part[0].at, let=let or apart))
+                self.found[-1].add(part)
+            if self.found[-1].signs > MAX_WORDS:
+                message = f"the formula has more than {MAX_WORDS:,} words, the most that are read"
+                raise self.scanner.fault(message, part[0].at)
 
     def _goes_on(self, tokens: list[Token], display: bool) -> bool:
         before = self.found[-1]
-        if tokens[0].kind in _LEADING or before.tokens[-1].kind in _TRAILING or _open_brackets(before.tokens):
+        if tokens[0].kind in _LEADING or before.tokens[-1].kind in _TRAILING or before.open > 0:
             return True
         if any(t.kind in ("EQ", "LET") for t in tokens):
             return False
@@ -656,8 +678,9 @@ class _Layout:
         return len(line) - len(line.lstrip())
 
 
-def _open_brackets(tokens: list[Token]) -> bool:
-    return sum((t.kind in ("LPAR", "LBRACE")) - (t.kind in ("RPAR", "RBRACE")) for t in tokens) > 0
+def _opened(tokens: list[Token]) -> int:
+    """How many brackets are opened and not closed."""
+    return sum((t.kind in ("LPAR", "LBRACE")) - (t.kind in ("RPAR", "RBRACE")) for t in tokens)
 
 
 def _word(token: Token) -> str:
@@ -685,13 +708,13 @@ def _without_words(tokens: list[Token], inside: bool = False) -> tuple[bool, lis
             break
     kept: list[Token] = []
     for token in tokens[start:]:
-        if kept and token.kind == "PROSE" and str(token.value).split(" ")[0] == "for" and not _open_brackets(kept):
+        if kept and token.kind == "PROSE" and str(token.value).split(" ")[0] == "for" and _opened(kept) <= 0:
             break  # for all h
         if token.kind == "RBRACE" and kept and kept[-1].kind == "LBRACE":
             kept.pop()  # nothing but words stood in these braces
         elif token.kind != "PROSE":
             kept.append(token)
-    inside = inside or _open_brackets(kept)
+    inside = inside or _opened(kept) > 0
     while kept and kept[-1].kind in (("END", "APART") if inside else ("END", "COMMA", "APART")):
         kept.pop()
     let = let or any(t.kind == "LET" for t in kept)

@@ -279,7 +279,8 @@ class Turned(MatrixExpr):  # type: ignore[misc]
         return f"Turned({printer._print(self.matrix)}, {printer._print(self.rotations)})"
 
     def _latex(self, printer: Any) -> str:
-        return rf"\left({printer._print(self.matrix)}\right)_{{i}} {printer._print(self.rotations)}_{{i}}"
+        rotations = re.sub(r"\}$", r", i}", printer._print(self.rotations))
+        return rf"\left({printer._print(self.matrix)}\right)_{{i}} {rotations}"
 
 
 # --------------------------------------------------------------------------------------------- sizes of matrices
