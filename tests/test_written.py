@@ -234,6 +234,60 @@ def test_a_softmax_is_the_pattern_where_its_inside_is_exactly_the_scores(arch: A
         assert not check(f"A[{head}] = softmax({wrong})", arch).right
 
 
+def test_norms_that_are_left_out_are_said() -> None:
+    arch = transformer((1, 1), norm="LN", biases=["b_V"])
+    bare = "logits = " + " + ".join(t.word.text for t in expand(attention_only((1, 1), biases=["b_V"]), "logits"))
+    text = f"# with the norms frozen and folded\n{bare}"
+    verdict = check(text, arch)
+    assert not check(bare, arch).right
+    assert verdict.right, verdict
+    assert verdict.where == ("the norms are frozen and folded, so that what they do is left out",)
+    assert check(text, arch, strict=True).mistake == "hypothesis"
+    for wrong in (text.replace("X0", "D[final] @ X0", 1), text + " + X0 @ W_U.T", text.rpartition(" + ")[0]):
+        assert not check(wrong, arch).right, wrong
+    for said in ("# ignoring layer norm", "# LN is omitted here"):
+        assert check(f"{said}\n{bare}", arch).right
+    assert not check(f"# norms\n{bare}", arch).right
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (r"X_1 = X_0 + A^{L0H0} LN(X_0) W_{OV}^{L0H0 T}", True),
+        (r"X_1 = X_0 + A^{L0H0} LN(X_1) W_{OV}^{L0H0 T}", False),
+        (r"X_2 = X_1 + A^{L1H0} \mathrm{LN}(X_1) W_{OV}^{L1H0 T}", True),
+        (r"X_2 = X_1 + A^{L1H0} X_1 W_{OV}^{L1H0 T}", False),
+        (r"T = LN(X_2) W_U^T", True),
+        (r"T = LN(X_1) W_U^T", False),
+        (r"S^{L1H0} = s^{L1H0} LN(X_1) W_{QK}^{L1H0} LN(X_1)^T", True),
+        (r"S^{L1H0} = s^{L1H0} LN(X_1) W_{QK}^{L1H0} LN(X_0)^T", False),
+    ],
+)
+def test_norms_of_streams_are_read(text: str, right: bool) -> None:
+    assert check(text, transformer((1, 1), norm="LN")).right == right
+    with pytest.raises(ReadError, match="a norm is read of a stream|no norm reads|unknown symbol 'LN'"):
+        check("X_1 = X_0 + LN(X_0 + P)", transformer((1, 1), norm="LN"))
+
+
+@pytest.mark.parametrize(
+    ("text", "convention", "right", "said"),
+    [
+        (r"(A_q \otimes A_k \otimes W)(x, y) = A_q^T x W y A_k", None, False, "the paper prints A_q^T x W y A_k"),
+        (r"(A_q \otimes A_k \otimes W)(x, y) = A_q x W y^T A_k^T", None, True, ""),
+        (r"(A_q \otimes A_k \otimes W)(x, y) = A_q x W y A_k^T", None, False, ""),
+        ("t^T W_E^T W_{QK}^h W_E t", None, True, "the paper prints t^T W_E^T W_QK W_E t"),
+        ("t^T W_E^T W_{QK}^h W_E t", "row", False, "the paper prints t^T W_E^T W_QK W_E t"),
+        ("t W_E^T W_{QK}^h W_E t^T", None, True, ""),
+        ("t^T W_E^T W_{OV}^h W_E t", "row", False, ""),
+    ],
+)
+def test_the_slips_of_the_paper_are_known(text: str, convention: str | None, right: bool, said: str) -> None:
+    verdict = check(text, attention_only((2, 2)), convention=convention)
+    assert verdict.right == right, verdict
+    slips = [note for note in verdict.notes if note.startswith("the paper prints")]
+    assert [note.startswith(said) for note in slips] == [True] * bool(said)
+
+
 def test_unscaled_scores_in_a_softmax_are_said() -> None:
     text = r"A^h = \mathrm{softmax}(t^T W_E^T W_{QK}^h W_E t)"
     verdict = check(text, attention_only((2,)))

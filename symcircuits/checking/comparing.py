@@ -11,10 +11,21 @@ from symcircuits.checking.formula import Letter, RawWord
 from symcircuits.checking.matching import Letters, Spelling
 from symcircuits.core.words import is_multiplier, scalar_order
 
-__all__ = ["INVISIBLE", "ROWS_SUM", "UNSCALED", "Difference", "compared", "place_of", "polynomial", "rows_summed"]
+__all__ = [
+    "INVISIBLE",
+    "NO_NORMS",
+    "ROWS_SUM",
+    "UNSCALED",
+    "Difference",
+    "compared",
+    "place_of",
+    "polynomial",
+    "rows_summed",
+]
 
 ROWS_SUM: Final = "the rows of the attention patterns sum to one"
 INVISIBLE: Final = "terms that softmax does not see are left out"
+NO_NORMS: Final = "the norms are frozen and folded, so that what they do is left out"
 UNSCALED: Final = "the scores are unscaled"
 
 Key = tuple[tuple[str, ...], Letters]

@@ -10,7 +10,16 @@ from typing import Any, Final, NamedTuple
 
 from symcircuits.checking.case import Asked, Case
 from symcircuits.checking.claims import Claim
-from symcircuits.checking.comparing import INVISIBLE, ROWS_SUM, UNSCALED, Difference, compared, place_of, rows_summed
+from symcircuits.checking.comparing import (
+    INVISIBLE,
+    NO_NORMS,
+    ROWS_SUM,
+    UNSCALED,
+    Difference,
+    compared,
+    place_of,
+    rows_summed,
+)
 from symcircuits.checking.finishing import heads_of
 from symcircuits.checking.formula import CONVENTIONS, Formula, Letter, RawFactor, RawWord
 from symcircuits.checking.matching import Letters, Matcher, transpose
@@ -21,12 +30,23 @@ from symcircuits.checking.verdict import Texts, Verdict
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import Expansion, expand
 from symcircuits.core.notation import Notation, letter_text, scale_text
-from symcircuits.core.symbols import READERS
+from symcircuits.core.symbols import READERS, labelled_by
 from symcircuits.core.text import amount
 
 __all__ = ["Outcome", "judged"]
 
 _LISTED: Final = 20
+_NORMED: Final = (*labelled_by("norm"), "C")  # what norms bring into a product
+_NORM_WORD: Final = r"\b(?:norms?|layer-?norms?|LN|RMS\w*)\b"
+_LEFT_OUT: Final = r"\b(?:ignor|neglect|omit|without|freez|frozen|fold|left out|leav|drop)\w*\b"
+_SAID_OF_NORMS: Final = re.compile(rf"(?i){_LEFT_OUT}[^\n.]{{0,30}}{_NORM_WORD}|{_NORM_WORD}[^\n.]{{0,30}}{_LEFT_OUT}")
+_SLIP_OF_HEADS: Final = (
+    "the paper prints A_q^T x W y A_k, which contradicts its own definition of A, whose rows are the destinations: it "
+    "is A_q x W y^T A_k^T"
+)
+_SLIP_OF_TOKENS: Final = (
+    "the paper prints t^T W_E^T W_QK W_E t, where its t has a row for each token: then it is t W_E^T W_QK W_E t^T"
+)
 _SEARCHED: Final = 5_000  # terms looked through one by one
 
 
@@ -49,6 +69,8 @@ def judged(claim: Claim, meaning: Meaning, asked: Asked) -> Outcome:
     if claim.kind == "count":
         return judge.counted()
     found = judge.equal() if claim.kind == "equal" else judge.target() if claim.kind == "target" else judge.bare()
+    if slip := judge.slip():
+        found = found._replace(verdict=replace(found.verdict, notes=(*found.verdict.notes, slip)))
     if claim.findings:
         return judge.found(claim.findings[0], found)
     if found.right and meaning.noted.unscaled:  # scores inside a softmax
@@ -63,6 +85,23 @@ class _Judge:
         self.words = claim.found.words
         self.spelling = meaning.sizes.spelling
         self.as_read = Notation(CONVENTIONS[asked.convention], asked.notation.symbols)
+
+    def slip(self) -> str:
+        """What is said of a formula that the paper prints otherwise than its own definitions have it; else nothing."""
+        if len(self.words) != 1:
+            return ""
+        letters = self.spelling.unfuse(self.words[0].letters, ("X0",))
+        flips = [f.transposed for f in letters]
+        glyphs = [f.glyph for f in letters]
+        if self.claim.generic and glyphs[:1] + glyphs[-1:] == ["A", "A"] and len(letters) == 5:
+            return _SLIP_OF_HEADS if [flips[i] for i in (0, 1, 3, 4)] == [True, False, False, False] else ""
+        letters = self.spelling.fuse(letters[1:-1]) if glyphs[:1] + glyphs[-1:] == ["t", "t"] else ()
+        if [f.glyph for f in letters] != ["W_E", "W_QK", "W_E"]:
+            return ""
+        as_printed = flips[0] and not flips[-1]
+        columns = self.meaning.reading.columns and not flips[0] and flips[-1]
+        right_way = letters[0].transposed and not letters[-1].transposed
+        return _SLIP_OF_TOKENS if right_way and (as_printed or columns) else ""
 
     # ----------------------------------------------------------------------------------------- three kinds
     def target(self) -> Outcome:
@@ -303,6 +342,8 @@ class _Judge:
         expansion = case.expansion
         if expansion.count > _SEARCHED or expansion.target != target:
             return None
+        if (bare := self.without_norms(target)) is not None:
+            return bare
         ones = any(f.letter.glyph == "ones" for w in self.words for f in w.factors)
         if ones and self.asked.architecture.softmax:
             terms = [RawWord(1, t.word.scales, tuple(RawFactor(x, 0) for x in case.matcher.term_letters(t)))
@@ -318,6 +359,23 @@ class _Judge:
                     f"these are the {amount(len(here), 'term')} of {target} that softmax sees.", where, target
                 )
         return None
+
+    def without_norms(self, target: str) -> Outcome | None:
+        """Whether a sum is right where the model has no norms, of a text that says that it leaves them out."""
+        architecture = self.asked.architecture
+        if not _SAID_OF_NORMS.search(self.meaning.source):
+            return None
+        glyphs = {f.letter.glyph for w in self.words for f in w.factors}
+        if not architecture.norm or architecture.qk_norm or len(self.words) < 2 or glyphs & set(_NORMED):
+            return None
+        plain = replace(architecture, norm=None, gains=frozenset(),
+                        biases=frozenset(b for b in architecture.biases if b[:3] != "b_N"))  # fmt: skip
+        case = Case(Formula(self.words, target), self.asked._replace(architecture=plain))
+        verdict = case.verdict()
+        if not verdict.right:
+            return None
+        where = (NO_NORMS, *((UNSCALED,) if case.unscaled else ()))
+        return Outcome(replace(verdict, where=where, architecture=str(architecture)), self.claim.at)
 
     # ------------------------------------------------------------------------------- what else there is to be
     def fragment(self, case: Case) -> Outcome | None:

@@ -75,6 +75,7 @@ _ADJECTIVES: Final = (
 )  # words that say what kind of matrix it is, not of which head
 _DIMENSION: Final = re.compile(r"d(?:_?\w+)?|n|N|n_ctx|H|T")
 _OF_HEADS: Final = ("d_k", "d_h", "d_head", "d_qk", "d_q", "d_key", "d_heads", "dk", "dh", "dhead")
+_NORMS: Final = ("LN", "RMSNorm", "LayerNorm")
 _MAX_NESTED: Final = 40
 _USE: Final = 50  # steps that the use of a defined name counts for
 _ALL_HEADS: Final = re.compile(r"|\^?H|heads?|allheads")
@@ -1021,6 +1022,8 @@ class Meaning:
             return self._applied(defined, name, node, env, depth)
         if name == "einsum":
             return self._einsum(node, env, depth)
+        if name in _NORMS and self.architecture.norm and len(arguments) == 1:
+            return self._normed_stream(node, env)
         values = [self.value(a, env, depth + 1) for a in arguments]
         if not name or defined is not None or (len(values) == 2 and name not in ("FactoredMatrix", "inner")):
             if len(values) != 2:
@@ -1079,6 +1082,19 @@ class Meaning:
         ):
             return [Word(1, ("√" + value[0].scales[0],), ())]
         raise self.fault("only the root of a dimension, sqrt(d_head), is read", node.at)
+
+    def _normed_stream(self, node: Call, env: Environment) -> Value:
+        """``LN(X_1)``: what comes out of the norm that reads a stream; its scale is frozen."""
+        [stream] = node.arguments
+        point = self.point(stream, env) if isinstance(stream, Name) and stream.text in ("x", "X") else None
+        if point is None or not isinstance(stream, Name):
+            raise self.fault("a norm is read of a stream after a number of layers, LN(X_1)", node.at)
+        layers = self.architecture.n_layers
+        if not 0 <= point <= layers or (point == layers and not self.architecture.unembed):
+            raise self.fault(f"no norm reads a stream after {point} layers: the model has {layers}", node.at)
+        label = FINAL if point == layers else self.architecture.norm_label(point)
+        row = next((p for s in stream.scripts for p in _split(s.parts) if p in self.roles.positions), "")
+        return self._turned(placed(self.quantities.normed(label), node.at, row))
 
     def _norm_of(self, node: Node, env: Environment) -> str:
         """Which norm the sigma of a stream belongs to; ``!`` for something that is not a stream."""
