@@ -51,8 +51,8 @@ from tests.strategies import cases
 RECORD = sc.attention_only((3, 3))
 DEEP = sc.attention_only((2, 2, 1))
 EXACT = {
-    "types", "same names", "same algebra", "same letters", "same words", "same polynomial", "isolated terms",
-    "basis freedom",
+    "types", "same names", "same page", "same algebra", "same letters", "same words", "same polynomial",
+    "isolated terms", "basis freedom",
 }  # fmt: skip
 
 
@@ -381,11 +381,11 @@ def test_the_chance_of_a_false_pass_is_that_of_the_lemma() -> None:
 def test_the_report_as_data() -> None:
     found = json.loads(json.dumps(verify(RECORD).json(), allow_nan=False))
     assert (found["ok"], found["schema"]) == (True, "symcircuits.verify/1")
-    assert len(found["checks"]) == 2 * len(USUAL) == 16  # of logits and of scores
+    assert len(found["checks"]) == 2 * len(USUAL) == 18  # of logits and of scores
     for check in found["checks"]:
         assert {"name", "passed", "error", "bound"} <= set(check)
         assert check["passed"] is True
-    assert len({c["name"] for c in found["checks"]}) == 14
+    assert len({c["name"] for c in found["checks"]}) == 18
 
 
 def test_ok_only_if_all_hold() -> None:
@@ -1021,10 +1021,10 @@ def test_the_row_of_names_refuses(
         found = [check_names(g, limit=limit) for g in groups]
         assert any(c.passed is False for c in found) is seen, found
         assert all(c.passed or (c.error > c.bound and c.what.startswith(("logits", "scores:L"))) for c in found)
-    if alone:  # the words are right, and what all others look at
+    if alone:  # the words are right, and what all others look at; measured terms are found by their names
         report = verify(alone)
         assert not report.ok
-        assert {c.name for c in report.checks if c.passed is False} == {"same names"}
+        assert {c.name for c in report.checks if c.passed is False} == {"same names", "isolated terms"}
 
 
 @pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
@@ -1148,7 +1148,7 @@ def test_an_empty_enumeration_is_refused_by_verify(monkeypatch: pytest.MonkeyPat
     report = verify(RECORD)
     assert not report.ok
     assert {c.name for c in report.checks if c.passed is False} >= {
-        "types", "same names", "same algebra", "same polynomial", "isolated terms", "basis freedom",
+        "types", "same names", "same page", "same algebra", "same polynomial", "isolated terms", "basis freedom",
         "same transformer, lambdified",
     }  # fmt: skip
 

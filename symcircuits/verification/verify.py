@@ -13,8 +13,9 @@ number of terms, its first terms, and whether forward pass and walk agree over t
 A fourth way is *isolated terms*: the same forward pass, run with only some heads and one source kept, measures each
 term by itself (as :func:`symcircuits.isolate` does), exactly.
 
-Besides: *types* (every word is accepted by the rules of :mod:`symcircuits.core.words`), *same names* (labels, orders,
-counts and numbers of terms are what their words say) and *basis freedom* (a random
+Besides: *same page* (what is printed in LaTeX, read back, is the words that were checked), *types* (every word is
+accepted by the rules of :mod:`symcircuits.core.words`), *same names* (labels, orders, counts and numbers of terms are
+what their words say) and *basis freedom* (a random
 invertible change of basis of the stream and of every head space leaves every end-to-end term unchanged, and
 changes a term of the stream as it changes the stream; exact). Of models that are polynomials, without softmax or with
 bilinear MLPs, *nothing frozen*: what is multiplied out, against a pass that computes patterns and MLPs. Of a model also
@@ -59,6 +60,7 @@ from symcircuits.verification.rows import (
     check_types,
     named,
 )
+from symcircuits.verification.same_page import check_page
 from symcircuits.verification.same_words import MAX_WORDS, check_words
 from symcircuits.work.progress import OnProgress, told_by
 
@@ -68,9 +70,9 @@ MOST = 10**13  # terms of one target that are listed
 TOTAL_LIMIT = 20_000  # above so many terms of all heads together, one head a layer stands for its layer
 HEADS_LIMIT = 2_000  # and above so many heads
 ROWS = (
-    "types", "same names", "same algebra", "same letters", "same words", "same polynomial", "isolated terms",
-    "basis freedom", "same transformer, lambdified", "same transformer", "nothing frozen: types", "nothing frozen",
-    "every head",
+    "types", "same names", "same page", "same algebra", "same letters", "same words", "same polynomial",
+    "isolated terms", "basis freedom", "same transformer, lambdified", "same transformer", "nothing frozen: types",
+    "nothing frozen", "every head",
 )  # fmt: skip
 
 
@@ -113,6 +115,7 @@ def verify(
     questions: dict[str, Callable[[list[Expansion]], Check | None]] = {
         "types": lambda g: check_types(g, max_terms),
         "same names": lambda g: check_names(g, seed, max_terms),
+        "same page": check_page,
         "same algebra": lambda g: check_algebra(g, max_terms),
         "same letters": lambda g: check_monomials(g, (max_terms, LETTERS_LIMIT)),
         "same words": lambda g: check_words(g, (max_terms, MAX_WORDS)),
