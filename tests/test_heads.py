@@ -1,6 +1,7 @@
 """What heads look at: heads made by hand that do one thing, and trained models; and why they do."""
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -413,3 +414,54 @@ def test_copying_and_matching_are_those_of_the_full_circuits() -> None:
     assert found.matching["L1H0", "L0H2"].eigenvalue_positivity == pair.eigenvalue_positivity
     assert found.copying["L1H0"].eigenvalue_positivity == pytest.approx(1.0, abs=0.01)
     assert pair.eigenvalue_positivity == pytest.approx(0.99, abs=0.01)
+
+
+# ------------------------------------------------------------------------------- few draws, and few tokens
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("d_vocab", "n_context"), [(5, 7), (5, 10), (6, 10)])
+def test_random_heads_of_one_layer_are_no_induction_heads(causal: bool, d_vocab: int, n_context: int) -> None:
+    """None of them can be: a key knows its own token alone. On few draws of few tokens some look as if they were."""
+    high = 0
+    for seed in range(60):
+        model = sc.random_model(
+            sc.attention_only((4,), "standard", causal=causal), d_vocab=d_vocab, d_model=6, d_head=6,
+            n_context=n_context, seed=seed, weight_scale=1.5,
+        )  # fmt: skip
+        for count in (1, 2, 4):
+            found = find_heads(model, draw_prompts(model, count=count, seed=seed))
+            assert found.of_kind("induction") == []
+            scores = [head.scores["induction"] for head in found.heads.values()]
+            high += sum(one is not None and one.mean > 0.45 for one in scores)
+    assert high > 5  # so that the threshold alone would have named some
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_that_prefer_one_token_for_each_token_are_no_induction_heads(causal: bool) -> None:
+    """All 81 ways to prefer another token of four; of some draws one of them is what follows in all periods."""
+    ways = list(product(*([other for other in range(1, 5) if other != own] for own in range(1, 5))))
+
+    def run(tokens: Any) -> Any:
+        n, patterns = tokens.shape[-1], {}
+        seen = np.tri(n, dtype=bool) if causal else np.ones((n, n), bool)
+        for k, way in enumerate(ways):
+            liked = np.array([0, *way])[tokens][:, :, None] == tokens[:, None, :]
+            weights = np.where(seen, np.where(liked, 1.0, 1e-9), 0)
+            patterns[f"L0H{k}"] = weights / weights.sum(-1, keepdims=True)
+        return SimpleNamespace(patterns=patterns, masks={"L0": seen})
+
+    arch = sc.attention_only((len(ways),), causal=causal)
+    model: Any = SimpleNamespace(architecture=arch, run=run, d_vocab=5, n_context=10)
+    for seed in range(12):
+        for count in (1, 2, 3, 20):
+            assert find_heads(model, draw_prompts(model, count=count, seed=seed)).of_kind("induction") == []
+
+
+def test_an_induction_head_shows_on_few_draws_of_few_tokens() -> None:
+    model = made("induction", "nearest", n_context=10)
+    model.d_vocab = 5
+    assert find_heads(model, draw_prompts(model, count=3)).of_kind("induction") == ["L0H0", "L0H1"]
+    one = find_heads(model, draw_prompts(model, count=1))
+    assert one.of_kind("induction") == []  # three tokens in one order are no evidence
+    score = one["L0H0"].scores["induction"]
+    assert score is not None
+    assert (score.cases, score.mean > 0.9) == (3, True)

@@ -10,6 +10,7 @@ thresholds: own construction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -46,6 +47,8 @@ DEFINITIONS: Final = {
     "over pairs of weight times direct effect, over the sum of their sizes; the eigenvalues of its OV circuit must be "
     "as negative, and the logits must be lowered by 1 or more",
 }
+CERTAIN: Final = 3.5  # standard deviations
+SPREAD: Final = 0.5  # of a weight on one case, at most: weights are from 0 to 1
 TIMES: Final = 2  # as much as equal weights would give: on short prompts a smaller lead can be chance
 
 
@@ -56,8 +59,9 @@ class HeadScore:
     ``equal``: what equal weights on all keys that the mask allows would have; ``control``: of a kind of content, the
     mean on the same pairs of the control; ``opposite``: of induction, the mean on repeats for keys with the token
     before the query's, in place of the one after it; ``others``: what equal weights on the other tokens of a period
-    would have; ``by_period``: of a kind of content the mean with periods of so many tokens, where the mask lets queries
-    see what counts.
+    would have; ``cases``: of a kind of content, how many tokens of periods were drawn: with few of them a head that
+    prefers some tokens to others looks at the right ones by chance; ``by_period``: of a kind of content the mean with
+    periods of so many tokens, where the mask lets queries see what counts.
     """
 
     mean: float
@@ -66,6 +70,7 @@ class HeadScore:
     control: float | None = None
     opposite: float | None = None
     others: float | None = None
+    cases: int | None = None
     by_period: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -75,19 +80,28 @@ class HeadScore:
 
     def json(self) -> dict[str, Any]:
         """As plain data."""
-        beside = {"control": self.control, "opposite": self.opposite, "others": self.others}
+        beside = {"control": self.control, "opposite": self.opposite, "others": self.others, "cases": self.cases}
         known = {name: value for name, value in beside.items() if value is not None}
         by_period = {"by_period": {str(n): x for n, x in self.by_period.items()}} if self.by_period else {}
         return {"mean": self.mean, "spread": self.spread, "equal": self.equal, **known, **by_period}
 
     def shows(self, threshold: float) -> bool:
-        """Whether it is high enough at every length, above equal weights, and above what it stands beside."""
+        """Whether it is high enough at every length, above equal weights, and above what it stands beside.
+
+        Above by half the threshold, and by more than means of so many cases differ by chance: weights are from 0 to 1,
+        so that a mean of n has a standard deviation of 0.5 / sqrt(n) at most.
+        """
         enough = min(self.mean, self.least) >= threshold and self.mean >= TIMES * self.equal
+        margin = max(threshold / 2, CERTAIN * SPREAD / math.sqrt(self.cases) if self.cases else 0.0)
 
         def above(one: float | None) -> bool:
-            return one is None or self.mean - one >= threshold / 2
+            return one is None or self.mean - one >= margin
 
-        return enough and above(self.control) and (above(self.others) or above(self.opposite))
+        return (
+            enough
+            and above(self.control)
+            and (above(self.others) or (above(self.opposite) and self.mean >= (self.others or 0)))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +274,7 @@ def _kinds_of(seen: _Seen, head: Head, threshold: float) -> HeadKinds:
             each, control = seen.content(label, kind, PAIRS[kind])
             equal, _ = seen.content(layer, kind, PAIRS[kind])
             score = _score(each, equal, control)
-            scores[kind] = score and replace(score, by_period=seen.by_period(each, equal))
+            scores[kind] = score and replace(score, by_period=seen.by_period(each, equal), cases=seen.prompts.cases)
     if (score := scores["induction"]) is not None:
         others = float(np.mean([1 / (period - 1) for period in seen.prompts.repeated]))
         scores["induction"] = replace(score, opposite=seen.opposite(label), others=others)

@@ -57,6 +57,11 @@ class Prompts:
         return range(self.half + 1, 2 * self.half)
 
     @property
+    def cases(self) -> int:
+        """How many tokens of periods were drawn, of all prompts with repeats together."""
+        return self.count * sum(self.repeated)
+
+    @property
     def said(self) -> str:
         """What they are, in a sentence."""
         periods = ", ".join(map(str, self.repeated))
