@@ -461,7 +461,7 @@ def test_an_induction_head_shows_on_few_draws_of_few_tokens() -> None:
     model.d_vocab = 5
     assert find_heads(model, draw_prompts(model, count=3)).of_kind("induction") == ["L0H0", "L0H1"]
     one = find_heads(model, draw_prompts(model, count=1))
-    assert one.of_kind("induction") == []  # three tokens in one order are no evidence
+    assert one.of_kind("induction") == []  # three tokens in one order do not tell
     score = one["L0H0"].scores["induction"]
     assert score is not None
     assert (score.cases, score.mean > 0.9) == (3, True)

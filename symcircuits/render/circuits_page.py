@@ -22,7 +22,7 @@ from symcircuits.render.circuits_figures import (
 )  # fmt: skip
 from symcircuits.render.circuits_svg import composition_graph, counts_svg, points_svg
 from symcircuits.render.figures import HeatMap
-from symcircuits.render.findings import copying_table, effects_table, findings
+from symcircuits.render.findings import copying_table, effects_table, findings, notes_of
 from symcircuits.render.heads import causes_table, heads_tables
 from symcircuits.render.html_heads import MOST_CELLS
 from symcircuits.render.losses import by_order_table
@@ -47,8 +47,10 @@ def circuits_html(found: Circuits) -> str:
         el("p", found.heads.prompts.said),
     )  # fmt: skip
     said = el("ul", *(el("li", line) for line in findings(found)))
+    notes = notes_of(found)
+    more = [el("p", "Notes", class_="soft"), el("ul", *(el("li", n) for n in notes), class_="soft")] if notes else []
     main = [
-        section("findings", "What was found", said), *_pictures(found), *_composition(found), _heads(found),
+        section("findings", "What was found", said, *more), *_pictures(found), *_composition(found), _heads(found),
         *_causes(found), *_copying(found), *_trigrams(found), *_losses(found), _definitions(),
     ]  # fmt: skip
     return page_of(title, header, main, ("to what was found", "findings"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from symcircuits.circuits.heads import HeadKinds
     from symcircuits.circuits.report import Circuits, Diagonal
 
-__all__ = ["circuits_json", "circuits_parts", "copying_table", "effects_table", "findings"]
+__all__ = ["circuits_json", "circuits_parts", "copying_table", "effects_table", "findings", "notes_of"]
 
 MOST_ROWS: Final = 40
 MOST_PARTNERS: Final = 4  # heads that a sentence names
@@ -37,7 +37,23 @@ _SAID = {
 # ------------------------------------------------------------------------------------------------- sentences
 def findings(found: Circuits) -> tuple[str, ...]:
     """What was found, in sentences with numbers; what was looked for and not found too."""
-    return (*_content(found), *_suppression(found), *_positional(found), *_losses(found), *_composition(found))
+    return (
+        *_content(found), *_suppression(found), *_positional(found), *_losses(found), *_composition(found),
+        *_no_copying(found),
+    )  # fmt: skip
+
+
+def _no_copying(found: Circuits) -> list[str]:
+    """Which heads have no eigenvalues to call copying, and why."""
+    model, none = found.model, [head for head, one in found.copying.items() if one.eigenvalue_positivity is None]
+    if not found.copying and model.architecture.all_heads:
+        why = "the model has no unembedding" if model.d_vocab_out is None else (
+            f"{model.d_vocab_out} outputs are not the {model.d_vocab} input tokens")  # fmt: skip
+        return [f"Whether heads copy cannot be said: {why}."]
+    if not none:
+        return []
+    named = ", ".join(none[:MOST_PARTNERS]) + (", ..." if len(none) > MOST_PARTNERS else "")
+    return [f"Whether {named} copies cannot be said: all eigenvalues of the OV circuit are 0 up to rounding."]
 
 
 def _content(found: Circuits) -> list[str]:
@@ -55,6 +71,7 @@ def _content(found: Circuits) -> list[str]:
         lines.append(
             f"Whether a head is an induction head cannot be said: {why}." if why else "No head is an induction head."
         )
+        lines += _cannot(found.model.architecture)
     lines += _at_some_lengths(found)
     for head in found.heads.of_kind("duplicate-token"):
         score = found.heads[head].scores["duplicate-token"]
@@ -63,6 +80,13 @@ def _content(found: Circuits) -> list[str]:
             "positions of the control)."
         ]  # fmt: skip
     return lines
+
+
+def _cannot(arch: Architecture) -> list[str]:
+    """Why none can be, where that is known without a look."""
+    if len({head.layer for head in arch.all_heads}) != 1:
+        return []
+    return ["No head of one layer alone can be one: an earlier head has to tell it what stands before a token."]
 
 
 def _more_than_one(head: HeadKinds) -> str:
@@ -206,6 +230,8 @@ def _composition(found: Circuits) -> list[str]:
     for kind, scores in found.composition.items():
         of_all = list(scores.pairs())
         pairs = [p for p in of_all if p.z is not None and p.score is not None]
+        if not of_all and kind == "Q":
+            lines.append("No heads compose: no head comes before another.")
         if not pairs:
             lines += [f"{kind}-composition has no scores: {of_all[0].reason}."] if of_all else []
             continue
@@ -217,6 +243,8 @@ def _composition(found: Circuits) -> list[str]:
             worth = next((e.effect for e in found.effects if e.kind == kind and e.pair == top), None)
             effect = "" if worth is None else f"; without its terms the loss changes by {nats(worth, '+')} nats"
             said += f"; most {top.later} from {top.earlier} ({top.score:.3f}, z {top.z:.1f}{effect})"
+        without = [p for p in of_all if p.score is None]
+        said += f"; {amount(len(without), 'pair')} without a score: {without[0].reason}" if without else ""
         lines.append(f"{said}.")
     return lines
 
@@ -232,8 +260,17 @@ def circuits_parts(found: Circuits) -> list[Titled]:
     parts += [by_order_table(found.losses)] if found.losses is not None else []
     parts += [effects_table(found)] if found.effects else []
     parts += [copying_table(found)] if found.copying else []
+    notes = notes_of(found)
+    parts += [Titled("Notes", points=[f"  - {visible(note)}" for note in notes])] if notes else []
     parts += heads_tables(found.heads)[1:]
     return parts
+
+
+def notes_of(found: Circuits) -> list[str]:
+    """What could not be said, and what composition scores leave out."""
+    said = [found.no_losses, found.heads.prompts.missing]
+    said += [note for scores in found.composition.values() for note in scores.notes]
+    return list(dict.fromkeys(note for note in said if note))
 
 
 def effects_table(found: Circuits) -> Titled:
@@ -296,6 +333,5 @@ def circuits_json(found: Circuits) -> dict[str, Any]:
             {"kind": e.kind, "later": e.pair.later, "earlier": e.pair.earlier, "effect": e.effect}
             for e in found.effects
         ],
-        "notes": [*([found.no_losses] if found.no_losses else []),
-                  *([found.heads.prompts.missing] if found.heads.prompts.missing else [])],
+        "notes": notes_of(found),
     }  # fmt: skip
