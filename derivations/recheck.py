@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from random import Random
 
 import recheck_model
 from recheck_model import Model as Transformer
@@ -35,6 +36,18 @@ def spelled(body):  # norms as functions, small matrices as `{1,2;3,4}`
     return re.sub(PMATRIX, lambda m: f"{{{m[1]}}}".replace("&", ",").replace(r"\\", ";"), body, flags=re.S)
 
 
+def wave(entry):  # of a random point of the circle, turned by its angle so many times; `i` and `j` are random numbers
+    minus, kind, times = re.fullmatch(r"(-?)\\(cos|sin)\(\\alpha\(?([-+ij\d]*?)(?:\\right\)){1,2}", entry).groups()
+    p, slope = recheck_model.P, Random("alpha").randrange(recheck_model.P)
+    x, y = ((part * pow(1 + slope * slope, -1, p)) % p for part in (1 - slope * slope, 2 * slope))
+    found, known = (1, 0), {"i": Random("i").randrange(99), "j": Random("j").randrange(200, 299)}
+    for sign, name in re.findall(r"([-+]?)(\w)", times or "1"):
+        for _ in range(known[name] if name in known else int(name)):
+            back = -y if sign == "-" else y
+            found = (found[0] * x - found[1] * back) % p, (found[0] * back + found[1] * x) % p
+    return (-1 if minus else 1) * found[kind == "sin"]
+
+
 class Model(Transformer):  # that of a page, whose formulas are read
     def symbol(self, token):  # the value of a name with its scripts, in the shapes of the notation
         name, turned = re.subn(r"\\mathsf\{T\}", "", token)
@@ -45,6 +58,10 @@ class Model(Transformer):  # that of a page, whose formulas are read
             size, zeros = recheck_model.N, Value(0).it
             rows = ([*map(int, row.split(",")), *zeros[0]][:size] for row in letter[1:].split(";"))
             return Value([*rows, *zeros][:size])
+        if re.match(r"\{-?\\(cos|sin)\(", letter):  # the same of cosines and sines of multiples of one angle
+            rows = [[wave(entry) for entry in row.split(",")] for row in letter[1:].split(";")]
+            size, zeros = recheck_model.N, Value(0).it
+            return Value([*([*row, *zeros[0]][:size] for row in rows), *zeros][:size])
         value = self.get(letter, label)
         return value.T if turned ^ (self.flipped and bool(re.match("W_(?!QK)|b_", letter))) else value
 
