@@ -1,5 +1,6 @@
 """Loss by order and the effects of parts in loss, against plain loops over paths and the paper's own algorithm."""
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -225,3 +226,26 @@ def test_what_has_no_loss_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for by in ("head", "term"):
         with pytest.raises(ValueError, match=r"more than 5: select some, e\.g\. \.order\(1\)"):
             whole.loss_effects(by)
+
+
+def test_logits_with_a_centred_unembedding_by_order() -> None:
+    model = sc.random_model(sc.attention_only((2, 2), "standard"), seed=4)
+    run = model.run([[1, 4, 2, 5], [3, 0, 3, 1]])
+    values = sc.evaluate(sc.logits(model), run)
+    centred = model.weights["W_U"] - model.weights["W_U"].mean(0)
+    other = replace(model, weights={**model.weights, "W_U": centred}).run(run.tokens)
+    sums, total = sc.evaluate(sc.logits(other.model), other).by_order(), 0.0
+    found = values.loss_by_order(unit="centred logit")
+    for order in range(3):
+        total = total + sums[order]
+        wanted = [np.mean([total[row, q, run.tokens[row, q + 1]] for q in range(3)]) for row in (0, 1)]  # type: ignore[index]
+        np.testing.assert_allclose(found.by_prompt[order], wanted, atol=1e-12)
+    assert found.uniform == 0
+    assert "Logit of the next token, less the mean of all after each order" in found.text()
+    effects = values.loss_effects("term", unit="centred logit")
+    assert [part.alone for part in effects.parts] == pytest.approx([part.last for part in effects.parts])  # it adds up
+    by_layer = values.loss_by_order(unit="nats")
+    moved = replace(model, weights={**model.weights, "W_U": model.weights["W_U"] + 3.0}).run(run.tokens)
+    same = sc.evaluate(sc.logits(moved.model), moved).loss_by_order(unit="centred logit")
+    np.testing.assert_allclose(same.by_prompt, found.by_prompt, atol=1e-9)
+    assert not np.allclose(by_layer.by_prompt, found.by_prompt)

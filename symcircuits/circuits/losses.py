@@ -45,9 +45,10 @@ MOST: Final = 20_000  # parts that are looked at one by one
 class LossByOrder(Shown):
     """What is said of the next token when the logits are cut off after each order; one number a prompt.
 
-    ``by_prompt [orders, prompts]``: the mean over ``queries`` of ``-log p(next token)`` in nats, or of ``p`` itself
-    where ``unit`` is ``"probability"``; the last row is the whole model's. ``counts``: terms of each order (of K and Q
-    those of the scores of all heads, by the order of their key or query side);
+    ``by_prompt [orders, prompts]``: the mean over ``queries`` of ``-log p(next token)`` in nats, of ``p`` itself where
+    ``unit`` is ``"probability"``, or of its logit less the mean of all (``"centred logit"``); the last row is the whole
+    model's. ``counts``: terms of each order (of K and Q those of the scores of all heads, by the order of their key or
+    query side);
     ``uniform``: of equal logits. A mean over prompts has its spread beside it: the standard deviation over them.
     """
 
@@ -86,7 +87,7 @@ class LossByOrder(Shown):
 class LossEffect:
     """What some terms change: ``alone``, added to the terms without a head; ``last``, added to all the others.
 
-    Negative in nats, positive in probability: they help. ``name``: which terms; ``count``: how many.
+    Negative in nats, positive in the other units: they help. ``name``: which terms; ``count``: how many.
     """
 
     name: str
@@ -266,8 +267,8 @@ class NextTokens:
                 f"a loss is of the logits, and these are values of {target}"
                 + (": the model has no unembedding" if run.logits is None else "")
             )
-        if unit not in ("nats", "probability"):
-            raise ValueError(f'unit is "nats" or "probability", not {brief(unit)}')
+        if unit not in ("nats", "probability", "centred logit"):
+            raise ValueError(f'unit is "nats" or "probability", not {brief(unit)}; or "centred logit"')
         n = run.tokens.shape[-1]
         if n < 2:
             raise ValueError("a loss needs a next token: the run has one token")
@@ -289,12 +290,15 @@ class NextTokens:
         self.next, self.prompts = tokens[:, [q + 1 for q in self.queries]], len(tokens)
         self.shape = (-1, n, run.logits.shape[-1])
         width = run.logits.shape[-1]
-        self.uniform = float(np.log(width)) if unit == "nats" else 1 / width
+        self.uniform = {"nats": float(np.log(width)), "probability": 1 / width, "centred logit": 0.0}[unit]
 
     def of(self, logits: Array) -> Array:
         """The mean over queries, of each prompt, in float64."""
         rows = np.asarray(logits).reshape(self.shape)[:, list(self.queries)].astype(np.float64)
         rows = capped(rows, self.cap)
+        if self.unit == "centred logit":
+            rows -= rows.mean(-1, keepdims=True)
+            return np.asarray(np.take_along_axis(rows, self.next[..., None], -1)[..., 0].mean(-1))
         rows -= rows.max(-1, keepdims=True)
         said = np.take_along_axis(rows, self.next[..., None], -1)[..., 0] - np.log(np.exp(rows).sum(-1))
         return np.asarray((-said if self.unit == "nats" else np.exp(said)).mean(-1))

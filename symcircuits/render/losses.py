@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["by_order_parts", "by_order_table", "effects_parts"]
 
 _SIDES = {"Q": "query", "K": "key"}
-_OF = {"nats": "Loss in nats", "probability": "Probability of the next token"}
+_OF = {
+    "nats": "Loss in nats",
+    "probability": "Probability of the next token",
+    "centred logit": "Logit of the next token, less the mean of all",
+}
 
 
 def by_order_parts(found: LossByOrder) -> list[Titled]:

@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-Unit = Literal["nats", "probability"]
+Unit = Literal["nats", "probability", "centred logit"]
 
 
 class _Stream(NamedTuple):
@@ -232,12 +232,14 @@ class Values(Sums[Array], Shown):
         """What the logits say of the next token when they are cut off after orders 0, 1, 2, ..., patterns held fixed.
 
         ``loss_k = mean over queries of -log softmax(sum of the terms of up to k heads)[next token]``, in nats;
-        ``unit="probability"``: the probability itself. ``queries``: positions that count (default: all but the last,
-        whose next token is not known). A batch is so many prompts: a mean and its spread. A soft cap acts on each sum.
-        Adding one vector to every row of W_U changes nothing. ``composition="K"`` (or ``"Q"``) cuts off patterns in
-        place of logits: every head's scores keep the terms with up to k heads on their key (query) side, all patterns
-        are made from these at once, and values go through them whole. Raises ValueError on a selection, on another
-        target than the logits and on queries without a next token. Source: paper, "Term Importance Analysis".
+        ``unit="probability"``: the probability itself; ``"centred logit"``: the logit of the next token less the mean
+        of all, which is that with ``W_U`` centred, and of which orders add up. ``queries``: positions that count
+        (default: all but the last, whose next token is not known). A batch is so many prompts: a mean and its spread. A
+        soft cap acts on each sum. Adding one vector to every row of W_U changes nothing. ``composition="K"`` (or
+        ``"Q"``) cuts off patterns in place of logits: every head's scores keep the terms with up to k heads on their
+        key (query) side, all patterns are made from these at once, and values go through them whole. Raises ValueError
+        on a selection, on another target than the logits and on queries without a next token. Source: paper, "Term
+        Importance Analysis".
 
         >>> import symcircuits as sc
         >>> from symcircuits.zoo import path
