@@ -265,7 +265,7 @@ def test_norms_that_are_left_out_are_said() -> None:
 )
 def test_norms_of_streams_are_read(text: str, right: bool) -> None:
     assert check(text, transformer((1, 1), norm="LN")).right == right
-    with pytest.raises(ReadError, match=r"a norm is read of a stream|no norm reads|unknown symbol 'LN'"):
+    with pytest.raises(ReadError, match="a norm is read of a stream"):
         check("X_1 = X_0 + LN(X_0 + P)", transformer((1, 1), norm="LN"))
 
 

@@ -17,9 +17,9 @@ from symcircuits.checking.faults import ReadError
 from symcircuits.checking.formula import CONVENTIONS
 from symcircuits.checking.head_counts import is_one_product, needed, needed_by_sums, numbers_for, of_families
 from symcircuits.checking.interpreting import Attempt, attempts
-from symcircuits.checking.meaning import Roles
 from symcircuits.checking.reading import ReadText, read, read_text, word_of
 from symcircuits.checking.readings import Reading
+from symcircuits.checking.roles import Roles
 from symcircuits.checking.verdict import Found, Texts, Verdict
 from symcircuits.core.architecture import Architecture, Described, architecture_of
 from symcircuits.core.notation import as_notation, word_text

@@ -15,7 +15,9 @@ from symcircuits.checking.environment import Environment, Known, Noted
 from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.finishing import Finished, finish
 from symcircuits.checking.formula import Letter
-from symcircuits.checking.meaning import Definition, Finding, Meaning, spelling_of
+from symcircuits.checking.labels import Definition, Finding
+from symcircuits.checking.meaning import Meaning
+from symcircuits.checking.roles import spelling_of
 from symcircuits.checking.syntax import (
     BigSum,
     Call,

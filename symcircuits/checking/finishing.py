@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from symcircuits.checking.formula import Letter, RawFactor, RawWord
-from symcircuits.checking.meaning import Finding, Meaning
+from symcircuits.checking.labels import Finding
+from symcircuits.checking.meaning import Meaning
 from symcircuits.checking.values import Chain, Value, Word
 from symcircuits.core.architecture import Architecture, Head, as_head
 from symcircuits.core.symbols import READERS

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any, Final, NamedTuple
 
-from symcircuits.checking.meaning import Roles, spelling_of
+from symcircuits.checking.roles import Roles, spelling_of
 from symcircuits.checking.syntax import (
     BigSum,
     Document,

@@ -1,96 +1,25 @@
-"""Every way to mean a text: readings, ways to count, and heads for the variables that nothing binds.
-
-Of one reading the heads are assigned so that later names stand for later layers; a formula holds when, for some layers
-of its free variables, it holds for all their heads.
-"""
+"""Every way to mean a text: readings, and ways to count layers, heads and ranges that are left out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from symcircuits.checking.case import Asked
-from symcircuits.checking.claims import Claim, Side, claims_of
-from symcircuits.checking.environment import Assigned, Environment, Known
 from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.formula import CONVENTIONS
-from symcircuits.checking.head_counts import needed
-from symcircuits.checking.judging import Outcome, judged
-from symcircuits.checking.meaning import Free, Meaning, Roles
-from symcircuits.checking.patterns import pattern
+from symcircuits.checking.one_reading import GENERAL, Attempt, Judged, attempt_of
 from symcircuits.checking.reading import ReadText
 from symcircuits.checking.readings import Reading, readings_of, variants
-from symcircuits.checking.verdict import Verdict
-from symcircuits.core.architecture import Architecture, Head
+from symcircuits.checking.roles import Roles
 from symcircuits.core.notation import as_notation
-from symcircuits.core.text import amount, setting
+from symcircuits.core.text import setting
 
 __all__ = ["Attempt", "attempts"]
 
-_LABELLED: Final = re.compile(r"L\d+H\d+")
-_TRIED: Final = 4_000  # assignments of free variables
-_ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "head"), ("previous", "induction"))
-_VARIABLES: Final = 6  # that stand for heads and layers
-_NUMBER: Final = -1  # in place of a layer: the number of a head
-_Judged = dict[tuple[Any, ...], tuple[Outcome, Claim]]  # verdicts by all that they depend on, and what they are of
-_FIXED: Final = re.compile(r"\bL\d|[xXr]_?\{?\(?[1-9]|\^\{?\(?[1-9]\d*\s*[,)}]|\[\s*[1-9]\d*\s*,")  # a layer
 _NUMBERED: Final = re.compile(r"[\[({]\s*\d+\s*[,.]\s*\d+|[A-Za-z]\}?\^\{?\(?\d")  # heads by their numbers
-_GENERAL: Final = (
-    "checked for every number of heads: sums over all heads of a layer are decided by as many heads as any product has "
-    "of one layer"
-)
 _LARGE: Final = 400  # products from which on the first reading that fits is kept
 _LARGEST: Final = 4_000  # from which on it is the first way to count as well
-
-
-@dataclass(slots=True)
-class Attempt:
-    """A text under one reading: its claims judged, and what was read."""
-
-    reading: Reading
-    outcomes: list[Outcome]
-    misfits: int
-    anchored: bool
-    read: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    words: int = field(default=0)
-    free: tuple[str, ...] = ()
-    lead: Attempt | None = None  # the best of the same convention, however layers are counted
-    maps: bool = False  # whether it holds tensor products, which are the paper's way to write
-
-    @property
-    def wrong(self) -> Outcome | None:
-        """The first wrong claim."""
-        return next((o for o in self.outcomes if not o.right), None)
-
-    @property
-    def wrongs(self) -> int:
-        """How many claims are wrong."""
-        return sum(not o.right for o in self.outcomes)
-
-    @property
-    def right(self) -> bool:
-        """Whether every claim is right."""
-        return self.wrong is None
-
-    @property
-    def cost(self) -> int:
-        """How far from right."""
-        return sum(o.cost for o in self.outcomes)
-
-    @property
-    def at(self) -> int:
-        """Where it is wrong."""
-        return self.wrong.at if self.wrong else 0
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the first wrong claim, or on the last."""
-        found = self.wrong or self.outcomes[-1]
-        where = dict.fromkeys(w for o in self.outcomes for w in o.verdict.where)
-        return replace(found.verdict, where=tuple(where)) if found.right else found.verdict
 
 
 def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation: bool) -> list[Attempt]:
@@ -99,7 +28,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
     found: list[Attempt] = []
     total, long = [0], 0
     faults: list[ReadError] = []
-    known: _Judged = {}
+    known: Judged = {}
     theirs = text.code and bool(re.search(r"\bmodel\.W_|\bmodel\.blocks\b", text.document.source))
     for reading in readings_of(convention, text.code, theirs):
         if reading.columns and (text.strict or (text.code and reading.weights == "transformerlens")):
@@ -118,7 +47,7 @@ def attempts(text: ReadText, asked: Asked, convention: str | None, own_notation:
         best: list[Attempt] = []
         for way in ways:
             try:
-                best.append(_attempt(text, roles, way, _asked(asked, way, own_notation), total, known))
+                best.append(attempt_of(text, roles, way, _asked(asked, way, own_notation), total, known))
                 if best[-1].right and best[-1].misfits == 0 and best[-1].words > _LARGEST:
                     break
             except TooLong as fault:
@@ -163,7 +92,7 @@ def _of_more_heads(best: Attempt, text: ReadText, roles: Roles, asked: Asked) ->
         return
     try:
         other = asked._replace(architecture=arch.resized(heads))
-        found = _attempt(text, roles, best.reading, other, [0], {}, max(arch.heads) < 2)
+        found = attempt_of(text, roles, best.reading, other, [0], {}, max(arch.heads) < 2)
     except ValueError:  # with two heads it does not say which, or is too long
         return
     wrong = found.wrong
@@ -174,7 +103,7 @@ def _of_more_heads(best: Attempt, text: ReadText, roles: Roles, asked: Asked) ->
     elif not wrong and found.verdict.where != best.verdict.where:  # for other numbers only under a hypothesis
         best.outcomes = found.outcomes
     elif not wrong and min(heads) > 1:
-        best.notes = tuple(_GENERAL if "checked for" in note else note for note in best.notes)
+        best.notes = tuple(GENERAL if "checked for" in note else note for note in best.notes)
 
 
 def _uses(roles: Roles) -> bool:
@@ -213,243 +142,3 @@ def _ranked(found: list[Attempt], text: ReadText) -> list[Attempt]:
     indexed = bool(re.search(r"W_\w+\[\d+, *\d+", text.document.source))
 
     return sorted(found, key=rank)
-
-
-# ------------------------------------------------------------------------------------------------ one reading
-def _attempt(
-    text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: _Judged, more: bool = False
-) -> Attempt:
-    """The text under one reading, with the layers of its free variables chosen for the best.
-
-    Variables that no equation has together are chosen apart. ``more``: the model has more heads than that which was
-    asked about, which has one in every layer.
-    """
-    one = _OneReading(text, roles, reading, asked, total, known, more)
-    first = next(one.assigned({}), None)
-    if first is None:
-        raise one.faults[0] if one.faults else ReadError("nothing stands here", text.document.source, 0)
-    env, _, meaning = first
-    order, best = list(env), None
-    for names in _apart(list(env), meaning, asked) or [set()]:
-        best, env = one.best({name: value for name, value in env.items() if name not in names}, order)
-    assert best is not None
-    return best
-
-
-def _apart(names: list[str], meaning: Meaning, asked: Asked) -> list[set[str]]:
-    """Free variables that have to be chosen together: those of an equation, of one row of names, and all of layers."""
-    if asked.target is not None:
-        return [set(names)] if names else []
-    role = {name: meaning.noted.roles.get(name, ("", 0))[0] for name in names}
-    ties = [*(t.names for t in meaning.together), {name for name in names if role[name] in ("layer", "number")}]
-    for stem in {_place(name)[0] for name in names}:
-        ties.append({name for name in names if _place(name)[0] == stem})
-    found: list[set[str]] = []
-    for tie in [*({name} for name in names), *ties]:
-        here = [group for group in found if group & tie]
-        found = [group for group in found if group not in here]
-        joined = tie.intersection(names).union(*here)
-        found += [joined] if joined else []
-    return sorted(found, key=lambda group: min(map(names.index, group)))
-
-
-class _OneReading:
-    """A text under one reading: its sides, read once for all choices of heads that they do not depend on."""
-
-    def __init__(
-        self, text: ReadText, roles: Roles, reading: Reading, asked: Asked, total: list[int], known: _Judged, more: bool
-    ) -> None:
-        self.text, self.roles, self.reading, self.asked, self.total, self.known = (
-            text, roles, reading, asked, total, known)  # fmt: skip
-        self.sides, self.faults = Known[Side](), list[ReadError]()
-        # A printed derivation has rules for any two heads, which are one head where a layer has no other.
-        alone = text.several and _LABELLED.search(text.document.source) is not None
-        self.alone = alone and (more or max(asked.architecture.heads, default=0) < 2)
-
-    def best(self, fixed: dict[str, Assigned], order: list[str]) -> tuple[Attempt, dict[str, Assigned]]:
-        """The best of all choices of the variables that are not fixed, and what they all stand for in it."""
-        text, asked, source = self.text, self.asked, self.text.document.source
-        groups: dict[tuple[int, ...], list[tuple[dict[str, Assigned], list[Outcome], list[Claim]]]] = {}
-        tried, cut = 0, False
-        asked_for: dict[str, str] = {}
-        streams: set[str] = set()
-        merged_at = 0
-        merged: dict[tuple[int, ...], bool] = {}
-        for found, claims, meaning in self.assigned(fixed):
-            env = {k: found[k] for k in sorted(found, key=lambda k: order.index(k) if k in order else len(order))}
-            if not claims:
-                continue
-            tried += 1
-            if asked.target is not None and env and any(c.target not in (None, asked.target) for c in claims):
-                continue
-            outcomes = [_judged(c, meaning, asked, self.known) for c in claims]
-            asked_for = {name: role for name, (role, _) in meaning.noted.roles.items()}
-            streams = meaning.noted.streams
-            layers = tuple(v.layer if isinstance(v, Head) else v if asked_for.get(k) != "number" else _NUMBER
-                           for k, v in env.items())  # fmt: skip
-            named = [v for k, v in env.items() if asked_for.get(k) == "layer" and k[:1] != "@" and isinstance(v, int)]
-            own = [t for t in meaning.together if t.names - fixed.keys()]
-            alike = any(t.clashes for t in own)
-            alike |= not self.alone and (any(t.merged for t in own) or len(set(named)) < len(named))
-            merged[layers] = merged.get(layers, True) and alike
-            merged_at = next((t.at for t in own if t.merged), 0)
-            groups.setdefault(layers, []).append((env, outcomes, claims))
-            if tried >= _TRIED:
-                cut = True
-                break
-        if not groups:
-            raise self.faults[0] if self.faults else ReadError("nothing stands here", source, 0)
-        if all(merged.values()):
-            raise ReadError("different names stand for the same head or layer here: write one name for it",
-                            source, merged_at)  # fmt: skip
-        best: Attempt | None = None
-        chosen: dict[str, Assigned] = {}
-        every = _FIXED.search(source) is not None
-        least: tuple[bool, int, int] = (True, 0, 0)
-        for layers, members in groups.items():
-            if merged[layers]:
-                continue
-            env, outcomes, claims = next((m for m in members if any(not o.right for o in m[1])), members[0])
-            attempt = Attempt(
-                self.reading, outcomes, sum(c.found.misfits for c in claims), any(map(_anchored, claims)),
-                words=sum(len(c.found.words) for c in claims), free=tuple(env),
-                maps=any(c.found.maps for c in claims),
-            )  # fmt: skip
-            attempt.read = _what_was_read(self.reading, env, self.roles, asked.architecture, claims, layers)
-            attempt.notes = _counts(self.roles, asked.architecture, text, self.reading.base)
-            # A layer that is not named stands for every layer; of several heads in layers that no stream names, the
-            # order is left to the reader.
-            free = {k for k, role in asked_for.items() if k in env and role == "layer" and k[:1] != "@"}
-            all_layers = bool(free) and (every or len(free) == 1 or not free.isdisjoint(streams))
-            key = (attempt.right if all_layers else not attempt.right, attempt.misfits, attempt.cost)
-            if best is None or key <= least:
-                best, least, chosen = attempt, key, env
-        assert best is not None
-        if cut and best.right:
-            raise ReadError(f"there are more than {_TRIED:,} ways to choose its heads and layers", source, 0)
-        return best, chosen
-
-    def assigned(self, env: dict[str, Assigned]) -> Iterator[tuple[dict[str, Assigned], list[Claim], Meaning]]:
-        """Every assignment of the free variables under which the text can be read."""
-        text, asked, reading, source = self.text, self.asked, self.reading, self.text.document.source
-        meaning = Meaning(asked.architecture, reading, asked.notation, self.roles, source, pattern_of=pattern)
-        meaning.algebra.total, meaning.every = self.total, asked.every
-        try:
-            yield env, claims_of(text.document, meaning, Environment(env), text.code, self.sides), meaning
-        except Free as free:
-            if len(env) > _VARIABLES:
-                raise ReadError(f"more than {_VARIABLES} variables stand for heads and layers, {free.name} among them",
-                                source) from None  # fmt: skip
-            for choice in _choices(free, env, reading, asked.architecture, text):
-                yield from self.assigned({**env, free.name: choice})
-        except TooLong:
-            raise
-        except ReadError as fault:
-            self.faults.append(fault)
-
-
-def _judged(claim: Claim, meaning: Meaning, asked: Asked, known: _Judged) -> Outcome:
-    """The verdict on a claim, made once: most claims are the same whatever other variables stand for."""
-    what = claim.kind, claim.at, claim.findings, claim.target, claim.own, claim.side, claim.larger
-    key = *what, tuple(claim.generic.items()), meaning.noted.unscaled, asked.convention
-    same = *key, id(claim.found), id(claim.against)  # of a side that was read once
-    if same not in known:
-        equal = *key, claim.found.words, claim.against.words if claim.against else None
-        if equal not in known:
-            known[equal] = judged(claim, meaning, asked), claim
-        known[same] = known[equal][0], claim  # which is kept, so that no other has its id
-    return known[same][0]
-
-
-def _anchored(claim: Claim) -> bool:
-    """Whether the ends of its products say in which convention they stand."""
-    return any("token" in ends or set(ends) <= {"input", "output"} for ends in claim.found.ends)
-
-
-def _choices(
-    free: Free, env: dict[str, Assigned], reading: Reading, arch: Architecture, text: ReadText
-) -> Iterator[Assigned]:
-    """What a free variable may stand for, beside those that are chosen."""
-    base = reading.base
-    if free.role == "layer":
-        for layer in range(base, arch.n_layers + base):
-            if all(_layers_in_order(free.name, layer, other, value) for other, value in env.items()):
-                yield layer
-    elif free.role == "number":  # a layer with fewer heads leaves out those that it has not
-        yield from range(base, base + min(max(arch.heads, default=0), 2))
-    else:
-        counted = (
-            "//" in text.document.source
-            or "%" in text.document.source
-            or "mod" in text.document.source
-            or "floor" in text.document.source
-        )
-        number = _place(free.name)[1]  # h_2 comes after a head of the first layer, whether that is written or not
-        for layer in range(number - 1 if 1 < number <= arch.n_layers else 0, arch.n_layers):
-            heads = arch.layer_heads(layer)
-            for head in heads if counted else heads[:2]:
-                if all(_in_order(free.name, head, other, value, arch.n_layers) for other, value in env.items()):
-                    yield head
-
-
-def _in_order(name: str, head: Head, other: str, value: Assigned, layers: int) -> bool:
-    """Whether two names that come one after the other stand for heads of layers that do."""
-    if not isinstance(value, Head):
-        return True
-    a, b = _place(name), _place(other)
-    if a[0] != b[0] or a[1] == b[1]:
-        return True
-    if layers == 1:
-        return True
-    return (head.layer < value.layer) == (a[1] < b[1]) and head.layer != value.layer
-
-
-def _layers_in_order(name: str, layer: int, other: str, value: Assigned) -> bool:
-    a, b = _place(name), _place(other)
-    if not isinstance(value, int) or a[0] != b[0] or a[1] == b[1]:
-        return True
-    return (layer < value) == (a[1] < b[1]) and layer != value
-
-
-def _place(name: str) -> tuple[str, int]:
-    for i, names in enumerate(_ORDERED):
-        if name in names:
-            return str(i), names.index(name)
-    found = re.fullmatch(r"([a-z])_?(\d{1,9})?", name)
-    return (found[1], int(found[2])) if found and found[2] else (name, 0)
-
-
-# ------------------------------------------------------------------------------------------- what was read
-def _what_was_read(
-    reading: Reading,
-    env: Mapping[str, Assigned],
-    roles: Roles,
-    arch: Architecture,
-    claims: list[Claim],
-    layers: tuple[int, ...],
-) -> tuple[str, ...]:
-    said = [reading.text]
-    for (name, value), layer in zip(env.items(), layers, strict=True):
-        shown = {"@head": "a head without a label", "@layer": "a layer that is not named"}.get(name, name)
-        if isinstance(value, Head):
-            said.append(f"{shown} any head of layer {value.layer + 1}")
-        else:
-            said.append(f"{shown} any head of its layer" if layer == _NUMBER else f"{shown} = {value}")
-    if roles.counted or roles.numbers or (roles.layers - {"l", "L", "ell"}):
-        said.append(f"layers from {reading.base}")
-    if roles.open_ranges and arch.n_layers > 1:
-        said.append("sums over heads run over " + ("all heads" if reading.spread else "the heads of one layer"))
-    return tuple(said)
-
-
-def _counts(roles: Roles, arch: Architecture, text: ReadText, base: int) -> tuple[str, ...]:
-    """For which numbers of heads a formula with sums over heads was checked."""
-    if not any(roles.of(n) in ("head", "number") for b in roles.bounds for n in b.names):
-        return ()
-    source = text.document.source
-    generic = min(arch.heads, default=0) >= 2 and not re.search(r"\\bmod|//|\\lfloor|\[\d|L\d+H\d+", source)
-    if generic and not roles.numbers:
-        need = needed(text.document, roles, arch, base=base)
-        if need.plain and need.every and all(n >= wanted for n, wanted in zip(arch.heads, need.heads, strict=True)):
-            return (_GENERAL,)
-    return (f"checked for {amount(sum(arch.heads), 'head')}, {','.join(map(str, arch.heads))} by layer",)

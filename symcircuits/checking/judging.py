@@ -22,8 +22,9 @@ from symcircuits.checking.comparing import (
 )
 from symcircuits.checking.finishing import heads_of
 from symcircuits.checking.formula import CONVENTIONS, Formula, Letter, RawFactor, RawWord
+from symcircuits.checking.labels import Finding
 from symcircuits.checking.matching import Letters, Matcher, transpose
-from symcircuits.checking.meaning import Finding, Meaning
+from symcircuits.checking.meaning import Meaning
 from symcircuits.checking.mistakes import Counterpart, Edit, counterpart, mistake_between, nearest_terms
 from symcircuits.checking.values import Chain, Value, Word
 from symcircuits.checking.verdict import Texts, Verdict

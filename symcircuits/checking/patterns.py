@@ -7,8 +7,9 @@ from typing import Final
 from symcircuits.checking.comparing import UNSCALED, compared
 from symcircuits.checking.finishing import finish
 from symcircuits.checking.formula import Letter, RawFactor, RawWord
+from symcircuits.checking.labels import Finding
 from symcircuits.checking.matching import Matcher
-from symcircuits.checking.meaning import Finding, Meaning
+from symcircuits.checking.meaning import Meaning
 from symcircuits.checking.mistakes import counterpart, mistake_between
 from symcircuits.checking.values import Value, letter_value
 from symcircuits.core.expansion import expand

@@ -12,12 +12,14 @@ from symcircuits.checking.environment import Environment
 from symcircuits.checking.faults import ReadError
 from symcircuits.checking.formula import CONVENTIONS, MAX_WORDS, Formula, RawFactor, RawWord
 from symcircuits.checking.grammar import read_document
+from symcircuits.checking.labels import Free
 from symcircuits.checking.matching import letters_of
-from symcircuits.checking.meaning import Free, Meaning, Roles
+from symcircuits.checking.meaning import Meaning
 from symcircuits.checking.names import Names
 from symcircuits.checking.patterns import pattern
 from symcircuits.checking.python_code import read_code
 from symcircuits.checking.readings import Reading
+from symcircuits.checking.roles import Roles
 from symcircuits.checking.sympy_nodes import sympy_node
 from symcircuits.checking.syntax import Document, Equation, Line, Name, nodes
 from symcircuits.checking.tokens import MAX_TEXT, Rows
