@@ -396,3 +396,55 @@ def tried() -> list[tuple[dict[str, Any], Verdict | None]]:
 def test_what_is_tried_is_judged_rightly_or_refused() -> None:
     assert [case["id"] for case, verdict in tried() if verdict is not None and verdict.right != case["right"]] == []
     assert sum(verdict is None for _, verdict in tried()) <= 10
+
+
+# ------------------------------------------------------------------------------- products and sums over layers
+FACTORS = (
+    r"T = (\mathrm{Id} \otimes W_U) \prod_{%s} (\mathrm{Id} + \sum_{h \in H_l} A^h \otimes W_{OV}^h)"
+    r"(\mathrm{Id} \otimes W_E)"
+)
+PAIRS = (
+    r"T = Id \otimes W_U W_E + \sum_{l} \sum_{h \in H_l} A^h \otimes W_U W_{OV}^h W_E "
+    r"+ \sum_{%s} \sum_{g \in H_m} \sum_{h \in H_l} A^h A^g \otimes W_U W_{OV}^h W_{OV}^g W_E"
+)
+
+
+@pytest.mark.parametrize("heads", [(2, 2), (2, 1, 2)])
+@pytest.mark.parametrize(
+    ("over", "right"),
+    [
+        ("l=L}^{1", True),
+        ("l=L-1}^{0", True),
+        ("l=1}^{L", False),
+        ("l=L}^{2", False),
+        ("l=L-1}^{1", False),
+        ("l", None),
+        (r"l \in layers", None),
+        ("l=9}^{1", None),
+        ("h=2}^{1", None),
+    ],
+)
+def test_a_product_over_layers_has_an_order(heads: tuple[int, ...], over: str, right: bool | None) -> None:
+    try:
+        verdict = check(FACTORS % over, attention_only(heads))
+    except ReadError:
+        assert right is None
+        return
+    assert verdict.right == right, verdict
+
+
+@pytest.mark.parametrize("text", [r"\prod_{l=L}^{1}", r"X_0 \prod", r"T = \prod_{l=L}^{1} A^l \otimes W_{OV}^l"])
+def test_a_product_without_a_body_is_refused(text: str) -> None:
+    with pytest.raises(ReadError):
+        check(text, attention_only((1, 1)))
+
+
+def test_a_sum_over_two_layers_binds_both_where_nothing_else_says_which() -> None:
+    arch = attention_only((2, 2))
+    assert check(PAIRS % "m<l", arch).right
+    assert check(PAIRS % "m < l", attention_only((2, 1))).right
+    assert not check(PAIRS % "l<m", arch).right
+    stream = r"x_l = x_0 + \sum_{m<l} \sum_{h \in H_m} A^h x_m W_{OV}^{h T}"
+    verdict = check(stream, arch)
+    assert verdict.right, verdict
+    assert any(said.startswith("l = ") for said in verdict.read)  # the layer l that stands on the left

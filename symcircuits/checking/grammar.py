@@ -254,3 +254,6 @@ class _Build:
 
     def big_sum(self, token: Any, body: Node, end: Any) -> Node:
         return BigSum(token.value.value, body, token.value.at)
+
+    def big_product(self, token: Any, body: Node) -> Node:
+        return BigSum(token.value.value, body, token.value.at, True)

@@ -111,6 +111,8 @@ def _degree(node: Node, layers: int, defined: dict[str, Any], inside: frozenset[
         stream = _STREAM.fullmatch(text)
         last = (int(stream[1]) if stream[1] else layers) if stream else 0
         return tuple(int(layer < last) for layer in range(layers))
+    if isinstance(node, BigSum) and node.product:
+        return tuple(layers * n for n in below[0])
     if isinstance(node, BigSum):
         for bound in node.bounds:
             own = _OF_LAYER.fullmatch(bound.over)

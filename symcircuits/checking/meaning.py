@@ -33,7 +33,7 @@ from symcircuits.checking.syntax import (
     Transposed,
     children,
 )
-from symcircuits.checking.values import Chain, Value, Word, letter_value, number
+from symcircuits.checking.values import IDENTITY, Chain, Value, Word, letter_value, number
 
 __all__ = ["Meaning"]
 
@@ -203,8 +203,22 @@ class Meaning(Calls):
             out.append(w._replace(slots=(), entries=(*w.entries, named)) if row and col else w._replace(slots=(named,)))
         return out
 
+    def _big_product(self, node: BigSum, env: Environment, depth: int) -> Value:
+        """A product over layers, the first of its range on the left."""
+        [bound] = node.bounds[:1]
+        if len(node.bounds) != 1 or any(self.roles.of(name) != "layer" for name in bound.names):
+            raise self.fault("a product is read over layers alone", bound.at)
+        out: Value = list(IDENTITY)
+        for layer in self.layers_multiplied(bound):
+            factor = self.value(node.body, env.bind(bound.names[0], layer), depth + 1)
+            out = self.algebra.times(out, factor, node.at)
+        return out
+
     def _big_sum(self, node: BigSum, env: Environment, depth: int) -> Value:
-        names = [(name, bound) for bound in node.bounds for name in bound.names]
+        if node.product:
+            return self._big_product(node, env, depth)
+        bounds = [self.roles.both.get(id(bound), bound) for bound in node.bounds]
+        names = [(name, bound) for bound in bounds for name in bound.names]
         positions = [name for name, _ in names if self.roles.of(name) == "position"]
         others = [(name, bound) for name, bound in names if name not in positions]
         for name, bound in names:

@@ -26,6 +26,19 @@ _TO_THE_LAST_LAYER: Final = re.compile(rf"[1^]\.\.{_HOW_MANY_LAYERS}|0\.\.{_HOW_
 class Ranges(Labels):
     """The heads and layers of the ranges of sums, in order."""
 
+    def layers_multiplied(self, bound: Bound) -> list[int]:
+        """The numbers of the layers of a product, from left to right; ReadError where their order is not said."""
+        base, layers = self.reading.base, self.architecture.n_layers
+        found = re.fullmatch(r"([\w-]+)\.\.([\w-]+)", bound.over)
+        ends = [_end_of(part, layers) for part in found.groups()] if found else [None]
+        if None in ends or len(bound.names) != 1:
+            raise self.fault("a product is read over layers whose order is said: \\prod_{l=L}^{1}, where later layers "
+                             "stand on the left", bound.at)  # fmt: skip
+        first, last = (end for end in ends if end is not None)
+        if min(first, last) < base or max(first, last) > layers - 1 + base:
+            raise self.fault(f"there are no layers {first} to {last}, counted from {base}", bound.at)
+        return list(range(first, last + 1) if first <= last else range(first, last - 1, -1))
+
     def _assignments(self, names: Sequence[tuple[str, Bound]], env: Environment, body: Node) -> Iterator[Environment]:
         if not names:
             yield env
@@ -137,3 +150,11 @@ class Ranges(Labels):
         if first < base or last >= count + base:
             raise self.fault(f"there are no heads {first} to {last} of {count}, counted from {base}", at)
         return range(first - base, last - base + 1)
+
+
+def _end_of(written: str, layers: int) -> int | None:
+    """An end of the range of a product over layers: a number, or ``L`` (``L-1``), as many as there are."""
+    if re.fullmatch(r"\d{1,9}", written):
+        return int(written)
+    found = re.fullmatch(rf"{_HOW_MANY_LAYERS}(?:-(\d))?", written)
+    return layers - int(found[1] or 0) if found else None

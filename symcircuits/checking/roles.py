@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from symcircuits.checking.syntax import BigSum, Bound, Document, Name, nodes
+from symcircuits.checking.syntax import BigSum, Bound, Document, Name, Node, children, nodes
 
 __all__ = ["Roles", "spelling_of", "split_indices"]
 
@@ -52,12 +52,39 @@ class Roles:
                 for b in n.bounds:
                     self.layers |= set(re.findall(r"H_([a-z])\b", b.over))
                     self.layers |= {*b.names, b.over[1:]} - {""} if b.over[:1] == "<" and b.over[1:2] != "=" else set()
-                    self.counted |= bool(re.search(r"H[_^]?\(?\d|^\d+\.\.\d+$", b.over))
+                    self.counted |= n.product or bool(re.search(r"H[_^]?\(?\d|^\d+\.\.\d+$", b.over))
+        self.both: dict[int, Bound] = {}  # m < l where the sum binds l as well, by the id of how it was written
+        for line in document.lines:
+            for e in line.equations:
+                self._bind_both([side for side in e.sides if side is not None])
         for _ in range(2):
             for n in names:
                 if isinstance(n, Name):
                     self._name(n)
         self.positions -= self.layers
+
+    def _bind_both(self, sides: list[Node]) -> None:
+        """Of ``m < l`` both are bound where nothing else in the equation says which layer l is."""
+        free: set[str] = set()
+        open_: list[tuple[Bound, str]] = []
+        stack: list[tuple[Node, frozenset[str]]] = [(side, frozenset()) for side in sides]
+        while stack:
+            node, bound = stack.pop()
+            if isinstance(node, BigSum):
+                for b in node.bounds:
+                    last = b.over[1:] if re.fullmatch(r"<[a-z](?:_?\w)?'*", b.over) else ""
+                    free |= set(re.findall(r"H_([a-z])\b", b.over)) - bound - set(b.names)
+                    if last and last not in bound:
+                        open_.append((b, last))
+                        bound |= {last}
+                    bound |= set(b.names)
+            parts = [p for s in node.scripts for p in s.parts] if isinstance(node, Name) else []
+            labels = {x for p in parts for x in re.findall(r"[a-z](?:_?\d)?'*", p)}
+            free |= labels - bound
+            stack += [(child, bound) for child in children(node)]
+        for b, last in open_:
+            if last not in free:
+                self.both[id(b)] = Bound((*b.names, last), "<", b.at)
 
     def _name(self, node: Name) -> None:
         for s in node.scripts:

@@ -113,11 +113,12 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class BigSum:
-    """``\\sum``: its body reaches to the next plus or minus."""
+    """``\\sum``: its body reaches to the next plus or minus; or ``\\prod``, whose body is one factor (``product``)."""
 
     bounds: tuple[Bound, ...]
     body: Node
     at: int
+    product: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,7 @@ _DOT_T: Final = re.compile(r"[^\S\n]*(?:\.[^\S\n]*(?:T|mT|t\(\)|transpose\(\))(?
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _STRING: Final = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'")
 _BIGSUM: Final = re.compile(r"\\sum(?![A-Za-z])(?:\\limits|\\nolimits)?|[Σ∑]|\bsum(?=_|\[)")
+_BIGPROD: Final = re.compile(r"\\prod(?![A-Za-z])(?:\\limits|\\nolimits)?|∏")
 _SQRT: Final = re.compile(r"\\sqrt(?![A-Za-z])|√")
 _FRAC: Final = re.compile(r"\\[dt]?frac(?![A-Za-z])")
 _MODEL: Final = r"(?:model|self|m|net|transformer|tl_model|hooked)\."
@@ -174,7 +175,7 @@ _ENDING: Final = frozenset({"SIGN", "EQ", "ROW", "LINE", "COMMA", "LET"})
 _SCRIPT: Final = 1_000  # characters of a script or label
 _MAX_DEPTH: Final = 10_000  # brackets in brackets
 _LEADING: Final = frozenset({"SIGN", "EQ", "LET", "AT", "DOT", "OTIMES", "ODOT", "SLASH", "POW", "T"})
-_TRAILING: Final = _LEADING - {"T"} | {"BIGSUM", "COMMA"}
+_TRAILING: Final = _LEADING - {"T"} | {"BIGSUM", "BIGPROD", "COMMA"}
 
 
 class _Scanner:
@@ -233,7 +234,7 @@ class _Scanner:
             return self._named(found[0], found.end(), at, out)
         if (
             char.isalpha()
-            and char not in "Σ∑"
+            and char not in "Σ∑∏"
             and not text.startswith("sum", at)
             and (found := self.name.match(text, at))
         ):
@@ -258,6 +259,8 @@ class _Scanner:
             return self._number(at, out)
         if found := _BIGSUM.match(text, at):
             return self._big_sum(found.end(), at, out)
+        if found := _BIGPROD.match(text, at):
+            return self._big_sum(found.end(), at, out, "BIGPROD")
         if found := self.name.match(text, at):
             return self._name(found, out)
         if char in "\"'" and (found := _STRING.match(text, at)):
@@ -318,6 +321,8 @@ class _Scanner:
             return self._root(found.end(), at, out)
         if found := _BIGSUM.match(text, at):
             return self._big_sum(found.end(), at, out)
+        if found := _BIGPROD.match(text, at):
+            return self._big_sum(found.end(), at, out, "BIGPROD")
         if found := _ACCENTED.match(text, at):
             accent = {"widetilde": "tilde", "widehat": "hat", "overline": "bar"}
             kind = re.match(r"\\([a-z]+)", found[0])[1]  # type: ignore[index]
@@ -578,7 +583,7 @@ class _Scanner:
                 return word.end()
         return self._arguments(end, at, 1, out)
 
-    def _big_sum(self, end: int, at: int, out: list[Token]) -> int:
+    def _big_sum(self, end: int, at: int, out: list[Token], kind: str = "BIGSUM") -> int:
         text, below, above = self.source, "", ""
         while end < len(text):
             rest = re.compile(r"\s*(?:\\limits)?\s*([_^\[])").match(text, end)
@@ -591,8 +596,9 @@ class _Scanner:
             inner, _, end = self._group(rest.end())
             below, above = (inner, above) if rest[1] == "_" else (below, inner)
         if not below.strip():
-            raise self.fault("a sum sign needs what it runs over, e.g. \\sum_h or \\sum_{h \\in H_1}", at)
-        out.append(Token("BIGSUM", at, bounds_of(below, above, at)))
+            raise self.fault("a sum sign needs what it runs over, e.g. \\sum_h or \\sum_{h \\in H_1}, a product "
+                             "its layers, \\prod_{l=L}^{1}", at)  # fmt: skip
+        out.append(Token(kind, at, bounds_of(below, above, at)))
         return end
 
 
