@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import unicodedata
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from symcircuits.core import names
 from symcircuits.core.names import escaped, spelled, visible
 
 NASTY = [
@@ -149,3 +151,11 @@ def test_latex_shows_the_characters(tmp_path: Path, pdflatex: str, encoding: str
     assert "root:" not in flat
     for name in (r"\input{/etc/passwd}", "$x_1%", "a_b^c~#&{}", r"\write18{id}", r"\end{document}", "x--y", "W[h]"):
         assert flat.count(name.replace("^", "ˆ").replace("~", "˜")) + flat.count(name) >= 2, (name, flat)
+
+
+def test_greek_letters_have_the_names_that_unicode_gives_them() -> None:
+    """They are written out, so that the start need not look them up."""
+    for letter, name in names._GREEK.items():
+        case = "SMALL" if name.islower() else "CAPITAL"
+        assert unicodedata.lookup(f"GREEK {case} LETTER {name.upper().replace('LAMBDA', 'LAMDA')}") == letter
+    assert len(names._GREEK) == 34

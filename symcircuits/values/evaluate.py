@@ -30,7 +30,7 @@ from symcircuits.core.text import need
 from symcircuits.core.unfrozen.unfrozen import Unfrozen
 from symcircuits.core.walk import Mark, Matrices, walk_marked
 from symcircuits.model import Run, Tensors
-from symcircuits.values.all_paths import MadeTerms, Plan, all_paths, order_of, plan_of
+from symcircuits.values.all_paths import MadeTerms, Plan, order_of, plan_of
 from symcircuits.values.endings import read_at
 from symcircuits.values.engine import AtOnce, Ranges, Span
 from symcircuits.values.factors import RunFactors, RunMatrices
@@ -130,7 +130,9 @@ class Values(Sums[Array], Shown):
 
     def paths(self, side: int, row: int | None = None) -> SiblingSide:
         """The paths of a side in pieces; ``row``: their values at one position alone."""
-        return SiblingSide(self.fans(side), row, order_of(self.expansion, side), self._streams)
+        plans = None if self.expansion.clauses else self._plans()
+        plan = None if plans is None else plans[side]._replace(scale=None)
+        return SiblingSide(self.fans(side), row, order_of(self.expansion, side), plan, self._streams)
 
     @cached_property
     def arithmetic(self) -> RunArithmetic:
@@ -148,15 +150,16 @@ class Values(Sums[Array], Shown):
         """What each term adds to an output at a position, or to the difference of two: by endings of paths."""
         if (found := self.all_terms()) is not None:
             return AtOnce(found.ordered(_chosen(found.values, position, chosen)))
-        ranges, side = read_at(self.fans(0), self.expansion._weights, position, chosen), self.paths(0)
+        ranges, order = read_at(self.fans(0), self.expansion._weights, position, chosen), order_of(self.expansion, 0)
 
         def numbers(terms: range, span: Span) -> Iterator[Array]:
-            whole = None if side.order is None else all_paths(side.fans, side.order)
-            if whole is None:
+            plans = None if order is None else self._plans()
+            made = None if plans is None else plans[0].made({})
+            if plans is None or made is None:
                 yield from ranges(terms, span)
                 return
             span.enter()
-            yield _chosen(whole, position, chosen)
+            yield MadeTerms(made, plans[0].places).ordered(_chosen(made, position, chosen))
 
         return numbers
 

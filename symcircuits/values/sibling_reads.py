@@ -11,7 +11,7 @@ import numpy as np
 from symcircuits.arrays.rings import Array
 from symcircuits.core.architecture import Head
 from symcircuits.core.walk import Mark
-from symcircuits.values.all_paths import Order, all_paths
+from symcircuits.values.all_paths import Order, Plan
 from symcircuits.values.engine import Piece, Room, Span
 from symcircuits.values.siblings import SiblingPaths, Siblings
 
@@ -25,14 +25,15 @@ class SiblingSide:
     """The paths of one side of a run; ``row``: their values at one position alone.
 
     What was made of weights and patterns is kept from one range of paths to the next. ``order``: of all paths, which
-    are then made at once where that is little work; no condition looks at them. ``streams``: see :func:`all_paths`.
+    are made at once by ``plan`` where that is little work; no condition looks at them. ``streams``: what it keeps.
     """
 
     def __init__(
-        self, fans: SiblingPaths, row: int | None = None, order: Order | None = None,
+        self, fans: SiblingPaths, row: int | None = None, order: Order | None = None, plan: Plan | None = None,
         streams: dict[int, Array] | None = None,
     ) -> None:  # fmt: skip
-        self.fans, self.row, self.order, self.streams = fans, row, order, streams
+        self.fans, self.row, self.order, self.plan = fans, row, order, plan
+        self.streams = {} if streams is None else streams
         self._reads: dict[bool, _Reads] = {}
 
     def pieces(
@@ -50,10 +51,11 @@ class SiblingSide:
 
     def _whole(self, span: Span, room: Room) -> Piece | None:
         """All paths as one piece, whatever the span, so that no number depends on it; None where they are too many."""
-        found = None if self.order is None else all_paths(self.fans, self.order, self.streams)
-        if self.order is None or found is None or room.most(found[0].size) < len(found):
+        made = None if self.plan is None else self.plan.made(self.streams)
+        if self.order is None or made is None or room.most(made[0].size) < len(made):
             return None
         span.enter()
+        found = made[self.order.places]
         return Piece(self.order.marks, found, bool(np.isfinite(found).all()))
 
 
