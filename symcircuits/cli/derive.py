@@ -1,4 +1,4 @@
-"""``symcircuits derive``: a derivation, every step checked, as LaTeX, text or JSON."""
+"""``symcircuits derive``: a derivation, every step checked, as LaTeX, text, JSON or Coq."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "write a derivation, every step checked, as LaTeX, text or JSON"
+HELP = "write a derivation, every step checked, as LaTeX, text, JSON or Coq"
 EXAMPLES = (
     "  symcircuits derive --heads 3,3\n"
     "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex\n"

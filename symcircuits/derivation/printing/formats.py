@@ -75,6 +75,7 @@ FORMATS: Final[dict[str, Format]] = {
         derivation="derivation.printing.json_.json_ascii",
         file="derivation.printing.json_.json_file",
     ),
+    "coq": Format(suffix=".v", derivation="derivation.printing.coq.derivation_coq"),
 }
 
 
