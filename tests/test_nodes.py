@@ -42,7 +42,7 @@ from symcircuits.derivation.nodes import (
     parts,
     with_parts,
 )
-from symcircuits.derivation.other_runs import AtTokens, Changed, CountIn, ImportanceRun, Rebased, Without
+from symcircuits.derivation.other_runs import AtTokens, Changed, CountIn, ImportanceRun, Kept, Rebased, Without
 from symcircuits.derivation.printing.displays import expr_latex
 from symcircuits.derivation.printing.forms import shown
 from symcircuits.derivation.printing.styles import LatexStyle, TextStyle
@@ -114,6 +114,7 @@ SAMPLES: dict[type, tuple[str, tuple[Expr, ...]]] = {
     AtTokens: ("matrix", (AtTokens("logits", T),)),
     Changed: ("matrix", (Changed("logits", "c", (("W_E", T),)),)),
     Without: ("matrix", (Without("logits", "L0H1"),)),
+    Kept: ("matrix", (Kept("logits", (("L0H1",),)),)),
     ImportanceRun: ("matrix", (ImportanceRun(2), ImportanceRun(2, "X", 1), ImportanceRun(2, "Y", 1))),
     Rank: ("matrix", (Rank(A), Rank(V))),
     HeadWidth: ("matrix", (HeadWidth(),)),
