@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from symcircuits.core.version import VERSION
+
 if TYPE_CHECKING:
     from symcircuits.checking.check import check as check
     from symcircuits.circuits.circuit import circuit as circuit
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from symcircuits.verification.reference import compare_with_reference as compare_with_reference
     from symcircuits.verification.verify import verify as verify
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOME = {
     "attention_only": "core.architecture",

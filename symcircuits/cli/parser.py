@@ -252,9 +252,9 @@ def _add(commands: Any, name: str, command: Command) -> None:
 def _no_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
     def run(options: argparse.Namespace) -> int:
         if options.version:
-            from symcircuits import __version__
+            from symcircuits.core.version import VERSION
 
-            print(f"symcircuits {__version__}")
+            print(f"symcircuits {VERSION}")
             return 0
         parser.print_help(sys.stderr)
         return 2

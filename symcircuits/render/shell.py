@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from importlib.resources import files
 
-from symcircuits import __version__
+from symcircuits.core.version import VERSION
 from symcircuits.render.markup import Markup, el
 from symcircuits.render.svg import palette
 
@@ -48,6 +48,4 @@ def _contents(main: Sequence[str]) -> Markup:
 
 
 def _footer() -> Markup:
-    return el(
-        "footer", el("p", f"Written by symcircuits {__version__}. Nothing in this page is loaded from elsewhere.")
-    )
+    return el("footer", el("p", f"Written by symcircuits {VERSION}. Nothing in this page is loaded from elsewhere."))
