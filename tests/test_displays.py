@@ -163,7 +163,7 @@ CELLS = re.compile(r'<tr ([^>]*data-composition="\w+"[^>]*)>(.*?)</tr>', re.DOTA
 def test_an_explanation_says_beside_each_term_what_it_is(name: str, notation: str) -> None:
     arch = architecture(name)
     run = random_model(arch, seed=1).run([1, 2, 3])
-    found = sc.explain(sc.evaluate(sc.logits(run.model.architecture).written(notation), run), top=6)
+    found = sc.explain(sc.evaluate(sc.logits(run.model.architecture).written(notation), run), top=6, sort="norm")
     every = [row for target in targets(arch) for row in oracle(arch, target)]
     labels: dict[str, list[Row]] = {}
     for row in every:
@@ -194,7 +194,7 @@ def test_an_explanation_says_beside_each_term_what_it_is(name: str, notation: st
             assert in_tex == in_text
         seen += 1
     assert seen >= 6
-    listed = re.findall(r"^ *\S+ +\S+ +(none|V) +(\S.*?)  +(\S.*)$", found.text(300), re.MULTILINE)
+    listed = re.findall(r"^ *(?:[-+.\de]+ +){2,3}(none|V) +(\S.*?)  +(\S.*)$", found.text(300), re.MULTILINE)
     listed = [(said, label, formula) for said, label, formula in listed if label in labels]
     assert listed
     for said, label, formula in listed:

@@ -91,7 +91,7 @@ def test_narrow_results_fit_and_cut_no_word(width: int) -> None:
     model = random_model(attention_only((2, 2), biases=True))
     by = logit(2, against=3)
     averages = explain_many(model, [[1, 2, 3], [3, 2]], by=by)
-    for found, words in ((explain(model, [1, 2], by=by), "composition V"), (averages, "through L1H0")):
+    for found, words in ((explain(model, [1, 2], by=by), "composition"), (averages, "through L1H0")):
         text, wide = found.text(width), found.text(1000)
         assert max(map(len, text.splitlines())) <= width
         assert words in text

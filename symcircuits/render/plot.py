@@ -237,8 +237,10 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _png(figure: Figure) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     written = BytesIO()
-    figure.savefig(written, format="png")
+    FigureCanvasAgg(figure).print_png(written)
     return written.getvalue()
 
 
