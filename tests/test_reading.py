@@ -318,6 +318,10 @@ MILLION = 1_000_000
         ("\n" * MILLION, "empty"),
         (r"\begin{align}" * 50_000, "nothing stands here"),
         ("'" * MILLION, "in quotes"),
+        ("X0 +\n" * 100_000 + "X0", f"more than {MAX_WORDS:,} words"),
+        ("X0 W_U.T\n" * 20_000, "more than 10,000 lines"),
+        ("ov = model.W_V[0, 1] @ model.W_O[0, 1]\n" * 20_000, "code of more than 10,000 lines"),
+        ("A^{" * 1_000 + "h" + "}" * 1_000, "more than 1,000 characters"),
     ],
     ids=lambda v: v[:12] if v else "read",
 )
