@@ -52,59 +52,63 @@ def _whole(found: Explanation) -> float | None:
 
 
 def _name(found: Explanation) -> str:
-    """What that number is of."""
-    if found.sort == "difference":
-        return f"difference between the {logit_name(found)} and that of {against_name(found)}"
-    return logit_name(found) if not found.readout else f"value of {logit_name(found)}"
+    """What the number is of."""
+    if found.measure.against is not None:
+        return f"difference between the {logit_name(found)} and {against_name(found)}"
+    return f"value of {logit_name(found)}" if found.readout else logit_name(found)
 
 
 def _terms(found: Explanation) -> Iterator[Finding]:
-    whole = _whole(found)
-    if whole is None or not found.rows:
+    """The number, and the largest terms of either sign that it is made of, where terms are ranked by what adds up."""
+    number_itself = found.value if found.measure.against is None else found.difference
+    if found.measure.token is None or number_itself is None:
         return
-    sizes = [(row, float(getattr(row, found.sort))) for row in found.rows]
-    same = [(row, size) for row, size in sizes if size * whole > 0][:_NAMED]
-    if not same:
-        return
-    named = ", ".join(f"{row.label} ({_signed(size)})" for row, size in same)
-    above = " above the mean of all outputs" if found.sort == "centred" else ""
-    rest = whole - sum(size for _, size in same)
-    left = found.expansion.count - sum(len(row.terms) for row, _ in same)
-    said = f"The {_name(found)} is {number(whole)}{above}. What adds most to it: {named}"
-    said += f"; the other {amount(left, 'term')} add {_signed(rest)}." if left else "; there is nothing else."
-    yield Finding(said, "terms", "this is of this prompt, its patterns held fixed")
+    said, whole = f"The {_name(found)} is {number(number_itself)}", _whole(found)
+    if found.sort == "centred" and whole is not None:
+        said += f", {number(abs(whole))} {'below' if whole < 0 else 'above'} the mean of all outputs"
+    sizes = [(row, float(getattr(row, found.sort))) for row in found.rows] if whole is not None else []
+    shown = [(row, size) for row, size in sizes if size][:_NAMED]
+    if shown and whole is not None:
+        rest, left = whole - sum(size for _, size in shown), found.expansion.count
+        left -= sum(len(row.terms) for row, _ in shown)
+        said += f". The largest terms: {', '.join(f'{row.label} ({_signed(size)})' for row, size in shown)}"
+        verb = "term adds" if left == 1 else f"{left:,} terms together add"
+        said += f"; the other {verb} {_signed(rest)}" if left else "; there are no others"
+    yield Finding(f"{said}.", "terms", "this is of this prompt, its patterns held fixed")
 
 
 def _orders(found: Explanation) -> Iterator[Finding]:
     totals = found.totals.get("order", {})
-    if _whole(found) is None or len(totals) < 2:
-        return
     parts = [(order, float(total[found.sort])) for order, total in totals.items() if found.sort in total]
+    if _whole(found) is None or len(parts) < 2 or not any(size for _, size in parts):
+        return
     named = ", ".join(f"those through {amount(order, 'head')} {_signed(size)}" for order, size in parts)
-    if named:
-        said = f"All terms by the number of heads they go through: {named}."
-        yield Finding(said, "totals", "an order adds up terms of both signs: a small sum need not be of small terms")
+    said = f"All terms by the number of heads they go through: {named}."
+    yield Finding(said, "totals", "an order adds up terms of both signs: a small sum need not be of small terms")
 
 
 def _look(found: Explanation) -> Iterator[Finding]:
-    """Where the last head of the largest term looks, and by which composition."""
+    """Where the last head of the largest term looks, and by which composition; without softmax nothing is a weight."""
     by, sides = found.measure, [term.heads[0] for row in found.rows[:1] for term in row.terms[:1]]
     head = str(sides[0][-1]) if sides and sides[0] else None
-    if head is None or head not in found.scores or by.position is None:
+    if head is None or head not in found.scores or by.position is None or not found.model.architecture.softmax:
         return
     weights = row_of(found, found.run.patterns[head])
     weights = weights.reshape(-1, *weights.shape[-2:])[0, by.position]
+    if np.count_nonzero(weights) < 2:  # it has no choice
+        return
     key = int(np.argmax(weights))
-    label = visible(token_labels(found)[key])
-    said = (
-        f"From position {by.position}, {head} looks most at position {key} ({label}), with weight {weights[key]:.2f}."
-    )
+    said = f"From position {by.position}, {head} looks most at position {key} ({visible(token_labels(found)[key])})"
+    said += f", with weight {weights[key]:.2f}."
+    unless = "patterns are held fixed: the terms do not say how they came about"
     shares = {kind: share for kind, share in found.scores[head].shares.items() if share is not None}
     if shares and len([kind for kind, count in found.scores[head].counts.items() if count]) > 1:
         kind = max(shares, key=lambda k: shares[k])
-        of = "terms without composition" if kind == "none" else f"{kind}-composition"
-        said += f" Of its margin over other keys, over all queries, {100 * shares[kind]:.0f} % is {of}."
-    yield Finding(said, "heads", "the margin is a mean over queries: at one of them another type may be larger")
+        of = "terms without composition make" if kind == "none" else f"{kind}-composition makes"
+        said += f" Of its margin over other keys, {of} {100 * shares[kind]:.0f} %"
+        said += ", and other types take away." if shares[kind] > 1.005 else "."
+        unless = "the margin is a mean over queries: at this one another type may be larger"
+    yield Finding(said, "heads", unless)
 
 
 def _removal(found: Explanation, changes: Mapping[str, HeadChange]) -> Iterator[Finding]:
@@ -114,10 +118,20 @@ def _removal(found: Explanation, changes: Mapping[str, HeadChange]) -> Iterator[
     at = -1 if found.measure.against is not None else 0
     head = max(changes, key=lambda h: abs(changes[h].whole[at]))
     value, whole = changes[head].value[at], changes[head].whole[at]
-    what = "difference" if at else "readout" if found.readout else "logit"
-    said = (
-        f"Without {head} the {what} changes by {_signed(whole)}; with everything else held fixed, by {_signed(value)}."
-    )
-    if abs(whole - value) > abs(value):
-        said += " The rest is what later heads do when they look elsewhere."
+    if not whole:
+        return
+    what = "difference" if at else "readout" if found.readout else "logit itself"
+    said = f"Of the heads that were removed one by one, {head} changes the {what} most: by {_signed(whole)}; with "
+    said += f"everything else held fixed, by {_signed(value)}."
+    responds = _responding(found, head)
+    if responds and abs(whole - value) > abs(value):
+        said += f" The rest is what then changes: {', '.join(responds)}."
     yield Finding(said, "removals", "removed means that it writes nothing; replaced by a mean it may change less")
+
+
+def _responding(found: Explanation, head: str) -> list[str]:
+    """What is computed after a head, and so may answer when it is gone."""
+    arch, layer = found.model.architecture, found.model.architecture.head(head).layer
+    later = any(arch.heads[after] for after in range(layer + 1, arch.n_layers))
+    after = [m for m in arch.mlps if m > layer or (m == layer and not arch.parallel)]
+    return ["patterns of later heads"] * later + ["norms"] * bool(arch.norm) + ["MLPs"] * bool(after)

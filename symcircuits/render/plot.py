@@ -240,7 +240,8 @@ def _png(figure: Figure) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     written = BytesIO()
-    FigureCanvasAgg(figure).print_png(written)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(written)
     return written.getvalue()
 
 

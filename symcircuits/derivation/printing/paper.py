@@ -56,6 +56,14 @@ def check_label(label: str) -> None:
         raise ValueError(f"a label starts with a letter, then letters, digits and : . - _, not {brief(label)}")
 
 
+def _checked(derivation: Derivation) -> str:
+    """What was checked, in a sentence; at which head counts, where matrices were drawn at some."""
+    said = seal(derivation).replace("Every step was checked", "Every equation was checked by machine")
+    counts = dict.fromkeys(c for step in derivation.steps if step.check.prime for c in step.check.head_counts if c)
+    listed = ", ".join("(" + ",".join(map(str, c)) + ")" for c in counts)
+    return said.replace(" at the head counts that the steps list", f" at head counts {listed}")
+
+
 def paper_latex(
     derivation: Derivation, width: str | float = "article", label: str = "eq", standalone: bool = False
 ) -> str:
@@ -79,7 +87,7 @@ def paper_latex(
     blocks = [f"{heading} {' '.join(said(sentence) for sentence in opening if sentence)}"]
     for step, display in displays(derivation.steps, notation, page):
         blocks.append(f"{said(step.reason)}\n{display}")
-    blocks.append(said(seal(derivation).replace("Every step was checked", "Every equation was checked by machine")))
+    blocks.append(said(_checked(derivation)))
     body = "{\\sloppy\\allowdisplaybreaks\n" + "\n\n".join(blocks) + "\n\n}\n"
     if not standalone:
         return body
