@@ -236,8 +236,8 @@ def test_other_axes_and_pieces_in_arrays_of_other_libraries() -> None:
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("tokens", [[], [1], [1, 0]])
 def test_an_unembedding_is_made_small_only_where_that_is_smaller(biased: bool, tokens: list[int]) -> None:
-    """It has the columns of the stream, one for a bias, and one for each token that is asked for."""
-    small = 4 + biased + len(tokens)
+    """It has the columns of the stream, one for a bias, one for each token that is asked for and one for the mean."""
+    small = 4 + biased + len(tokens) + bool(tokens)
     arch = sc.attention_only((1,), biases=["b_U"] if biased else False)
     for rows in (small - 1, small, small + 1):
         run = sc.random_model(arch, d_vocab=rows, d_model=4, d_head=2, seed=1).run([1, 2])

@@ -816,15 +816,17 @@ def test_sizes_without_the_vocabulary(arch: sc.Architecture, token: int) -> None
     small = compact(values, [token, 3])
     assert small is not None
     for whole, block in zip(values, Values(values.expansion, values.run, small.matrices), strict=True):
-        same, entries = small.read(block)
+        same, entries, mean = small.read(block)
         assert same.shape[-1] == 5 + ("b_U" in arch.biases)
         assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same), rtol=1e-12)
         assert np.allclose(entries, whole[..., [token, 3]], rtol=1e-12, atol=1e-12)
+        assert np.allclose(mean[..., 0], whole.mean(-1), rtol=1e-12, atol=1e-12)
     sums = Values(values.expansion, values.run, small.matrices).by_order()  # b_U among other terms
     for order, whole in values.by_order().items():
-        same, entries = small.read(sums[order])
+        same, entries, mean = small.read(sums[order])
         assert np.isclose(np.linalg.norm(whole), np.linalg.norm(same), rtol=1e-12)
         assert np.allclose(entries, whole[..., [token, 3]], rtol=1e-12, atol=1e-12)
+        assert np.allclose(mean[..., 0], whole.mean(-1), rtol=1e-12, atol=1e-12)
 
 
 @given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 40))

@@ -78,7 +78,7 @@ def test_python_may_ask_for_a_bar(clock: list[float], monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(progress.time, "monotonic", staticmethod(later))
     works: dict[str, Any] = {
-        "same algebra": lambda p: sc.verify(model.architecture, progress=p),
+        "logits": lambda p: sc.verify(model.architecture, progress=p),
         "writing terms": lambda p: sc.logits(model).export(tmp_path / "a.csv", progress=p),
         "draws": lambda p: values.sample(4, progress=p),
         "terms": lambda p: values.summary(progress=p),

@@ -405,7 +405,7 @@ def table() -> str:
     """The table of README.md."""
     lines = []
     for file, (title, _, theorems) in PAGES.items():
-        lines += [f"### {title} ([{file}]({file}))", "", "| theorem | in words | formula | in the paper |"]
+        lines += [f"### {title} (`{file}`)", "", "| theorem | in words | formula | in the paper |"]
         lines += ["| --- | --- | --- | --- |"]
         for name, (paper, formula, _) in theorems.items():
             shown = "".join(formula).replace("|", r"\mid")

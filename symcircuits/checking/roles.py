@@ -21,6 +21,7 @@ _OPEN_RANGE: Final = re.compile(
 def spelling_of(node: Name) -> tuple[str, tuple[str, ...]]:
     """What a name is told by, its subscript with it, and its labels.
 
+    >>> from symcircuits.checking.syntax import Script
     >>> spelling_of(Name("tilde W", 0, (Script("sub", ("U",), 0), Script("super", ("h",), 0))))
     ('tilde W_U', ('h',))
     """

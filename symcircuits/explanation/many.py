@@ -129,7 +129,7 @@ class Averages(Shown):
         >>> import symcircuits as sc
         >>> model = sc.random_model(sc.attention_only((2,)), d_vocab=9, seed=1)
         >>> table = sc.explain_many(model, [[1, 2], [3, 4, 5]]).columns()
-        >>> [(table["part"][i], table["quantity"][i], table["prompts"][i]) for i in (0, 2)]
+        >>> [(table["part"][i], table["quantity"][i], table["prompts"][i]) for i in (0, 3)]
         [('all', 'norm', 2), ('0', 'norm', 2)]
         """
         of = self.expansion.target

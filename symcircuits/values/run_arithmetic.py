@@ -54,7 +54,7 @@ class RunArithmetic(NamedTuple):
         canvas, at = None, 0
         for piece in pieces:
             done = 0
-            if canvas is None and len(piece) == total <= size and piece.dtype == (np.float64 if wide else self.dtype):
+            if canvas is None and 0 < len(piece) == total <= size and piece.dtype == (np.float64 if wide else self.dtype):
                 yield piece
                 return
             while done < len(piece):
@@ -94,7 +94,8 @@ def lengths(block: Array) -> Array:
     """The Frobenius norms of ``[paths, batch, n, width]`` in float64, whatever the size of the numbers."""
     flat = block.reshape(*block.shape[:2], -1)
     wide = flat.astype(np.float64, copy=False)
-    squared = np.asarray(wide[..., None, :] @ wide[..., None])[..., 0, 0]
+    with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range is scaled below
+        squared = np.asarray(wide[..., None, :] @ wide[..., None])[..., 0, 0]
     if np.count_nonzero((squared > 1e-200) & (squared < 1e200)) == squared.size:
         return np.asarray(np.sqrt(squared))
     most = np.abs(wide).max(-1, initial=0.0, keepdims=True)
