@@ -51,15 +51,15 @@ class RunArithmetic(NamedTuple):
 
     def packed(self, pieces: Iterable[Array], size: int, total: int, wide: bool) -> Iterator[Array]:
         """Pieces ``[terms, batch]`` of any length, written into blocks of ``size`` terms, ``total`` in all."""
-        canvas, at = None, 0
+        canvas, at, kind = None, 0, np.float64 if wide else self.dtype
         for piece in pieces:
             done = 0
-            if canvas is None and 0 < len(piece) == total <= size and piece.dtype == (np.float64 if wide else self.dtype):
+            if canvas is None and 0 < len(piece) == total <= size and piece.dtype == kind:
                 yield piece
                 return
             while done < len(piece):
                 if canvas is None:
-                    canvas = np.empty((min(size, total), self.rows), np.float64 if wide else self.dtype)
+                    canvas = np.empty((min(size, total), self.rows), kind)
                 n = min(len(piece) - done, len(canvas) - at)
                 canvas[at : at + n] = piece[done : done + n]
                 at, done = at + n, done + n
