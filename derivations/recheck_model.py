@@ -107,9 +107,10 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
         known["logits"] = part("m_U") @ (known["Y^final"] @ self.get("W_U").T + part("b_U"))
 
     def get(self, letter, label=""):  # what a symbol stands for, in the paper's shapes
-        if self.groups and letter[2:] in ("K", "V") and (head := re.fullmatch(r"L(\d+)H(\d+)", label)):
-            heads, groups = self.heads[int(head[1])], self.groups[int(head[1])]
-            label = f"L{head[1]}G{int(head[2]) * groups // heads}" if groups < heads else label
+        head = re.fullmatch(r"(K?)L(\d+)H(\d+)", label)  # keys and values are those of a group, and norms of keys too
+        if self.groups and head and (head[1] or letter[2:] in ("K", "V")):
+            heads, groups = self.heads[int(head[2])], self.groups[int(head[2])]
+            label = f"{head[1]}L{head[2]}G{int(head[3]) * groups // heads}" if groups < heads else label
         name = f"{letter}^{label}" if label else letter
         if letter in ("W_OV", "W_QK"):
             first, second = self.get("W_" + letter[2], label), self.get("W_" + letter[3], label)

@@ -24,6 +24,7 @@ FEW = (
     "query biases",
     "rotary",
     "normed queries",
+    "shared normed keys",
     "stream",
 )
 

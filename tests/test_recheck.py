@@ -42,6 +42,7 @@ PRINTED: dict[str, tuple[Any, str, str]] = {
         "enumerated",
     ),
     "normed queries": (sc.attention_only((1, 1), qk_norm=True, norm="RMS", gains=False), "scores:L1H0", "generic"),
+    "shared normed keys": (sc.attention_only((2, 4), groups=(1, 2), qk_norm=True), "scores:L1H3", "enumerated"),
     "stream": (sc.attention_only((2, 1), unembed=False), "stream", "generic"),
     "a later head": (sc.attention_only((6, 6)), "scores:L1H5", "generic"),
     "four layers": (sc.attention_only((1, 1, 1, 1)), "logits", "generic"),
