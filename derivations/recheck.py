@@ -3,7 +3,8 @@
 `recheck.py FILES`: random matrices modulo a prime, its own forward pass (`recheck_model.py`, beside this file); a new
 name alone on the left is defined. Files are LaTeX, or certificates (`.json`), whose claims are evaluated on the
 recorded matrices too. Not read: prose, types, numbers beside lines. Exit status: 0 all that was read is confirmed (of
-certificates everything), 1 a claim is refuted, 2 nothing read, or a claim of a certificate is not read.
+certificates everything), 1 a claim is refuted, 2 a file has no claim or cannot be opened, nothing is confirmed, or a
+claim of a certificate is not read.
 """
 
 import hashlib
@@ -20,6 +21,8 @@ from recheck_model import Value, plain
 GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 TOKEN = rf"(?:\\math\w+{GROUP}|\\[A-Za-z]+|{GROUP}|[A-Za-z]|\d+|[)\]])(?:[_^](?:{GROUP}|\w))*|\S"
 SPACE = r"\\(?:big[lr]?|left|qquad|quad|cdot|ast)(?![A-Za-z])\.?|\\[,;]|&|\{\}|\\(?:begin|end)\{aligned\}|\\\\\*?"
+SPACE += r"|\\notag|\\label\{[^{}]*\}"
+DISPLAY = r"\\begin\{align(?:at)?\*?\}(?:\{2\})?(.*?)\\end\{align(?:at)?\*?\}"
 NORM, PMATRIX = r"\\bigl\\\|(.*?)\\bigr\\\|\^\{2\}", r"\\begin\{pmatrix\}(.*?)\\end\{pmatrix\}"
 LARGEST = 99  # rows of the matrices of a certificate
 SCHEMA = "symcircuits.certificate/1"
@@ -91,7 +94,7 @@ class Model(Transformer):  # that of a page, whose formulas are read
         return eval(source, {"v": values, "beside": beside})  # only brackets, signs and v[0], v[1], ... stand in it
 
     def claims(self):  # left side, relation and right side of every claim of every display, sides as lists of tokens
-        for display in re.findall(r"\\begin\{align(?:at)?\*\}(?:\{2\})?(.*?)\\end\{align(?:at)?\*", self.tex, re.S):
+        for display in re.findall(DISPLAY, self.tex, re.S):
             body = spelled(re.sub(BESIDE, "", display, flags=re.S))
             body = re.sub(rf"\\textcolor\{{[^{{}}]*\}}({GROUP})", lambda found: found[1][1:-1], body)
             for chain in re.split(r"\\\\\*?+(?!\s*&\s*(?:=|\\neq|\\le\s|\{\}|\\q?quad))", body):
@@ -133,9 +136,15 @@ def judged(model, claim, recorded):  # the verdict on a claim of a certificate; 
         return f"refuted: it is damaged: {error!r}"
 
 
+def once(pairs):  # an object of JSON, in which a key that stands twice would hide what another reader sees
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError(f"a key stands twice: {max((key for key, _ in pairs), key=[key for key, _ in pairs].count)!r}")
+    return found
+
+
 def certificate(text):  # the number of every claim and its verdict: on the recorded matrices, then on new ones
     try:
-        whole = json.loads(text)
+        whole = json.loads(text, object_pairs_hook=once)
         if whole["schema"] != SCHEMA:
             return [("the certificate", f"refuted: it is {whole['schema']!r}, and this reads {SCHEMA!r}")]
         said, claims, own = whole.pop("sha256"), whole["claims"], (recheck_model.P, recheck_model.N)
@@ -159,20 +168,30 @@ def certificate(text):  # the number of every claim and its verdict: on the reco
 
 
 def page(text):  # every claim of a page and its verdict
-    model = Model(text)
+    model, named = Model(text), "Names of symbols: " in text
     for left, relation, right in model.claims():
-        yield f"{' '.join(left)} {relation} ...", model.judge(left, relation, right)
+        found = "not read: the page has names of its own" if named else model.judge(left, relation, right)
+        yield f"{' '.join(left)} {relation} ...", found
 
 
 def main(paths):
     counts, unread = dict.fromkeys(("confirmed", "refuted", "defined", "not read"), 0), False
     for path in paths:
         certified = path.endswith(".json")
-        for claim, found in (certificate if certified else page)(Path(path).read_text(encoding="utf-8")):
+        try:
+            verdicts = list((certificate if certified else page)(Path(path).read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError) as error:
+            print(f"{path}: it cannot be read: {error}")
+            unread = True
+            continue
+        for claim, found in verdicts:
             counts[found.partition(":")[0]] += 1
             unread |= certified and found.startswith("not")
             if found not in ("confirmed", "defined"):
                 print(f"{path}: {claim}: {found}")
+        if not verdicts:
+            print(f"{path}: no claim was found in it")
+            unread = True
     print(", ".join(f"{number} {what}" for what, number in counts.items()))
     return 1 if counts["refuted"] else 0 if counts["confirmed"] and not unread else 2
 

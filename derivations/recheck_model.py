@@ -61,7 +61,7 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
         self.tex, self.count, self.given = tex, count, dict(given)
         self.known = {"Id": Value(1), "-": Value(P - 1), **self.given}
         self.known.setdefault("\\mathbf1", Value(1 if count else [[1]] * N))
-        line = self.line = (re.search(r"Model: .*", tex) or [""])[0]
+        line = self.line = (re.search(r"Model: .*?(?=\. (?:Row|The paper's|TransformerLens's) |\n|$)", tex) or [""])[0]
         self.flipped = "TransformerLens's convention" in tex
         drawn = " ".join(re.findall(r"modulo \$p\$ \((.*?)\)", tex))  # what is given of the matrices
         self.stochastic, self.causal, self.narrow = (w in drawn for w in ("rows sum", "causal", "heads of width"))

@@ -188,3 +188,9 @@ def test_the_command_writes_a_page_and_its_certificate(tmp_path: Path, capsys: p
     assert "--certificate and -o name one file" in capsys.readouterr().err
     assert main(["derive", "--heads", "1", "--certificate", str(tmp_path / "no" / "x.json")]) != 0
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_key_that_stands_twice_is_refused(whole: Certificate) -> None:
+    [(name, verdict)] = verdicts('{"title": "FAKE", ' + json.dumps(whole)[1:])
+    assert name == "the certificate"
+    assert "a key stands twice: 'title'" in verdict

@@ -285,3 +285,25 @@ def test_what_cannot_be_evaluated_is_never_confirmed(side: str) -> None:
     model = recheck.Model(printed("logits", "row"))
     tokens = re.findall(recheck.TOKEN, side)
     assert model.judge(tokens, "=", tokens).startswith("not read: ")
+
+
+def test_a_page_with_names_of_its_own_is_not_read_and_not_refuted() -> None:
+    tex = sc.derive(sc.attention_only((1, 1)), symbols={"W_OV": "M"}).latex()
+    assert {verdict.partition(":")[0] for _, verdict in recheck.page(tex)} == {"not read"}
+
+
+def test_numbered_equations_of_a_paper_are_read() -> None:
+    tex = sc.derive(sc.attention_only((1, 1))).paper()
+    seen = [verdict for _, verdict in recheck.page(str(tex))]
+    assert len(seen) >= 10
+    assert "refuted" not in seen
+
+
+def test_a_file_without_a_claim_or_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty, fine = tmp_path / "empty.tex", tmp_path / "fine.tex"
+    empty.write_text("hello", encoding="utf-8")
+    fine.write_text(printed("logits", "row"), encoding="utf-8")
+    assert recheck.main([str(fine), str(empty)]) == 2
+    assert f"{empty}: no claim was found in it" in capsys.readouterr().out
+    assert recheck.main([str(fine), str(tmp_path / "no.tex")]) == 2
+    assert "no.tex: it cannot be read" in capsys.readouterr().out
