@@ -11,7 +11,7 @@ from plain import Edits, forward, heads_of_models, pattern_of, score_rows, seen
 
 import symcircuits as sc
 from symcircuits.explanation.ablation import remove_heads, remove_scores
-from symcircuits.model import Model, pattern_without, rerun
+from symcircuits.model import Model, of_outputs, pattern_without, rerun, with_outputs
 from symcircuits.zoo import path as sc_path
 
 TOKENS = [3, 1, 4, 1, 5]
@@ -238,3 +238,14 @@ def test_what_is_not_a_path_is_refused(path: str) -> None:
     run = sc.random_model(sc.attention_only((2, 2)), seed=1).run([1, 2, 3])
     with pytest.raises(ValueError, match=r"a path is two heads or more in rising layers|L9H0|''"):
         remove_heads(run, path)
+
+
+def test_a_model_with_other_outputs_is_no_longer_that_of_its_file() -> None:
+    """Workers read a model from its path: a changed copy must have none."""
+    model = sc.load(sc_path())
+    assert model.path
+    few = with_outputs(model, [3, 5])
+    assert (few.path, few.stamp, few.d_vocab_out) == ("", "", 2)
+    assert of_outputs(model.run([1, 2]), [3, 5]).model.path == ""
+    assert few.name == model.name
+    assert not few.weights["W_U"].flags.writeable

@@ -129,12 +129,12 @@ def of_outputs(run: Run, chosen: Sequence[int]) -> Run:
     >>> few.model.d_vocab_out, bool(np.array_equal(few.logits, run.logits[:, [5, 7]]))
     (2, True)
     """
-    return with_ends(run, {n: run.model.weights[n][chosen] for n in ("W_U", "b_U") if n in run.model.weights})
+    return with_ends(run, _rows(run.model, chosen))
 
 
 def with_ends(run: Run, ends: Mapping[str, Array]) -> Run:
     """The run with another unembedding (and bias), all before as it was."""
-    model = replace(run.model, weights={**run.model.weights, **ends}) if ends else run.model
+    model = _unembedding(run.model, ends)
     last = model.architecture.n_layers
     return _run(model, run.tokens, run.dtype, Changes(start=last, before=before(run, last)), run.attended)
 
@@ -147,12 +147,21 @@ def with_outputs(model: Model, chosen: Sequence[int]) -> Model:
     >>> with_outputs(random_model(attention_only((1,))), [0]).d_vocab_out
     1
     """
-    ends = {name: model.weights[name][list(chosen)] for name in ("W_U", "b_U") if name in model.weights}
+    return _unembedding(model, _rows(model, chosen))
+
+
+def _rows(model: Model, chosen: Sequence[int]) -> dict[str, Array]:
+    """Some rows of the unembedding and its bias; nothing, where there is none."""
+    return {name: model.weights[name][list(chosen)] for name in ("W_U", "b_U") if name in model.weights}
+
+
+def _unembedding(model: Model, ends: Mapping[str, Array]) -> Model:
+    """The model with another unembedding (and bias); it is no longer that of a file."""
     if not ends:
         return model
     found = object.__new__(Model)  # every weight has been checked: made by replace it would be once more
     for one in fields(Model):
-        object.__setattr__(found, one.name, getattr(model, one.name))
+        object.__setattr__(found, one.name, getattr(model, one.name) if one.init else one.default)
     for array in ends.values():
         array.flags.writeable = False
     object.__setattr__(found, "weights", MappingProxyType({**model.weights, **ends}))

@@ -34,7 +34,7 @@ from symcircuits.model.needs import dtype_of, embedded
 
 __all__ = [
     "ACTIVATIONS", "BY_LABEL", "Changes", "Pass", "Record", "Settings", "capped", "finite", "forward", "pattern_of",
-    "product", "written_by",
+    "product", "softmax", "written_by",
 ]  # fmt: skip
 
 Weights = Mapping[str, Array]
@@ -370,7 +370,7 @@ class Pass:
 
     def pattern(self, scores: Array, allowed: npt.NDArray[np.bool_]) -> Array:
         """How much each query takes from each key, exactly 0 where it is masked."""
-        return _softmax(scores) if self.architecture.softmax else np.where(allowed, scores, scores.dtype.type(0))
+        return softmax(scores) if self.architecture.softmax else np.where(allowed, scores, scores.dtype.type(0))
 
     def mlp(self, layer: int, stream: Array) -> Array:
         """What the MLP of a layer writes: ``W_out act(W_in y)``, or ``W_out (act(W_gate y) * W_in y)`` with a gate.
@@ -435,7 +435,7 @@ def capped(x: Array, cap: float | None) -> Array:
     return x if cap is None else np.asarray(cap * np.tanh(x / cap), dtype=x.dtype)
 
 
-def _softmax(scores: Array) -> Array:
+def softmax(scores: Array) -> Array:
     """Softmax over keys; the largest score of a row is subtracted first, so that nothing overflows."""
     weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
     total: Array = weights.sum(axis=-1, keepdims=True)

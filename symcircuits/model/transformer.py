@@ -21,7 +21,7 @@ from symcircuits.core.words import scalar_argument, scalar_order
 from symcircuits.model.attached import arrays_of, attach, check_attached
 from symcircuits.model.attending import Attended, check_windows, read_mask, rotations
 from symcircuits.model.checks import check_names, check_shapes, check_values, float_type
-from symcircuits.model.forward import BY_LABEL, Changes, Record, Settings, forward
+from symcircuits.model.forward import BY_LABEL, Changes, Record, Settings, forward, softmax
 from symcircuits.model.needs import Converted, check_run, embedded
 from symcircuits.model.tokens import read_tokens
 from symcircuits.model.weights import weight_axes
@@ -289,8 +289,7 @@ class Run:
         if self.logits is None or not self.logits.size:
             return ""
         last = np.asarray(self.logits.reshape(-1, *self.logits.shape[-2:])[0, -1], np.float64)
-        chances = np.exp(last - last.max())
-        chances /= chances.sum()
+        chances = softmax(last)
         return ", ".join(f"{i} ({chances[i]:.3f})" for i in np.argsort(-last, kind="stable")[:most].tolist())
 
 
