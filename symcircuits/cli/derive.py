@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.output import write
@@ -71,18 +70,16 @@ def run(options: argparse.Namespace) -> int:
     chosen = FORMATS[name]
     if options.standalone and not chosen.standalone:
         raise ValueError(f"--standalone makes a LaTeX document; it does not go with {said}")
-    _check_paper(options, name, said)
+    paper = _paper(options, name, said)
     for file in filter(None, (output, options.certificate)):
         from symcircuits.work.files import check_writable
 
         check_writable(file)
-    if options.certificate and output and Path(output).resolve() == Path(options.certificate).resolve():
-        raise ValueError(f"--certificate and -o name one file, {output}: give two")
     found = _derived(options)
     if options.certificate:
         found.save_certificate(options.certificate)
     if options.for_ == "paper":
-        text = found.paper(options.width or "article", options.label or "eq", options.standalone)
+        text = found.paper(**paper, standalone=options.standalone)
     else:
         text = chosen.written(found) if options.standalone else chosen.printed(found)
     if output is None:
@@ -92,19 +89,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_paper(options: argparse.Namespace, name: str, said: str) -> None:
-    """ValueError on options of papers that are beside another format, or cannot be: before the work."""
+def _paper(options: argparse.Namespace, name: str, said: str) -> dict[str, str]:
+    """The options of papers that are given; ValueError, before the work, where they cannot be or do not belong."""
+    given = {option: value for option in ("width", "label") if (value := getattr(options, option)) is not None}
     if options.for_ is None:
-        for option in ("width", "label"):
-            if getattr(options, option) is not None:
-                raise ValueError(f"--{option} is about a paper: it goes with --for paper")
+        for option in given:
+            raise ValueError(f"--{option} is about a paper: it goes with --for paper")
     elif name != "latex":
         raise ValueError(f"--for paper writes LaTeX; it does not go with {said}")
-    else:
+    elif given:
         from symcircuits.derivation.printing.paper import check_label, text_width
 
-        text_width("article" if options.width is None else options.width)
-        check_label("eq" if options.label is None else options.label)
+        checks = {"width": text_width, "label": check_label}
+        for option, value in given.items():
+            checks[option](value)
+    return given
 
 
 def _format(options: argparse.Namespace, output: str | None) -> tuple[str, str]:

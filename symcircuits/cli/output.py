@@ -87,7 +87,7 @@ _READ: Final = {
 
 
 def check_paths(options: Namespace) -> None:
-    """ValueError or OSError, before any work: a path is empty, or a file to write is one that the command reads."""
+    """ValueError or OSError, before any work: a path is empty, a file to write is read, or named twice."""
     given = {d: p for d in (*_WRITTEN, *_READ) if (p := getattr(options, d, None)) is not None}
     several: list[str] = given.pop("models", [])
     for dest, path in (*given.items(), *(("models", one) for one in several)):
@@ -99,6 +99,13 @@ def check_paths(options: Namespace) -> None:
     for option, path in outputs:
         if path == "-":
             raise ValueError(f"{option} - is not standard output here: give a name (./- where - is meant)")
+    if len(outputs) > 1:
+        from itertools import combinations
+        from pathlib import Path
+
+        for (one, path), (other, same) in combinations(outputs, 2):
+            if Path(path).resolve() == Path(same).resolve():
+                raise ValueError(f"{other} and {one} name one file, {path}: give two")
     if outputs:
         from symcircuits.cli.attachments import attached_files
         from symcircuits.work.files import check_apart

@@ -23,7 +23,7 @@ from symcircuits.render.circuits_figures import (
 from symcircuits.render.circuits_svg import composition_graph, counts_svg, points_svg
 from symcircuits.render.figures import HeatMap
 from symcircuits.render.findings import copying_table, effects_table, findings, notes_of
-from symcircuits.render.heads import causes_table, heads_tables
+from symcircuits.render.heads import causes_table, heads_parts
 from symcircuits.render.html_heads import MOST_CELLS
 from symcircuits.render.losses import by_order_table
 from symcircuits.render.markup import Markup, box, el, formula, section, table
@@ -115,7 +115,7 @@ def _heads(found: Circuits) -> Markup:
     ]
     if left > 0:
         said.append(el("p", f"Patterns of {amount(left, 'other head')} of some kind are not shown.", class_="soft"))
-    tables = [table(part) for part in heads_tables(found.heads)[:1]]
+    tables = [table(part) for part in heads_parts(found.heads)[:1]]
     return section("heads", "What heads look at", *tables, *said)
 
 

@@ -11,7 +11,7 @@ from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.explained import against_name, logit_name
 from symcircuits.render.figures import row_of, token_labels
-from symcircuits.render.tables import number
+from symcircuits.render.tables import number, signed
 
 if TYPE_CHECKING:
     from symcircuits.explanation.explain import Explanation
@@ -41,10 +41,6 @@ def findings_of(found: Explanation, changes: Callable[[], Mapping[str, HeadChang
     return [one for make in makers for one in make()]
 
 
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "") + number(value)
-
-
 def _whole(found: Explanation) -> float | None:
     """The number that the ranked contributions add up to; None where terms have sizes alone."""
     named = {"centred": found.centred, "difference": found.difference, "contribution": found.value}
@@ -71,9 +67,9 @@ def _terms(found: Explanation) -> Iterator[Finding]:
     if shown and whole is not None:
         rest, left = whole - sum(size for _, size in shown), found.expansion.count
         left -= sum(len(row.terms) for row, _ in shown)
-        said += f". The largest terms: {', '.join(f'{row.label} ({_signed(size)})' for row, size in shown)}"
+        said += f". The largest terms: {', '.join(f'{row.label} ({signed(size)})' for row, size in shown)}"
         verb = "term adds" if left == 1 else f"{left:,} terms together add"
-        said += f"; the other {verb} {_signed(rest)}" if left else "; there are no others"
+        said += f"; the other {verb} {signed(rest)}" if left else "; there are no others"
     yield Finding(f"{said}.", "terms", "this is of this prompt, its patterns held fixed")
 
 
@@ -82,7 +78,7 @@ def _orders(found: Explanation) -> Iterator[Finding]:
     parts = [(order, float(total[found.sort])) for order, total in totals.items() if found.sort in total]
     if _whole(found) is None or len(parts) < 2 or not any(size for _, size in parts):
         return
-    named = ", ".join(f"those through {amount(order, 'head')} {_signed(size)}" for order, size in parts)
+    named = ", ".join(f"those through {amount(order, 'head')} {signed(size)}" for order, size in parts)
     said = f"All terms by the number of heads they go through: {named}."
     yield Finding(said, "totals", "an order adds up terms of both signs: a small sum need not be of small terms")
 
@@ -121,8 +117,8 @@ def _removal(found: Explanation, changes: Mapping[str, HeadChange]) -> Iterator[
     if not whole:
         return
     what = "difference" if at else "readout" if found.readout else "logit itself"
-    said = f"Of the heads that were removed one by one, {head} changes the {what} most: by {_signed(whole)}; with "
-    said += f"everything else held fixed, by {_signed(value)}."
+    said = f"Of the heads that were removed one by one, {head} changes the {what} most: by {signed(whole)}; with "
+    said += f"everything else held fixed, by {signed(value)}."
     responds = _responding(found, head)
     if responds and abs(whole - value) > abs(value):
         said += f" The rest is what then changes: {', '.join(responds)}."

@@ -12,7 +12,7 @@ from symcircuits.circuits.fewer_tokens import some_tokens
 from symcircuits.core.architecture import Architecture, as_head
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
-from symcircuits.render.heads import causes_table, heads_tables
+from symcircuits.render.heads import causes_table, heads_parts
 from symcircuits.render.losses import by_order_table
 from symcircuits.render.tables import Titled, nats, number
 
@@ -255,14 +255,14 @@ def circuits_parts(found: Circuits) -> list[Titled]:
     model = found.model
     title = f"circuits of {visible(model.name)}: {model.architecture}"
     parts = [Titled(title), Titled("Findings", points=[f"  - {visible(line)}" for line in findings(found)])]
-    parts += heads_tables(found.heads)[:1]
+    parts += heads_parts(found.heads)[:1]
     parts += [causes_table(causes) for causes in found.causes.values()]
     parts += [by_order_table(found.losses)] if found.losses is not None else []
     parts += [effects_table(found)] if found.effects else []
     parts += [copying_table(found)] if found.copying else []
     notes = notes_of(found)
     parts += [Titled("Notes", points=[f"  - {visible(note)}" for note in notes])] if notes else []
-    parts += heads_tables(found.heads)[1:]
+    parts += heads_parts(found.heads)[1:]
     return parts
 
 

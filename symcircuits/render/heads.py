@@ -14,15 +14,10 @@ if TYPE_CHECKING:
     from symcircuits.circuits.causes import Causes
 from symcircuits.circuits.heads import Heads
 
-__all__ = ["causes_table", "heads_parts", "heads_tables"]
+__all__ = ["causes_table", "heads_parts"]
 
 
 def heads_parts(found: Heads) -> list[Titled]:
-    """The scores of all heads, and what they are."""
-    return heads_tables(found)
-
-
-def heads_tables(found: Heads) -> list[Titled]:
     """A row a head that is of some kind, a column a kind; then the definitions."""
     shown = {label: head for label, head in found.heads.items() if head.kinds}
     first = next(iter(found.heads.values()), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from symcircuits.core.text import amount, whole
-from symcircuits.render.tables import Titled, number
+from symcircuits.render.tables import Titled, number, signed
 
 if TYPE_CHECKING:
     from symcircuits.circuits.losses import LossByOrder, LossEffects
@@ -31,7 +31,7 @@ def by_order_table(found: LossByOrder) -> Titled:
     for order, (count, after, spread, change) in enumerate(
         zip(found.counts, found.after, found.spread, found.marginal, strict=True)
     ):
-        rows.append([str(order), f"{count:,}", number(after), number(spread), _signed(change)])
+        rows.append([str(order), f"{count:,}", number(after), number(spread), signed(change)])
     over = f"{amount(found.by_prompt.shape[1], 'prompt')}, next tokens of {amount(len(found.queries), 'query')}"
     how = "patterns held fixed" if found.composition == "V" else f"of the {_SIDES[found.composition]} side of scores"
     title = f"{_OF[found.unit]} after each order, {how}; {over.replace('querys', 'queries')}"
@@ -41,7 +41,7 @@ def by_order_table(found: LossByOrder) -> Titled:
 def effects_parts(found: LossEffects, top: int = 20) -> list[Titled]:
     """A row a part."""
     chosen = sorted(found.parts, key=lambda p: -abs(p.last))[: whole("top", top, 0)]
-    rows = [[p.name, f"{p.count:,}", _signed(p.alone), _signed(p.last)] for p in found.parts if p in chosen]
+    rows = [[p.name, f"{p.count:,}", signed(p.alone), signed(p.last)] for p in found.parts if p in chosen]
     left = len(found.parts) - len(rows)
     title = f"{_OF[found.unit]}: what the terms of each {found.by} change, patterns held fixed"
     title += f"; the {len(rows)} largest of {len(found.parts)}" if left else ""
@@ -50,7 +50,3 @@ def effects_parts(found: LossEffects, top: int = 20) -> list[Titled]:
         f"{number(found.model)}); {amount(found.prompts, 'prompt')}"
     ]
     return [Titled(title, [found.by, "terms", "alone", "last"], rows, [1, 2, 3], notes=notes)]
-
-
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "") + number(value)

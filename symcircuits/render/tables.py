@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-__all__ = ["UNBROKEN", "Titled", "measured", "nats", "number", "paragraph", "plain_text", "table"]
+__all__ = ["UNBROKEN", "Titled", "measured", "nats", "number", "paragraph", "plain_text", "signed", "table"]
 
 UNBROKEN = "\N{NO-BREAK SPACE}"  # it is in no text that is shown: what does not print is escaped
 _NARROWEST = 40  # room for the last column, below which it stands under its row
@@ -24,6 +24,15 @@ def number(value: float | None, digits: int = 4) -> str:
     if value == 0:
         return "0"
     return f"{value:.{digits}g}" if 1e-3 <= abs(value) < 10**digits else f"{value:.2g}"
+
+
+def signed(value: float) -> str:
+    """A change: as :func:`number`, with its sign.
+
+    >>> signed(1234.5), signed(-3.2e-15), signed(0)
+    ('+1234', '-3.2e-15', '0')
+    """
+    return ("+" if value > 0 else "") + number(value)
 
 
 def nats(value: float, sign: str = "") -> str:
