@@ -37,7 +37,7 @@ Array = npt.NDArray[Any]
 
 MOST_CELLS = 40  # rows and columns of a heat map
 MOST_BYTES = 6_000_000  # of the sections of heads together
-MOST_SECTIONS = 16
+MOST_SECTIONS = 8
 MOST_REMOVALS = 48
 MOST_TOGETHER = 2**16  # numbers of a head's scores up to which parts of all heads are removed together
 MOST_TERMS = 10  # score terms of a head

@@ -3,10 +3,11 @@
     python tests/benchmarks/bench_values.py [--rounds 3] [--sizes small,deep] [--quick]
 
 Peers: an einsum over all paths, in NumPy and, where it is installed, in torch (layer by layer, so that a prefix is
-shared by all paths that go on from it); SymPy's ``lambdify``, one function for the list of all terms (built and
-called) and one for each term (on a sample, for all); of the terms of order 1 TransformerLens's ``stack_head_results``,
-unembedded; and the rate of the same run's dgemm (sgemm) at the operations that the tree counts. The peers keep what
-they make, ours is streamed. Everybody's sum is compared with the model's logits. CPU seconds of one thread.
+shared by all paths that go on from it); the same in head space by hand, into one buffer; SymPy's ``lambdify``, one
+function for the list of all terms (built and called) and one for each term (on a sample, for all); of the terms of
+order 1 TransformerLens's ``stack_head_results``, unembedded; and the rate of the same run's dgemm (sgemm) at the
+operations that the tree counts. The peers keep what they make but the one by hand; ours is streamed. Everybody's sum is
+compared with the model's logits. CPU seconds of one thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import measuring
 import numpy as np
 from measuring import medians, peak, timed
-from peers import SIZES, Size, all_values, done, einsum_paths, stack_of_heads, torch
+from peers import SIZES, Size, all_values, by_head, done, einsum_paths, stack_of_heads, torch
 from results import Row, beside
 
 import symcircuits as sc
@@ -29,6 +30,7 @@ from symcircuits.sympy_layer.lambdify import lambdify_words
 WARM = 200  # times that the smallest model is run before it is timed
 FULL = ("record", "small", "paper8", "paper12", "deep")
 EINSUM = {"small": 1.8, "paper8": 4.5, "paper12": 4.5, "deep": 10.0}  # asked: times as fast
+BY_HAND = {"paper8": 1.0, "paper12": 1.0}  # asked beside the same in head space by hand
 GEMM = {"paper8": 64.0, "paper12": 64.0, "deep": 40.0}  # asked: percent of the rate of dgemm
 LISTED = {"record": None, "small": None, "deep": 15.0}  # asked beside one lambdify of all terms
 PAGE = 60.0  # asked: milliseconds of the page of the smallest model
@@ -60,8 +62,11 @@ def values_of(size: Size, dtype: str, rounds: int) -> Iterator[Row]:
     a = np.random.default_rng(0).standard_normal((SIDE, SIDE)).astype(dtype)
     einsums = {name: einsum_paths(run, name) for name in ("NumPy", "torch")}
     ways: dict[str, Any] = {"ours": lambda: done(all_values(expansion, run)), "gemm": lambda: a @ a}
+    by_hand = by_head(run)
+    ways |= {"by hand": lambda: done(by_hand())}
     ways |= {name: work for name, work in einsums.items() if work is not None}
     seconds, given = medians(rounds, ways)
+    sums_to_logits(run, sum(block.reshape(-1, *run.logits.shape).sum(0) for block in by_hand()))
     sums_to_logits(run, sum(block.sum(0) for block in all_values(expansion, run)))
     for name in einsums.keys() & given.keys():
         sums_to_logits(run, given[name].sum(0))
@@ -71,6 +76,8 @@ def values_of(size: Size, dtype: str, rounds: int) -> Iterator[Row]:
         limit = EINSUM.get(size.name) if dtype == "float64" and name == asked_beside() else None
         peer = f"einsum over all paths, {name}"
         yield beside(what, size.name, peer, seconds.get(name), seconds["ours"], limit=limit, memory=memory)
+    hand = BY_HAND.get(size.name) if dtype == "float64" else None
+    yield beside(what, size.name, "in head space by hand, NumPy", seconds["by hand"], seconds["ours"], limit=hand)
     if size.name == "record":  # no arithmetic to speak of
         yield from beside_lambdify(size, run, seconds["ours"], rounds)
         return

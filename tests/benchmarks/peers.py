@@ -23,7 +23,7 @@ try:
 except ImportError:
     torch = None  # type: ignore[assignment]
 
-__all__ = ["SIZES", "Size", "all_values", "done", "einsum_paths", "plain", "stack_of_heads", "torch"]
+__all__ = ["SIZES", "Size", "all_values", "by_head", "done", "einsum_paths", "plain", "stack_of_heads", "torch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +191,31 @@ def stack_of_heads(run: Run, library: str) -> Callable[[], Any] | None:
     def work() -> Any:
         z = stacked["A"] @ (x0 @ stacked["W_V"].swapaxes(-1, -2))
         return z @ stacked["W_O"].swapaxes(-1, -2) @ w_u.T
+
+    return work
+
+
+def by_head(run: Run) -> Callable[[], Iterator[Any]]:
+    """All paths by hand in head space: prefixes shared, all that end in a head by one product, into one buffer.
+
+    ``Z (W_U W_O)^T`` of all paths ``Z [paths * n, d_head]`` that end in a head; the blocks come in the order of the
+    heads, which is not that of the expansion. Nothing is checked.
+    """
+    layers, a = [run.model.architecture.layer_heads(i) for i in range(run.model.architecture.n_layers)], held(run)
+    n, w_u = len(a["X0"]), a["W_U"]
+    before = int(np.prod([1 + len(heads) for heads in layers[:-1]]))
+
+    def work() -> Iterator[Any]:
+        x, buffer = a["X0"][None], np.empty((before * n, len(w_u)), run.dtype)
+        yield a["X0"] @ w_u.T
+        for i, heads in enumerate(layers):
+            new = [x]
+            for h in heads:
+                z = (a[f"A_{h}"] @ (x @ a[f"W_V_{h}"].T)).reshape(-1, a[f"W_V_{h}"].shape[0])
+                yield np.matmul(z, a[f"W_O_{h}"].T @ w_u.T, out=buffer[: len(z)])
+                if i < len(layers) - 1:
+                    new.append((z @ a[f"W_O_{h}"].T).reshape(x.shape))
+            x = np.concatenate(new)
 
     return work
 
