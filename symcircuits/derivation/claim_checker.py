@@ -3,16 +3,18 @@
 A claim is checked on random matrices over a prime field, exactly (two sides that differ as polynomials of degree
 d agree with probability at most ``d / p`` a draw: Schwartz, Zippel), each side as it is printed, abbreviations
 included; a rule of the tensor product by its definition with indices; a number of terms by counting the terms of
-the very expression, by the kernel's count, and by SymPy for every number of heads at once. A claim that fails is
-never a step: :class:`DerivationError`.
+the very expression, by the kernel's count, and by SymPy for every number of heads at once. A claim of the generic form
+is also made into SymPy's sums over heads, for every number of heads (:mod:`symcircuits.derivation.in_sympy`). A claim
+that fails is never a step: :class:`DerivationError`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,6 +39,9 @@ from symcircuits.derivation.multiplying import (
 from symcircuits.derivation.nodes import CountOf, Expr, Family, every_node
 from symcircuits.derivation.values import Instance
 
+if TYPE_CHECKING:
+    from symcircuits.derivation.in_sympy import InSymPy
+
 __all__ = ["ClaimChecker"]
 
 
@@ -55,6 +60,13 @@ class ClaimChecker:
         k = self.frame.letters // 2 + 1
         f = self.frame
         return tuple(Instance(a, f.target, k, self.seed, self.trials) for a in f.instances)
+
+    @cached_property
+    def in_sympy(self) -> InSymPy:
+        """The claims of the generic form as sums over heads in SymPy, for all numbers of heads at once."""
+        from symcircuits.derivation.in_sympy import InSymPy  # SymPy takes a third of a second to import
+
+        return InSymPy(self.frame)
 
     def check(self, draft: Draft, number: int) -> Step:
         """The step, if its claims hold; else :class:`DerivationError`."""
@@ -92,6 +104,7 @@ class ClaimChecker:
         also += ("softmax",) if draft.softmax else ()
         if any(_families(side) for claim in draft.claims for side in claim.sides):
             also += ("families",)
+        also += ("in sympy",) * (self._sums_in_sympy and self.frame.depth > 0)
         degree = self.frame.letters + self.frame.scalars + self.frame.turned
         return Check(
             "values",
@@ -132,6 +145,16 @@ class ClaimChecker:
                 for family in _families(side):
                     _check_family(where, family, instance)
 
+        if self._sums_in_sympy:
+            self.in_sympy.check(name, claim.sides)
+            for side in claim.sides:
+                self.in_sympy.check_families(name, _families(side))
+
+    @property
+    def _sums_in_sympy(self) -> bool:
+        """Whether claims are made into sums over heads in SymPy: those of the generic form."""
+        return self.frame.generic
+
     def _at(self, instance: Instance) -> str:
         if not self.frame.generic:
             return ""
@@ -169,8 +192,8 @@ class ClaimChecker:
                     raise DerivationError(
                         f"{name} fails{self._at(instance)}: {amount(seen[0], 'term')}, the kernel has {kernel}"
                     )
-        if self.frame.generic and not _same_polynomial(sides, self.frame.depth):
-            raise DerivationError(f"{name} fails: the sides are not the same polynomial in H_1, H_2, ...")
+        if self.frame.generic:
+            self.in_sympy.check_counts(name, claim.sides, sides)
 
     def _tally(self, expr: Expr) -> Tally:
         """The tally of an expression, taken once (the expression is kept, so that its id stays its own)."""
@@ -183,16 +206,6 @@ def _kernel_count(count: CountOf, instance: Instance) -> int:
     chosen = expand(instance.architecture, instance.target)
     chosen = chosen if count.order is None else chosen.order(count.order)
     return (chosen if count.composition is None else chosen.where(composition=count.composition)).count
-
-
-def _same_polynomial(sides: Sequence[Expr], layers: int) -> bool:
-    """SymPy: the sides are one polynomial in the head counts, so equal for every number of heads."""
-    from sympy import ZZ
-    from sympy.polys.rings import PolyRing
-
-    ring = PolyRing([f"H_{layer + 1}" for layer in range(max(layers, 1))], ZZ)
-    first, *others = (ring.zero + count_polynomial(side, lambda layer: ring.gens[layer]) for side in sides)
-    return all(other == first for other in others)
 
 
 def _families(expr: Expr) -> list[Family]:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import chain, islice
-from math import prod
 from typing import Any, Final
 
-from sympy import Add, IndexedBase, Mul, S, Sum, expand, sympify, transpose
+from sympy import Add, Mul, S, expand, sympify, transpose
 from sympy.core.sympify import SympifyError
 
 from symcircuits.core.architecture import Architecture, Described, Head, architecture_of
@@ -23,7 +22,7 @@ from symcircuits.core.paths import Path, path_factors
 from symcircuits.core.programs import Program, Source, made_once, readout, rotation, stream_program
 from symcircuits.core.rules import check_finished, is_score, score_sides
 from symcircuits.core.symbols import READERS
-from symcircuits.core.text import amount, brief, many
+from symcircuits.core.text import amount, brief
 from symcircuits.core.words import (
     Factor,
     IllTyped,
@@ -33,13 +32,12 @@ from symcircuits.core.words import (
     scalar_order,
 )
 from symcircuits.core.words import Symbol as TypedSymbol
+from symcircuits.sympy_layer.canonical import CanonicalLetters, multiplied_out
 from symcircuits.sympy_layer.families import Family, OfTerm
 from symcircuits.sympy_layer.letters import IndexedLetter, LetterSymbol, Names, Read, letter_named
 
-__all__ = ["MAX_PRODUCTS", "TypedFamily", "TypedTerm", "read"]
+__all__ = ["TypedFamily", "TypedTerm", "read"]
 
-MAX_PRODUCTS: Final = 50_000  # multiplied out
-MAX_POWER: Final = 1_000
 MAX_TYPINGS: Final = 4_096  # of one product
 
 
@@ -141,7 +139,7 @@ def read(expression: Any, subject: Architecture | Described) -> list[TypedTerm]:
     QK   embed -> L0H0 | embed -> L0H0
     """
     architecture = architecture_of("read(expression, subject)", subject, symbolic=True)
-    letters = _Letters(Names(architecture))
+    letters = CanonicalLetters(Names(architecture), architecture.symbolic)
     try:
         letters.count(given := _expression(expression))
         canonical = letters.canonical(given)
@@ -162,112 +160,6 @@ def _expression(given: Any) -> Any:
         return sympify(given, strict=True)
     except (SympifyError, TypeError):
         raise TypeError(f"read takes a SymPy expression, a term or an expansion, not {brief(given)}") from None
-
-
-# ---------------------------------------------------------------------------------------------- multiplying out
-class _Letters:
-    """An expression in the canonical letters: noncommutative symbols, nothing abbreviated; each node is made once."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.symbolic = names.architecture is not None and names.architecture.symbolic
-        self._made: dict[Any, Any] = {}
-        self._counts: dict[Any, int] = {}
-
-    def count(self, node: Any) -> int:
-        """How many products there are when it is multiplied out; ValueError where there are too many."""
-        found = self._counts.get(node)
-        if found is None:
-            kind = type(node).__name__
-            if kind in ("Add", "MatAdd"):
-                found = sum(map(self.count, node.args))
-            elif kind in ("Mul", "MatMul"):
-                found = prod(map(self.count, node.args))
-            elif kind in _POWERS:
-                found = self.count(node.args[0]) ** _power(node)
-            else:
-                found = self.count(node.args[0]) if kind in (*_TRANSPOSES, "Sum") else 1
-            if found > MAX_PRODUCTS:
-                raise ValueError(
-                    f"multiplied out, the expression has {many(found)} products or more; at most {MAX_PRODUCTS:,} are "
-                    "read"
-                )
-            self._counts[node] = found
-        return found
-
-    def canonical(self, node: Any) -> Any:
-        """The node in canonical letters; ValueError names what cannot be read."""
-        found = self._made.get(node)
-        if found is None:
-            found = self._made[node] = self._canonical(node)
-        return found
-
-    def _canonical(self, node: Any) -> Any:
-        kind = type(node).__name__
-        if kind in ("Add", "MatAdd"):
-            return Add(*map(self.canonical, node.args))
-        if kind in ("Mul", "MatMul", "Turned"):
-            return Mul(*map(self.canonical, node.args))
-        if kind in _TRANSPOSES:
-            return transpose(self.canonical(node.args[0]))
-        if kind in _POWERS:
-            return Mul(*[self.canonical(node.args[0])] * _power(node))
-        if getattr(node, "is_Rational", False):
-            return node
-        if kind in _CONSTANTS:
-            return _CONSTANTS[kind]
-        if kind == "OneMatrix":
-            ones = LetterSymbol("ones")
-            return ones if node.shape[1] == 1 else transpose(ones)
-        if self.symbolic and kind == "Sum":
-            return Sum(self.canonical(node.args[0]), *node.args[1:])
-        if self.symbolic and kind == "IndexedLetter":
-            return self._of_any_head(node)
-        if getattr(node, "is_Symbol", False) or kind in ("MatrixSymbol", "Indexed"):
-            return Mul(*map(_letter, self.names.read(node)))
-        raise ValueError(_unreadable(node))
-
-    def _of_any_head(self, letter: Any) -> Any:
-        """The letter of any head of a layer, unabbreviated: its first head's, under the index."""
-        parts = []
-        for part in self.names.read(LetterSymbol(f"{letter.base}H0")):
-            glyph, _, label = part.name.rstrip("]").partition("[")
-            one = IndexedLetter(IndexedBase(f"{glyph}_{label[:-2]}", commutative=False), letter.indices[0])
-            parts.append(transpose(one) if part.transposed else one)
-        return Mul(*parts)
-
-
-_TRANSPOSES: Final = ("transpose", "LetterTranspose", "Transpose")
-_POWERS: Final = ("Pow", "MatPow", "LetterPower")
-_CONSTANTS: Final = {"Identity": S.One, "ZeroMatrix": S.Zero}
-
-
-def _letter(letter: Read) -> Any:
-    symbol = LetterSymbol(letter.name)
-    return transpose(symbol) if letter.transposed else symbol
-
-
-def _power(node: Any) -> int:
-    base, power = node.args
-    if getattr(power, "is_Integer", False) and 1 <= power <= MAX_POWER:
-        return int(power)
-    raise ValueError(f"{_shown(node)} cannot be read: the power of {_shown(base)} must be a whole number from 1 to "
-                     f"{MAX_POWER:,}")  # fmt: skip
-
-
-def _unreadable(node: Any) -> str:
-    if getattr(node, "is_Float", False):
-        return f"{node} is a floating-point number; coefficients are exact: write Rational({str(node)!r})"
-    if getattr(node, "is_infinite", False) or node in (S.NaN, S.ComplexInfinity):
-        return f"{node} is not a finite number, and cannot be a coefficient"
-    if isinstance(node, Sum) or type(node).__name__ == "IndexedLetter":
-        return f"{_shown(node)} stands for any number of heads: give the numbers (subs), then doit()"
-    return f"{_shown(node)} cannot be read: a formula is made of letters, whole numbers, products, sums and transposes"
-
-
-def _shown(node: Any) -> str:
-    text = str(node) if len(node.args) < 20 else type(node).__name__
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _taken_apart(one: Any) -> tuple[int | Fraction, tuple[str, ...], tuple[Read, ...]]:
@@ -293,30 +185,13 @@ def _plain(coefficient: Fraction) -> int | Fraction:
 
 
 # ------------------------------------------------------------------------------------------ sums over heads
-Summed = tuple[tuple[Any, ...], tuple[Any, ...]]  # a product of canonical letters, and the limits of the sums over it
-
-
-def _multiplied_out(node: Any) -> list[Summed]:
-    """Every product of an expression with sums over heads, products distributed over all sums, in order."""
-    if node.is_Add:
-        return [one for part in node.args for one in _multiplied_out(part)]
-    if isinstance(node, Sum):
-        return [(limits + node.limits, factors) for limits, factors in _multiplied_out(node.function)]
-    if not node.is_Mul:
-        return [((), (node,))]
-    found: list[Summed] = [((), ())]
-    for part in node.args:
-        found = [(a[0] + b[0], a[1] + b[1]) for a in found for b in _multiplied_out(part)]
-    return found
-
-
 Places = dict[Any, set[tuple[int, int]]]  # of an index: on which sides, in which layers it stands
 
 
 def _read_families(canonical: Any, architecture: Architecture) -> list[TypedTerm]:
     """The typed families of an expression: each head of a product under a sum over all heads of its layer."""
     found: dict[tuple[str, int], TypedTerm] = {}
-    for limits, factors in _multiplied_out(canonical):
+    for limits, factors in multiplied_out(canonical):
         if S.Zero in factors:
             continue
         scored = [head for head in (_scored(f, architecture) for f in factors) if head is not None]

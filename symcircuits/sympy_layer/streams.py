@@ -162,12 +162,13 @@ def _rotation(target: Readout) -> tuple[Factor, ...]:
 class Streams:
     """The streams, heads, scores and logits of an architecture as SymPy expressions, none multiplied out.
 
-    Made by :func:`symbolic`, which see. ``letters`` and ``form`` say how they are written.
+    Made by :func:`symbolic`, which see. ``letters`` and ``form`` say how they are written. ``described``: the
+    architecture with one head for each symbolic number of them, where it is not :meth:`Architecture.generic`.
     """
 
-    def __init__(self, architecture: Architecture, form: Form) -> None:
-        self.architecture, self.form = architecture, form
-        self._described = architecture.generic() if architecture.symbolic else architecture
+    def __init__(self, architecture: Architecture, form: Form, described: Architecture | None = None) -> None:
+        self.architecture, self.form, self._given = architecture, form, described
+        self._described = described or (architecture.generic() if architecture.symbolic else architecture)
         self._algebra = self._algebra_of(architecture.n_layers)
 
     def _algebra_of(self, depth: int, side: str = "") -> _Expressions:
@@ -228,7 +229,7 @@ class Streams:
             return _built(readout(self._described, name), [self._algebra])
         head = self.architecture.head(label)
         algebras = [self._algebra_of(head.layer, side) for side in ("query", "key")]
-        return _built(readout(self.architecture.generic(head), name), algebras)
+        return _built(readout(self._given or self.architecture.generic(head), name), algebras)
 
     def head(self, head: str | tuple[int, int]) -> Any:
         """What a head writes to the stream, ``A X W_OV^T`` and its biases, ``[n_context, d_model]``.

@@ -217,6 +217,8 @@ def check_sentence(check: Check) -> str:
     )
     if "terms" in check.also:
         text += "; the terms are those of the enumeration, each once"
+    if "in sympy" in check.also:
+        text += "; by SymPy's sums over heads, for every number of heads"
     if "families" in check.also:
         text += "; composition type, order and number of terms of every family were read from its words"
     if "softmax" in check.also:
