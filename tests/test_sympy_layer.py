@@ -555,6 +555,8 @@ WRITTEN = [
     sc.transformer((1, 2), norm="LN"),
     sc.transformer((1, 1), norm="RMS", mlps=True),
     sc.transformer((2, 2), groups=(1, 1)),
+    sc.transformer((1, 1), norm="LN", biases=True),
+    sc.transformer((1, 1), norm="LN", biases=True, positions="rotary"),
 ]
 
 

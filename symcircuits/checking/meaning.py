@@ -124,9 +124,10 @@ class Meaning(Calls):
         return len(factors) == 1 and factors[0].at in self.noted.loose and factors[0].letter.glyph[:2] == "b_"
 
     def _product(self, node: Product, values: list[Value]) -> Value:
+        values = [self._column_of_ones(node, values, i) for i in range(len(values))]
         out = values[0]
         for value, factor in zip(values[1:], node.factors[1:], strict=True):
-            if isinstance(factor, Number) and factor.value == 1 and self._ends_in_one(out):
+            if _is_one(factor) and self._have_one(out, 1):
                 value = letter_value(Letter("ones", "", True), factor.at)  # as SymPy prints a row of ones
             out = (
                 self.algebra.tensor(out, value, factor.at, len(values))
@@ -135,10 +136,17 @@ class Meaning(Calls):
             )
         return out
 
-    def _ends_in_one(self, value: Value) -> bool:
-        """Whether all of it are columns."""
+    def _column_of_ones(self, node: Product, values: list[Value], i: int) -> Value:
+        """A factor; ``1`` before rows is a column of ones, as SymPy prints it: ``1 b^T``, the same for every token."""
+        before_rows = i + 1 < len(values) and node.operator != "x" and self._have_one(values[i + 1], 0)
+        if before_rows and _is_one(node.factors[i]) and not isinstance(node.factors[i], Transposed):
+            return letter_value(Letter("ones"), node.factors[i].at)
+        return values[i]
+
+    def _have_one(self, value: Value, end: int) -> bool:
+        """Whether all of it are rows (``end`` 0), or columns (1)."""
         chains = [w.slots[0] if w.rank == 1 and w.slots else None for w in value]
-        return bool(chains) and all(c is not None and self.sizes.ends(c)[1] == "one" for c in chains)
+        return bool(chains) and all(c is not None and self.sizes.ends(c)[end] == "one" for c in chains)
 
     def _divided(self, above: Value, below: Value, node: Fraction) -> Value:
         if len(below) != 1 or below[0].slots or below[0].entries or not below[0].coefficient:
@@ -299,3 +307,9 @@ class Meaning(Calls):
         if label := self.normed(node):
             return self._turned(placed(self.quantities.normed(label), node.at))
         return self._usual(node, env)
+
+
+def _is_one(node: Node) -> bool:
+    """Whether it is the number 1, or ``(1)^T``."""
+    inner = node.inner if isinstance(node, Transposed) else node
+    return isinstance(inner, Number) and inner.value == 1
