@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import symcircuits as sc
+from symcircuits.checking.counting import interpolated, terms_polynomial
 from symcircuits.checking.faults import ReadError
 from symcircuits.core.architecture import Architecture
 from symcircuits.derivation.multiplying import count_polynomial
@@ -309,8 +311,13 @@ def test_a_generic_derivation_is_right_for_every_number_of_heads(target: str) ->
     [
         (r"X_0 + \sum_{h \in H_1} X_0 = 3 X_0", "H_1 = 3"),
         (r"X_0 + \sum_{h \in H_1} X_0 = (1 + H_1) X_0 + X_0", ""),
-        ("N = 12", "with 5, 9 heads"),
-        ("N = 3 H_1 + 2 H_2", "with 5, 9 heads"),
+        ("N = 12", "it is H_1 H_2 + H_1 + H_2 + 1, not 12; they are equal where H_1 = 1, H_2 = 5"),
+        ("N = 3 H_1 + 2 H_2", "it is H_1 H_2 + H_1 + H_2 + 1, not 3 H_1 + 2 H_2"),
+        ("N_QK = 4", "of scores:L1H0 it is H_1^2, not 4; they are equal where H_1 = 2, for example"),
+        # These agree at the two choices of numbers of heads that were compared once, and differ elsewhere.
+        ("N_1 = H_1 + H_2 + (H_1 - 2) (H_1 - 5)", "of logits it is H_1 + H_2, not H_1^2 - 6 H_1 + H_2 + 10"),
+        (r"N_1 = H_1 + H_2 + (H_2 - 3) (H_2 - 9)", "of logits it is H_1 + H_2, not H_2^2"),
+        (r"X_0 + \sum_{h \in H_1} (H_1 - 2) X_0 = X_0", "H_1 = 3"),
         ("H_1 + H_2 = 5", "not for other numbers"),
         (r"X_2 = X_1 + \sum_{h \in H_1} A^h X_1 W_{OV}^{h T}", "H_1 = 2, H_2 = 3"),
         ("X1 = X0 + A[L0H0] X0 W_OV[L0H0].T + A[L0H1] X0 W_OV[L0H1].T", "missing"),
@@ -322,6 +329,55 @@ def test_what_is_so_for_some_numbers_of_heads_is_wrong(text: str, says: str) -> 
     verdict = sc.check(text, PLAIN)
     assert not verdict.right, verdict
     assert says in str(verdict).replace("\n  ", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "says"),
+    [
+        ("N_QK = 4", True, "4 is that number of terms of scores:L1H0, with 2, 2 heads by layer; for any numbers of "
+         "heads it is H_1^2."),
+        ("N_QK = H_1^2", True, "H_1^2 is that number of terms of scores:L1H0, for every number of heads."),
+        ("N_QK = 2 H_1", False, "of scores:L1H0 it is H_1^2, not 2 H_1; they are equal where H_1 = 2, for example."),
+        ("N = (1 + H)^2", True, "H^2 + 2 H + 1 is that number of terms of logits, for every number of heads."),
+        (r"N = \prod_l (1 + H_l)", True, "H_1 H_2 + H_1 + H_2 + 1 is that number of terms of logits"),
+        ("N_1 = H_1 + H_2 + (H_1 - 2) (H_1 - 4)", False, "they are equal where H_1 = 2, H_2 = 1"),  # once: at 4, 8
+        ("N_1 = H_1 + H_2 + (H - 2) (H - 4)", False, "of logits it is 2 H, not H^2 - 4 H + 8"),
+        ("(1 + H_1) (1 + H_2) = 1 + H_1 + H_2 + H_1 H_2", True, "these are the same number."),
+        ("(1 + H_1)^2 = 1 + 4 H_1", False, "not for other numbers of heads: H_1^2 + 2 H_1 + 1 and 4 H_1 + 1"),
+        ("(1 + H)^2 = 1 + H_1 + H_2 + H_1 H_2", True, "these are the same number."),
+    ],
+)  # fmt: skip
+def test_numbers_of_terms_are_compared_as_polynomials(text: str, right: bool, says: str) -> None:
+    verdict = sc.check(text, sc.attention_only((2, 2)))
+    assert (verdict.right, says in verdict.message) == (right, True), verdict
+
+
+@settings(max_examples=30)
+@given(st.dictionaries(st.tuples(*[st.integers(0, 2)] * 2), st.fractions(-3, 3, max_denominator=4).filter(bool)))
+def test_a_polynomial_is_found_from_its_values(given_: dict[tuple[int, int], Fraction]) -> None:
+    def value(heads: tuple[int, ...]) -> Any:
+        return sum((n * heads[0] ** a * heads[1] ** b for (a, b), n in given_.items()), Fraction(0))
+
+    assert interpolated(value, [(0, 2, 5), (1, 2, 3)]) == given_
+    assert interpolated(value, [range(100), range(100)]) is None  # too many points
+
+
+@pytest.mark.parametrize("kind", ["", "0", "1", "2", "none", "Q", "K", "QK", "V"])
+@pytest.mark.parametrize("target", ["logits", "scores:L1H0"])
+def test_numbers_of_terms_are_the_polynomials_of_the_families(target: str, kind: str) -> None:
+    arch = sc.attention_only((2, 3), biases=["b_V", "b_O"])
+    found = terms_polynomial(arch, target, kind)
+    families = sc.expand(sc.attention_only(H[:2], biases=["b_V", "b_O"]), target)
+    if kind.isdigit():
+        families = families.order(int(kind))
+    elif kind:
+        try:
+            families = families.where(composition=kind)
+        except ValueError:
+            assert not found
+            return
+    expected = sp.Poly(families.count, *H[:2]).as_dict()
+    assert found == {e: Fraction(int(n)) for e, n in expected.items() if n}
 
 
 def test_where_numbers_of_heads_are_written_it_is_said_at_which_it_was_checked() -> None:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from fractions import Fraction as Rational
 from typing import Final, Literal, NamedTuple
 
+from symcircuits.checking.counting import Polynomial, diagonal, interpolated, polynomial_text
 from symcircuits.checking.environment import Environment, Known, Noted
 from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.finishing import Finished, finish
 from symcircuits.checking.formula import Letter
+from symcircuits.checking.head_counts import degrees_of
 from symcircuits.checking.labels import Definition, Finding
 from symcircuits.checking.meaning import Meaning
 from symcircuits.checking.roles import spelling_of
@@ -36,11 +38,19 @@ from symcircuits.checking.syntax import (
 )
 from symcircuits.checking.values import Value
 
-__all__ = ["Claim", "Side", "claims_of"]
+__all__ = ["Claim", "Count", "Side", "claims_of"]
 
 _LOGITS: Final = ("T", "logits", "ell", "Logits", "logit")
+_DEEP: Final = 20  # definitions in definitions
 _MAPS: Final = ("T", "C_QK")  # what stands for a map
 _SCORES: Final = re.compile(r"C_QK|S|scores|Scores|E|attn_scores")
+
+
+class Count(NamedTuple):
+    """A number as a polynomial in the numbers of heads of the layers; ``along``: in ``H``, that of every layer."""
+
+    polynomial: Polynomial
+    along: bool = False
 
 
 class Claim(NamedTuple):
@@ -54,18 +64,15 @@ class Claim(NamedTuple):
     against: Finished | None = None
     own: str = ""
     side: int = 0
-    larger: tuple[tuple[int, ...], int] | None = None  # other numbers of heads, and what a count is there
+    counted: Count | None = None  # what a number is in the numbers of heads
     generic: Mapping[str, Letter] = {}  # names that stand for anything, and their letters
-
-
-_Counts = tuple[int, tuple[tuple[int, ...], int] | None]  # a number; other numbers of heads, and what it is there
 
 
 class Side(NamedTuple):
     """A side of an equation that was read: its raw words and what is wrong with them, or why it cannot be read.
 
-    ``order`` are the positions of rows and columns of entries, ``open`` those that are left over; ``counts`` is what a
-    number of heads is.
+    ``order`` are the positions of rows and columns of entries, ``open`` those that are left over; ``number`` is what a
+    number of heads is here, ``counted`` for all numbers of heads.
     """
 
     found: Finished | None
@@ -73,7 +80,8 @@ class Side(NamedTuple):
     order: tuple[str, ...] = ()
     open: frozenset[str] = frozenset()
     fault: ReadError | None = None
-    counts: _Counts = (0, None)
+    number: int = 0
+    counted: Count | None = None
     noted: Noted | None = None
 
 
@@ -318,47 +326,54 @@ class _Reader:
         """Numbers of terms: ``N_1 = H_1 + H_2 = 4``."""
         kind = spelling_of(left)[0].partition("_")[2]
         for side in sides:
-            total, larger = self.counts(side)
+            total = self.counts(side)
             target = next((c.target for c in reversed(self.claims) if c.target), None)
-            self.claims.append(Claim("count", side.at, _NOTHING, (), target, None, kind, total, larger))
+            self.claims.append(Claim("count", side.at, _NOTHING, (), target, None, kind, total.number, total.counted))
 
     def numbers(self, first: Node, sides: list[Node]) -> None:
         """Numbers of heads: ``H_1 + H_2 = 4``."""
-        there, other = self.counts(first)
+        before = self.counts(first)
         for side in sides:
-            (here, more), wrong = self.counts(side), tuple[Finding, ...]()
-            if here != there:
-                wrong = (Finding("count", f"it is {there:,}, not {here:,}", side.at),)
-            elif more and other and more != other:
-                heads = ", ".join(map(str, more[0]))
-                said = f"these are equal here, but not for other numbers of heads ({other[1]:,} and {more[1]:,} at "
-                wrong = (Finding("count", f"{said}{heads})", side.at),)
-            there, other = here, more
+            here, wrong = self.counts(side), tuple[Finding, ...]()
+            if here.number != before.number:
+                wrong = (Finding("count", f"it is {before.number:,}, not {here.number:,}", side.at),)
+            elif here.counted and before.counted and not _same(here.counted, before.counted):
+                shown = " and ".join(polynomial_text(*one) for one in (before.counted, here.counted))
+                said = f"these are equal here, but not for other numbers of heads: {shown}"
+                wrong = (Finding("count", said, side.at),)
+            before = here
             self.claims.append(Claim("equal", side.at, _NOTHING, wrong, None, _NOTHING))
 
-    def counts(self, node: Node) -> _Counts:
-        """The value of what holds numbers of heads here, and at other numbers of heads."""
+    def counts(self, node: Node) -> Side:
+        """The value of what holds numbers of heads, here and for all numbers of heads."""
         key, env = ("counts", id(node)), self.env
         side = self.sides.get(key, env)
         if side is None:
             others = set(env.looked_up)
             env.looked_up.clear()
-            side = Side(None, counts=(self.number(node), self.larger(node)))
+            side = Side(None, number=self.number(node), counted=self.polynomial(node))
             self.sides.put(key, env, env.looked_up, side)
             env.looked_up.update(others)
-        return side.counts
+        return side
 
-    def larger(self, node: Node) -> tuple[tuple[int, ...], int] | None:
-        """Other numbers of heads, no two alike, and the value there of what holds numbers of heads."""
-        arch, names = self.meaning.architecture, [n for n in nodes(node) if isinstance(n, Name)]
-        if not names and not self.meaning.every:
+    def polynomial(self, node: Node) -> Count | None:
+        """A number in the numbers of heads; of a plain number nothing where the model's numbers of heads are given.
+
+        None too where it is not put together from numbers of heads by sums, products and powers.
+        """
+        names = [n for n in nodes(node) if isinstance(n, Name)]
+        definitions = {name: d.node for name, d in self.meaning.definitions.items()}
+        if not (names or self.meaning.every) or not _is_polynomial(node, definitions, 0):
             return None
-        bare = any(not any(s.kind == "sub" for s in n.scripts) for n in names)
-        most = max(arch.heads) + 2
-        shared = arch.groups or (1,) * arch.n_layers
-        found = [n * (most + (0 if bare else layer * (layer + 3))) for layer, n in enumerate(shared)]
-        heads = tuple(n if given else 0 for n, given in zip(found, arch.heads, strict=True))
-        return heads, self.number(node, heads)
+        given = self.meaning.architecture.heads
+        degrees = degrees_of(node, len(given), definitions)
+        if _is_along(node, definitions, 0):
+            points = [range(1, sum(degrees) + 2)]
+            found = interpolated(lambda n: self.number(node, tuple(n[0] * bool(g) for g in given)), points)
+            return Count(found, along=True) if found is not None else None
+        points = [range(1, d + 2) if n else range(1) for d, n in zip(degrees, given, strict=True)]
+        found = interpolated(lambda heads: self.number(node, heads), points)
+        return Count(found) if found is not None else None
 
     def number(self, node: Node, heads: tuple[int, ...] | None = None) -> int:
         """The value of what numbers of heads are put together to, if need be at other numbers of heads."""
@@ -445,7 +460,40 @@ def _is_count(node: Node) -> bool:
     inner = list(nodes(node))
     plain = all(isinstance(n, (Number, Name, Sum, Product, Power)) for n in inner)
     names = [n for n in inner if isinstance(n, Name)]
-    return plain and all(n.text == "H" and n.scripts for n in names)
+    return plain and all(n.text == "H" for n in names)
+
+
+def _same(a: Count, b: Count) -> bool:
+    """Whether two numbers are the same polynomial, in ``H`` where one of them is."""
+    along = a.along or b.along
+    first, second = (one.polynomial if one.along or not along else diagonal(one.polynomial) for one in (a, b))
+    return first == second
+
+
+def _is_polynomial(node: Node, defined: Mapping[str, Node], depth: int) -> bool:
+    """Whether it is put together from numbers and numbers of heads by sums, products and powers by numbers."""
+    if isinstance(node, Name) and node.text != "H":
+        inner = defined.get(spelling_of(node)[0])
+        return inner is not None and depth < _DEEP and _is_polynomial(inner, defined, depth + 1)
+    below = node.denominator if isinstance(node, Fraction) else node.exponent if isinstance(node, Power) else None
+    if not isinstance(node, (Number, Name, Sum, Product, Power, Fraction, BigSum)) or isinstance(below, Name):
+        return False
+    if below is not None and any(isinstance(n, Name) for n in nodes(below)):
+        return False
+    if isinstance(node, BigSum) and not all(name[:1] in ("l", "m") for b in node.bounds for name in b.names):
+        return False  # a sum over heads has as many summands as there are heads
+    return all(_is_polynomial(child, defined, depth) for child in children(node))
+
+
+def _is_along(node: Node, defined: Mapping[str, Node], depth: int) -> bool:
+    """Whether a number of heads stands there without its layer: then all layers have as many."""
+    for one in nodes(node):
+        if isinstance(one, Name) and one.text == "H" and not any(s.kind == "sub" for s in one.scripts):
+            return True
+        inner = defined.get(spelling_of(one)[0]) if isinstance(one, Name) else None
+        if inner is not None and depth < _DEEP and _is_along(inner, defined, depth + 1):
+            return True
+    return False
 
 
 def _generic(left: Call, meaning: Meaning) -> dict[str, Letter]:

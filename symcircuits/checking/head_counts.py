@@ -1,10 +1,20 @@
 """For which numbers of heads a verdict on a text holds.
 
-A text whose sums run over all heads of a layer stands for its families of terms: products with an index for each sum.
-Two such sums are equal for every number of heads when they are equal for as many heads a layer as any product has of
-it, each family being seen there once for every way in which its indices are equal or not. That is so where each index
-stands in every product of its sum, and no number of heads multiplies a product; else the coefficients are polynomials
-in the numbers of heads, and are equal when they are equal at one number more than their degree.
+A text whose sums run over all heads of a layer, held against another or against the model, stands at numbers of heads
+``H_1, H_2, ...`` for a sum of words: products of letters that are labelled by heads. Let ``d_l`` be the most heads of
+layer ``l`` that a product has, numbers of heads counted like heads. Such a sum does not change when the heads of a
+layer change places, but for those that the text calls by name. So the coefficient of a word depends on which of its
+labels are equal, or are those named, and not on the others. Where each layer has ``d_l`` heads beside the named ones,
+every such pattern occurs; the model's own words have at most two labels of a layer, one on each side.
+
+1. Each index stands on a letter in every product of its sum, and no number of heads is a factor. Then a word says what
+   its indices are, in each of the products that give it: its coefficient is the number of these, whatever ``H`` is.
+   Two sums are equal for every ``H`` when they are equal at one with ``H_l >= max(d_l, 2)`` beside the named heads.
+   With fewer heads there are fewer patterns, and nothing else.
+2. Otherwise an index that stands on no letter, or a number of heads, multiplies the coefficient by ``H_l``: it is a
+   polynomial of degree at most ``d_l`` in each ``H_l``. It is 0 for every ``H`` when it is 0 where each ``H_l`` takes
+   ``d_l + 1`` values from there on (:mod:`symcircuits.checking.counting`). Where the numbers of heads of several
+   layers are made of one symbol, the degrees in it are added.
 """
 
 from __future__ import annotations
@@ -32,9 +42,19 @@ from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import expand
 from symcircuits.core.text import as_whole
 
-__all__ = ["MAX_COUNTS", "Needed", "is_one_product", "needed", "needed_by_sums", "numbers_for", "of_families"]
+__all__ = [
+    "MAX_COUNTS",
+    "Needed",
+    "degrees_of",
+    "is_one_product",
+    "needed",
+    "needed_by_sums",
+    "numbers_for",
+    "of_families",
+]
 
 MAX_COUNTS: Final = 32  # numbers of heads that are tried one after the other
+_OF_MODEL: Final = 2  # heads of a layer in one of the model's own words, at most
 _STREAM: Final = re.compile(r"[xX](?:_?(\d+))?(?:_?[a-z]+)?|(?:r|resid|[qkvzoaY])(?:_\w+)?")  # after so many layers
 _OF_LAYER: Final = re.compile(r"(?:[01]\.\.)?H[_^]?\(?(\d+)\)?(?:-1)?")
 _NAMED: Final = re.compile(r"L(\d+)H(\d+)")
@@ -125,6 +145,17 @@ def _degree(node: Node, layers: int, defined: dict[str, Any], inside: frozenset[
     return tuple(sum(column) for column in zip(*below, strict=True)) if below else (0,) * layers
 
 
+def degrees_of(node: Node, layers: int, defined: Mapping[str, Node]) -> tuple[int, ...]:
+    """How many heads, and numbers of heads, of each layer one product has at most; ``defined``: names by their nodes.
+
+    >>> from symcircuits.checking.grammar import read_document
+    >>> document, _ = read_document("(1 + H_1)^2 H_2 + H_1")
+    >>> degrees_of(document.lines[0].equations[0].sides[0], 2, {})
+    (2, 1)
+    """
+    return _degree(node, layers, dict(defined), frozenset(), 1)
+
+
 def _at(layers: int, layer: int | None, n: int) -> tuple[int, ...]:
     return tuple(n if layer in (None, i) else 0 for i in range(layers))
 
@@ -170,34 +201,47 @@ def is_one_product(document: Document) -> bool:
 def numbers_for(architecture: Architecture, need: Needed) -> list[dict[Any, int]]:
     """Numbers for the symbols of an architecture at which a text is decided; the first is the one that is shown.
 
-    More than one where the numbers of heads multiply products: so many for each symbol as the degree and one more. No
-    two symbols have the same number. Empty where that would be more than :data:`MAX_COUNTS`.
+    More than one where numbers of heads multiply products: for each symbol as many values as its degree and one more.
+    No two symbols have the same number at first. Empty where that would be more than :data:`MAX_COUNTS`, or where the
+    numbers of heads are no polynomials in their symbols.
+
+    >>> from sympy import symbols
+    >>> from symcircuits.core.architecture import attention_only
+    >>> H_1, H_2 = symbols("H_1 H_2", integer=True, nonnegative=True)
+    >>> need = Needed((1, 1), (1, 0), plain=False)
+    >>> [tuple(at.values()) for at in numbers_for(attention_only((H_1, H_2)), need)]
+    [(2, 3), (3, 3)]
     """
     given: list[Any] = list(architecture.heads)
-    symbols = sorted({s for n in given if as_whole(n) is None for s in n.free_symbols}, key=str)
+    wanted = {layer: max(n, _OF_MODEL) for layer, n in enumerate(need.heads) if as_whole(given[layer]) is None}
+    symbols = sorted({s for layer in wanted for s in given[layer].free_symbols}, key=str)
     least: dict[Any, int] = {}
     for i, symbol in enumerate(symbols):
-        wanted = [(n, need.heads[layer]) for layer, n in enumerate(given)
-                  if as_whole(n) is None and symbol in n.free_symbols]  # fmt: skip
-        start = next((v for v in range(i + 2, 200) if all(_large(n, v, w) for n, w in wanted)), 0)
+        own = [(given[layer], n) for layer, n in wanted.items() if symbol in given[layer].free_symbols]
+        start = next(
+            (v for v in range(i + 2, 200) if all(_large(n, dict.fromkeys(n.free_symbols, v), w) for n, w in own)), 0
+        )
         if not start:
             return []
         least[symbol] = max(start, *(v + 1 for v in least.values())) if least else start
-    if need.plain:
-        return [least]
-    more = sum(need.degrees)
-    found = [dict(zip(symbols, values, strict=True))
-             for values in _grid([least[s] for s in symbols], more)]  # fmt: skip
-    return found if len(found) <= MAX_COUNTS else []
+    more = dict.fromkeys(symbols, 0)
+    if not need.plain:
+        for layer in wanted:
+            for symbol in given[layer].free_symbols:
+                polynomial = given[layer].as_poly(symbol)
+                if polynomial is None:
+                    return []
+                more[symbol] += need.degrees[layer] * int(polynomial.degree())
+    values = product(*(range(least[s], least[s] + more[s] + 1) for s in symbols))
+    found = [dict(zip(symbols, one, strict=True)) for one in islice(values, MAX_COUNTS + 1)]
+    fits = all(_large(given[layer], at, n) for at in found for layer, n in wanted.items())
+    return found if fits and len(found) <= MAX_COUNTS else []
 
 
-def _large(count: Any, value: int, wanted: int) -> bool:
-    at = count.subs(dict.fromkeys(count.free_symbols, value))
-    return as_whole(at) is not None and int(at) >= wanted
-
-
-def _grid(least: list[int], more: int) -> list[tuple[int, ...]]:
-    return list(islice(product(*(range(n, n + more + 1) for n in least)), MAX_COUNTS + 1))
+def _large(count: Any, at: Mapping[Any, int], wanted: int) -> bool:
+    """Whether a number of heads is a whole number there, and large enough."""
+    number = as_whole(count.subs(at))
+    return number is not None and number >= wanted
 
 
 def needed_by_sums(expression: Any, architecture: Architecture, target: str | None = None) -> Needed:
@@ -256,6 +300,8 @@ def of_families(
         shown = shown.replace("; ", " and ")
         return replace(verdict, architecture=str(architecture), notes=(*kept, f"checked at {shown} alone"))
     note = f"right for every {names}: decided at {shown}, as no product has more heads of one layer"
+    if len(counts) > 1:
+        note = f"right for every {names}: decided at {len(counts)} choices of them, in each at more than its degree"
     if verdict.target != "equation" and verdict.count:
         families: Any = expand(architecture, verdict.target)
         generic = [_family_of(term.label) for term in verdict.terms]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from symcircuits.checking.case import Asked, Case
-from symcircuits.checking.claims import Claim
+from symcircuits.checking.claims import Claim, Count
 from symcircuits.checking.comparing import (
     INVISIBLE,
     NO_NORMS,
@@ -20,6 +19,13 @@ from symcircuits.checking.comparing import (
     place_of,
     rows_summed,
 )
+from symcircuits.checking.counting import (
+    diagonal,
+    number_of_terms,
+    numbers_where_equal,
+    polynomial_text,
+    terms_polynomial,
+)
 from symcircuits.checking.finishing import heads_of
 from symcircuits.checking.formula import CONVENTIONS, Formula, Letter, RawFactor, RawWord
 from symcircuits.checking.labels import Finding
@@ -29,7 +35,7 @@ from symcircuits.checking.mistakes import Counterpart, Edit, counterpart, mistak
 from symcircuits.checking.values import Chain, Value, Word
 from symcircuits.checking.verdict import Texts, Verdict
 from symcircuits.core.architecture import Architecture
-from symcircuits.core.expansion import Expansion, expand
+from symcircuits.core.expansion import expand
 from symcircuits.core.notation import Notation, letter_text, scale_text
 from symcircuits.core.symbols import READERS, labelled_by
 from symcircuits.core.text import amount
@@ -123,6 +129,8 @@ class _Judge:
         """Equal to the side before it."""
         assert self.claim.against is not None
         right = self.claim.against.words
+        if not self.words and not right:
+            return self.right("these are the same number.")
         found = compared(self.words, right, self.spelling)
         if found.equal:
             return self.right(f"these are equal, {amount(len(self.words), 'product')} on this side.", found.where)
@@ -181,25 +189,46 @@ class _Judge:
         """How many terms there are: in all, of an order, of a composition type."""
         arch, kind, given = self.asked.architecture, self.claim.own, self.claim.side
         targets = [self.claim.target] if self.claim.target else arch.targets(arch.all_heads[-8:])
-        counts = {target: _counted(expand(arch, target), kind) for target in targets}
+        counts = {target: number_of_terms(expand(arch, target), kind) for target in targets}
         found = {target: count for target, count in counts.items() if count is not None}
-        right = [target for target, count in found.items() if count == given]
-        more, there = self.claim.larger or ((), 0)
-        try:
-            other = arch.resized(more) if more else arch
-        except ValueError:
-            more = ()
-        general = [t for t in right if not more or _counted(expand(other, t), kind) == there]
-        if general:
-            return self.right(f"{given:,} is that number of terms of {general[0]}.", (), general[0])
-        if right:
-            heads, count = ", ".join(map(str, more)), _counted(expand(other, right[0]), kind)
-            message = f"of {right[0]} it is so here, but with {heads} heads it is {count:,}, not {there:,}."
-            return Outcome(self.made(message, "count", target=right[0]), self.claim.at, 100)
         if not found:
             raise self.meaning.fault(f"N_{kind[:20]} is not read: N, N_0, N_1, N_none, N_Q, ... are", self.claim.at)
-        target, count = next(iter(found.items()))
-        message = f"of {target} it is {count:,}, not {given:,}."
+        here, told = [t for t, count in found.items() if count == given], self.claim.counted
+        heads = ", ".join(map(str, arch.heads))
+        if told is None:
+            if here:
+                general = terms_polynomial(arch, here[0], kind)
+                also = f"; for any numbers of heads it is {polynomial_text(general)}" if general else ""
+                said = f"{given:,} is that number of terms of {here[0]}, with {heads} heads by layer{also}."
+                return self.right(said, (), here[0])
+            target, count = next(iter(found.items()))
+            return self.miscounted(f"of {target} it is {count:,}, not {given:,}.", target)
+        return self.counted_in_heads(told, found, here)
+
+    def counted_in_heads(self, told: Count, found: dict[str, int], here: list[str]) -> Outcome:
+        """A number in the numbers of heads, held against those of the targets, which have so many terms here."""
+        arch, kind, wrong, of = self.asked.architecture, self.claim.own, "", next(iter(found))
+        first = [] if self.asked.every else here  # where numbers are symbols, those that stand for them say nothing
+        for target in dict.fromkeys((*first, *(t for t, count in found.items() if count), *found)):
+            general = terms_polynomial(arch, target, kind)
+            if general is None:
+                continue
+            general = diagonal(general) if told.along else general
+            text, says = (polynomial_text(p, told.along) for p in (general, told.polynomial))
+            if general == told.polynomial:
+                return self.right(f"{says} is that number of terms of {target}, for every number of heads.", (), target)
+            if not wrong:
+                equal = numbers_where_equal(general, told.polynomial, told.along)
+                but = f"; they are equal where {equal}, for example" if equal else ""
+                wrong, of = f"of {target} it is {text}, not {says}{but}.", target
+        if not wrong and here:  # not known as a polynomial: compared here alone
+            heads = ", ".join(map(str, arch.heads))
+            return self.right(f"{self.claim.side:,} is that number of terms of {here[0]}, with {heads} heads by layer.",
+                              (), here[0])  # fmt: skip
+        return self.miscounted(wrong or f"of {of} it is {found[of]:,}, not {self.claim.side:,}.", of)
+
+    def miscounted(self, message: str, target: str) -> Outcome:
+        """A number that is not that of the terms of a target."""
         return Outcome(self.made(message, "count", target=target), self.claim.at, 100)
 
     # -------------------------------------------------------------------------------------------- outcomes
@@ -479,18 +508,6 @@ class _Judge:
             for point in sorted({x + 1 for x in layers} | {0})[:4]:
                 if _size(arch, point) <= _SEARCHED:
                     yield f"the stream after {amount(point, 'layer')}", q.stream(point)
-
-
-def _counted(expansion: Expansion, kind: str) -> int | None:
-    """The number of terms: all, of an order, of a composition type; None where there is no such kind."""
-    if not kind:
-        return expansion.count
-    if kind.isdigit():
-        return expansion.order(int(kind)).count
-    if kind in ("none", "Q", "K", "QK", "V"):
-        with suppress(ValueError):
-            return expansion.where(composition=kind).count
-    return None
 
 
 def _opaque() -> Any:

@@ -6,6 +6,7 @@ What a text defines beats the usual meaning of a name (:mod:`symcircuits.checkin
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fractions import Fraction as Rational
 from itertools import islice
 from typing import Final
@@ -217,8 +218,12 @@ class Meaning(Calls):
         if len(node.bounds) != 1 or any(self.roles.of(name) != "layer" for name in bound.names):
             raise self.fault("a product is read over layers alone", bound.at)
         out: Value = list(IDENTITY)
-        for layer in self.layers_multiplied(bound):
+        layers: Iterable[int] = range(self.reading.base, self.architecture.n_layers + self.reading.base)
+        of_numbers = bound.over in ("", "layers")  # whose order does not matter
+        for layer in layers if of_numbers else self.layers_multiplied(bound):
             factor = self.value(node.body, env.bind(bound.names[0], layer), depth + 1)
+            if of_numbers and any(w.slots != () for w in factor):
+                layers = self.layers_multiplied(bound)  # which says that an order is needed
             out = self.algebra.times(out, factor, node.at)
         return out
 

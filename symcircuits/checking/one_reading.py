@@ -225,7 +225,8 @@ class _OneReading:
 
 def _judged(claim: Claim, meaning: Meaning, asked: Asked, known: Judged) -> Outcome:
     """The verdict on a claim, made once: most claims are the same whatever other variables stand for."""
-    what = claim.kind, claim.at, claim.findings, claim.target, claim.own, claim.side, claim.larger
+    what: tuple[Any, ...] = claim.kind, claim.at, claim.findings, claim.target, claim.own, claim.side
+    what += (None if claim.counted is None else (tuple(claim.counted.polynomial.items()), claim.counted.along),)
     key = *what, tuple(claim.generic.items()), meaning.noted.unscaled, asked.convention
     same = *key, id(claim.found), id(claim.against)  # of a side that was read once
     if same not in known:
