@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
-from symcircuits.checking.formula import CONVENTIONS, Formula
+from symcircuits.checking.formula import CONVENTIONS, Formula, Letter
 from symcircuits.checking.matching import Letters, Match, Matcher, Spelling, multipliers_of_weights, of_tokens_in
 from symcircuits.checking.mistakes import Edit, Nearest, mistake_of, nearest, type_fault
 from symcircuits.checking.verdict import Found, Texts, Verdict
@@ -60,7 +60,12 @@ class Case:
         self.as_read = Notation(CONVENTIONS[self.convention], self.notation.symbols)
         sums: dict[tuple[Letters, tuple[str, ...]], int] = {}
         spelling = Spelling(architecture)
+        beside: dict[tuple[Letter, tuple[str, ...]], int] = {}
         for word in formula.words:
+            if len(word.letters) == 1 and word.letters[0].glyph == "alibi":  # it goes through no path
+                alone = word.letters[0], word.scales
+                beside[alone] = beside.get(alone, 0) + word.coefficient
+                continue
             key = spelling.fuse(word.letters), tuple(sorted(word.scales, key=scalar_order))
             sums[key] = sums.get(key, 0) + word.coefficient
         self.circuit = is_circuit([letters for letters, _ in sums], architecture)
@@ -68,6 +73,9 @@ class Case:
         wanted = target if target is not None else formula.target
         if wanted is None:
             wanted = target_of([letters for letters, _ in sums], architecture, self.circuit)
+            if not sums and beside:
+                wanted = f"scores:{next(iter(beside))[0].label}"
+        self.beside = [(letter, scales, n) for (letter, scales), n in beside.items() if n]
         self.expansion: Expansion = expand(architecture, wanted)
         readout_notation(self.expansion.readout, self.notation)  # refuses names that are taken here
         self.matcher = Matcher(self.expansion)
@@ -120,7 +128,16 @@ class Case:
         if wrong:
             return self._wrong_words(wrong)
         self._note_forms()
-        faults = (self._scale_fault, self._number_fault, self._left_fault, self._sizes_fault, self._missing_fault)
+        if self.beside and not self.words and self._beside_fault() is None:
+            return self._make(f"this is what ALiBi adds to {self.expansion.target}; it goes through no path.")
+        faults = (
+            self._beside_fault,
+            self._scale_fault,
+            self._number_fault,
+            self._left_fault,
+            self._sizes_fault,
+            self._missing_fault,
+        )
         for fault in faults:
             found = fault()
             if found is not None:  # a wrong verdict is false
@@ -234,6 +251,26 @@ class Case:
         message = f"{self.text(first.letters)} carries {seen}, but of {self.expansion.target} {rule}."
         shown = self.text(first.letters, right)
         return self._make(message, "scale", nearest=shown, extra=_texts(self, bad))
+
+    def _beside_fault(self) -> Verdict | None:
+        """Whether what ALiBi adds is added to anything but the scores of its own head, once, after they are scaled."""
+        head = self.expansion.readout.head
+        for letter, scales, n in self.beside:
+            text = self.text((letter,), scales)
+            self.wrong = (letter,), ()
+            if head is None:
+                return self._make(f"{text} is added to scores, not to {self.expansion.target}.", "extra-terms")
+            if letter.label != head.label:
+                return self._make(f"{text} is added to the scores of {letter.label}, not of {head}.", "wrong-head")
+            if scales:
+                return self._make(f"{letter.text} carries {' * '.join(scales)}: it is added after the scores are "
+                                  "scaled.", "scale")  # fmt: skip
+            if n != 1:
+                return self._make(f"{text} stands there {n:,} times, not once.", "extra-terms")
+        self.wrong = None
+        if self.beside and self.words:
+            self.notes.append("beside the terms stands what ALiBi adds, which goes through no path")
+        return None
 
     def _number_fault(self) -> Verdict | None:
         bad = [w for w in self.words if w.coefficient != 1]

@@ -13,6 +13,7 @@ from symcircuits.core.words import is_multiplier, scalar_order
 
 __all__ = [
     "INVISIBLE",
+    "NO_ALIBI",
     "NO_NORMS",
     "ROWS_SUM",
     "UNSCALED",
@@ -26,6 +27,7 @@ __all__ = [
 ROWS_SUM: Final = "the rows of the attention patterns sum to one"
 INVISIBLE: Final = "terms that softmax does not see are left out"
 NO_NORMS: Final = "the norms are frozen and folded, so that what they do is left out"
+NO_ALIBI: Final = "what ALiBi adds to the scores is left out"
 UNSCALED: Final = "the scores are unscaled"
 
 Key = tuple[tuple[str, ...], Letters]

@@ -203,7 +203,7 @@ def numbers_for(architecture: Architecture, need: Needed) -> list[dict[Any, int]
 
     More than one where numbers of heads multiply products: for each symbol as many values as its degree and one more.
     No two symbols have the same number at first. Empty where that would be more than :data:`MAX_COUNTS`, or where the
-    numbers of heads are no polynomials in their symbols.
+    numbers of heads are not polynomials in their symbols.
 
     >>> from sympy import symbols
     >>> from symcircuits.core.architecture import attention_only

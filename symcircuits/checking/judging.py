@@ -11,6 +11,7 @@ from symcircuits.checking.case import Asked, Case
 from symcircuits.checking.claims import Claim, Count
 from symcircuits.checking.comparing import (
     INVISIBLE,
+    NO_ALIBI,
     NO_NORMS,
     ROWS_SUM,
     UNSCALED,
@@ -119,6 +120,9 @@ class _Judge:
         verdict = case.verdict()
         if case.unscaled and verdict.right:
             verdict = replace(verdict, where=(*verdict.where, UNSCALED))
+        of_scores = self.asked.architecture.positions == "alibi" and target.startswith("scores")
+        if verdict.right and of_scores and not case.beside:
+            verdict = replace(verdict, where=(*verdict.where, NO_ALIBI))
         if not verdict.right:
             weaker = self.under_hypotheses(case, target, verdict)
             if weaker is not None:

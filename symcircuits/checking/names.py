@@ -23,7 +23,7 @@ _OF_NORM: Final = labelled_by("norm")
 _NUMBERS: Final = tuple(
     n for n in labelled_by("") if not LETTERS[n].axes
 )  # multipliers without a label; those of layers are r[L0] and r[M0]
-_ALIASES: Final = {"s": "scale", "X_0": "X0", r"\Gamma": "gain", "Gamma": "gain", "M": "mlp"}
+_ALIASES: Final = {"s": "scale", "X_0": "X0", r"\Gamma": "gain", "Gamma": "gain", "M": "mlp", "ALiBi": "alibi"}
 _THEIR_NAMES: Final = {short: glyph for glyph, short in SHORT_NAMES.items()} | {"W_pos": "P"}
 
 
@@ -42,7 +42,11 @@ class Names:
         known = [*_LABELLED, *_PLAIN, "b_O", *(["mlp"] if architecture.mlps else [])]
         known += ["rest"] if _rests(architecture) else []
         known += _OF_NORM if architecture.norm else ["D", "gain"] if architecture.qk_norm else []
-        without = {"C": architecture.norm == "LN", "R": architecture.positions == "rotary"}
+        without = {
+            "C": architecture.norm == "LN",
+            "R": architecture.positions == "rotary",
+            "alibi": architecture.positions == "alibi",
+        }
         known = [n for n in known if without.get(n, True)]
         known += dict.fromkeys(name.partition("[")[0] for name in sorted(architecture.multipliers))
         aliases = {a: n for a, n in _ALIASES.items() if n in known}
@@ -111,6 +115,8 @@ class Names:
         near = difflib.get_close_matches(name[:40], list(self._known), 1, 0.5)
         alike = [k for k in self._known if sorted(k.lower().replace("_", "")) == sorted(name.lower().replace("_", ""))]
         hint = (alike or near)[:1]
+        if name == "alibi":
+            self.fault("this model adds no ALiBi to its scores", at)
         if name == "mask":
             self.fault("masks stand in terms in which patterns are multiplied out (unfrozen), which are not read: with "
                        "patterns held fixed a head has its pattern A[L0H0] there", at)  # fmt: skip

@@ -178,6 +178,12 @@ _LEADING: Final = frozenset({"SIGN", "EQ", "LET", "AT", "DOT", "OTIMES", "ODOT",
 _TRAILING: Final = _LEADING - {"T"} | {"BIGSUM", "BIGPROD", "COMMA"}
 
 
+_BAR: Final = r"(?:\\left\s*|\\right\s*)?(?:\||\\[lr]?vert\b|\\mid\b)"
+_SLOPE: Final = re.compile(
+    rf"m(?:_\{{?(\w+)\}}?|\^\{{?\(?(\w+)\)?\}}?)?\s*(?:\\cdot|\\,|\*)?\s*{_BAR}\s*([a-z])\s*-\s*([a-z])\s*{_BAR}"
+)
+
+
 class _Scanner:
     """One text, token by token."""
 
@@ -230,6 +236,8 @@ class _Scanner:
         if char == "\n":
             out.append(Token("LINE", at))
             return at + 1
+        if char == "m" and (found := _SLOPE.match(text, at)) and self._slope(found, out):
+            return found.end()
         if self.own and (found := self.own.match(text, at)):
             return self._named(found[0], found.end(), at, out)
         if (
@@ -353,6 +361,22 @@ class _Scanner:
         if name == "1":  # SymPy prints a column and a row of ones alike, as the second
             name = "mathbbm" if found[0].startswith(r"\mathbb") else "ones"
         return self._named(name, found.end(), at, out, below or (f"_{{{sub}}}" if sub else ""))
+
+    def _slope(self, found: re.Match[str], out: list[Token]) -> bool:
+        """``- m_h |i - j|``, what ALiBi adds to the scores of head h; whether it is read here, behind a sign."""
+        before = out[-1] if out else None
+        if before is not None and before.kind == "SIGN":
+            out[-1] = Token("SIGN", before.at, -int(before.value))
+        elif before is None or before.kind in ("LPAR", "EQ", "LINE"):
+            out.append(Token("SIGN", found.start(), -1))
+        else:
+            return False
+        head, first, second = found[1] or found[2], found[3], found[4]
+        scripts: tuple[Script, ...] = (Script("super", (head,), found.start()),) if head else ()
+        if re.search(rf"_\{{?\w*{first}\b|_\{{?{first}\w*\b", self.source):  # entries, and not whole matrices
+            scripts += (Script("sub", (first, second), found.start()),)
+        out.append(Token("NAME", found.start(), Name("alibi", found.start(), scripts)))
+        return True
 
     def _sign(self, at: int, out: list[Token]) -> int:
         text, value, end = self.source, 1, at

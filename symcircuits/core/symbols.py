@@ -96,6 +96,10 @@ LETTERS: Final[dict[str, Letter]] = {
         latex="R_{j-i}", axes=("query", "query"), label="head",
         meaning="the rotation of each row", always=False,
     ),
+    "alibi": Letter(
+        latex=r"\mathrm{alibi}", axes=("token", "token"), label="head",
+        meaning="what ALiBi adds to scores", of_tokens=True, always=False,
+    ),
     # biases
     "b_V": Letter(latex="b_V", axes=("value", "one"), label="group", flips=True),
     "b_O": Letter(latex="b_O", axes=("model", "one"), label="layer", flips=True),
