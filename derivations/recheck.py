@@ -24,8 +24,7 @@ SPACE = r"\\(?:big[lr]?|left|qquad|quad|cdot|ast)(?![A-Za-z])\.?|\\[,;]|&|\{\}|\
 SPACE += r"|\\notag|\\label\{[^{}]*\}"
 DISPLAY = r"\\begin\{align(?:at)?\*?\}(?:\{2\})?(.*?)\\end\{align(?:at)?\*?\}"
 NORM, PMATRIX = r"\\bigl\\\|(.*?)\\bigr\\\|\^\{2\}", r"\\begin\{pmatrix\}(.*?)\\end\{pmatrix\}"
-LARGEST = 99  # rows of the matrices of a certificate
-SCHEMA = "symcircuits.certificate/1"
+SCHEMA, LARGEST = "symcircuits.certificate/1", 99  # of a certificate, and rows of its matrices
 JOINTS = {"product": " ", "sum": " + ", "tensor": r" \otimes ", "pair": ", ", "transposed": "", "written": " "}
 BESIDE = r"&\\quad&.*?(?=\\\\|\n)|\\quad(\[.*?\]|\\text{.*?})|\\right\\}\\;(\\begin.*?\\end{array}|.*?terms?})"
 
@@ -167,11 +166,12 @@ def certificate(text):  # the number of every claim and its verdict: on the reco
         return [("the certificate", f"refuted: it is cut or damaged: {error!r}")]
 
 
-def page(text):  # every claim of a page and its verdict
-    model, named = Model(text), "Names of symbols: " in text
-    for left, relation, right in model.claims():
-        found = "not read: the page has names of its own" if named else model.judge(left, relation, right)
-        yield f"{' '.join(left)} {relation} ...", found
+def page(text):  # every claim of a page and its verdict; in a book every result is a page, after an introduction to all
+    (head, *results), named = re.split(r"\\subsection(?=\{)", text), "Names of symbols: " in text
+    for model in (Model(head + result) for result in results or [""]):
+        for left, relation, right in model.claims():
+            found = "not read: the page has names of its own" if named else model.judge(left, relation, right)
+            yield f"{' '.join(left)} {relation} ...", found
 
 
 def main(paths):

@@ -65,7 +65,9 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
         self.flipped = "TransformerLens's convention" in tex
         drawn = " ".join(re.findall(r"modulo \$p\$ \((.*?)\)", tex))  # what is given of the matrices
         self.stochastic, self.causal, self.narrow = (w in drawn for w in ("rows sum", "causal", "heads of width"))
-        self.stochastic |= bool(re.search(r"rows (of every pattern |that )?sum to one", tex.split("Step 1 ")[0]))
+        self.stochastic |= bool(
+            re.search(r"rows (of every pattern |that )?sum to one", re.split(r"Step 1 |named{Proof", tex)[0])
+        )
         has = re.findall(r"\$(b.*?)\$", line.split("no others")[0]) + re.findall(r"m_[EU]|(?<!{)r\^{.mathrm{\w+}}", tex)
         self.has = {re.sub(r"G\(|\)|(?<=\d)[HG]\d+$", "", plain(name)) for name in has}
         counts = dict(re.findall(r"(value )?heads ([\d,]+)", line))

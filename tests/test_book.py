@@ -149,7 +149,7 @@ def test_a_new_derivation_is_one_function_under_the_decorator(
     rows = [line for line in book.index().splitlines() if line.startswith("| [")]
     assert "[novelty](novelty.py) ([tex](novelty.tex)) | The stream starts" in rows[last]
     assert "1 claim in 1 step: 1 mod p" in rows[last]
-    headings = re.findall(r"\\subsection{(.*?)}\n", book.book())
+    headings = re.findall(r"\\subsection{(.*?)}\\label", book.book())
     assert headings[last] == "Something new"
     book.write_files(tmp_path)
     assert (tmp_path / "novelty.py").read_text("utf-8") == book.script(novelty)
@@ -171,7 +171,9 @@ def test_an_unknown_chapter_is_refused() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- the book
-def test_the_book_compiles_with_a_table_of_contents(tmp_path: Path, pdflatex: str, derived_once: None) -> None:
+def test_the_book_compiles_with_a_table_of_contents(
+    tmp_path: Path, pdflatex: str, derived_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = book.write_book(tmp_path)
     assert made == tmp_path / "book.pdf"
     assert made.read_bytes().startswith(b"%PDF")
@@ -179,11 +181,27 @@ def test_the_book_compiles_with_a_table_of_contents(tmp_path: Path, pdflatex: st
     source = (tmp_path / "book.tex").read_text("utf-8")
     assert source.count(r"\tableofcontents") == 1
     assert source.count(r"\section{") == len(CHAPTERS)
-    assert source.count(r"\subsection{") == source.count(r"\textbf{Seal.}") == len(NAMES)
-    if shutil.which("pdftotext"):
-        command = ["pdftotext", "-l", "1", "-layout", str(made), "-"]
-        contents = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert re.search(r"Basis freedom[ .]+\d+", contents)
+    assert source.count(r"\subsection{") == source.count(r"\named{Proof}") == source.count(r"\checked{") == len(NAMES)
+    for tool, command, wanted in (
+        (
+            "pdftotext",
+            ["-l", "1", "-layout", str(made), "-"],
+            r"(?s)symcircuits \d+\.\d+\.\d+, \d{4}-.*Basis freedom[ .]+\d+",
+        ),
+        ("pdfinfo", [str(made)], r"(?s)Title: +The algebra.*Author: +The symcircuits developers"),
+        ("pdffonts", [str(made)], r"Type 1 "),
+    ):
+        if shutil.which(tool):
+            said = subprocess.run([tool, *command], capture_output=True, text=True, check=True).stdout
+            assert re.search(wanted, said)
+            assert "Type 3" not in said
+            assert int((re.search(r"Pages: +(\d+)", said) or ["", "80"])[1]) <= 80
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    (tmp_path / "again").mkdir()
+    first = book.write_book(tmp_path).read_bytes()
+    assert first == book.write_book(tmp_path / "again").read_bytes() != b""
+    assert r"\date{symcircuits" in (tmp_path / "book.tex").read_text("utf-8")
+    assert ", 1970-01-02}" in (tmp_path / "book.tex").read_text("utf-8")
 
 
 def test_without_pdflatex_the_source_is_written(
@@ -201,7 +219,11 @@ WIDE = r"\documentclass{article}\begin{document}\hbox to\textwidth{" + "\\rule{2
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (WIDE, r"1 lines? of .*too wide.*Overfull"),
+        (
+            r"\documentclass{article}\begin{document}See \ref{nothing}.\end{document}",
+            r"without what it cites.*Reference",
+        ),
+        (WIDE, r"1 line of .*too wide.*Overfull"),
         (r"\documentclass{article}\begin{document}\wrong", "pdflatex failed"),
     ],
 )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from symcircuits.core.architecture import transformer
 from symcircuits.core.notation import ROW, Notation
-from symcircuits.core.text import amount
+from symcircuits.core.text import amount, shown
+from symcircuits.core.version import DATE
 from symcircuits.derivation.derive import Derivation, derive, theorem
+from symcircuits.derivation.printing.chapters import Part
 from symcircuits.derivation.printing.formats import FORMATS
 from symcircuits.derivation.results.every import entries
 from symcircuits.derivation.results.registry import Entry
@@ -24,6 +28,7 @@ __all__ = ["BookError", "derivations", "derived", "index", "script", "write_book
 
 TITLE = "The algebra of transformer circuits, derived and checked"
 _COMMAND = ("-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
+_PASSES = 3  # labels are known at the second, and pages behind a table of contents of its final length at the third
 
 
 class BookError(AssertionError):
@@ -129,14 +134,29 @@ def write_files(folder: str | Path) -> Path:
 
 # ------------------------------------------------------------------------------------------------------- the book
 def book(notation: Notation = ROW) -> str:
-    """The LaTeX document of all results, with a table of contents; ValueError where two symbols print alike."""
-    chapters: dict[str, dict[str, Derivation]] = {}
+    """The LaTeX document of all results; ValueError where two symbols print alike.
+
+    Its date is that of SOURCE_DATE_EPOCH where the environment has it, else that of the version.
+    """
+    chapters: dict[str, list[Part]] = {}
     for entry, derivation in derivations():
         try:
-            chapters.setdefault(entry.chapter, {})[entry.heading] = derivation.written(notation)
+            part = Part(entry.name, entry.heading, derivation.written(notation))
         except ValueError as fault:
             raise ValueError(f"{entry.name}: {fault}") from None
-    return FORMATS["latex"].bound(TITLE, chapters)
+        chapters.setdefault(entry.chapter, []).append(part)
+    return FORMATS["latex"].bound(TITLE, chapters, _moment().strftime("%Y-%m-%d"))
+
+
+def _moment() -> datetime:
+    """The time at which documents say that they were made. ValueError on a SOURCE_DATE_EPOCH that is not a time."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if given is None:
+        return datetime.fromisoformat(DATE).replace(tzinfo=UTC)
+    try:
+        return datetime.fromtimestamp(int(given), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"SOURCE_DATE_EPOCH must be a number of seconds since 1970, not {shown(given)}") from None
 
 
 def write_book(folder: str | Path, notation: Notation = ROW) -> Path:
@@ -161,25 +181,27 @@ def write_book(folder: str | Path, notation: Notation = ROW) -> Path:
 
 
 def _compiled(program: str, source: Path) -> Path:
-    """The PDF of a document, compiled twice (the table of contents is known at the second time) in a folder apart.
+    """The PDF of a document, compiled in a folder apart until its references and table of contents stand.
 
     There it is called book.tex: LaTeX would take signs in the name of a folder for commands.
     """
+    epoch = str(int(_moment().timestamp()))
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "FORCE_SOURCE_DATE": "1"}
     with tempfile.TemporaryDirectory() as scratch:
         write_bytes(Path(scratch) / "book.tex", source.read_bytes())
-        for _ in range(2):
+        for _ in range(_PASSES):
             command = [program, *_COMMAND, "book.tex"]
             try:
-                done = subprocess.run(command, cwd=scratch, capture_output=True, timeout=300)
+                done = subprocess.run(command, cwd=scratch, capture_output=True, timeout=300, env=environment)
             except subprocess.TimeoutExpired:
                 raise BookError(f"pdflatex did not finish {source} in 300 seconds") from None
             log = done.stdout.decode("utf-8", "replace")
             if done.returncode:
                 faults = [line for line in log.splitlines() if line.startswith("!")]
                 raise BookError(f"pdflatex failed on {source}: {faults[0] if faults else log[-300:]}")
-        wide = re.findall(r"Overfull \\hbox.*", log)
-        if wide:
-            raise BookError(f"{len(wide)} lines of {source} are too wide, the first: {wide[0]}")
+        faults = re.findall(r"Overfull \\hbox.*|LaTeX Warning: (?:Reference|Label).*", log)
+        if faults:
+            raise BookError(f"{amount(len(faults), 'line')} of {source} too wide or without what it cites: {faults[0]}")
         return write_bytes(source.with_suffix(".pdf"), (Path(scratch) / "book.pdf").read_bytes())
 
 

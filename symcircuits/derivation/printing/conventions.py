@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from symcircuits.core.notation import Notation
 from symcircuits.derivation.printing.features import features
@@ -12,11 +12,21 @@ if TYPE_CHECKING:  # explain has a caption too, and needs no derivation
     from symcircuits.derivation.frames import Frame
     from symcircuits.derivation.results.registry import Result
 
-__all__ = ["caption", "conventions", "own_symbols"]
+__all__ = [
+    "LABELS",
+    "NUMBERED",
+    "START",
+    "caption",
+    "consequence",
+    "conventions",
+    "fixed",
+    "notation_clauses",
+    "own_symbols",
+]
 
 _MAP = "(A (x) W) X = A X W^T"
 _SCORES = "(A_q (x) A_k (x) W)(x, y) = A_q x W y^T A_k^T"
-_START = {
+START = {
     "row": "Row convention: a stream `X` has one row for each token",
     "paper": (
         "The paper's notation: a stream `X` has one row for each token, matrices have the paper's shapes and act on "
@@ -29,6 +39,8 @@ _START = {
         "a map `A (x) W` acts by `(A (x) W) X = A X W`"
     ),
 }
+LABELS: Final = "Heads are called by their labels, counted from 0: L0H2 is the third head of the first layer."
+NUMBERED: Final = "Layers in formulas are numbered from 1: `X_l` is the stream after `l` layers."
 _SPOKEN = {"X0": "X_0", "scale": "s", "ones": "1"}  # how sentences name symbols that the text notation spells out
 
 
@@ -50,10 +62,29 @@ def conventions(derivation: Derivation) -> list[str]:
     """What a reader must know: conventions, and what is held fixed."""
     frame, result, notation = derivation.frame, derivation.result, derivation.notation
     own = list(result.conventions) if result else []
-    held_fixed = [] if any("held fixed:" in line.lower() for line in own) else [_held_fixed(frame, result)]
-    lines = [_rows(frame, notation), *held_fixed, *own]
-    if result is None or result.names_model:
-        lines += _of_model(frame, notation)
+    held_fixed = [] if any(map(_fixes, own)) else [_held_fixed(frame, result)]
+    return ["; ".join(_rows(frame, notation)) + ".", *held_fixed, *own, *_of_symbols(derivation)]
+
+
+def _fixes(line: str) -> bool:
+    """Whether a convention of a result says what is held fixed, in the place of its model's."""
+    return "held fixed:" in line.lower()
+
+
+def notation_clauses(derivation: Derivation) -> list[str]:
+    """Conventions but for what is held fixed, each a sentence of its own: for a book, which says each once.
+
+    How layers are numbered is said in its introduction, and how many heads they have with the model.
+    """
+    own = [line for line in derivation.result.conventions if not _fixes(line)] if derivation.result else []
+    symbols = [line for line in _of_symbols(derivation) if not line.startswith(NUMBERED[:-1])]
+    rows = [f"{clause[0].upper()}{clause[1:]}." for clause in _rows(derivation.frame, derivation.notation)]
+    return [*rows, *own, *symbols]
+
+
+def _of_symbols(derivation: Derivation) -> list[str]:
+    frame, result, notation = derivation.frame, derivation.result, derivation.notation
+    lines = _of_model(frame, notation) if result is None or result.names_model else []
     if frame.head is None and derivation.speaks_of_scores:
         lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar for each head, applied once.")
     if notation.symbols:
@@ -74,9 +105,7 @@ def _of_model(frame: Frame, notation: Notation) -> list[str]:
             "`h_1 = 1`."
         )
     elif frame.depth or frame.head is not None:
-        lines.append("Heads are called by their labels, counted from 0: L0H2 is the third head of the first layer. "
-                     "Layers in formulas are numbered from 1: `X_l` is the stream after `l` layers"
-                     + _head_counts(frame.architecture.heads[: frame.depth]) + ".")  # fmt: skip
+        lines += [LABELS, NUMBERED[:-1] + _head_counts(frame.architecture.heads[: frame.depth]) + "."]
     if frame.head is not None:
         lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar, applied once."
                      if frame.expansion.readout.scale else "The scores of this model carry no scale.")  # fmt: skip
@@ -94,9 +123,9 @@ def _of_model(frame: Frame, notation: Notation) -> list[str]:
     return lines
 
 
-def _rows(frame: Frame, notation: Notation) -> str:
-    """The convention, and what a head of this model does in it."""
-    said = [_START[notation.name]]
+def _rows(frame: Frame, notation: Notation) -> list[str]:
+    """The convention, and what a head of this model does in it, in clauses."""
+    said = [START[notation.name]]
     if frame.head is not None and notation.name != "row":
         said.append(f"of two streams `{_SCORES}`")
     group = "[G(h)]" if frame.architecture.groups else ""
@@ -104,7 +133,7 @@ def _rows(frame: Frame, notation: Notation) -> str:
     if frame.norms:
         said.append("`Y` is what comes out of a norm")
     if frame.depth:
-        said.append(f"a head maps `{read}` to {_head_map(frame, notation)}; `W_OV{own} = W_O{own} W_V{group}`")
+        said += [f"a head maps `{read}` to {_head_map(frame, notation)}", f"`W_OV{own} = W_O{own} W_V{group}`"]
     if frame.head is not None:
         shifted = frame.architecture.positions == "shortformer"
         stream = read if not shifted else "Z" if frame.norms else "Y"
@@ -112,7 +141,7 @@ def _rows(frame: Frame, notation: Notation) -> str:
         where += [f"`{stream} = {read} + P`"] if shifted else []
         score = _scores(frame, stream, notation) + (f", with {' and '.join(where)}" if where else "")
         said.append(f"the scores of {frame.head} are {score} (rows are queries, columns keys)")
-    return "; ".join(said) + "."
+    return said
 
 
 def _scores(frame: Frame, stream: str, notation: Notation) -> str:
@@ -149,33 +178,63 @@ def _head_map(frame: Frame, notation: Notation) -> str:
 
 def _held_fixed(frame: Frame, result: Result | None) -> str:
     """What is held fixed, and what the formulas are linear in."""
-    named, arch = result is None or result.names_model, frame.architecture
+    without = _listed(_absent(frame, result is None or result.names_model))
+    if result is not None:
+        return f"Held fixed: the attention patterns `A`; {without}."
+    held = _fixed_by(frame)
+    if not held:
+        return f"Nothing is held fixed: no attention pattern stands in the formulas. There is {without}."
+    return f"Held fixed: {_listed(held)}, and so {_linear(frame)}" + (f"; {without}." if without else ".")
+
+
+def fixed(derivation: Derivation) -> list[str]:
+    """What is held fixed, and what the model has not, each in a sentence: the hypotheses of a book."""
+    frame, result = derivation.frame, derivation.result
+    own = [line for line in result.conventions if _fixes(line)] if result else []
+    if own:
+        return own
+    held = _fixed_by(frame) if result is None else ["the attention patterns `A`"]
+    said = [f"Held fixed: {what}." for what in held] or ["Nothing is held fixed: no pattern stands in the formulas."]
+    absent = _listed(_absent(frame, result is None or result.names_model))
+    return [*said, f"There is {absent}."] if absent else said
+
+
+def consequence(derivation: Derivation) -> str:
+    """What the formulas of a path expansion are linear in, where something is held fixed; else nothing."""
+    said = _linear(derivation.frame) if derivation.result is None and _fixed_by(derivation.frame) else ""
+    return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _absent(frame: Frame, named: bool) -> list[str]:
+    arch = frame.architecture
     inside = {"rotary": "rotary positions in the patterns alone", "alibi": "ALiBi in the patterns alone"}
     where = "" if frame.turned or frame.alibi else arch.positions or ""
     absent = [inside.get(where, "no position embedding")]
     absent = absent if named and arch.positions not in ("standard", "shortformer") else []
     absent += [] if frame.norms else ["no layer norm"]
     absent += [] if frame.mlps else ["no MLP before it" if arch.mlps else "no MLP"]
-    without = _listed(absent)
-    if result is not None:
-        return f"Held fixed: the attention patterns `A`; {without}."
-    if not frame.depth and not frame.norms and not frame.normed:
-        return f"Nothing is held fixed: no attention pattern stands in the formulas. There is {without}."
-    patterns = "the attention patterns `A`"
+    return absent
+
+
+def _fixed_by(frame: Frame) -> list[str]:
+    """What a path expansion holds fixed."""
+    arch, patterns = frame.architecture, "the attention patterns `A`"
+    if frame.head is None:
+        makers = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"] * arch.softmax
+        patterns += f" (with all that makes them: {_listed(makers)})"
+    held = [patterns] if frame.depth else []
+    held += ["the scale of every token in every norm (`D`)"] if frame.norms else []
+    held += ["the scale of every query and key (`D`)"] if frame.normed else []
+    return held + (["what every MLP writes"] if frame.mlps else [])
+
+
+def _linear(frame: Frame) -> str:
     if frame.head is not None:
         but = ", but for what ALiBi adds," if frame.alibi else ""
         linear = "linear in what enters the query side, and linear in what enters the key side"
-        linear = f"the scores{but} are bilinear: {linear}"
-    else:
-        makers = ["score scale"] * arch.scale + ["mask"] * arch.causal + ["softmax"] * arch.softmax
-        patterns += f" (with all that makes them: {_listed(makers)})"
-        after = [name for name in ("b_N[final]", "b_U") if name in frame.biases]
-        linear = "every formula is linear in what enters the stream" + "".join(f" and in `{name}`" for name in after)
-    fixed = [patterns] if frame.depth else []
-    fixed += ["the scale of every token in every norm (`D`)"] if frame.norms else []
-    fixed += ["the scale of every query and key (`D`)"] if frame.normed else []
-    fixed += ["what every MLP writes"] if frame.mlps else []
-    return f"Held fixed: {_listed(fixed)}, and so {linear}" + (f"; {without}." if without else ".")
+        return f"the scores{but} are bilinear: {linear}"
+    after = [name for name in ("b_N[final]", "b_U") if name in frame.biases]
+    return "every formula is linear in what enters the stream" + "".join(f" and in `{name}`" for name in after)
 
 
 def _listed(words: list[str]) -> str:

@@ -17,7 +17,7 @@ from symcircuits.derivation.printing.styles import RELATIONS, LatexStyle
 from symcircuits.derivation.printing.widths import latex_width
 from symcircuits.derivation.printing.words import PATHLESS, family_title
 
-__all__ = ["Page", "claim_latex", "displays", "expr_latex", "step_latex"]
+__all__ = ["Page", "claim_latex", "displays", "expr_latex", "step_display", "step_latex"]
 
 WIDTH = 45.0  # em of 10 pt on a text block of 160 mm, less a margin for the estimate
 _NARROWEST = 12.0  # room for right-hand sides, below which they stand under the left one
@@ -198,11 +198,12 @@ def displays(steps: Collection[Step], notation: Notation, page: Page = _PAGE) ->
     """Each step with its formulas; what an earlier step has as a right-hand side is not printed again."""
     known: set[Expr] = set()
     for step in steps:
-        yield step, _display(step, notation, known, page)
+        yield step, step_display(step, notation, known, page)
         known |= {side for claim in step.claims for side in claim.sides[1:]}
 
 
-def _display(step: Step, notation: Notation, known: Collection[Expr], page: Page) -> str:
+def step_display(step: Step, notation: Notation, known: Collection[Expr] = (), page: Page = _PAGE) -> str:
+    """The formulas of a step; a right-hand side that is known is not printed again."""
     complete = "terms" in step.check.also
     marked = "softmax" in step.check.also and not page.label  # the marks are explained where the check is told
     claims = [_claim_rows(claim, complete, marked, page) for claim in shown_claims(step, notation, known)]
@@ -240,8 +241,7 @@ def _aligned(rows: list[str], page: Page) -> str:
 
 def step_latex(step: Step, notation: Notation) -> str:
     """The formulas of a step, as displays that fit a page."""
-    [(_, display)] = displays([step], notation)
-    return display
+    return step_display(step, notation)
 
 
 def claim_latex(claim: Claim, notation: Notation) -> str:

@@ -7,7 +7,7 @@ when they are called, so that the command line can list the formats without impo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,6 +18,7 @@ from symcircuits.work.files import write_text
 if TYPE_CHECKING:
     from symcircuits.core.expansion import Expansion
     from symcircuits.derivation.derive import Derivation
+    from symcircuits.derivation.printing.chapters import Part
 
 __all__ = ["FORMATS", "Format", "save_derivation"]
 
@@ -52,11 +53,11 @@ class Format:
             raise ValueError(f"expansions cannot be displayed in the format {self.suffix}")
         return function_called(str, self.expansion)(expansion)
 
-    def bound(self, title: str, chapters: Mapping[str, Mapping[str, Derivation]]) -> str:
-        """Many derivations as one document: chapter -> heading -> derivation. ValueError where the format has none."""
+    def bound(self, title: str, chapters: Mapping[str, Sequence[Part]], date: str = "") -> str:
+        """Many derivations as one document, by chapters. ValueError where the format has none."""
         if not self.book:
             raise ValueError(f"a book cannot be written in the format {self.suffix}")
-        return function_called(str, self.book)(title, chapters)
+        return function_called(str, self.book)(title, chapters, date)
 
 
 # name on the command line: the format
@@ -67,7 +68,7 @@ FORMATS: Final[dict[str, Format]] = {
         file="derivation.printing.latex.derivation_document",
         standalone=True,
         expansion="derivation.printing.latex.expansion_display",
-        book="derivation.printing.latex.book_latex",
+        book="derivation.printing.chapters.book_latex",
     ),
     "text": Format(suffix=".txt", derivation="derivation.printing.text.derivation_text"),
     "json": Format(

@@ -1,8 +1,7 @@
-"""Derivations as fragments and documents of LaTeX, many in one, and derivations and expansions for notebooks."""
+"""Derivations as fragments and documents of LaTeX, and derivations and expansions for notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from html import escape
 
 from symcircuits.core.expansion import Expansion
@@ -14,9 +13,9 @@ from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.displays import displays, expr_latex
 from symcircuits.derivation.printing.prose import html_prose, prose
 from symcircuits.derivation.printing.styles import LatexStyle
-from symcircuits.derivation.printing.words import PATHLESS, check_sentence, seal, statement, subject, title
+from symcircuits.derivation.printing.words import PATHLESS, check_sentence, seal, subject, title
 
-__all__ = ["book_latex", "derivation_document", "derivation_html", "derivation_latex", "expansion_display"]
+__all__ = ["derivation_document", "derivation_html", "derivation_latex", "expansion_display"]
 
 _SHOWN_IN_NOTEBOOK = 40
 
@@ -61,17 +60,6 @@ def _body(derivation: Derivation, heading: str) -> str:
     blocks.append(rf"\textbf{{Seal.}} {said(seal(derivation))}")
     sloppy = r"\sloppy" if notation.symbols else ""  # names may be long, and are not broken
     return f"\\begingroup\\allowdisplaybreaks{sloppy}\n" + "\n\n\\medskip\\noindent\n".join(blocks) + "\n\n\\endgroup\n"
-
-
-def book_latex(name: str, chapters: Mapping[str, Mapping[str, Derivation]]) -> str:
-    """Derivations as one document with a table of contents: chapter -> heading -> derivation."""
-    parts = [_PREAMBLE, rf"{{\LARGE\bfseries {prose(name)}\par}}", "\n\\tableofcontents\n"]
-    for chapter, derivations in chapters.items():
-        parts.append(f"\n\\clearpage\n\\section{{{prose(chapter)}}}\n")
-        for heading, derivation in derivations.items():
-            said = "" if derivation.result else f"\n\\noindent {prose(statement(derivation), derivation.notation)}"
-            parts.append(_body(derivation, rf"\subsection{{{prose(heading)}}}" + said))
-    return "\n".join(parts) + "\\end{document}\n"
 
 
 def derivation_html(derivation: Derivation) -> str:

@@ -18,6 +18,7 @@ from symcircuits.derivation.real_models import TOLERANCE
 __all__ = [
     "check_sentence",
     "family_title",
+    "given_words",
     "model_line",
     "model_sentence",
     "plain_statement",
@@ -212,7 +213,7 @@ def check_sentence(check: Check) -> str:
     which = "in every claim the" if check.claims > 1 else "the"
     text = (
         f"Checked: {which} two sides are equal, {by}on {check.trials} draws of "
-        f"random `{check.k} x {check.k}` matrices modulo `p`{_given(check)}{_counts(check)}; "
+        f"random `{check.k} x {check.k}` matrices modulo `p`{given_words(check)}{_counts(check)}; "
         f"error at most `({check.degree}/p)^{check.trials} = {check.bound:.1e}`"
     )
     if "terms" in check.also:
@@ -227,8 +228,8 @@ def check_sentence(check: Check) -> str:
     return text + "."
 
 
-def _given(check: Check) -> str:
-    """What was given of the matrices that were drawn."""
+def given_words(check: Check) -> str:
+    """What was given of the matrices that were drawn, in parentheses; nothing where nothing was."""
     said = {
         "rows sum to one": "patterns whose rows sum to one", "causal": "patterns that are causal",
         "narrow heads": "heads of width 2", "invertible": "invertible where an inverse is taken",
@@ -240,7 +241,7 @@ def _given(check: Check) -> str:
 
 def _other_relation(check: Check) -> str:
     many = "in every claim the" if check.claims > 1 else "the"
-    drawn = f"{check.trials} draws of random `{check.k} x {check.k}` matrices modulo `p`{_given(check)}"
+    drawn = f"{check.trials} draws of random `{check.k} x {check.k}` matrices modulo `p`{given_words(check)}"
     if set(check.relations) == {"!="}:
         return f"Checked: {many} two sides differ, on each of {drawn}."
     return (f"Checked: {many} rank was found by elimination, on {drawn}; error at most "

@@ -1,0 +1,118 @@
+"""The text of the book: what it cites it has, nothing is printed twice, and what is printed is confirmed apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from test_recheck import recheck
+
+from symcircuits.core.version import VERSION
+from symcircuits.derivation import book
+from symcircuits.derivation.claims import Claim
+from symcircuits.derivation.derive import Derivation, theorem
+from symcircuits.derivation.printing.chapters import Part, book_latex
+from symcircuits.derivation.printing.citations import Citations
+from symcircuits.derivation.results.every import entries
+
+
+@cache
+def parts() -> tuple[tuple[str, Part], ...]:
+    return tuple((e.chapter, Part(e.name, e.heading, d)) for e, d in book.derivations())
+
+
+@cache
+def text() -> str:
+    chapters: dict[str, list[Part]] = {}
+    for chapter, part in parts():
+        chapters.setdefault(chapter, []).append(part)
+    return book_latex("A book", chapters, "2026-12-01")
+
+
+def results() -> dict[str, str]:
+    found = re.split(r"(?=\\subsection\{)", text())[1:]
+    return {re.search(r"\\label\{result:(\w+)\}", piece)[1]: piece for piece in found}  # type: ignore[index]
+
+
+def derivation(name: str) -> Derivation:
+    return next(part.derivation for _, part in parts() if part.name == name)
+
+
+def test_every_result_is_a_theorem_with_hypotheses_proof_and_remarks() -> None:
+    assert list(results()) == [entry.name for entry in entries()]
+    for name, piece in results().items():
+        order = [piece.index(mark) for mark in (r"\result", r"\named{Hypotheses}", r"\named{Proof}", r"\checked{")]
+        assert order == sorted(order)
+        assert r"\named{Remarks}" in piece
+        assert "eld fixed" in piece.split(r"\named{Proof}")[0], name
+        assert not re.search(r"Seal|asked for|Own derivation\.$|modulo \$p\$: ", piece)
+        steps = re.findall(rf"\{{step:{name}:(\d+)\}}\{{", piece)
+        assert steps == [str(step.number) for step in derivation(name).steps]
+
+
+def test_what_is_cited_is_there_and_stands_before() -> None:
+    labels = [match.start() for match in re.finditer(r"\\(?:next)?step\{step:", text())]
+    places = {m[1]: m.start() for m in re.finditer(r"\\(?:next)?step\{(step:\w+:\d+)\}", text())}
+    assert len(places) == len(labels)
+    cited = [(m[1], m.start()) for m in re.finditer(r"\\ref\{(step:\w+:\d+)\}", text())]
+    assert len(cited) > 100
+    assert all(name in places for name, _ in cited)
+    for found in re.finditer(r"(?:This is|As in|See also) ((?:\\ref\{step:\w+:\d+\}(?:, | and )?)+)", text()):
+        assert all(places[name] < found.start() for name in re.findall(r"step:\w+:\d+", found[1]))
+
+
+def test_the_same_is_not_printed_twice() -> None:
+    assert text().count(r"X_0 &= t\,W_E^{\mathsf{T}}") == 1
+    assert text().count("Row convention: ") == 1
+    for mixed in ("logits_two_layers", "scores_third_layer"):  # terms that stand there already, as tensors
+        assert "a map for each" in results()[mixed]
+
+
+def test_the_introduction_counts_what_the_book_has() -> None:
+    steps = [step for _, part in parts() for step in part.derivation.steps]
+    head = re.sub(r"\s+", " ", text().split(r"\subsection{")[0])
+    assert f"{len(parts())} results, {sum(s.check.claims for s in steps)} claims in {len(steps)} steps" in head
+    assert f"symcircuits {VERSION}" in head
+    assert r"\hypersetup{pdftitle={A book},pdfauthor={The symcircuits developers}" in head
+    for how, words in (("count", "By counting"), ("exact", "Exactly"), ("indices", "By indices")):
+        assert f"{words} ({sum(s.check.claims for s in steps if s.check.how == how)} claims)" in head
+
+
+def test_the_second_evaluator_confirms_the_book() -> None:
+    verdicts = list(recheck.page(text()))
+    assert [claim for claim, found in verdicts if found.startswith("refuted")] == []
+    unread = [claim for claim, found in verdicts if found.startswith("not read")]
+    assert all(re.match(r"f[ ^]|\\mathrm\{(LN|gelu)\}|.*text\{model\}", claim) for claim in unread), unread
+    assert len(unread) == 13
+    assert sum(found == "confirmed" for _, found in verdicts) > 500
+    wrong = text().replace(r"A^{h_{2}}\,A^{h_{1}}", r"A^{h_{1}}\,A^{h_{2}}", 1)
+    assert wrong != text()
+    assert any(found.startswith("refuted") for _, found in recheck.page(wrong))
+
+
+def test_only_the_very_same_claim_is_cited() -> None:
+    first, known = theorem("virtual_heads"), Citations()
+    claim = first.steps[0].claims[1]
+    assert known.places(claim) == ()
+    known.take("virtual_heads", first.steps)
+    assert known.places(claim) == (("virtual_heads", 1),)
+    lhs, rhs = claim.sides
+    assert known.places(Claim((rhs, lhs))) == known.places(Claim((lhs, first.steps[0].claims[0].rhs))) == ()
+    assert known.places(replace(claim, relation="!=")) == ()
+
+
+def test_names_that_a_result_defines_stay_with_it() -> None:
+    first, known = theorem("copying"), Citations()
+    known.take("copying", first.steps)
+    assert known.places(first.steps[0].claims[0]) == ()
+    assert known.places(first.steps[1].claims[0]) == (("copying", 2),)
+
+
+@pytest.mark.parametrize("given", ["yesterday", "", "1e9", "9" * 40])
+def test_a_wrong_time_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", given)
+    monkeypatch.setattr(book, "derivations", lambda: iter(()))
+    with pytest.raises(ValueError, match="SOURCE_DATE_EPOCH must be a number of seconds since 1970, not"):
+        book.book()
