@@ -42,6 +42,8 @@ class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: 
             return self.it(other)
         if callable(self.it) or callable(other.it):
             return Value(lambda x: self @ (other @ x))
+        if len(self.it[0]) != len(other.it) and self.it == Value(self.it[0][0]).it:  # a number
+            return Value([[self.it[0][0] * x % P for x in row] for row in other.it])
         return Value([[sum(x * y for x, y in zip(r, c, strict=True)) % P for c in other.T.it] for r in self.it])
 
     def __mul__(self, w, flip=True):
@@ -53,6 +55,7 @@ class Value:  # a matrix (a number is a multiple of `Id`), or a map of streams: 
         return Value([[x * y % P for x, y in zip(*r, strict=True)] for r in zip(self.it, other.it, strict=True)])
 
     __mod__ = partialmethod(__mul__, flip=False)  # in TransformerLens's shapes
+    __rpow__ = partialmethod(lambda self, pair: (*pair, self))  # two matrices, and what their product acts on
     __pow__ = __matmul__  # Python binds `**`; `*`, `%` and `//`; `+` as the paper does products, maps, sums
 
 
@@ -65,9 +68,7 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
         self.flipped = "TransformerLens's convention" in tex
         drawn = " ".join(re.findall(r"modulo \$p\$ \((.*?)\)", tex))  # what is given of the matrices
         self.stochastic, self.causal, self.narrow = (w in drawn for w in ("rows sum", "causal", "heads of width"))
-        self.stochastic |= bool(
-            re.search(r"rows (of every pattern |that )?sum to one", re.split(r"Step 1 |named{Proof", tex)[0])
-        )
+        self.stochastic |= bool(re.search(r"rows [\w ]*sum to one", re.split(r"Step 1 |named{Proof", tex)[0]))
         has = re.findall(r"\$(b.*?)\$", line.split("no others")[0]) + re.findall(r"m_[EU]|(?<!{)r\^{.mathrm{\w+}}", tex)
         self.has = {re.sub(r"G\(|\)|(?<=\d)[HG]\d+$", "", plain(name)) for name in has}
         counts = dict(re.findall(r"(value )?heads ([\d,]+)", line))
@@ -82,12 +83,14 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
         known |= {"rank": Value(lambda x: x.rank), "d_head": Value(WIDTH)}
         known["M"] = Value([[int(j <= i) for j in range(N)] for i in range(N)])  # the causal mask
         for name, u, v in ((name, self.get("b_Q", name), self.get("b_K", name)) for name in "TRSVQ"):
-            known.setdefault(
-                "{" + name, Value(1) + u @ v.T
-            )  # `T`, `R`, `S`, `V`; `Q` is two mirrors, `c` and `z` are vectors
+            known.setdefault("{" + name, Value(1) + u @ v.T)  # `T`, `R`, `S`, `V`; two mirrors are `P` and `Q`
             known.setdefault(name + "^-1", Value(1) + u @ v.T @ Value(-1 - (v.T @ u).it[0][0]).inverse)
-        first, second = (Value(1) + w @ w.T @ Value((w.T @ w).it[0][0] * (P // 2)).inverse for w in (u, v))
-        known |= {"{c": u, "{z": v, "{Q": first @ second, **self.given}
+        first, *others = (Value(1) + w @ w.T @ Value((w.T @ w).it[0][0] * (P // 2)).inverse for w in (u, v, u + v))
+        known |= {"{c": u, "{z": v, "{Q": first @ others[0], "{P": first @ others[1], **self.given}
+        known["{Z"] = Value([[int(i == j + 1) for j in range(N)] for i in range(N)])
+        known["vec_rows"] = Value(lambda x: Value([[y] for row in x.it for y in row]))
+        known["vec_columns"] = Value(lambda x: known["vec_rows"] @ x.T)
+        known["kron"] = Value(lambda x: Value([[p * q for p in r for q in s] for r in x[0].it for s in x[1].it]) @ x[2])
         known["{C"] = Value(1) + Value([[1] * N] * N) @ Value(-N).inverse
         known["X_0"] = self.get("t") @ self.get("W_E").T  # the forward pass, under the names that are printed
         x = part("m_E") @ known["X_0"] + part("P", "", "positions standard", 0)
@@ -121,16 +124,18 @@ class Model:  # that of the line "Model:"; with `count`, all is `Id` and pattern
             return self.known.get(name, Value(self.count if letter == "A" else 1))
         if run := re.fullmatch(r"(logits|stream|S\^\w+|[XY]_\d)\^?(?:\(([^A]*)\)|(\\setminus\w+))", name):
             return self.other(run[1], run[2] or run[3])
-        if not re.fullmatch(r"[tPMACDsrab]|W_[EUQKVO]|b_[VQKONU]|R_j-i|\\Gamma|\{[A-Za-z]\w*|\{alibi.*|m_[EU]", letter):
+        if not re.fullmatch(
+            r"[tPMACDsr]|[ab](_\d)?|W_[EUQKVO]|b_[VQKONU]|R_j-i|\\Gamma|\{\\?[A-Za-z]\w*|\{alibi.*|m_[EU]", letter
+        ):
             raise ValueError(f"{name} is not known")
         chance = random.Random(name)
-        vector, columns = letter[0] == "b" or letter[:3] == "{b_", letter == "W_O"
+        vector, columns = letter[0] == "b" or letter[:3] == "{b_" or "bf" in letter, letter == "W_O"
         drawn = [[chance.randrange(1, P) for _ in range(1 if vector else N)] for _ in range(N)]
         if (self.causal and letter == "A") or (self.narrow and re.match(r"W_[OVQK]$|b_[VQK]$", letter)):
             keep = (lambda i, j: j <= i) if letter == "A" else (lambda i, j: (j if columns else i) < WIDTH)
             drawn = [[x * keep(i, j) for j, x in enumerate(row)] for i, row in enumerate(drawn)]
         drawn = [[(1 - sum(r[1:])) % P, *r[1:]] for r in drawn] if letter in ("A", "t") and self.stochastic else drawn
-        value = Value(drawn[0][0] if letter in ("s", "r", "m_E", "m_U", "a", "b") else drawn)
+        value = Value(drawn[0][0] if re.fullmatch(r"[sr]|m_[EU]|[ab](_\d)?", letter) else drawn)
         if re.match(r"\{[DG]", letter):  # diagonal
             value = value // Value(1)
         return self.known.setdefault(name, value + value.T if letter in ("C", "D", "\\Gamma") else value)

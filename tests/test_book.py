@@ -166,7 +166,9 @@ def test_a_new_path_expansion_is_one_row(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_unknown_chapter_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown chapter 'Tails': choose one of 'Zero and one layer', 'Heads'"):
+    with pytest.raises(
+        ValueError, match="unknown chapter 'Tails': choose one of 'The tensor product', 'Zero and one layer', 'Heads'"
+    ):
         expansion("novelty", "", "", chapter="Tails", heads=())
 
 

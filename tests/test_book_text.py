@@ -11,11 +11,17 @@ from test_recheck import recheck
 
 from symcircuits.core.version import VERSION
 from symcircuits.derivation import book
-from symcircuits.derivation.claims import Claim
+from symcircuits.derivation.claims import Claim, DerivationError
 from symcircuits.derivation.derive import Derivation, theorem
+from symcircuits.derivation.examples import Literal
+from symcircuits.derivation.nodes import Expr, Identity, Number, Product, Sum, Tensor
 from symcircuits.derivation.printing.chapters import Part, book_latex
 from symcircuits.derivation.printing.citations import Citations
-from symcircuits.derivation.results.every import entries
+from symcircuits.derivation.printing.displays import expr_latex
+from symcircuits.derivation.printing.text import expr_text
+from symcircuits.derivation.result_checker import ResultChecker
+from symcircuits.derivation.results.every import entries, registered
+from symcircuits.derivation.specials import NamedMatrix
 
 
 @cache
@@ -116,3 +122,66 @@ def test_a_wrong_time_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(book, "derivations", lambda: iter(()))
     with pytest.raises(ValueError, match="SOURCE_DATE_EPOCH must be a number of seconds since 1970, not"):
         book.book()
+
+
+# ------------------------------------------------------------------------------------------- what its results refuse
+NEW = (
+    "tensor_product", "convolution", "talking_heads", "skip_trigrams", "without_skip", "singular_vectors",
+    "singular_pieces", "head_loadings", "path_patching", "basis_freedom",
+)  # fmt: skip
+
+
+def corrupted(claim: Claim) -> Claim:
+    """A claim that is wrong: twice the right-hand side, a rank of zero, the same on both sides where they differ."""
+    *others, rhs = claim.sides
+    if claim.relation == "!=":
+        return replace(claim, sides=(*others, claim.lhs))
+    if claim.relation == "<=":
+        return replace(claim, sides=(*others, Number(0)))
+    return replace(claim, sides=(*others, Product((rhs, rhs)) if isinstance(rhs, Tensor) else Sum((rhs, rhs))))
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_wrong_claim_of_a_result_is_refused(name: str) -> None:
+    entry = registered(name)
+    assert entry.result is not None
+    frame, drafts = entry.frame, tuple(entry.result.steps(entry.frame))
+    checker = ResultChecker(frame, drafts, entry.result.given)
+    for draft in drafts:
+        for i, claim in enumerate(draft.claims):
+            if claim.rhs == Identity() or draft.complete or (claim.relation == "=" and is_nothing(claim.rhs)):
+                continue
+            claims = [*draft.claims]
+            claims[i] = corrupted(claim)
+            with pytest.raises(DerivationError):
+                checker.check(replace(draft, claims=tuple(claims)), 1)
+
+
+def is_nothing(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and {entry for row in expr.rows for entry in row} == {"0"}
+
+
+def test_the_order_of_a_kronecker_product_matters() -> None:
+    entry = registered("tensor_product")
+    assert entry.result is not None
+    drafts = tuple(entry.result.steps(entry.frame))
+    rows, columns = drafts[-1].claims
+    swapped = Claim((columns.lhs, rows.rhs)), Claim((rows.lhs, columns.rhs))
+    for claim in swapped:
+        with pytest.raises(DerivationError, match="the two sides differ"):
+            ResultChecker(entry.frame, drafts).check(replace(drafts[-1], claims=(claim,)), 5)
+
+
+def test_a_sum_in_a_slot_stands_in_parentheses() -> None:
+    a, b = NamedMatrix("a"), NamedMatrix("b")
+    assert expr_latex(Tensor((a, Sum((a, b))))) == r"{a} \otimes \bigl({a} + {b}\bigr)"
+    assert expr_text(Tensor((a, Sum((a, b))))) == "a (x) (a + b)"
+    assert r"\otimes \bigl(a_1\,W_{OV}" in theorem("talking_heads", notation="paper").latex()
+
+
+def test_vectors_are_bold_in_formulas_and_sentences() -> None:
+    found = theorem("skip_trigrams")
+    assert r"$\mathbf{u}$ is any vector" in found.latex()
+    assert r"{\mathbf{u}}" in found.latex()
+    assert "u is any vector" in found.text()
+    assert "bold" not in found.text() + found.latex()

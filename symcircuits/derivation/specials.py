@@ -17,8 +17,8 @@ from symcircuits.derivation.nodes import Expr, Sign, Special, node
 from symcircuits.derivation.values import Bindings, Instance
 
 __all__ = [
-    "Beside", "Difference", "Entrywise", "HeadWidth", "Inverse", "Masked", "Named", "NamedMatrix", "Parentheses",
-    "Rank", "Ratio", "Scaled", "SquaredNorm", "Trace",
+    "Beside", "Difference", "Entrywise", "HeadWidth", "Inverse", "Kronecker", "Masked", "Named", "NamedMatrix",
+    "Parentheses", "Rank", "Ratio", "Scaled", "SquaredNorm", "Trace", "Vectorised",
 ]  # fmt: skip
 
 Size = Callable[[Expr], int]
@@ -137,6 +137,40 @@ class Entrywise(Special):
 
 @node("left", "right")
 @dataclass(frozen=True, slots=True, repr=False)
+class Kronecker(Special):
+    """The Kronecker product of two matrices: blocks ``left[i, a] right``."""
+
+    left: Expr
+    right: Expr
+
+    def written(self) -> Written:
+        return (Sign("kron(", r"\mathrm{kron}\bigl("), self.left, Sign(", ", r",\;"), self.right, _CLOSE)
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        a, w = (at.value(side, bindings) for side in (self.left, self.right))
+        blocks = at.ring.times(a[:, :, None, :, None], w[:, None, :, None, :])
+        return np.asarray(blocks).reshape(at.trials, at.k**2, at.k**2)
+
+
+@node("body")
+@dataclass(frozen=True, slots=True, repr=False)
+class Vectorised(Special):
+    """A matrix as one column: its rows one after the other, or its columns."""
+
+    body: Expr
+    by: str = "rows"
+
+    def written(self) -> Written:
+        return (Sign(f"vec_{self.by}(", rf"\mathrm{{vec}}_{{\text{{{self.by}}}}}\bigl("), self.body, _CLOSE)
+
+    def value(self, at: Instance, bindings: Bindings) -> Array:
+        value = at.value(self.body, bindings)
+        value = value if self.by == "rows" else transpose(value)
+        return value.reshape(at.trials, at.k**2, 1)
+
+
+@node("left", "right")
+@dataclass(frozen=True, slots=True, repr=False)
 class Difference(Special):
     """``left - right``; a sum on the right stands in parentheses."""
 
@@ -216,6 +250,7 @@ class Ratio(Special):
 class NamedMatrix(Special):
     """A matrix with a name; of kind ``orthogonal`` (``Q^T Q = Id``), ``diagonal``, ``centring``, or any matrix.
 
+    A ``vector`` is a column, and what stands beside it is zero; a ``shift`` moves every row down by one.
     ``flips``: as of :class:`Named`.
     """
 
@@ -230,14 +265,18 @@ class NamedMatrix(Special):
         return self.kind in ("diagonal", "centring")
 
     def written(self) -> Written:
-        return (Sign(self.name, f"{{{self.name}}}"),)
+        return (Sign(self.name, rf"{{\mathbf{{{self.name}}}}}" if self.kind == "vector" else f"{{{self.name}}}"),)
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
         if self.kind == "centring":
             return at.centring()
+        if self.kind == "shift":
+            return np.broadcast_to(np.eye(at.k, k=-1, dtype=np.int64), (at.trials, at.k, at.k))
         drawn = at.drawn[f"a matrix called {self.name}"]
         if self.kind == "diagonal":
             return drawn * np.eye(at.k, dtype=np.int64)
+        if self.kind == "vector":
+            return np.asarray(drawn * (np.arange(at.k) == 0))
         if self.kind != "orthogonal":
             return drawn
         return _once(at, f"an orthogonal matrix called {self.name}", lambda: _cayley(at, drawn))

@@ -27,6 +27,7 @@ from symcircuits.derivation.nodes import (
     Expr,
     Family,
     Identity,
+    Number,
     Product,
     Special,
     Spelled,
@@ -268,6 +269,8 @@ class Instance:
                 return self.target_value(expr.name)
             case Identity():
                 return self.identity()
+            case Number():
+                return np.full((self.trials, 1, 1), expr.value % self.ring.p)
             case Special():
                 return expr.value(self, bindings)
             case _:

@@ -261,7 +261,7 @@ def _sum(expr: Sum, style: Style) -> list[Piece]:
 def _tensor(expr: Tensor, style: Style) -> list[Piece]:
     out: list[Piece] = []
     for slot in expr.slots:
-        part = _deeper(_pieces(slot, style))
+        part = _deeper(_grouped(slot, style, isinstance(slot, Sum)))
         if out:
             part = [replace(part[0], text=f"{style.tensor} {part[0].text}", before=FACTOR, joint=" "), *part[1:]]
         out += part

@@ -25,7 +25,7 @@ _MATH: Final = (
     (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 (?=b)", r"\\mathbf{1}\\,"),
     (r"^1$", r"\\mathbf{1}"), (r"^(\w) 1 = 1$", r"\1\\,\\mathbf{1} = \\mathbf{1}"), (r"(?<=\) )1\b", r"\\mathbf{1}"),
     (r"\^-1", r"^{-1}"), (r"\bX(\d+)\b", r"X_{\1}"), (r"\bgain\b", r"\\Gamma"), (r"\b(alpha|cos|sin)\b", r"\\\1"),
-    (r"\bmlp\b", "M"), (r"(?<=\w) (?=\w)", r"\\,"),
+    (r"\bmlp\b", "M"), (r"\bbold (\w)", r"\\mathbf{\1}"), (r"(?<=\w) (?=\w)", r"\\,"),
 )  # fmt: skip
 _LETTER: Final = re.compile(r"([A-Za-z]\w*|\b1\b)(\[[\w()]+\])?(\^T\b)?")
 _RUN: Final = re.compile(r"(?:(?:[A-Za-z]\w*|\b1\b)(?:\[[\w()]+\])?(?:\^T\b)? ?)+")  # letters side by side
@@ -117,7 +117,7 @@ def _in_text(formula: str, notation: Notation) -> str:
     def name(letter: _Letter) -> str:
         return SHORT_NAMES.get(letter.name, letter.name) if notation.flips else letter.name
 
-    return _translated(formula, notation, name, lambda own: own.text)
+    return _translated(formula, notation, name, lambda own: own.text).replace("bold ", "")
 
 
 def _in_latex(formula: str, notation: Notation) -> str:

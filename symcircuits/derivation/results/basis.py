@@ -10,6 +10,7 @@ from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Identity, Product, Target, Transposed
 from symcircuits.derivation.other_runs import Rebased
+from symcircuits.derivation.results.circuits import composition_score, compositions, in_basis_t
 from symcircuits.derivation.results.factors import head_factors, read_by, separate
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Inverse, NamedMatrix, Parentheses, SquaredNorm
@@ -47,12 +48,12 @@ def basis_freedom(frame: Frame) -> Iterator[Draft]:
     virtual = (w_u, g["W_O"], g["W_V"], h["W_O"], h["W_V"], w_e)
     early = (w_e.T, h["W_V"].T, h["W_O"].T)
     qk = (g["W_Q"].T, g["W_K"])
-    circuits = [(w_u, w_e), virtual, (w_e.T, *qk, w_e), (w_e.T, *qk, h["W_O"], h["W_V"], w_e), (*early, *qk, w_e)]
+    circuits = [(w_u, w_e), virtual, (w_e.T, *qk, w_e), (*early, *qk, w_e), (w_e.T, *qk, h["W_O"], h["W_V"], w_e)]
     yield Draft(
         "identity",
         tuple(Claim((Word(c), separate(c, _T))) for c in circuits),
         "Between a matrix that writes and one that reads, `T` and its inverse meet: the direct path, a virtual "
-        "OV circuit, the QK circuit, K-composition and Q-composition.",
+        "OV circuit, the QK circuit, Q-composition and K-composition.",
     )
     yield Draft(
         "identity",
@@ -95,13 +96,19 @@ def _excluded(h: dict[str, Factor], g: dict[str, Factor], w_e: Factor) -> Iterat
     yield Draft(
         "counterexample",
         tuple(norms),
-        "Frobenius norms depend on the basis, and so do composition scores made of them: they can be compared "
-        "within one model in one basis up to rotation.",
+        "Frobenius norms depend on the basis.",
+    )
+    scores = [(composition_score(a, b), composition_score(in_basis_t(a), in_basis_t(b))) for a, b in compositions(h, g)]
+    yield Draft(
+        "counterexample",
+        tuple(Claim(pair, "!=") for pair in scores),
+        "So do the composition scores that are made of them (their squares, of Q-, K- and V-composition): the ratios "
+        "change too, and not only the norms. They can be compared within one model in one basis up to rotation.",
     )
     yield Draft(
         "identity",
         tuple(Claim((SquaredNorm(separate(x)), SquaredNorm(separate(x, _Q)))) for x in (ov, qk)),
-        "Rotations leave them.",
+        "Rotations leave the norms, and with them the scores.",
     )
     e, read = Word((w_e,)), Word((w_e.T,))
     tied = (Product((read, Inverse(_T))), Transposed(Product((_T, e))))

@@ -15,7 +15,7 @@ from symcircuits.derivation.results.factors import head_factors, read_by, separa
 from symcircuits.derivation.results.registry import result
 from symcircuits.derivation.specials import Inverse, Named, NamedMatrix, Parentheses, Ratio, Scaled, SquaredNorm, Trace
 
-__all__: list[str] = []
+__all__ = ["composition_score", "compositions", "in_basis_t"]
 
 _T, _Q, _R, _S = NamedMatrix("T"), NamedMatrix("Q", "orthogonal"), NamedMatrix("R"), NamedMatrix("S")
 Factors = tuple[Factor, ...]
@@ -42,10 +42,10 @@ Factors = tuple[Factor, ...]
 def composition_scores(frame: Frame) -> Iterator[Draft]:
     """Identity I16."""
     h, g = (head_factors(frame, layer) for layer in (0, 1))
-    pairs = _compositions(h, g)
+    pairs = compositions(h, g)
     yield Draft(
         "definition",
-        tuple(Claim((_score(a, b), _by_traces(a, b))) for a, b in pairs),
+        tuple(Claim((composition_score(a, b), _by_traces(a, b))) for a, b in pairs),
         "The squares of the scores of Q-, K- and V-composition of L1H0 with L0H0, and the same by traces: the square "
         "of a Frobenius norm is the trace of the matrix times its transpose.",
     )
@@ -57,7 +57,7 @@ def composition_scores(frame: Frame) -> Iterator[Draft]:
     )
     yield Draft(
         "identity",
-        tuple(Claim((_score(a, b), _score(_turned(a), _turned(b)))) for a, b in pairs),
+        tuple(Claim((composition_score(a, b), composition_score(_turned(a), _turned(b)))) for a, b in pairs),
         "A rotation of the stream leaves the scores.",
     )
     yield Draft("identity", tuple(_inside(h, g)), "So do other bases inside the heads, `R` for queries and keys, `S` "
@@ -69,7 +69,9 @@ def composition_scores(frame: Frame) -> Iterator[Draft]:
     )
     yield Draft(
         "counterexample",
-        tuple(Claim((_score(a, b), _score(_rebased(a), _rebased(b))), "!=") for a, b in pairs),
+        tuple(
+            Claim((composition_score(a, b), composition_score(in_basis_t(a), in_basis_t(b))), "!=") for a, b in pairs
+        ),
         "But its composition scores are others: the ratio changes, and not only the norms. So a score is a statement "
         "about a model in one basis, up to rotation, and scores of two models say nothing about each other.",
     )
@@ -78,8 +80,8 @@ def composition_scores(frame: Frame) -> Iterator[Draft]:
 Side = tuple[Expr, ...]
 
 
-def _compositions(h: dict[str, Factor], g: dict[str, Factor]) -> list[tuple[Factors, Factors]]:
-    """What is multiplied: of the later head ``W_QK`` transposed, ``W_QK`` or ``W_OV``; of the earlier one ``W_OV``."""
+def compositions(h: dict[str, Factor], g: dict[str, Factor]) -> list[tuple[Factors, Factors]]:
+    """What is multiplied in Q-, K- and V-composition: ``W_QK`` (transposed, or not) or ``W_OV``, and ``W_OV``."""
     qk, ov = (g["W_Q"].T, g["W_K"]), (h["W_O"], h["W_V"])
     return [(transpose(qk), ov), (qk, ov), ((g["W_O"], g["W_V"]), ov)]
 
@@ -88,7 +90,8 @@ def _as_expr(side: Factors | Product) -> Expr:
     return side if isinstance(side, Product) else Word(side)
 
 
-def _score(a: Factors | Product, b: Factors | Product) -> Ratio:
+def composition_score(a: Factors | Product, b: Factors | Product) -> Ratio:
+    """The square of a composition score: ``||a b||^2 / (||a||^2 ||b||^2)``."""
     both = Product((*a.factors, *b.factors)) if isinstance(a, Product) and isinstance(b, Product) else None
     whole = both if both is not None else Word((*a, *b))  # type: ignore[misc]
     return Ratio(SquaredNorm(whole), Product((SquaredNorm(_as_expr(a)), SquaredNorm(_as_expr(b)))))
@@ -118,7 +121,8 @@ def _turned(x: Factors) -> Product:
     return separate(x, _Q)
 
 
-def _rebased(x: Factors) -> Product:
+def in_basis_t(x: Factors) -> Product:
+    """Factors in the basis ``T`` of the stream."""
     return separate(x, _T)
 
 
@@ -132,8 +136,8 @@ def _inside(h: dict[str, Factor], g: dict[str, Factor]) -> Iterator[Claim]:
     q, k = Word((g["W_Q"],)), Word((g["W_K"],))
     query, key = Product((_R, q)), Product((Transposed(Inverse(_R)), k))
     sides = Product((Transposed(key), Parentheses(query))), Product((Transposed(query), Parentheses(key))), values(g)
-    for (a, b), new in zip(_compositions(h, g), sides, strict=True):
-        yield Claim((_score(a, b), _score(new, values(h))))
+    for (a, b), new in zip(compositions(h, g), sides, strict=True):
+        yield Claim((composition_score(a, b), composition_score(new, values(h))))
 
 
 # ----------------------------------------------------------------------------------------------------- eigenvalues

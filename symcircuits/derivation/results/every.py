@@ -16,11 +16,15 @@ from symcircuits.derivation.results import (
     layers,
     linearity,
     mlps,
+    no_skip,
     norms,
+    notation,
     one_layer,
+    pieces,
     polynomials,
     positions,
     scores,
+    tokens,
     uniqueness,
 )
 from symcircuits.derivation.results.registry import CHAPTERS, Entry
@@ -29,8 +33,8 @@ __all__ = ["FAMILIES", "entries", "registered"]
 
 # In the order of the book; in a chapter, entries stand as they do in these files.
 FAMILIES = (
-    one_layer, heads, linearity, basis, layers, circuits, gauge, positions, biases, scores, norms, mlps, groups,
-    polynomials, interventions, uniqueness,
+    notation, one_layer, heads, linearity, basis, layers, no_skip, circuits, pieces, tokens, gauge, positions, biases,
+    scores, norms, mlps, groups, polynomials, interventions, uniqueness,
 )  # fmt: skip
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symcircuits.core.text import amount
-from symcircuits.core.words import Word
+from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus
 from symcircuits.derivation.examples import Literal, TwoLayers
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Expr, Product, Sum, Target
-from symcircuits.derivation.other_runs import ImportanceRun, Without
-from symcircuits.derivation.results.factors import head_factors, read_by
+from symcircuits.derivation.other_runs import AtTokens, ImportanceRun, Without
+from symcircuits.derivation.results.factors import embed, head_factors, read_by
 from symcircuits.derivation.results.registry import result
+from symcircuits.derivation.specials import Difference, Named, NamedMatrix
 
 __all__: list[str] = []
 
@@ -82,6 +83,90 @@ def _patterns_anew() -> Iterator[Draft]:
         "wrote also moved the attention of later heads.",
         how="exact",
     )
+
+
+@result(
+    "path_patching",
+    "Patching paths exchanges their terms",
+    "With the patterns held fixed, running other tokens along some paths and the own tokens along all others changes "
+    "the logits by the difference of the terms of these paths, so that effects of sets of paths add up; patching the "
+    "output of a head patches every path through it.",
+    "own derivation, as in Goldowsky-Dill et al. 2023",
+    chapter="Interventions",
+    heading="Path patching",
+    heads=(2, 1),
+    conventions=(
+        "`u` are the other tokens, `U` their stream, and `Y` what the head of the second layer reads where one path "
+        "is patched. `F`, `G` and `J` are the logits of three patched runs. The patterns are those of the own tokens.",
+    ),
+)
+def path_patching(frame: Frame) -> Iterator[Draft]:
+    """Extension E18."""
+    target, u, x = Target("logits"), NamedMatrix("u"), embed()
+    w_u, w_e_t = Word((read_by(frame).T,)), Word(x.factors[1:])
+    (kept, moved), late = ([head_factors(frame, 0, i) for i in (0, 1)], head_factors(frame, 1))
+    other = Named("U", "U", Product((u, w_e_t)))
+    yield Draft("definition", (Claim((other, other.body)),), "The stream of the other tokens at its start.")
+
+    def logits(read: Expr, clean: Expr = x) -> Product:
+        """The head of the second layer reads a patched stream, the unembedding the clean one beside it."""
+        stream = Sum((clean, _acts(kept, x), _acts(moved, x), _acts(late, read)))
+        return Product((stream, w_u))
+
+    y = Named("Y", "Y", Sum((x, _acts(kept, x), _acts(moved, other))))
+    f = Named("F", "F", logits(y))
+    virtual, alone = ((moved, late), (late,))
+    yield Draft(
+        "definition",
+        (Claim((y, y.body)), Claim((f, f.body))),
+        "One path patched, through L0H1 and L1H0: only what L1H0 reads of L0H1 is of the other tokens.",
+    )
+    yield Draft(
+        "identity",
+        (Claim((f, _exchanged(target, [virtual], other, w_u))),),
+        "The logits change by the term of the path at the other tokens, less the same at the own.",
+    )
+    g = Named("G", "G", logits(Sum((other, _acts(kept, x), _acts(moved, x)))))
+    j = Named("J", "J", logits(Sum((other, _acts(kept, x), _acts(moved, other)))))
+    yield Draft(
+        "identity",
+        (
+            Claim((g, g.body, _exchanged(target, [alone], other, w_u))),
+            Claim((j, j.body, _exchanged(target, [virtual, alone], other, w_u))),
+            Claim((Sum((j, target)), Sum((f, g)))),
+        ),
+        "Another path, from the tokens straight to L1H0, and both: the effects add up, `J` less the logits being the "
+        "sum of the other two.",
+    )
+    whole = Product((Sum((x, _acts(kept, x), _acts(moved, other), _acts(late, y))), w_u))
+    yield Draft(
+        "identity",
+        (Claim((whole, _exchanged(target, [virtual, (moved,)], other, w_u))),),
+        "Patching what L0H1 writes, for all that read it, patches both paths through it.",
+    )
+    paths = [(), (kept,), (moved,), (late,), (kept, late), (moved, late)]
+    yield Draft(
+        "identity",
+        (Claim((AtTokens("logits", u), _exchanged(target, paths, other, w_u))),),
+        "Patching all paths is running the other tokens, with the patterns of the own.",
+    )
+
+
+Heads = tuple[dict[str, Factor], ...]
+
+
+def _acts(head: dict[str, Factor], read: Expr) -> Product:
+    return Product((Word((head["A"],)), read, Word((head["W_V"].T, head["W_O"].T))))
+
+
+def _exchanged(total: Expr, paths: list[Heads], other: Expr, w_u: Word) -> Expr:
+    """The total, with the terms of these paths taken away and put in again at the other stream."""
+    for path in paths:
+        left = [Word(tuple(h["A"] for h in reversed(path)))] if path else []
+        right = tuple(f for h in path for f in (h["W_V"].T, h["W_O"].T)) + w_u.factors
+        own = Word((*(f for w in left for f in w.factors), *embed().factors, *right))
+        total = Sum((Difference(total, own), Product((*left, other, Word(right)))))
+    return total
 
 
 @result(

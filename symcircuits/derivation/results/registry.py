@@ -20,6 +20,7 @@ from symcircuits.derivation.real_models import RealModel
 __all__ = ["CHAPTERS", "Entry", "Result", "expansion", "result"]
 
 CHAPTERS: Final = (
+    "The tensor product",
     "Zero and one layer",
     "Heads",
     "Two layers",

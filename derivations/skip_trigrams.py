@@ -1,0 +1,13 @@
+"""Skip-trigrams of a head factorise, and so it has bugs.
+
+Run it to write the document skip_trigrams.tex beside this file.
+"""
+
+from pathlib import Path
+
+import symcircuits as sc
+
+derivation = sc.theorem("skip_trigrams")
+
+if __name__ == "__main__":
+    print(derivation.save(Path(__file__).with_suffix(".tex")).name)

@@ -1,0 +1,13 @@
+"""Without the residual stream only the paths of full length are left.
+
+Run it to write the document without_skip.tex beside this file.
+"""
+
+from pathlib import Path
+
+import symcircuits as sc
+
+derivation = sc.theorem("without_skip")
+
+if __name__ == "__main__":
+    print(derivation.save(Path(__file__).with_suffix(".tex")).name)
