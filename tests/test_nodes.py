@@ -55,6 +55,7 @@ from symcircuits.derivation.specials import (
     Entrywise,
     HeadWidth,
     Inverse,
+    Kronecker,
     Masked,
     Named,
     NamedMatrix,
@@ -64,6 +65,7 @@ from symcircuits.derivation.specials import (
     Scaled,
     SquaredNorm,
     Trace,
+    Vectorised,
 )
 from symcircuits.derivation.symbols_used import symbols_used
 from symcircuits.derivation.values import Instance
@@ -103,11 +105,20 @@ SAMPLES: dict[type, tuple[str, tuple[Expr, ...]]] = {
     Entrywise: ("matrix", (Entrywise(A, T),)),
     SquaredNorm: ("matrix", (SquaredNorm(A), SquaredNorm(V))),
     Difference: ("matrix", (Difference(A, T),)),
+    Kronecker: ("matrix", (Kronecker(A, T),)),
+    Vectorised: ("matrix", (Vectorised(A), Vectorised(T, "columns"))),
     Trace: ("matrix", (Trace(A), Trace(V))),
     Ratio: ("matrix", (Ratio(Trace(A), SquaredNorm(T)),)),
     NamedMatrix: (
         "matrix",
-        (T, NamedMatrix("Q", "orthogonal"), NamedMatrix("D", "diagonal"), NamedMatrix("C", "centring", flips=True)),
+        (
+            T,
+            NamedMatrix("Q", "orthogonal"),
+            NamedMatrix("D", "diagonal"),
+            NamedMatrix("C", "centring", flips=True),
+            NamedMatrix("u", "vector"),
+            NamedMatrix("Z", "shift"),
+        ),
     ),
     Inverse: ("matrix", (Inverse(T),)),
     Rebased: ("matrix", (Rebased("logits", T),)),
