@@ -314,7 +314,7 @@ def corrupted_special(expr: Special) -> Iterator[tuple[str, Expr]]:
         case NamedMatrix():
             yield (
                 "another letter",
-                replace(expr, name=expr.name + "2", kind="" if expr.kind == "centring" else expr.kind),
+                replace(expr, name=expr.name + "2", kind="" if expr.kind in ("centring", "shift") else expr.kind),
             )
         case Rebased():
             yield "another target", replace(expr, target="stream")
@@ -454,7 +454,8 @@ def test_the_misprint_of_the_paper_is_refused() -> None:
 
 # Steps where a corrupted claim may hold: maps of tokens and of streams in either order, what acts on the ones, an
 # inverse on either side, a projection that is its own transpose, norms of a transpose or of what is rotated, factors in
-# another cyclic order in a trace, an identity head before or after any other.
+# another cyclic order in a trace, an identity head before or after any other, numbers in another order, a matrix and its
+# adjugate.
 ALSO_TRUE = {
     ("concatenated_heads", 1),
     ("layer_norm", 2),
@@ -462,8 +463,12 @@ ALSO_TRUE = {
     ("virtual_heads", 2),
     ("bias_collapse", 3),
     ("basis_freedom", 1),
-    ("basis_freedom", 8),
+    ("basis_freedom", 9),
     ("composition_scores", 3),
+    ("head_loadings", 2),
+    ("head_loadings", 4),
+    ("skip_trigrams", 4),
+    ("tensor_product", 3),
     ("copying", 2),
     ("eigenvalue_tricks", 2),
     ("frobenius_not_cyclic", 1),
