@@ -10,11 +10,14 @@ import pytest
 from test_recheck import recheck
 
 from symcircuits.core.version import VERSION
+from symcircuits.core.words import Word
 from symcircuits.derivation import book
 from symcircuits.derivation.claims import Claim, DerivationError
 from symcircuits.derivation.derive import Derivation, theorem
 from symcircuits.derivation.examples import Literal
-from symcircuits.derivation.nodes import Expr, Identity, Number, Product, Sum, Tensor
+from symcircuits.derivation.frames import COMPOSITIONS
+from symcircuits.derivation.multiplying import composition_of_word, multiply_out
+from symcircuits.derivation.nodes import Apply, Expr, Identity, Number, Product, Sum, Tensor
 from symcircuits.derivation.printing.chapters import Part, book_latex
 from symcircuits.derivation.printing.citations import Citations
 from symcircuits.derivation.printing.displays import expr_latex
@@ -185,3 +188,20 @@ def test_vectors_are_bold_in_formulas_and_sentences() -> None:
     assert r"{\mathbf{u}}" in found.latex()
     assert "u is any vector" in found.text()
     assert "bold" not in found.text() + found.latex()
+
+
+# ------------------------------------------------------------------------------------------------------------ order
+@pytest.mark.parametrize("name", [entry.name for entry in entries() if entry.target.startswith("scores:")])
+def test_terms_of_scores_stand_in_one_order(name: str) -> None:
+    """None, Q, K, QK: wherever terms are listed, with streams still in them too, and as tensors."""
+    found = [
+        [composition_of_word(Word(flat.factors)) for flat in multiply_out(side)]
+        for step in derivation(name).steps if step.check.how == "values" and step.kind in LISTS
+        for claim in step.claims for side in claim.sides[1:]
+        if isinstance(side, Sum) or (isinstance(side, Apply) and isinstance(side.operator, Sum))
+    ]  # fmt: skip
+    assert all(kinds == sorted(kinds, key=COMPOSITIONS.index) for kinds in found)
+    assert found or derivation(name).result is not None or not derivation(name).frame.depth
+
+
+LISTS = ("distributing", "collecting by composition type", "mixed product")

@@ -465,6 +465,7 @@ ALSO_TRUE = {
     ("basis_freedom", 1),
     ("basis_freedom", 9),
     ("composition_scores", 3),
+    ("convolution", 4),
     ("head_loadings", 2),
     ("head_loadings", 4),
     ("skip_trigrams", 4),

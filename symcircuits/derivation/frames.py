@@ -22,7 +22,9 @@ from symcircuits.core.words import Factor, Word, is_multiplier, scalar_order
 from symcircuits.derivation.expressions import relabelled, times, wrap
 from symcircuits.derivation.nodes import Expr, HeadCount, SumOver
 
-__all__ = ["MAX_FAMILIES", "MAX_TERMS", "Frame", "make_frame"]
+__all__ = ["COMPOSITIONS", "MAX_FAMILIES", "MAX_TERMS", "Frame", "make_frame"]
+
+COMPOSITIONS = ("none", "V", "Q", "K", "QK")  # in the order in which terms are printed
 
 MAX_TERMS = 2_000
 MAX_FAMILIES = 1_024
@@ -119,8 +121,12 @@ class Frame:
 
     @cached_property
     def terms(self) -> tuple[tuple[Term, Expr], ...]:
-        """Every term of the expansion with its expression: a word, or a word under sums over its heads."""
-        return tuple((term, self._expression(term)) for term in self.expansion)
+        """Every term of the expansion with its expression: a word, or a word under sums over its heads.
+
+        As in the enumeration, but for scores by composition type first, as they are collected: none, Q, K, QK.
+        """
+        found = sorted(self.expansion, key=lambda term: COMPOSITIONS.index(term.composition) if self.head else 0)
+        return tuple((term, self._expression(term)) for term in found)
 
     def _expression(self, term: Term) -> Expr:
         word = term.word

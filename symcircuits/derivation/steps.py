@@ -18,8 +18,8 @@ from symcircuits.derivation.definitions import (
     with_alibi_term,
 )
 from symcircuits.derivation.expressions import stream_symbol, substitute
-from symcircuits.derivation.frames import Frame
-from symcircuits.derivation.multiplying import multiply_out, softmax_invisible
+from symcircuits.derivation.frames import COMPOSITIONS, Frame
+from symcircuits.derivation.multiplying import composition_of_term, multiply_out, softmax_invisible
 from symcircuits.derivation.nodes import CountOf, Expr, Family, Number, Spelled, Sum, Target
 from symcircuits.derivation.tensors import factored, mixed, rules
 
@@ -87,11 +87,18 @@ def _layer_by_layer(frame: Frame, target: Target, everything: Expr) -> Iterator[
         symbol = stream_symbol(layer).text + (f"` and `Y[L{layer - 1}]" if frame.norms else "")
         yield Draft("substitution", (Claim((target, current, replaced)),), reasons.substituted(frame, symbol))
         last = layer == 1
-        rest = plus([flat.expr for flat in multiply_out(replaced)])
+        rest = plus(_by_type(frame, [flat.expr for flat in multiply_out(replaced)]))
         current = everything if last else with_alibi_term(frame, rest)
         yield _distributing(frame, target, replaced, current, last)
     if frame.depth == 0 and current != everything:
         yield _distributing(frame, target, current, everything, True)
+
+
+def _by_type(frame: Frame, terms: list[Expr]) -> list[Expr]:
+    """Terms of scores by composition type, whatever their streams still stand for; others as they are."""
+    if frame.head is None:
+        return terms
+    return sorted(terms, key=lambda term: COMPOSITIONS.index(composition_of_term(term) or "none"))
 
 
 def _distributing(frame: Frame, target: Target, before: Expr, after: Expr, complete: bool) -> Draft:
@@ -122,8 +129,9 @@ def _collected(frame: Frame, target: Target, everything: Expr) -> Draft:
         member = Family(expr, term.composition, frame.count(term), term.order) if frame.generic else expr
         groups.setdefault(key, []).append(member)
     families = []
-    kinds = ["none", "V", "Q", "K", "QK"]
-    for (composition, order), members in sorted(groups.items(), key=lambda g: (g[0][1] or 0, kinds.index(g[0][0]))):
+    for (composition, order), members in sorted(
+        groups.items(), key=lambda g: (g[0][1] or 0, COMPOSITIONS.index(g[0][0]))
+    ):
         formula = counts.by_composition(frame, composition) if order is None else counts.by_order(frame, order)
         count = formula if frame.generic else Number(len(members))
         families.append(Family(plus(members), composition, count, order))

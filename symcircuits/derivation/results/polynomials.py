@@ -135,12 +135,12 @@ def attention_without_softmax(frame: Frame) -> Iterator[Draft]:
     yield Draft("definition", (Claim((x1, x1.body)), Claim((p1, a1))), "The stream after it, and the next pattern.")
     paths: list[Expr] = [x0, moved]
     keys: list[Expr] = [x0.T, Transposed(moved)]
-    scores = [Masked(Product((q, qk[1], k))) for q, k in product(paths, keys)]
+    scores = [Masked(Product((q, qk[1], k))) for k, q in product(keys, paths)]
     yield Draft(
         "distributing",
         (Claim((p1, Sum(tuple(scores)))),),
         "The mask is linear, entry by entry, so that the pattern is the sum of the masked terms of the scores: none, "
-        "K, Q and QK.",
+        "Q, K and QK.",
     )
     triples: list[Expr] = [Product((Parentheses(a), v, ov[1])) for a, v in product(scores, paths)]
     yield Draft(

@@ -179,12 +179,12 @@ def _pointers(frame: Frame, turn: NamedMatrix) -> Iterator[Draft]:
                ("W_K_L1H0", Identity()))  # fmt: skip
     copied = Word((*a.factors, *position.factors))
     scale = ("L1H0",)
-    terms = [Product((x, turn, y.T), scale) for x in (position, copied) for y in (position, copied)]
+    terms = [Product((x, turn, y.T), scale) for y in (position, copied) for x in (position, copied)]
     yield Draft(
         "distributing",
         (Claim((Changed("scores:L1H0", "Q", weights), Sum(tuple(terms)))),),
         "The scores of a head that reads positions through `Q`, after one that copies positions: four terms, of which "
-        "the third is Q-composition. It looks up, for each query, the position that the first head attended to, and "
+        "the second is Q-composition. It looks up, for each query, the position that the first head attended to, and "
         "matches the one beside it.",
     )
     there = Literal((("1", "0", "0"), ("0", "1", "0"), ("0", "1", "0")))

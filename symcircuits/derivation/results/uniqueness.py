@@ -9,7 +9,7 @@ from symcircuits.core.expansion import expand
 from symcircuits.core.terms import Term
 from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus
-from symcircuits.derivation.frames import Frame
+from symcircuits.derivation.frames import COMPOSITIONS, Frame
 from symcircuits.derivation.nodes import Expr, Sum, Target
 from symcircuits.derivation.other_runs import Kept
 from symcircuits.derivation.results.registry import result
@@ -132,7 +132,8 @@ def _not_of_the_whole(terms: dict[Heads, Expr]) -> Iterator[Draft]:
 def _scores(frame: Frame) -> Iterator[Draft]:
     """The same on each side."""
     target = "scores:L1H0"
-    terms: list[Term] = list(expand(frame.architecture, target))
+    found = list(expand(frame.architecture, target))
+    terms: list[Term] = sorted(found, key=lambda term: COMPOSITIONS.index(term.composition))
     sides = {term: tuple(tuple(h.label for h in path.heads) for path in term.paths) for term in terms}
 
     def measured(query: Heads, key: Heads) -> Expr:
@@ -149,5 +150,5 @@ def _scores(frame: Frame) -> Iterator[Draft]:
         "identity",
         tuple(Claim((term.word, measured(*paths))) for term, paths in sides.items()),
         "So the same holds on each side, with the heads that are kept for the queries and those that are kept for the "
-        "keys: a term of type none, K, Q or QK is a sum of one, two, two or four runs.",
+        "keys: a term of type none, Q, K or QK is a sum of one, two, two or four runs.",
     )
