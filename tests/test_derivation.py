@@ -454,8 +454,8 @@ def test_the_misprint_of_the_paper_is_refused() -> None:
 
 # Steps where a corrupted claim may hold: maps of tokens and of streams in either order, what acts on the ones, an
 # inverse on either side, a projection that is its own transpose, norms of a transpose or of what is rotated, factors in
-# another cyclic order in a trace, an identity head before or after any other, numbers in another order, a matrix and its
-# adjugate.
+# another cyclic order in a trace, an identity head before or after any other, numbers in another order, a matrix and
+# its adjugate.
 ALSO_TRUE = {
     ("concatenated_heads", 1),
     ("layer_norm", 2),
