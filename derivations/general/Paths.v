@@ -10,6 +10,18 @@ Unset Printing Implicit Defensive.
 Import GRing.Theory.
 Local Open Scope ring_scope.
 
+(* A path is the list of the heads that it takes, from the first layer to the last.  In each layer it takes
+   the residual (and the list is not extended) or one head.  What a head is does not matter here: below it is a pair
+   of matrices, in Unique.v a label. *)
+Fixpoint paths (T : Type) (layers : seq (seq T)) : seq (seq T) :=
+  if layers is heads :: rest
+  then paths rest ++ [seq h :: p | h <- heads, p <- paths rest]
+  else [:: [::]].
+
+(* Two layers of one head each: the direct path, each head by itself, and the virtual head. *)
+Example paths_of_two_layers T (a b : T) : paths [:: [:: a]; [:: b]] = [:: [::]; [:: b]; [:: a]; [:: a; b]].
+Proof. by []. Qed.
+
 Section Paths.
 
 Variable R : comRingType.
@@ -26,17 +38,6 @@ Definition layer (heads : seq head) X : stream_type := X + \sum_(h <- heads) act
 (* The stream after the layers: the first of the list reads X. *)
 Fixpoint stream layers X : stream_type :=
   if layers is heads :: rest then stream rest (layer heads X) else X.
-
-(* A path is the list of the heads that it takes, from the first layer to the last.  In each layer it takes
-   the residual (and the list is not extended) or one head. *)
-Fixpoint paths layers : seq (seq head) :=
-  if layers is heads :: rest
-  then paths rest ++ [seq h :: p | h <- heads, p <- paths rest]
-  else [:: [::]].
-
-(* Two layers of one head each: the direct path, each head by itself, and the virtual head. *)
-Example paths_of_two_layers a b : paths [:: [:: a]; [:: b]] = [:: [::]; [:: b]; [:: a]; [:: a; b]].
-Proof. by []. Qed.
 
 (* The virtual head of a path: A_p = A_k ... A_1 and W_p = W_k ... W_1. *)
 Fixpoint virtual_head p : head :=

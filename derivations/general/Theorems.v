@@ -1,66 +1,84 @@
-(* What each theorem assumes beyond its stated hypotheses: Coq answers "Closed under the global context", nothing. *)
+(* What the theorems assume beyond their stated hypotheses: Coq answers "Closed under the global context", nothing.
+   The lemma has every theorem in its proof, and so assumes what any of them does. *)
 
 From mathcomp Require Import all_ssreflect all_algebra.
-From Circuits Require Import Heads Paths Counts Sources Norms Orders Basis.
+From Circuits Require Import Heads Paths Counts Sources Norms Orders Unique Basis.
 
-(* Heads.v *)
-Print Assumptions identity_head_acts.
-Print Assumptions mixed_product.
-Print Assumptions head_in_three_steps.
-Print Assumptions concatenation_of_two.
-Print Assumptions concatenation_is_sum.
-Print Assumptions concatenated_layer_is_sum_of_heads.
+Lemma every_theorem : True.
+Proof.
+  (* Heads.v *)
+  pose proof @identity_head_acts.
+  pose proof @mixed_product.
+  pose proof @head_in_three_steps.
+  pose proof @concatenation_of_two.
+  pose proof @concatenation_is_sum.
+  pose proof @concatenated_layer_is_sum_of_heads.
 
-(* Paths.v *)
-Print Assumptions path_acts_by_its_heads.
-Print Assumptions stream_is_sum_over_paths.
-Print Assumptions stream_is_linear.
-Print Assumptions identity_head_is_the_residual.
-Print Assumptions logits_are_sum_over_paths.
-Print Assumptions scores_are_double_sum.
-Print Assumptions scores_from_tokens.
-Print Assumptions scores_in_four_families.
-Print Assumptions path_rows_sum_to_one.
-Print Assumptions path_is_causal.
+  (* Paths.v *)
+  pose proof @path_acts_by_its_heads.
+  pose proof @stream_is_sum_over_paths.
+  pose proof @stream_is_linear.
+  pose proof @identity_head_is_the_residual.
+  pose proof @logits_are_sum_over_paths.
+  pose proof @scores_are_double_sum.
+  pose proof @scores_from_tokens.
+  pose proof @scores_in_four_families.
+  pose proof @path_rows_sum_to_one.
+  pose proof @path_is_causal.
 
-(* Counts.v *)
-Print Assumptions number_of_paths.
-Print Assumptions number_of_paths_of_order.
-Print Assumptions number_of_score_terms.
-Print Assumptions elementary_uniform.
-Print Assumptions elementary_is_coefficient.
-Print Assumptions elementary_is_sum_over_sets.
+  (* Counts.v *)
+  pose proof @number_of_paths.
+  pose proof @number_of_paths_of_order.
+  pose proof @number_of_score_terms.
+  pose proof @elementary_uniform.
+  pose proof @elementary_is_coefficient.
+  pose proof @elementary_is_sum_over_sets.
 
-(* Sources.v *)
-Print Assumptions stream_with_sources.
-Print Assumptions scores_with_sources.
-Print Assumptions number_of_terms.
-Print Assumptions value_bias_is_source.
-Print Assumptions biased_layer_has_sources.
-Print Assumptions bias_collapses.
-Print Assumptions query_and_key_biases.
+  (* Sources.v *)
+  pose proof @stream_with_sources.
+  pose proof @scores_with_sources.
+  pose proof @number_of_terms.
+  pose proof @value_bias_is_source.
+  pose proof @biased_layer_has_sources.
+  pose proof @bias_collapses.
+  pose proof @query_and_key_biases.
 
-(* Norms.v *)
-Print Assumptions norm_folds_into_head.
-Print Assumptions centring_and_gain_fold.
-Print Assumptions norms_fold.
-Print Assumptions normed_stream_is_sum_over_paths.
-Print Assumptions normed_logits_are_sum_over_paths.
-Print Assumptions normed_scores_are_double_sum.
-Print Assumptions norm_side_matters.
+  (* Norms.v *)
+  pose proof @norm_folds_into_head.
+  pose proof @centring_and_gain_fold.
+  pose proof @norms_fold.
+  pose proof @normed_stream_is_sum_over_paths.
+  pose proof @normed_logits_are_sum_over_paths.
+  pose proof @normed_scores_are_double_sum.
+  pose proof @norm_side_matters.
 
-(* Orders.v *)
-Print Assumptions term_importance_truncates.
-Print Assumptions last_run_is_the_model.
-Print Assumptions ablation_takes_the_terms_through.
+  (* Orders.v *)
+  pose proof @term_importance_truncates.
+  pose proof @last_run_is_the_model.
+  pose proof @ablation_takes_the_terms_through.
 
-(* Basis.v *)
-Print Assumptions new_OV.
-Print Assumptions new_QK.
-Print Assumptions stream_in_new_basis.
-Print Assumptions logit_terms_unchanged.
-Print Assumptions logits_unchanged.
-Print Assumptions score_terms_unchanged.
-Print Assumptions scores_unchanged.
-Print Assumptions OV_unchanged_inside.
-Print Assumptions QK_unchanged_inside.
+  (* Unique.v *)
+  pose proof @paths_are_distinct.
+  pose proof @run_is_sum_of_its_terms.
+  pose proof @term_is_alternating_sum.
+  pose proof @no_term_without_path.
+  pose proof @terms_are_unique.
+  pose proof @logit_term_is_alternating_sum.
+  pose proof @logit_terms_are_unique.
+  pose proof @score_term_is_alternating_sum.
+  pose proof @score_terms_are_unique.
+
+  (* Basis.v *)
+  pose proof @new_OV.
+  pose proof @new_QK.
+  pose proof @stream_in_new_basis.
+  pose proof @logit_terms_unchanged.
+  pose proof @logits_unchanged.
+  pose proof @score_terms_unchanged.
+  pose proof @scores_unchanged.
+  pose proof @OV_unchanged_inside.
+  pose proof @QK_unchanged_inside.
+  exact I.
+Qed.
+
+Print Assumptions every_theorem.
