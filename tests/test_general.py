@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from symcircuits.verification import coq as general
+from symcircuits.verification import listing
 from symcircuits.verification.coq import CLOSED, INSTALL, THEOREMS, GeneralReport, check_general
 
 ROOT = Path(__file__).parent.parent
@@ -115,6 +116,14 @@ def test_the_report_shows_itself(report: GeneralReport) -> None:
     assert repr(report) == text
 
 
+def test_a_third_enumerator_lists_the_same_paths(report: GeneralReport) -> None:
+    """Coq's list against the enumeration; that it has every path once is proved."""
+    lists = listing.questions()
+    assert len(lists) == 1 + len(listing.PATHS) + len(listing.PAIRS)
+    assert not [fault for fault in report.faults if "paths of" in fault]
+    assert "for 3; 2,2; 3,2; 2,3,1; 12,12; 4,1,1,2; 2; 2,1 heads" in report.text(500)
+
+
 # -------------------------------------------------------------------------------------- what must be refused
 
 FALSE = {
@@ -137,6 +146,11 @@ FALSE = {
         "Unique.v",
         "  (forall S, \\sum_(p <- paths layers | all (mem S) p) t p = run S X) ->",
         "  \\sum_(p <- paths layers) t p = run setT X ->",
+    ),
+    "an order that is none": (
+        "Listing.v",
+        "((i < j) || ((i == j) && in_dictionary p' q')))",
+        "((i == j) && in_dictionary p' q'))",
     ),
     "the scale on the destination side": (
         "Norms.v",
@@ -204,6 +218,17 @@ def test_a_missing_theorem_is_refused(copy: Path) -> None:
     assert "a theorem is missing: " in report.faults[0]
     assert "QK_unchanged_inside" in report.faults[0]
     assert "FAILED  QK_unchanged_inside" in report.text()
+
+
+def test_another_list_is_refused() -> None:
+    answers = {"paths_3": "= [:: [::]; [:: (0, 0)]; [:: (0, 2)]; [:: (0, 1)]]\n : seq (seq place)"}
+    answers["pairs_2"] = "= [:: ([::], [::])]\n : seq (seq place * seq place)"
+    answers["paths_3_2"] = "= listing [:: 3; 2]"
+    faults = listing.differences(answers)
+    assert "the paths of 3,2 heads: what Coq gives is not a list: listing [ 3, 2]" in faults
+    assert faults[0] == "the paths of 3 heads: number 2 is [(0, 2)] in Coq and [(0, 1)] in the package"
+    assert faults[1] == "the paths of 2,2 heads: Coq gives no list"
+    assert "the pairs of paths of 2 heads: Coq lists 1, the package 9" in faults
 
 
 def test_every_file_is_checked(copy: Path) -> None:

@@ -2,7 +2,7 @@
    The lemma has every theorem in its proof, and so assumes what any of them does. *)
 
 From mathcomp Require Import all_ssreflect all_algebra.
-From Circuits Require Import Heads Paths Counts Sources Norms Orders Unique Basis.
+From Circuits Require Import Heads Paths Counts Sources Norms Orders Unique Listing Basis.
 
 Lemma every_theorem : True.
 Proof.
@@ -67,6 +67,11 @@ Proof.
   pose proof @logit_terms_are_unique.
   pose proof @score_term_is_alternating_sum.
   pose proof @score_terms_are_unique.
+
+  (* Listing.v *)
+  pose proof @listing_has_every_path.
+  pose proof @listing_has_no_path_twice.
+  pose proof @listing_is_in_order.
 
   (* Basis.v *)
   pose proof @new_OV.

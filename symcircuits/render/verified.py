@@ -8,6 +8,7 @@ from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.tables import UNBROKEN, Titled, number
 from symcircuits.verification.coq import CLOSED, THEOREMS, GeneralReport
+from symcircuits.verification.listing import PAIRS, PATHS
 
 if TYPE_CHECKING:
     from symcircuits.verification.result import Report
@@ -51,4 +52,7 @@ def proof_parts(report: GeneralReport) -> list[Titled]:
     head = "general theorem, for every number of layers and heads, over any commutative ring"
     notes = [f"fault: {fault}" for fault in report.faults]
     notes += [f"{report.proved} of {len(THEOREMS)} theorems proved without axioms (Coq {report.coq})."]
+    if report.ok:
+        lists = "; ".join(",".join(map(str, heads)) for heads in (*PATHS, *PAIRS))
+        notes += [f"Coq's lists of all paths are those of the package, in order, for {lists} heads."]
     return [Titled(head), Titled("", ["", "theorem", "in words"], rows), Titled(notes=notes)]

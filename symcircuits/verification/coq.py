@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from symcircuits.core.shown import Shown
+from symcircuits.verification import listing
 from symcircuits.work.files import user_path
 
 __all__ = ["INSTALL", "THEOREMS", "GeneralReport", "check_general"]
@@ -76,6 +77,9 @@ THEOREMS = {
     "logit_terms_are_unique": "any family of matrices that sums to the logits of every such run is the terms",
     "score_term_is_alternating_sum": "a term of the scores is the alternating sum over a run on each side",
     "score_terms_are_unique": "any family that sums to the scores of every pair of such runs is the terms",
+    "listing_has_every_path": "the list that Coq computes has every path, and nothing else",
+    "listing_has_no_path_twice": "it has no path twice",
+    "listing_is_in_order": "it is in order: by the order of paths, then as in a dictionary",
     "new_OV": "in a new basis of the stream W_OV is rewritten as its factors are",
     "new_QK": "in a new basis of the stream W_QK is rewritten as its factors are",
     "stream_in_new_basis": "the whole stream is then written in the new basis",
@@ -95,7 +99,7 @@ _REFUSED = re.compile(
 
 
 _DEFINED = re.compile(r"^(?:Definition|Fixpoint|Record|Structure|Inductive|Variant|Canonical) (\w+)", re.MULTILINE)
-_ANSWER = re.compile(r"^@(assumes|states) (\w+)\n(.*?)(?=^@|\Z)", re.MULTILINE | re.DOTALL)
+_ANSWER = re.compile(r"^@(assumes|states|lists) (\w+)\n(.*?)(?=^@|\Z)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -204,6 +208,7 @@ class _Coq:
             *(f"@states {name}\nCheck {name}." for name in THEOREMS),
             f"Lemma all_of_them : True. Proof. {' '.join(proofs)} exact I. Qed.",  # asked one by one they take 5 s more
             "@assumes all_of_them\nPrint Assumptions all_of_them.",
+            *listing.questions(),
         ]
         answers, fault = self._answers(texts, script)
         closed = answers["assumes"].pop("all_of_them", "") == CLOSED
@@ -218,6 +223,7 @@ class _Coq:
             f"{name} is not proved from nothing; Coq says: {' '.join(assumed.split())}"
             for name, assumed in answers["assumes"].items() if assumed != CLOSED
         ]  # fmt: skip
+        faults += listing.differences(answers["lists"]) if not fault else []
         report = GeneralReport(True, answers["assumes"], answers["states"])
         coq = self._version()
         if not fault and recorded.startswith(f"Coq {coq.rpartition('.')[0]}"):
@@ -225,16 +231,16 @@ class _Coq:
         return replace(report, coq=coq, faults=tuple(faults))
 
     def _answers(self, texts: dict[str, str], script: list[str]) -> tuple[dict[str, dict[str, str]], str]:
-        """What Coq answers after each mark ``@assumes NAME`` or ``@states NAME`` of a script, and what is wrong."""
+        """What Coq answers after each mark ``@assumes NAME``, ``@states NAME``, ``@lists NAME``; and what is wrong."""
         imports = [
             "From mathcomp Require Import all_ssreflect all_algebra.",
             f"From Circuits Require Import {' '.join(Path(name).stem for name in texts)}.",
             "Unset Printing Implicit Defensive.\nLocal Open Scope ring_scope.",
         ]
         marks = r'Goal True. idtac "\g<0>". exact I. Qed.'
-        text = re.sub(r"@(?:assumes|states) \w+", marks, "\n".join(imports + script))
+        text = re.sub(r"@(?:assumes|states|lists) \w+", marks, "\n".join(imports + script))
         output, fault = self._compile("Audit.v", text)
-        answers: dict[str, dict[str, str]] = {"assumes": {}, "states": {}}
+        answers: dict[str, dict[str, str]] = {"assumes": {}, "states": {}, "lists": {}}
         for kind, name, answer in _ANSWER.findall(output):
             answers[kind][name] = re.sub(r" +$", "", answer.partition("\n\nArguments")[0].strip(), flags=re.MULTILINE)
         return answers, fault
