@@ -480,6 +480,22 @@ def test_matching_looks_along_the_keys_of_a_query() -> None:
     assert found.diagonal_rank.tolist() == [1, 0, 1]
 
 
+def test_each_says_why_its_scores_are_not_sufficient() -> None:
+    base = sc.random_model(sc.attention_only((1,)), d_vocab=2, d_model=2, d_head=2)
+    own = {"W_E": np.eye(2), "W_Q_L0H0": np.eye(2), "W_K_L0H0": np.array([[-1.0, 3], [-2, 4]])}
+    query = sc.circuit(replace(base, weights={**base.weights, **own}), "QK", "L0H0")
+    assert query.matching().eigenvalue_positivity == pytest.approx(1)
+    assert query[0, 0] == -1 < query[0, 1] == 3  # a query with the first token looks for the other one
+    for found, other, says in (
+        (ov(np.array([[-1.0, 3], [-2, 4]])).copying(), "query", "lowers the logit of that token"),
+        (query.matching(), "logit", "a query with that token looks for the other one"),
+    ):
+        words = " ".join(found.text(1000).split())
+        assert "each is necessary and not sufficient: [[-1, 3], [-2, 4]]" in words
+        assert says in words
+        assert other not in words.partition("necessary")[2]
+
+
 def test_a_zero_head_says_that_nothing_can_be_said() -> None:
     found = ov(np.zeros((3, 3)))
     scores = found.copying()

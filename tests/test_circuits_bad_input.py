@@ -38,10 +38,12 @@ def test_a_zero_head_has_no_score_and_no_copying() -> None:
     found = find_circuits(with_weights(W_O_L0H0=np.zeros((8, 4))), count=2)
     words = said(found)
     assert "2 pairs without a score: W_OV of L0H0 is zero, and a score would be 0 / 0" in words
-    assert "Whether L0H0 copies cannot be said: all eigenvalues of the OV circuit are 0" in words
+    assert "Whether L0H0 copies cannot be said: all eigenvalues of its OV circuit are 0" in words
     assert found.composition["K"]["L1H0", "L0H0"] is None
     assert found.copying["L0H0"].eigenvalue_positivity is None
     assert found.copying["L0H1"].eigenvalue_positivity is not None
+    both = with_weights(W_O_L0H0=np.zeros((8, 4)), W_O_L1H1=np.zeros((8, 4)))
+    assert "Whether L0H0, L1H1 copy cannot be said" in said(find_circuits(both, count=2))
 
 
 def test_eigenvalues_that_are_zero_up_to_rounding_have_no_positivity() -> None:
@@ -58,6 +60,10 @@ def test_tied_embeddings_are_two_matrices_that_agree() -> None:
     weights = model().weights["W_E"].T
     tied, copied = (find_circuits(with_weights(W_U=w), count=2) for w in (weights, weights.copy()))
     assert said(tied) == said(copied)
+    note = "embedding and unembedding are tied, W_U = W_E^T: a head with W_OV = Id has positivity 1"
+    assert all(note in found.json()["notes"] and note in found.html() for found in (tied, copied))
+    assert note in " ".join(tied.text(1000).split())
+    assert note not in find_circuits(model(), count=2).json()["notes"]
     for head, one in tied.copying.items():
         assert one.eigenvalue_positivity == pytest.approx(copied.copying[head].eigenvalue_positivity)
 
@@ -72,6 +78,17 @@ def test_half_precision_says_that_scores_are_of_rounded_weights(tmp_path: Path) 
     assert "the file holds float16: scores are those of the rounded weights" in " ".join(found.json()["notes"])
     whole = find_circuits(shipped, count=2).composition["K"]["L1H0", "L0H2"]
     assert found.composition["K"]["L1H0", "L0H2"] == pytest.approx(whole, abs=1e-3)
+
+
+def test_weights_of_no_file_are_not_said_to_stand_in_one() -> None:
+    half = replace(model(), weights={n: w.astype(np.float16) for n, w in model().weights.items()}, dtype="")
+    for notes in (sc.composition_scores(half, "K").notes, sc.circuit(half, "OV", "L0H0").notes):
+        assert any(note.startswith("the weights are float16: ") for note in notes)
+    assert sc.load(path()).stored == "the file holds float32"
+    assert (model().stored, replace(sc.load(path()), name="copy").stored) == (
+        "the weights are float64",
+        "the weights are float32",
+    )
 
 
 def _stored() -> dict[str, Any]:

@@ -579,8 +579,8 @@ def test_float32(model: Any) -> None:
     found, exact = explain(model.run(TOKENS, "float32")), explain(model, TOKENS)
     assert found.ok
     assert found.run.logits.dtype == np.float32
-    assert "computed in float32; the file holds float64" in found.assumptions
-    assert "computed in float64; the file holds float64" in exact.assumptions
+    assert "computed in float32; the weights are float64" in found.assumptions
+    assert "computed in float64; the weights are float64" in exact.assumptions
     assert 1e-7 < found.closure.bound / exact.closure.bound * 1e-9 * 2 < 10  # u is 2**29 times as large
     for a, b in zip(found.terms, exact.terms, strict=True):
         assert a.norm == pytest.approx(b.norm, rel=1e-5)

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 import symcircuits as sc
+from symcircuits.circuits.report import find_circuits
+from symcircuits.cli.main import main
 from symcircuits.work import progress
 from symcircuits.work.progress import Progress, told_by
+from symcircuits.zoo import path
 
 
 class Terminal(io.StringIO):
@@ -85,6 +88,7 @@ def test_python_may_ask_for_a_bar(clock: list[float], monkeypatch: pytest.Monkey
         "scores": lambda p: sc.explain(model, [1, 2], progress=p),
         "prompts": lambda p: sc.explain_many(model, [[1, 2], [2, 3]], progress=p),
         "heads": lambda p: sc.explain(model, [1, 2]).html(progress=p),
+        "composition scores": lambda p: find_circuits(model, 2, progress=p),
     }
     for what, work in works.items():
         seen = screen(monkeypatch, terminal=False)
@@ -107,3 +111,33 @@ def test_the_function_that_is_given_is_told() -> None:
     sc.verify(sc.attention_only((1,)), progress=tell)
     assert len(told) > 5
     assert all(0 < done <= total for _, done, total in told)
+
+
+def test_circuits_tell_of_all_that_takes_long() -> None:
+    told: list[tuple[str, int, int]] = []
+    model = sc.load(path())
+    found = find_circuits(model, 2, progress=lambda *said: told.append(said))
+    last = {what: (done, total) for what, done, total in told}
+    assert last == {
+        "patterns of prompts": (7, 7), "what heads look at": (6, 6), "why heads are of kind induction": (3, 3),
+        "why heads are of kind duplicate-token": (1, 1), "copying": (6, 6), "composition scores": (3, 3),
+        "what pairs are worth": (len(found.effects), len(found.effects)), "matching": (3, 3),
+    }  # fmt: skip
+    assert len(told) == sum(total for _, total in last.values())
+
+
+def test_the_command_shows_a_bar_in_a_terminal(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock[0] = 0.0
+
+    def later() -> float:
+        clock[0] += 1
+        return clock[0]
+
+    monkeypatch.setattr(progress.time, "monotonic", staticmethod(later))
+    seen = screen(monkeypatch)
+    assert main(["circuits", str(path()), "--draws", "2"]) == 0
+    assert "composition scores" in seen.getvalue()
+    assert seen.getvalue().split("\r")[-2].strip() == ""
+    assert capsys.readouterr().out.startswith("circuits of induction")

@@ -438,10 +438,18 @@ def _check_chain(chain: tuple[Head, ...]) -> None:
             )
 
 
-def _tied(model: Model) -> bool:
-    """Whether ``W_U = W_E^T``: the first row is compared first."""
-    u, e = model.weights["W_U"], model.weights["W_E"].T
-    return np.array_equal(u[:1], e[:1]) and np.array_equal(u, e)
+def tied(model: Model) -> str:
+    """What tied embeddings make of copying, in a sentence; empty where ``W_U`` is not ``W_E^T``.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.model import random_model
+    >>> tied(random_model(attention_only((1,))))
+    ''
+    """
+    u, e = model.weights.get("W_U"), model.weights["W_E"].T
+    if u is None or not np.array_equal(u[:1], e[:1]) or not np.array_equal(u, e):  # the first row is compared first
+        return ""
+    return "embedding and unembedding are tied, W_U = W_E^T: a head with W_OV = Id has positivity 1"
 
 
 def _notes(model: Model, kind: str, offset: int, made: _Made) -> tuple[str, ...]:
@@ -458,10 +466,10 @@ def _notes(model: Model, kind: str, offset: int, made: _Made) -> tuple[str, ...]
         lines.append(f"multipliers are left out: {', '.join(sorted(arch.multipliers))}")
     if arch.positions == "standard" and "token" in made.axes[0] + made.axes[1]:
         lines.append('positions are a source of their own: start="pos" has their circuit')
-    if made.word.row.space.kind == "vocab_out" and _tied(model):
-        lines.append("embedding and unembedding are tied, W_U = W_E^T: a head with W_OV = Id has positivity 1")
+    if made.word.row.space.kind == "vocab_out" and (said := tied(model)):
+        lines.append(said)
     if arch.biases:
         lines.append("biases are sources of their own, and in no circuit")
     if "float16" in model.dtype:
-        lines.append(f"the file holds {model.dtype}: the numbers are those of the rounded weights")
+        lines.append(f"{model.stored}: the numbers are those of the rounded weights")
     return tuple(lines)

@@ -342,7 +342,7 @@ class _Scoring:
         if arch.mlps:
             lines.append("scores leave out what an MLP between two heads makes of it")
         if "float16" in self.model.dtype:
-            lines.append(f"the file holds {self.model.dtype}: scores are those of the rounded weights")
+            lines.append(f"{self.model.stored}: scores are those of the rounded weights")
         return tuple(lines)
 
 

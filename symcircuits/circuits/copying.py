@@ -13,7 +13,7 @@ from symcircuits.circuits.spectrum import Spectrum
 from symcircuits.core.seam import higher
 from symcircuits.core.shown import Shown
 
-__all__ = ["DEFINITIONS", "NOT_SUFFICIENT", "DiagonalScores", "diagonal_scores"]
+__all__ = ["DEFINITIONS", "MEANS", "NOT_SUFFICIENT", "DiagonalScores", "diagonal_scores"]
 
 DEFINITIONS: Final = {
     "eigenvalue_positivity": "sum of eigenvalues over sum of their moduli, from -1 to 1 (the paper's)",
@@ -21,9 +21,13 @@ DEFINITIONS: Final = {
     "top_of_diagonal": "share of tokens whose entry with themselves is larger than all their other entries",
 }
 NOT_SUFFICIENT: Final = (
-    "each is necessary and not sufficient: [[-1, 3], [-2, 4]] has eigenvalues 1 and 2, positivity 1, and lowers its "
-    "first token"
+    "each is necessary and not sufficient: [[-1, 3], [-2, 4]] has eigenvalues 1 and 2, positivity 1, and gives its "
+    "first token -1 with itself"
 )
+MEANS: Final = {  # what the counterexample of NOT_SUFFICIENT is of an OV and of a QK circuit
+    "copying": "an OV circuit of these entries lowers the logit of that token where it reads it",
+    "matching": "in a QK circuit of these entries a query with that token looks for the other one",
+}
 
 
 @final

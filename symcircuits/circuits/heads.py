@@ -23,6 +23,7 @@ from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.shown import Shown
 from symcircuits.core.text import finite
 from symcircuits.model import Model
+from symcircuits.work.progress import OnProgress, each_told
 
 __all__ = ["DEFINITIONS", "PAIRS", "HeadKinds", "HeadScore", "Heads", "as_shares", "find_heads", "weight_on"]
 
@@ -143,13 +144,13 @@ class Heads(Shown):
         return [label for label, head in self.heads.items() if kind in head.kinds]
 
 
-def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4) -> Heads:
+def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4, progress: OnProgress = None) -> Heads:
     """The scores and kinds of all heads on these prompts.
 
     A head is of a kind where its score is ``threshold`` or more and at least twice what equal weights would give; a
     kind of content must also stand above its control by half the threshold, and be ``threshold`` or more with periods
-    of each length. Where two offsets tie, the nearer one is
-    named. What the prompts are too short for has no score.
+    of each length. Where two offsets tie, the nearer one is named. What the prompts are too short for has no score.
+    ``progress`` is told of what is done.
 
     >>> import symcircuits as sc
     >>> from symcircuits.circuits.prompts import draw_prompts
@@ -161,19 +162,21 @@ def find_heads(model: Model, prompts: Prompts, threshold: float = 0.4) -> Heads:
     """
     if not 0 < finite("threshold", threshold) <= 1:
         raise ValueError(f"threshold is a weight, above 0 and up to 1, not {threshold}")
-    seen = _Seen(model, prompts)
-    heads = {str(head): _kinds_of(seen, head, threshold) for head in model.architecture.all_heads}
+    seen = _Seen(model, prompts, progress)
+    every = each_told("what heads look at", model.architecture.all_heads, progress)
+    heads = {str(head): _kinds_of(seen, head, threshold) for head in every}
     return Heads(heads, prompts, threshold)
 
 
 class _Seen:
     """The patterns of a model on its prompts; under the name of a layer (``L0``) equal weights on what it may see."""
 
-    def __init__(self, model: Model, prompts: Prompts) -> None:
+    def __init__(self, model: Model, prompts: Prompts, progress: OnProgress) -> None:
         self.prompts, self.causal = prompts, model.architecture.causal
-        self.control = _patterns(model, prompts.control)
-        self.repeated = [(tokens, _patterns(model, tokens)) for tokens in prompts.repeated.values()]
-        self.shuffled = [(tokens, _patterns(model, tokens)) for tokens in prompts.shuffled.values()]
+        families = [prompts.control, *prompts.repeated.values(), *prompts.shuffled.values()]
+        made = [(tokens, _patterns(model, tokens)) for tokens in each_told("patterns of prompts", families, progress)]
+        (_, self.control), *others = made
+        self.repeated, self.shuffled = others[: len(prompts.repeated)], others[len(prompts.repeated) :]
 
     # ------------------------------------------------------------------------------------------- by position
     def positional(self, name: str, back: int) -> Array | None:

@@ -26,6 +26,7 @@ from symcircuits.core.shown import Shown
 from symcircuits.core.text import need
 from symcircuits.model import Model, Run, pattern_without, rerun, with_outputs
 from symcircuits.values.evaluate import evaluate
+from symcircuits.work.progress import OnProgress, each_told, told_by
 
 __all__ = ["Circuits", "PairEffect", "find_circuits"]
 
@@ -102,15 +103,17 @@ class Circuits(Shown):
 
 
 def find_circuits(
-    model: Model, count: int = 20, *, first: int = 0, seed: int = 0, length: int | None = None, threshold: float = 0.4
-) -> Circuits:
+    model: Model, count: int = 20, *, first: int = 0, seed: int = 0, length: int | None = None, threshold: float = 0.4,
+    progress: OnProgress | bool = None,
+) -> Circuits:  # fmt: skip
     """What the heads of a model look at and why, what composes and what copies, and what that is worth in loss.
 
     On ``count`` random prompts of each kind, all beginning with the token ``first`` (of GPT-2 50256): repeats of three
     periods, periods in another order each time, and a control without repeats, up to ``length`` tokens. A head is of a
     kind where its score is ``threshold`` or more (see :mod:`symcircuits.circuits.heads`). Composition scores stand
-    beside what the pair is worth. Raises ValueError on a token or a length that the model does not have. Source: paper,
-    "Two-Layer Attention-Only Transformers"; prompts and control: own construction.
+    beside what the pair is worth. ``progress(what, done, total)`` is called as work is done; True shows a bar.
+    Raises ValueError on a token or a length that the model does not have. Source: paper, "Two-Layer Attention-Only
+    Transformers"; prompts and control: own construction.
 
     >>> import symcircuits as sc
     >>> from symcircuits.zoo import path
@@ -119,28 +122,32 @@ def find_circuits(
     (('induction',), True)
     """
     need("find_circuits", model, Model)
-    prompts = draw_prompts(model, count, first, seed, length)
+    told, prompts = told_by(progress), draw_prompts(model, count, first, seed, length)
     bare = with_outputs(model, [0])  # patterns and scores need no vocabulary
-    heads = find_heads(bare, prompts, threshold)
+    heads = find_heads(bare, prompts, threshold, told)
     causes: dict[str, Causes] = {}
     for kind in ("induction", "duplicate-token"):
         found = sorted(heads.of_kind(kind), key=lambda h: -_mean(heads, h, kind))[:EXPLAINED]
-        causes |= {head: find_causes(bare, head, prompts, kind) for head in sorted(found) if head not in causes}
-    diagonals = _Diagonals(model)
-    copying = {str(h): c for h in model.architecture.all_heads if (c := diagonals.of("OV", str(h))) is not None}
+        new = each_told(f"why heads are of kind {kind}", [head for head in sorted(found) if head not in causes], told)
+        causes |= {head: find_causes(bare, head, prompts, kind) for head in new}
+    diagonals, every = _Diagonals(model), [str(head) for head in model.architecture.all_heads]
+    copying = {h: c for h in each_told("copying", every, told) if (c := diagonals.of("OV", h)) is not None}
     heads = with_suppression(heads, model, {h: c.eigenvalue_positivity for h, c in copying.items()})
-    composition = {kind: composition_scores(model, kind) for kind in ("Q", "K", "V")}
+    composition = {kind: composition_scores(model, kind) for kind in each_told("composition scores", "QKV", told)}
     run, why = _loss_run(model, prompts.twice, prompts.half)
     losses = None
     if run is not None:
         losses = loss_by_order(evaluate(expand(model.architecture, "logits"), run), prompts.known)
     worth = _Worth(run, prompts.known) if run is not None else None
+    furthest = [(kind, pair) for kind, scores in composition.items() for pair in _furthest(scores)]
     effects = tuple(
         PairEffect(kind, pair, None if worth is None else worth.of(kind, pair.later, pair.earlier))
-        for kind, scores in composition.items() for pair in _furthest(scores)
-    )  # fmt: skip
+        for kind, pair in each_told("what pairs are worth", furthest, told)
+    )
     above = [p for p in _furthest(composition["K"]) if p.chance == "above"]
-    matching = {(p.later, p.earlier): diagonals.of("QK", p.later, p.earlier) for p in above}
+    matching = {
+        (p.later, p.earlier): diagonals.of("QK", p.later, p.earlier) for p in each_told("matching", above, told)
+    }
     return Circuits(
         model=model, heads=heads, causes=causes, composition=composition, effects=effects, copying=copying,
         matching={pair: found for pair, found in matching.items() if found is not None}, losses=losses, no_losses=why,

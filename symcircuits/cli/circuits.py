@@ -11,6 +11,7 @@ from symcircuits.cli.subject import load_model
 
 if TYPE_CHECKING:
     from symcircuits.circuits.report import Circuits
+    from symcircuits.work.progress import Progress
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
@@ -46,26 +47,28 @@ def run(options: argparse.Namespace) -> int:
     """Look, and print what was found, of several models side by side: 0."""
     from symcircuits.circuits.checkpoints import compared
     from symcircuits.work.files import check_writable
+    from symcircuits.work.progress import Progress
 
     if options.html is not None:
         if len(options.models) > 1:
             raise ValueError("--html is the page of one model, and several are given")
         check_writable(options.html)
-    if len(options.models) > 1:
-        side = compared((path, _circuits(path, options)) for path in options.models)
-        print_json(side.json()) if options.json else print(side.text(width()))
-        return 0
-    found = _circuits(options.models[0], options)
+    with Progress() as progress:
+        if len(options.models) > 1:
+            side = compared((path, _circuits(path, options, progress)) for path in options.models)
+            print_json(side.json()) if options.json else print(side.text(width()))
+            return 0
+        found = _circuits(options.models[0], options, progress)
     if options.html is not None:
         write(options.html, found.html())
     print_json(found.json()) if options.json else print(found.text(width()))
     return 0
 
 
-def _circuits(path: str, options: argparse.Namespace) -> Circuits:
+def _circuits(path: str, options: argparse.Namespace, progress: Progress) -> Circuits:
     from symcircuits.circuits.report import find_circuits
 
     return find_circuits(
         load_model(path), options.draws, first=options.first, seed=options.seed, length=options.length,
-        threshold=options.threshold,
+        threshold=options.threshold, progress=progress.step,
     )  # fmt: skip

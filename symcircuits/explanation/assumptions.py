@@ -16,7 +16,7 @@ def assumptions(run: Run) -> tuple[str, ...]:
     """What was held fixed and assumed, in sentences."""
     model, architecture = run.model, run.model.architecture
     lines = [_held_sentence(architecture)]
-    lines.append(f"computed in {run.dtype}; the file holds {model.dtype}")
+    lines.append(f"computed in {run.dtype}; {model.stored}")
     if run.tokens.ndim == 2 and len(run.tokens) > 1:
         lines.append(f"norms and shares are over all {len(run.tokens)} rows")
     lines.append(_position_sentence(architecture))

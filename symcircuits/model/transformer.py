@@ -45,10 +45,10 @@ class Model:
     needs (see :class:`Settings`). ``attached``: the arrays of attached readouts and sources, by name (see
     :meth:`with_`). ``score_scale``: for every head the number its scores are multiplied with (empty
     where the architecture has no scale). ``notes``: what was assumed or dropped, in sentences. ``dtype``: the
-    type of the numbers in the file. ``multipliers``: the number of each multiplier of the architecture. ``path``: of
-    the file that :func:`~symcircuits.load` read, which workers in other processes read too. Raises ValueError when a
-    weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not finite. The arrays are not
-    copied, and cannot be written to through the model.
+    type of the numbers in the file, or of those that were given. ``multipliers``: the number of each multiplier of the
+    architecture. ``path``: of the file that :func:`~symcircuits.load` read, which workers in other processes read too.
+    Raises ValueError when a weight is missing, unknown, of the wrong shape, not of floating-point numbers, or not
+    finite. The arrays are not copied, and cannot be written to through the model.
 
     >>> from symcircuits.model import random_model
     >>> from symcircuits.core.architecture import attention_only
@@ -119,6 +119,11 @@ class Model:
             "weights": f"{numbers:,} numbers, {self.dtype}", "file": self.path, "notes": "; ".join(self.notes),
         }  # fmt: skip
         return fields_html(f"Model {self.name}", said)
+
+    @property
+    def stored(self) -> str:
+        """The type of its numbers, in words: of a file, or, of a model that is not that of a file, of the weights."""
+        return f"the file holds {self.dtype}" if self.path else f"the weights are {self.dtype}"
 
     @property
     def d_model(self) -> int:

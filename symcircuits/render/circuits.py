@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.circuits.composition import FAR, INVARIANT
-from symcircuits.circuits.copying import DEFINITIONS, NOT_SUFFICIENT
+from symcircuits.circuits.copying import DEFINITIONS, MEANS, NOT_SUFFICIENT
 from symcircuits.core.text import amount, whole
 from symcircuits.explanation.labels import Labels, read_labels
 from symcircuits.render.tables import Titled, number
@@ -176,8 +176,9 @@ def diagonal_parts(found: DiagonalScores) -> list[Titled]:
     ]
     notes = [f"eigenvalue positivity is not there: {found.reason}"] if found.reason else []
     notes += [f"{amount(found.ties, 'token')} tied for the top"] if found.ties else []
+    notes.append(f"{NOT_SUFFICIENT}; {MEANS[found.name]}")
     head = f"{found.name.capitalize()}, of {amount(found.tokens, 'token')}"
-    return [Titled(head, ["score", "", "by chance", "definition"], rows, [1, 2], notes=[*notes, NOT_SUFFICIENT])]
+    return [Titled(head, ["score", "", "by chance", "definition"], rows, [1, 2], notes=notes)]
 
 
 def diagonal_json(found: DiagonalScores) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from symcircuits.circuits.chance import positivity_chance
+from symcircuits.circuits.circuit import tied
 from symcircuits.circuits.copying import DEFINITIONS as COPYING
 from symcircuits.circuits.copying import NOT_SUFFICIENT
 from symcircuits.circuits.fewer_tokens import some_tokens
@@ -53,7 +54,9 @@ def _no_copying(found: Circuits) -> list[str]:
     if not none:
         return []
     named = ", ".join(none[:MOST_PARTNERS]) + (", ..." if len(none) > MOST_PARTNERS else "")
-    return [f"Whether {named} copies cannot be said: all eigenvalues of the OV circuit are 0 up to rounding."]
+    if len(none) == 1:
+        return [f"Whether {named} copies cannot be said: all eigenvalues of its OV circuit are 0 up to rounding."]
+    return [f"Whether {named} copy cannot be said: all eigenvalues of their OV circuits are 0 up to rounding."]
 
 
 def _content(found: Circuits) -> list[str]:
@@ -270,6 +273,7 @@ def notes_of(found: Circuits) -> list[str]:
     """What could not be said, and what composition scores leave out."""
     said = [found.no_losses, found.heads.prompts.missing]
     said += [note for scores in found.composition.values() for note in scores.notes]
+    said.append(tied(found.model))
     return list(dict.fromkeys(note for note in said if note))
 
 

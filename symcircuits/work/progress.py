@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self, TypeVar
 
-__all__ = ["OnProgress", "Progress", "told_by"]
+__all__ = ["OnProgress", "Progress", "each_told", "told_by"]
+
+Item = TypeVar("Item")
 
 # What is called now and then with what is being done, how much of it is done, and how much there is (0: not known).
 OnProgress = Callable[[str, int, int], None] | None
@@ -26,6 +28,20 @@ def told_by(given: OnProgress | bool) -> OnProgress:
     if given is not None and given is not False and not callable(given):
         raise TypeError(f"progress is True, or a function of what, done and total, not {given!r}")
     return given or None
+
+
+def each_told(what: str, items: Iterable[Item], told: OnProgress) -> Iterator[Item]:
+    """The items one after the other; what is told hears of each when its work is done.
+
+    >>> heard = []
+    >>> list(each_told("letters", "ab", lambda what, done, total: heard.append((what, done, total)))), heard
+    (['a', 'b'], [('letters', 1, 2), ('letters', 2, 2)])
+    """
+    known = list(items)
+    for done, item in enumerate(known, 1):
+        yield item
+        if told:
+            told(what, done, len(known))
 
 
 class Progress:
