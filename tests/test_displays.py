@@ -221,7 +221,8 @@ def test_rankings_say_beside_each_term_what_it_is(name: str) -> None:
         expansion = expand(model.architecture, target)
         rows = {row.label: row for row in oracle(arch, target)}
         found = [
-            sc.evaluate(expansion, run).largest(8), sc.evaluate(expansion, model.run([1, 2, 3])).summary(top=8),
+            sc.evaluate(expansion, run).largest(8, sc.norm()),
+                sc.evaluate(expansion, model.run([1, 2, 3])).summary(top=8),
             sc.evaluate(expansion, run).sample(30),
         ]  # fmt: skip
         for ranking in found:

@@ -120,7 +120,7 @@ def test_what_is_computed_in_float64_is_right_where_float32_is_too_small() -> No
     sizes = sorted((abs(v[-1, found.measure.token]) for v in sc.evaluate(found.expansion, wide)), reverse=True)
     assert [t.size for t in found.terms] == pytest.approx(sizes[:3], rel=1e-5)
     with pytest.raises(ValueError, match=r"the term embed -> L0H[01] -> L1H[01] is not finite"):
-        sc.evaluate(logits(wide), narrow).largest(3)
+        sc.evaluate(logits(wide), narrow).largest(3, sc.norm())
 
 
 def test_sums_of_heads_are_looked_at_too(run: Run) -> None:

@@ -121,7 +121,7 @@ def test_time_ends_the_draws_that_there_are(monkeypatch: pytest.MonkeyPatch) -> 
 def test_time_is_for_bounds_and_estimates_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a model that is so slow that there is no time for anything, nothing is proved, and that is said."""
     run = sc.random_model(DEEP, d_model=24, d_head=4, seed=1).run([3, 1, 4, 1])
-    found = sc.evaluate(sc.logits(DEEP), run).largest(5, max_seconds=0)
+    found = sc.evaluate(sc.logits(DEEP), run).largest(5, sc.norm(), max_seconds=0)
     assert (found.terms, found.exact, found.certain, found.reached) == ((), False, 0, "max_seconds (0)")
     assert (found.bound, found.open, found.looked) == (float("inf"), 13**12, 0)
     assert found.total == pytest.approx(float(np.linalg.norm(run.logits)))

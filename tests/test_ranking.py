@@ -19,7 +19,7 @@ from symcircuits.arrays.structured import Centring, Diagonal
 from symcircuits.cli.main import main
 from symcircuits.core.budgets import Budget
 from symcircuits.core.expansion import Expansion
-from symcircuits.model import Run, random_model
+from symcircuits.model import Model, Run, random_model
 from symcircuits.search.best_first import Search, Tree
 from symcircuits.search.bounds import Bounds
 from symcircuits.search.largest import Largest
@@ -198,11 +198,11 @@ def test_a_bound_made_too_small_is_seen(monkeypatch: pytest.MonkeyPatch, by: str
 def test_a_search_with_bounds_too_small_differs_from_brute_force(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     run = model_and_run(scale=1.5)
     e = sc.expand(run.model.architecture, target)
-    held_to_brute_force(sc.evaluate(e, run).largest(20), run, 20)
+    held_to_brute_force(sc.evaluate(e, run).largest(20, sc.norm()), run, 20)
     whole: Callable[..., Any] = Tree.children
     monkeypatch.setattr(Tree, "children", lambda *a: (0.05 * whole(*a)[0], *whole(*a)[1:]))
     with pytest.raises(AssertionError):
-        held_to_brute_force(sc.evaluate(e, run).largest(20, moments=False), run, 20)
+        held_to_brute_force(sc.evaluate(e, run).largest(20, sc.norm(), moments=False), run, 20)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 1000))
@@ -300,7 +300,7 @@ def test_thousands_of_terms(features: dict[str, Any]) -> None:
 def test_a_search_that_ends_early_says_what_it_has_proved(budget: dict[str, Any], target: str) -> None:
     run = model_and_run((4, 4, 4, 4), scale=2.0)
     e = sc.expand(run.model.architecture, target)
-    found = sc.evaluate(e, run).largest(10, **budget)
+    found = sc.evaluate(e, run).largest(10, sc.norm(), **budget)
     assert not found.exact
     assert found.reached
     values = sorted((abs(v) for v in sizes(found, run)), reverse=True)
@@ -602,7 +602,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["--tokens", "1", "--sequence", "L0H0"], "two or more heads"),
         (["--tokens", "1", "--through", "L9H0"], "L9H0"),
         (["--tokens", "1", "--top", "-2"], "--top: must be"),
-        (["--tokens", "1", "--token", "3"], "--token has no effect with --by 'norm'"),
+        (["--tokens", "1", "--token", "3"], "--token has no effect without --by: say by what terms are ranked"),
+        (["--tokens", "1", "--by", "norm", "--token", "3"], "--token has no effect with --by 'norm'"),
         (["--tokens", "1", "--by", "logit", "--against", "3"], "--against has no effect with --by 'logit'"),
     ],
 )
@@ -672,3 +673,115 @@ def test_by_a_centred_logit_against_brute_force_and_in_another_writing_of_the_mo
         assert "depends" not in best.text()
         assert "which changes no probability" in values.largest(5, sc.logit(2)).text()
     assert [t.term.label for t in found[0].terms] == [t.term.label for t in found[1].terms]
+
+
+# ---------------------------------------------------------------------------- what is ranked where nothing is asked for
+def with_positions(**features: Any) -> Model:
+    arch = sc.transformer((2, 2), positions="standard", **features)
+    return sc.random_model(arch, d_vocab=9, d_model=8, d_head=4, seed=3)
+
+
+def rewritten(model: Model) -> Model:
+    """The same model: a vector from every token embedding to every position, another one on every row of W_U."""
+    draws, weights = np.random.default_rng(2), dict(model.weights)
+    u, v = draws.standard_normal((2, model.d_model))
+    weights["W_E"] = weights["W_E"] + 5 * u[:, None] / model.multipliers.get("m_E", 1.0)
+    weights["W_pos"] = weights["W_pos"] - 5 * u
+    weights["W_U"] = weights["W_U"] + 5 * v
+    return replace(model, weights=weights)
+
+
+def paired(values: Any) -> dict[str, float]:
+    """By brute force, the part in the chosen logit less the mean of all, of the terms through the same heads."""
+    token, found = int(np.argmax(values.run.logits[-1])), dict[str, float]()
+    for term in values.expansion:
+        value = values.value(term)[-1]
+        source, *heads = term.label.split(" -> ")
+        name = "embed + pos" if source in ("embed", "pos") else source
+        label = " -> ".join([name, *heads])
+        found[label] = found.get(label, 0.0) + float(value[token] - value.mean())
+    return found
+
+
+@pytest.mark.parametrize("features", [{}, {"biases": True}, {"norm": "RMS", "mlps": True}, {"multipliers": ["m_E"]}])
+def test_the_default_ranking_stays_however_the_model_is_written(features: dict[str, Any]) -> None:
+    listed = []
+    for model in (with_positions(**features), rewritten(with_positions(**features))):
+        run = model.run([4, 1, 7, 2])
+        values = sc.evaluate(sc.logits(model), run)
+        brute = paired(values)
+        best = values.largest(6)
+        assert (best.exact, best.together, best.ranked) == (True, True, len(brute))
+        ranked = sorted(brute, key=lambda label: -abs(brute[label]))
+        assert [t.label for t in best.terms] == ranked[:6]
+        np.testing.assert_allclose([t.value for t in best.terms], [brute[label] for label in ranked[:6]], atol=1e-11)
+        assert best.bound >= abs(brute[ranked[6]]) - best.rounding
+        assert best.total == pytest.approx(sum(brute.values()))
+        assert best.squares.value == pytest.approx(sum(x * x for x in brute.values()))
+        for one in best.terms:
+            assert (one.beside is not None) == one.label.startswith("embed + pos")
+            both = sum(values.value(term)[-1] for term in one.terms)
+            assert one.value == pytest.approx(both[best.measure.token] - both.mean())
+            assert one.text.count(" + ") == len(one.terms) - 1
+        assert best.json()["together"]
+        assert "depends" not in best.text()
+        listed.append([t.label for t in best.terms])
+        apart = values.largest(6, sc.logit(against="mean"))
+        assert not apart.together
+        assert "what of the embedding is moved to the positions" in " ".join(apart.text().split())
+    assert listed[0] == listed[1]
+
+
+def test_a_sum_that_leaves_positions_out_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = with_positions()
+    values = sc.evaluate(sc.logits(model), model.run([4, 1, 7, 2]))
+    right = [t.value for t in values.largest(3).terms]
+    monkeypatch.setattr("symcircuits.search.largest.joined", lambda v: type(v)(v.expansion.from_source("embed"), v.run))
+    assert not np.allclose([t.value for t in values.largest(3).terms], right)
+    assert not np.allclose(right, [paired(values)[t.label] for t in values.largest(3).terms])
+
+
+def test_where_there_is_no_one_logit_the_default_is_the_norm() -> None:
+    model = with_positions()
+    batch, one = model.run([[1, 2, 3], [4, 5, 6]]), model.run([[1, 2, 3]])
+    assert str(sc.evaluate(sc.logits(model), batch).largest(2).measure) == "norm over all positions and outputs"
+    row = sc.evaluate(sc.logits(model), one).largest(2)
+    assert (row.measure.kind, row.measure.row, row.together) == ("centred logit", 0, True)
+    single = sc.evaluate(sc.logits(model), model.run([1, 2, 3])).largest(2)
+    assert [t.label for t in row.terms] == [t.label for t in single.terms]
+    assert [t.value for t in row.terms] == pytest.approx([t.value for t in single.terms])
+    tokens = sc.evaluate(sc.logits(model).from_source("embed"), model.run([1, 2, 3])).largest(2)
+    assert (tokens.measure.kind, tokens.together) == ("centred logit", False)
+    narrow = sc.random_model(sc.attention_only((2,)), d_vocab_out=1)
+    assert sc.evaluate(sc.logits(narrow), narrow.run([1, 2])).largest(2).measure.kind == "norm"
+
+
+@pytest.mark.parametrize(
+    ("target", "same", "depends"),
+    [
+        ("logits", "other bases of the stream", "added to every row of W_U and what of the embedding is moved"),
+        ("stream", "rotations of the stream", "it depends on the basis of the stream and what of the embedding"),
+        ("scores:L1H0", "other bases of the stream", "what is the same for all keys of a query"),
+    ],
+)
+def test_every_answer_says_on_what_its_order_depends(target: str, same: str, depends: str) -> None:
+    model = with_positions()
+    run = model.run([4, 1, 7, 2])
+    words = " ".join(sc.evaluate(sc.expand(model.architecture, target), run).largest(2, sc.norm()).text(1000).split())
+    assert f"the order is the same under other bases inside heads and {same}" in words
+    assert depends in words
+    normed = with_positions(norm="LN")
+    text = sc.evaluate(sc.logits(normed), normed.run([1, 2])).largest(2).text(1000)
+    assert "the order is the same under other bases inside heads\n" in text
+
+
+def test_the_command_ranks_by_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(capsys, str(path()), "--tokens", "0,7,19,3,7", "--top", "2")
+    words = " ".join(out.split())
+    assert code == 0
+    assert "less the mean of all logits at position 4" in words
+    assert "the order is the same under other bases inside heads and other bases of the stream" in words
+    assert "depends" not in words
+    code, out, _ = command(capsys, str(path()), "--tokens", "0,7,19,3,7", "--top", "2", "--by", "norm")
+    assert "by norm over all positions and outputs" in out
+    assert "by 'centred logit' or 'logit difference' it does not" in " ".join(out.split())

@@ -92,7 +92,7 @@ def test_second_moments_that_are_wrong_are_seen(monkeypatch: pytest.MonkeyPatch)
     """Without what the patterns do to them."""
     run = model_and_run((3, 3))
     e = sc.logits(run.model.architecture)
-    exact = by_enumeration(sc.evaluate(e, run).largest(0), run)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, sc.norm()), run)
     assert abs(sc.evaluate(e, run).sum_of_squares().value - exact) <= 1e-13 * exact
     monkeypatch.setattr(Bounds, "_mix", lambda self, h, mark: None)
     assert abs(sc.evaluate(e, run).sum_of_squares().value - exact) > 1e-3 * exact
@@ -102,7 +102,7 @@ def test_signs_that_heads_share_are_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     """One sign for all heads of a layer: their terms are no longer kept apart."""
     run = model_and_run((4, 4))
     e = sc.logits(run.model.architecture)
-    exact = by_enumeration(sc.evaluate(e, run).largest(0), run)
+    exact = by_enumeration(sc.evaluate(e, run).largest(0, sc.norm()), run)
     asked = sc.norm()
     plain = trees(asked, e, run, Budget(), moments=False)
     right = squares_of(asked, e, run, plain, Budget(), 4000)

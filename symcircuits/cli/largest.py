@@ -26,7 +26,7 @@ EXAMPLES = (
 
 def add_options(parser: Any) -> None:
     """The options of the command."""
-    add_ranked(parser)
+    add_ranked(parser, default=None)
     parser.add_argument("--top", type=whole(0), default=20, metavar="K", help="how many terms (default 20)")
     parser.add_argument("--max-expansions", type=whole(0), metavar="N", help="stop after so many partial paths")
     add_budgets(parser, "seconds", "memory")

@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["Ranked", "add_ranked", "answer"]
 
 
-def add_ranked(parser: Any) -> None:
-    """Which terms of which model on which tokens, and what measures them."""
+def add_ranked(parser: Any, default: str | None = "norm") -> None:
+    """Which terms of which model on which tokens, and what measures them; ``default``: where that is not said."""
+    usual = "norm, the default" if default else "norm"
     add_model(parser)
     add_tokens(parser)
     parser.add_argument("--target", metavar="T", help="logits (default), stream, scores:L1H0 or readout:NAME")
     parser.add_argument(
-        "--by", default="norm", metavar="MEASURE",
-        help="what makes a term large: norm (default), logit, 'logit difference', of scores 'score entry' or "
-        "'masked norm', of a readout direction or 'direction difference'",
+        "--by", default=default, metavar="MEASURE",
+        help=f"what makes a term large: {usual}, logit, 'logit difference', 'centred logit', of scores 'score entry' "
+        "or 'masked norm', of a readout direction or 'direction difference'"
+        + ("" if default else "; default: of the logits of one prompt 'centred logit', token and position embedding as "
+        "one, of anything else norm"),
     )  # fmt: skip
     parser.add_argument("--position", type=whole(), help="position of the logit, or query (default: the last)")
     parser.add_argument("--key", type=whole(), help="key of the score (default: the one attended to most)")
@@ -48,7 +51,7 @@ class Ranked:
     """The values of the chosen terms, and what measures them; ``compared``: where it is not ok, nothing is done."""
 
     values: Values
-    measure: Measure
+    measure: Measure | None
     compared: Comparison | None
 
 
@@ -81,14 +84,20 @@ def _ranked(options: argparse.Namespace) -> Ranked:
     if target is None and readout is not None:
         target = f"readout:{readout.name}"
     expansion = selected(expand(model.architecture, default_target(model.architecture, target)), options)
-    _check_kind(options.by, expansion.target)
+    if options.by is not None:
+        _check_kind(options.by, expansion.target)
     return Ranked(evaluate(expansion, model.run(tokens, options.dtype)), measure, compared)
 
 
-def _measure(options: argparse.Namespace) -> Measure:
-    """What --by and the options beside it say; ValueError where one of them has no effect."""
+def _measure(options: argparse.Namespace) -> Measure | None:
+    """What --by and the options beside it say, None where nothing is; ValueError where one of them has no effect."""
     from symcircuits.values.measure import logit, norm, score_entry
 
+    if options.by is None:
+        for name in ("row", "position", "token", "against", "key"):
+            if getattr(options, name) is not None:
+                raise ValueError(f"--{name} has no effect without --by: say by what terms are ranked")
+        return None
     kind = options.by.replace("-", " ")
     if kind not in _USED:
         raise ValueError(f"--by is {', '.join(_USED)}, not {options.by!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from symcircuits.values.blocks import Numbers
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.measure import Measure, norm
 from symcircuits.values.summary import over_rows
+from symcircuits.values.together import TOGETHER, are_apart, label_of
 from symcircuits.values.top import top as top_of
 from symcircuits.values.unembedding import compact
 from symcircuits.work.progress import OnProgress
@@ -23,7 +24,6 @@ from symcircuits.work.progress import OnProgress
 __all__ = ["SizedTerm", "Sizes", "by_degree", "columns", "largest", "sized"]
 
 Array = npt.NDArray[Any]
-TOGETHER: Final = ("embed", "pos")  # between which the model leaves open what is whose: added to one, taken from other
 MAX_DEGREE = 64  # of a model that is a polynomial, up to which its sums by degree are made
 
 
@@ -51,8 +51,7 @@ class SizedTerm:
     @property
     def label(self) -> str:
         """``embed -> L0H1``; of two ``embed + pos -> L0H1``."""
-        own = self.term.label
-        return own if self.beside is None else own.replace(TOGETHER[0], " + ".join(TOGETHER), 1)
+        return label_of(self.term, self.beside)
 
     @property
     def text(self) -> str:
@@ -89,7 +88,7 @@ def largest(
 def _families(expansion: Expansion, together: bool) -> list[tuple[Expansion, ...]]:
     """Selections whose terms of one number stand together, so that each term is in one of them."""
     names = [source.name for source in expansion.sources]
-    if not together or not set(TOGETHER) <= set(names):
+    if not together or not are_apart(expansion):
         return [(expansion,)]
     both = tuple(expansion.from_source(name) for name in TOGETHER)
     others = [name for name in names if name not in TOGETHER]

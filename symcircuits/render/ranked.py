@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.budgets import told
-from symcircuits.core.text import amount
+from symcircuits.core.text import amount, argument
 from symcircuits.render.measures import finite, measured_terms
 from symcircuits.render.tables import Titled, measured, number
+from symcircuits.values.together import are_apart
 
 if TYPE_CHECKING:
     from symcircuits.search.largest import Largest
@@ -19,15 +20,15 @@ _LITTLE = 0.1  # a share of the sum of squares below which the largest terms say
 
 def certificate(found: Largest) -> list[str]:
     """What is proved, in sentences."""
-    shown, count = len(found.terms), found.expansion.count
-    work = f"{amount(found.expansions, 'partial path')} expanded, {amount(found.looked, 'term')} computed"
+    shown, count, one = len(found.terms), found.ranked, "sum" if found.together else "term"
+    work = f"{amount(found.expansions, 'partial path')} expanded, {amount(found.looked, one)} computed"
     if found.exact and count and not shown:
         said = ["nothing is proved: no term was asked for", work]
     elif found.exact and shown == count:
-        said = [f"proved: these are all {amount(count, 'term')}" if count else "there are no terms", work]
+        said = [f"proved: these are all {amount(count, one)}" if count else "there are no terms", work]
     elif found.exact:
         said = [
-            f"proved: {_these(shown)}; no other of the {amount(count, 'term')} is larger than "
+            f"proved: {_these(shown)}; no other of the {amount(count, one)} is larger than "
             f"{number(found.bound)} (rounding can change {number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds",
         ]
@@ -43,6 +44,11 @@ def certificate(found: Largest) -> list[str]:
             f"{number(found.rounding)})",
             f"{work}, {found.excluded:,} excluded by bounds, {found.open:,} left open",
         ]
+    if found.together:
+        said.append(
+            f"terms from token and position embedding are ranked as one, so that there are {amount(count, 'sum')} of "
+            f"{amount(found.expansion.count, 'term')}; {argument('by')} ranks each by itself"
+        )
     return [*said, _sums(found), *_share(found), *_depends(found)]
 
 
@@ -67,16 +73,23 @@ def _sums(found: Largest) -> str:
 
 
 def _depends(found: Largest) -> list[str]:
-    """On what the ranking depends that is a choice of how the model is written, and not of what it computes."""
-    if found.expansion.target != "logits":
-        return []
-    names, kind = {source.name for source in found.expansion.sources}, found.measure.kind
-    of = ["a vector that is added to every row of W_U"] if kind in ("norm", "logit") else []
-    of += ["what of the embedding is moved to the positions"] if {"embed", "pos"} <= names else []
-    other = (
-        "; by 'centred logit' or 'logit difference' it does not" if kind in ("norm", "logit") and of[1:] == [] else ""
-    )
-    return [f"the order depends on {' and '.join(of)}, which changes no probability{other}"] if of else []
+    """Under which other writings of the same model the order stays, and under which it does not."""
+    target, kind, arch = found.expansion.target.partition(":")[0], found.measure.kind, found.expansion.architecture
+    apart, bases = are_apart(found.expansion) and not found.together, ["other bases inside heads"]
+    if not arch.norm:
+        bases.append("rotations of the stream" if target == "stream" else "other bases of the stream")
+    of = ["the basis of the stream"] if target == "stream" else []
+    of += ["a vector that is added to every row of W_U"] if target == "logits" and kind in ("norm", "logit") else []
+    of += ["what of the embedding is moved to the positions"] if apart else []
+    of += ["what is the same for all keys of a query"] if target == "scores" and arch.softmax else []
+    said = f"the order is the same under {' and '.join(bases)}"
+    if not of:
+        return [said]
+    other = ""
+    if target == "logits":
+        other = f"without {argument('by')}" if apart else "by 'centred logit' or 'logit difference'"
+    said += f"; it depends on {' and '.join(of)}, which changes no probability"
+    return [said + (f": {other} it does not" if other else "")]
 
 
 def _share(found: Largest) -> list[str]:
@@ -100,7 +113,7 @@ def largest_parts(found: Largest) -> list[Titled]:
     head = f"The largest terms of {found.expansion.target}, by {found.measure}"
     name = "value" if found.measure.signed else "norm"
     rows = [
-        [str(i + 1), number(t.size if t.value is None else t.value), t.term.composition, t.term.label]
+        [str(i + 1), number(t.size if t.value is None else t.value), t.term.composition, t.label]
         for i, t in enumerate(found.terms)
     ]
     terms = [Titled("", ["", name, "type", "path"], rows, [0, 1])] if rows else []
@@ -112,6 +125,7 @@ def largest_json(found: Largest) -> dict[str, Any]:
     return {
         "schema": "symcircuits.largest/1",
         **measured_terms(found.expansion, found.measure),
+        "together": found.together,
         "exact": found.exact,
         "certain": found.certain,
         "reached": found.reached or None,
@@ -130,8 +144,8 @@ def largest_json(found: Largest) -> dict[str, Any]:
         "share": found.share,
         "terms": [
             {
-                "label": t.term.label, "order": t.term.order, "composition": t.term.composition, "size": t.size,
-                "value": t.value, "text": t.term.text,
+                "label": t.label, "order": t.term.order, "composition": t.term.composition, "size": t.size,
+                "value": t.value, "text": t.text,
             }
             for t in found.terms
         ],

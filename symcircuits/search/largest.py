@@ -23,7 +23,8 @@ from symcircuits.search.squares import Squares, squares_of
 from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.finite import remedy
-from symcircuits.values.measure import Measure, resolved
+from symcircuits.values.measure import MEAN, Measure, logit, resolved
+from symcircuits.values.together import are_apart, beside, joined, label_of
 from symcircuits.values.unembedding import with_mean
 from symcircuits.work.pools import OutOfTime
 from symcircuits.work.progress import OnProgress, told_by
@@ -38,11 +39,30 @@ _SIGNED = 32  # signed sums for the share of the listed terms, where it is estim
 
 @dataclass(frozen=True, slots=True)
 class LargeTerm:
-    """A term with its size, and its number with sign (None where a norm is asked for)."""
+    """A term with its size, and its number with sign (None where a norm is asked for).
+
+    ``beside``: of a default ranking, the term through the same heads from positions; numbers are of the sum of both.
+    """
 
     term: Term
     size: float
     value: float | None
+    beside: Term | None = None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The one term, or the two that are ranked as one."""
+        return (self.term,) if self.beside is None else (self.term, self.beside)
+
+    @property
+    def label(self) -> str:
+        """``embed -> L0H1``; of two ``embed + pos -> L0H1``."""
+        return label_of(self.term, self.beside)
+
+    @property
+    def text(self) -> str:
+        """The formula; of two their sum."""
+        return " + ".join(term.text for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,7 +75,7 @@ class Largest(Shown):
     computed and are proved to be no larger than the smallest that is listed; ``open``: the others. ``total``: the sum
     of all terms (of norms: the norm of the sum), by the walk; ``listed``: the sum of the listed ones; ``remainder``:
     of those not listed. ``squares``: the sum of the squares of all terms; ``share``: what the listed terms hold of
-    it.
+    it. ``together``: terms from the token embedding and from positions are ranked two by two, as their sums.
     """
 
     expansion: Expansion
@@ -75,6 +95,12 @@ class Largest(Shown):
     remainder: float
     squares: Squares
     seconds: float
+    together: bool = False
+
+    @property
+    def ranked(self) -> int:
+        """How many are ranked: the terms, or, together, the sums of two and the other terms."""
+        return self.looked + self.excluded + self.open
 
     @property
     def share(self) -> float | None:
@@ -93,6 +119,10 @@ def largest(
     progress: OnProgress | bool = None,
 ) -> Largest:  # fmt: skip
     """The ``k`` largest terms of an expansion on a run, and a proof that no other is larger; nothing else is listed.
+
+    ``by`` None: of the logits of one prompt by what stays however the model is written, the part in the first choice
+    of the last position less the mean of all outputs, with terms from the token embedding and from positions as one; of
+    anything else by norm.
 
     Paths are grown from the readout back, best bound first. For a suffix that reads ``L X R``
     of the stream and every X that ends in head f, with values ``Y`` before its pattern and ``R_f = W_O^T R``::
@@ -120,11 +150,29 @@ def largest(
     expansion = values.expansion
     k, budget = whole("k", k, 0), Budget(max_expansions=max_expansions, max_seconds=max_seconds, max_memory=max_memory)
     _check(k, expansion.count, max_memory)
+    by, together = _default(values) if by is None else (by, False)
     measure = resolved(values, by)
     seen, read = with_mean(values, measure)
+    seen = joined(seen) if together else seen
     with np.errstate(over="ignore", invalid="ignore"):  # a bound that overflows is infinite, and bounds all the same
-        found = _largest(read, expansion, seen.run, budget, k, moments, told_by(progress))
-    return replace(found, measure=measure, squares=replace(found.squares, by=str(measure)))
+        found = _largest(read, seen.expansion, seen.run, budget, k, moments, told_by(progress))
+    terms = tuple(replace(t, beside=beside(expansion, t.term)) for t in found.terms) if together else found.terms
+    return replace(
+        found, expansion=expansion, measure=measure, terms=terms, together=together,
+        squares=replace(found.squares, by=str(measure)),
+    )  # fmt: skip
+
+
+def _default(values: Values) -> tuple[Measure | None, bool]:
+    """What terms are ranked by where nothing is asked for, and whether those of token and position are as one."""
+    run, expansion = values.run, values.expansion
+    if not isinstance(run, Run) or expansion.target != "logits" or (run.model.d_vocab_out or 0) < 2:
+        return None, False
+    if run.tokens.ndim > 1 and len(run.tokens) != 1:
+        return None, False
+    scaled = bool(run.arrays["m_E"]) if "m_E" in run.arrays else True  # an embedding times 0 cannot take positions up
+    row = None if run.tokens.ndim == 1 else 0
+    return logit(against=MEAN, row=row), are_apart(expansion) and scaled
 
 
 def _largest(

@@ -164,7 +164,9 @@ class Sums(Generic[A]):
     ) -> Largest:  # fmt: skip
         """The ``k`` largest terms, and a proof that no other is larger; nothing else is listed. Of a run.
 
-        ``by`` as in :meth:`summary`. ``max_expansions`` (partial paths), ``max_seconds`` and ``max_memory`` (bytes) end
+        ``by`` as in :meth:`summary`, but that None is, of the logits of one prompt, the logit of the first choice less
+        the mean of all, with token and position embedding as one: that stays however the model is written.
+        ``max_expansions`` (partial paths), ``max_seconds`` and ``max_memory`` (bytes) end
         the search; the answer then says what is proved. ``moments``: whether second moments are made for the bounds
         (None: where their memory and time allow). ``progress``: True for a bar, or a function
         that is told ``(what, done, total)`` now and then. Raises

@@ -1,0 +1,71 @@
+"""Token and position embedding as one source: what one has and the other has not, the model does not say.
+
+A vector that is added to every token embedding and taken from every position leaves all that the model computes as it
+is. So terms of either depend on how the weights are written, and a term of both does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from symcircuits.core.expansion import Expansion, Term
+from symcircuits.model import Run
+from symcircuits.model.transformer import Arrays
+from symcircuits.values.evaluate import Values
+
+__all__ = ["TOGETHER", "are_apart", "beside", "joined", "label_of"]
+
+TOGETHER: Final = ("embed", "pos")
+
+
+def are_apart(expansion: Expansion) -> bool:
+    """Whether it has terms from the token embedding and terms from positions.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> from symcircuits.core.expansion import expand
+    >>> terms = expand(attention_only((2,), "standard"), "logits")
+    >>> are_apart(terms), are_apart(terms.from_source("embed"))
+    (True, False)
+    """
+    known = {source.name for source in expansion.sources}  # of the target, whatever is selected
+    return set(TOGETHER) <= known and all(expansion.from_source(name).count for name in TOGETHER)
+
+
+def label_of(term: Term, other: Term | None) -> str:
+    """``embed -> L0H1``; of a term and the one beside it ``embed + pos -> L0H1``."""
+    return term.label if other is None else term.label.replace(TOGETHER[0], " + ".join(TOGETHER), 1)
+
+
+def beside(expansion: Expansion, term: Term) -> Term | None:
+    """The term through the same heads from positions, of one from the token embedding; else None.
+
+    >>> import symcircuits as sc
+    >>> terms = sc.logits(sc.attention_only((2,), "standard"))
+    >>> beside(terms, terms[2]).label, beside(terms, terms[3])
+    ('pos -> L0H0', None)
+    """
+    if term.sources != TOGETHER[:1]:
+        return None
+    tokens, positions = (expansion.from_source(name) for name in TOGETHER)
+    return positions[tokens.index(term)]
+
+
+def joined(values: Values) -> Values:
+    """Of each pair of terms from the token embedding and from positions one, whose values are the sum of both.
+
+    It is the term from the token embedding, with ``X_0 + P`` (over the multiplier of the embedding) in place of X_0.
+
+    >>> import symcircuits as sc
+    >>> run = sc.random_model(sc.attention_only((2,), "standard")).run([1, 2, 3])
+    >>> values = sc.evaluate(sc.logits(run.model), run)
+    >>> both = joined(values)
+    >>> values.expansion.count, both.expansion.count, bool(abs(both.total() - values.total()).max() < 1e-12)
+    (6, 3, True)
+    """
+    run, names = values.run, [source.name for source in values.expansion.sources]
+    assert isinstance(run, Run)
+    positions = run.arrays["P"] / run.arrays["m_E"] if "m_E" in run.arrays else run.arrays["P"]
+    arrays = Arrays({"X0": run.arrays["X0"] + positions}, {}, run.arrays)
+    kept = values.expansion.from_source([name for name in names if name != TOGETHER[1]])
+    return type(values)(kept, replace(run, arrays=arrays))
