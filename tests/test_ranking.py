@@ -770,6 +770,8 @@ def test_every_answer_says_on_what_its_order_depends(target: str, same: str, dep
     words = " ".join(sc.evaluate(sc.expand(model.architecture, target), run).largest(2, sc.norm()).text(1000).split())
     assert f"the order is the same under other bases inside heads and {same}" in words
     assert depends in words
+    looked = sc.evaluate(sc.expand(model.architecture, target), run).summary(sc.norm(), top=2).text(1000)
+    assert depends in " ".join(looked.split())
     normed = with_positions(norm="LN")
     text = sc.evaluate(sc.logits(normed), normed.run([1, 2])).largest(2).text(1000)
     assert "the order is the same under other bases inside heads\n" in text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.core.budgets import told
 from symcircuits.core.text import amount, argument
 from symcircuits.render.tables import Titled, measured, number
+from symcircuits.values.together import are_apart
 
 if TYPE_CHECKING:
     from symcircuits.core.expansion import Expansion, Term
@@ -16,10 +17,31 @@ if TYPE_CHECKING:
     from symcircuits.values.summary import Sum, Summary
 
 __all__ = [
-    "finite", "measured_terms", "sample_json", "sample_line", "sample_parts", "summary_json", "summary_parts",
+    "depends", "finite", "measured_terms", "sample_json", "sample_line", "sample_parts", "summary_json", "summary_parts",
 ]  # fmt: skip
 
 _DRAWN = {"uniform": "each as likely as any other", "bound": "large ones more likely, by bounds"}
+
+
+def depends(expansion: Expansion, measure: Measure, together: bool = False) -> list[str]:
+    """Under which other writings of the same model an order by size stays, and on what it depends, in a sentence."""
+    target, kind, arch = expansion.target.partition(":")[0], measure.kind, expansion.architecture
+    apart, bases = are_apart(expansion) and not together, ["other bases inside heads"]
+    if not arch.norm:
+        bases.append("rotations of the stream" if target == "stream" else "other bases of the stream")
+    of = ["the basis of the stream"] if target == "stream" else []
+    of += ["a vector that is added to every row of W_U"] if target == "logits" and kind in ("norm", "logit") else []
+    of += ["what of the embedding is moved to the positions"] if apart else []
+    of += ["what is the same for all keys of a query"] if target == "scores" and arch.softmax else []
+    said = f"the order is the same under {' and '.join(bases)}"
+    if not of:
+        return [said]
+    other = ""
+    if target == "logits":
+        other = "by 'centred logit' or 'logit difference' it does not"
+        other = f"that of largest without {argument('by')} does not" if apart else other
+    said += f"; it depends on {' and '.join(of)}, which changes no probability"
+    return [said + (f": {other}" if other else "")]
 
 
 def sample_line(found: Sample) -> str:
@@ -94,6 +116,7 @@ def summary_parts(found: Summary) -> list[Titled]:
         said[0] += f": numbers {found.start:,} to {found.stop - 1:,}, of {count:,}"
     if found.reached:
         said.append(f"{told(found.reached)} reached; {argument('start')} {found.stop} goes on from there")
+    said += depends(found.expansion, found.measure) if found.largest else []
     parts = [Titled(head, points=[f"  - {line}" for line in said])]
     if looked:
         signed = found.measure.signed

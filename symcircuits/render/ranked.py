@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.core.budgets import told
 from symcircuits.core.text import amount, argument
-from symcircuits.render.measures import finite, measured_terms
+from symcircuits.render.measures import depends, finite, measured_terms
 from symcircuits.render.tables import Titled, measured, number
-from symcircuits.values.together import are_apart
 
 if TYPE_CHECKING:
     from symcircuits.search.largest import Largest
@@ -49,7 +48,7 @@ def certificate(found: Largest) -> list[str]:
             f"terms from token and position embedding are ranked as one, so that there are {amount(count, 'sum')} of "
             f"{amount(found.expansion.count, 'term')}; {argument('by')} ranks each by itself"
         )
-    return [*said, _sums(found), *_share(found), *_depends(found)]
+    return [*said, _sums(found), *_share(found), *depends(found.expansion, found.measure, found.together)]
 
 
 def _certain(certain: int, shown: int) -> str:
@@ -70,26 +69,6 @@ def _sums(found: Largest) -> str:
     if found.measure.signed:
         return f"sums: all terms {total}, listed {listed}, the others {rest}"
     return f"norms of sums: all terms {total}, listed {listed}, the others {rest}"
-
-
-def _depends(found: Largest) -> list[str]:
-    """Under which other writings of the same model the order stays, and under which it does not."""
-    target, kind, arch = found.expansion.target.partition(":")[0], found.measure.kind, found.expansion.architecture
-    apart, bases = are_apart(found.expansion) and not found.together, ["other bases inside heads"]
-    if not arch.norm:
-        bases.append("rotations of the stream" if target == "stream" else "other bases of the stream")
-    of = ["the basis of the stream"] if target == "stream" else []
-    of += ["a vector that is added to every row of W_U"] if target == "logits" and kind in ("norm", "logit") else []
-    of += ["what of the embedding is moved to the positions"] if apart else []
-    of += ["what is the same for all keys of a query"] if target == "scores" and arch.softmax else []
-    said = f"the order is the same under {' and '.join(bases)}"
-    if not of:
-        return [said]
-    other = ""
-    if target == "logits":
-        other = f"without {argument('by')}" if apart else "by 'centred logit' or 'logit difference'"
-    said += f"; it depends on {' and '.join(of)}, which changes no probability"
-    return [said + (f": {other} it does not" if other else "")]
 
 
 def _share(found: Largest) -> list[str]:
