@@ -11,7 +11,7 @@ forward pass of :mod:`symcircuits.model.over_ring`. Source: own derivation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ class Alone:
     >>> run = random_model(attention_only((2,))).run([3, 1, 4])
     >>> alone = Alone(run.model.architecture, matrices_of(run), Floats())
     >>> head = run.results["L0H1"] @ run.arrays["W_U"].T
-    >>> bool(np.allclose(alone.term("logits", (("embed", ("L0H1",)),)), head)), alone.runs
+    >>> bool(np.allclose(alone.term("logits", ["embed"], [["L0H1"]]), head)), alone.runs
     (True, 2)
     """
 
@@ -84,12 +84,13 @@ class Alone:
             self._made[source, kept] = found
         return found
 
-    def term(self, target: str, paths: tuple[tuple[str, tuple[str, ...]], ...]) -> Array:
-        """The term of these paths, each a source and its heads: ``logits``, ``stream``, ``readout:probe`` or scores.
+    def term(self, target: str, sources: Sequence[str], heads: Sequence[Sequence[object]]) -> Array:
+        """The term of paths with these sources and heads: of ``logits``, ``stream``, ``readout:probe`` or scores.
 
         Of scores ``scale q k^T`` with the part of the query path in ``q`` and of the key path in ``k``: what meets
         there is linear in each.
         """
+        paths = [(source, tuple(map(str, through))) for source, through in zip(sources, heads, strict=True)]
         if target.partition(":")[0] != "scores":
             return self.path(target, "", *paths[0])
         head = self.architecture.head(target.partition(":")[2])

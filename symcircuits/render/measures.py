@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from symcircuits.values.summary import Sum, Summary
 
 __all__ = [
-    "depends", "finite", "measured_terms", "sample_json", "sample_line", "sample_parts", "summary_json", "summary_parts",
+    "depends", "finite", "measured_terms", "sample_json", "sample_line", "sample_parts", "summary_json",
+    "summary_parts",
 ]  # fmt: skip
 
 _DRAWN = {"uniform": "each as likely as any other", "bound": "large ones more likely, by bounds"}

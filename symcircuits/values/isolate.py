@@ -23,8 +23,8 @@ def isolate(run: Run, term: Term, *, max_runs: int = MAX_RUNS) -> npt.NDArray[An
     ``term_p = sum over subsets S of the heads of p of (-1)^|p without S| X(the heads of S and the source of p alone)``,
     with patterns, norms and MLP outputs held at those of the run; of scores so on each side. It is the array that
     ``evaluate`` gives for the term, ``[..., n, d_vocab_out]``, ``[..., n, d_model]`` or ``[..., n, n]``, up to rounding
-    of runs that may be larger than the term. The two share the run's arrays, and the names of source and heads in
-    ``term.paths``; no product is formed from the term's word. Raises ValueError on a term of another architecture and
+    of runs that may be larger than the term. The two share the run's arrays, and the names in ``term.sources`` and
+    ``term.heads``; no product is formed from the term's word. Raises ValueError on a term of another architecture and
     where more than ``max_runs`` runs are needed (``2^heads`` on each side), TypeError on what is not a run or a term.
     Source: own derivation (Moebius inversion).
 
@@ -49,5 +49,5 @@ def isolate(run: Run, term: Term, *, max_runs: int = MAX_RUNS) -> npt.NDArray[An
             f"{term.label} takes {amount(needed, 'run')} of the frozen model, 2^heads on each side; "
             f"{argument('max_runs')} is {most:,}"
         )
-    paths = tuple((path.source.name, tuple(map(str, path.heads))) for path in term.paths)
-    return Alone(architecture, matrices_of(run), Floats(run.dtype)).term(term.readout.target, paths)
+    alone = Alone(architecture, matrices_of(run), Floats(run.dtype))
+    return alone.term(term.readout.target, term.sources, term.heads)

@@ -45,8 +45,7 @@ def check_isolated(
         total = ring.zeros((k, k))
         values = (value for block in word_values((t.word for t in chosen), at) for value in block)
         for term, value in zip(chosen, values, strict=True):
-            paths = tuple((p.source.name, tuple(map(str, p.heads))) for p in term.paths)
-            measured = made[k].term(e.target, paths)
+            measured = made[k].term(e.target, term.sources, term.heads)
             total = ring.add(total, measured)
             if not ring.equal(measured, value):
                 faults.append(f"{e.target}: {term.label} is not {term.word.text}")

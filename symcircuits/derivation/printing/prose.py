@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html import escape
-from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from symcircuits.core.names import Name, escaped
@@ -79,14 +78,12 @@ def plain(text: str, notation: Notation = ROW) -> str:
 
 def sentence(text: str, notation: Notation = ROW) -> list[tuple[bool, str]]:
     """The parts of a sentence as text, each with whether it is a formula."""
-    parts = _said(text, notation).split("`")
-    return [(i % 2 == 1, _in_text(part, notation) if i % 2 else part) for i, part in enumerate(parts)]
+    return [(formula, _in_text(part, notation) if formula else part) for formula, part in _parts(text, notation)]
 
 
 def prose(text: str, notation: Notation = ROW) -> str:
     """A sentence in LaTeX: what stands between backticks is set as a formula, everything else is escaped."""
-    parts = _said(text, notation).split("`")
-    return "".join(_in_latex(part, notation) if i % 2 else _words(part) for i, part in enumerate(parts))
+    return "".join(_in_latex(part, notation) if formula else _words(part) for formula, part in _parts(text, notation))
 
 
 def html_prose(text: str, notation: Notation = ROW) -> str:
@@ -95,10 +92,10 @@ def html_prose(text: str, notation: Notation = ROW) -> str:
     >>> print(html_prose("`A` is < 1 $"))
     $A$ is &lt; 1 <span>$</span>
     """
-    parts = _said(text, notation).split("`")
-    words = (escape(part).replace("$", "<span>$</span>") for part in parts[::2])
-    formulas = (escape(_in_latex(part, notation), quote=False) for part in parts[1::2])
-    return "".join(word + formula for word, formula in zip_longest(words, formulas, fillvalue=""))
+    return "".join(
+        escape(_in_latex(part, notation), quote=False) if formula else escape(part).replace("$", "<span>$</span>")
+        for formula, part in _parts(text, notation)
+    )
 
 
 def _words(text: str) -> str:
@@ -106,10 +103,11 @@ def _words(text: str) -> str:
     return escaped(re.sub(r'"([^"]*)"', r"``\1''", text))
 
 
-def _said(text: str, notation: Notation) -> str:
+def _parts(text: str, notation: Notation) -> list[tuple[bool, str]]:
+    """What stands between backticks and around them, in the words of the notation, each with whether it does."""
     for ours, theirs in _SAID.items() if notation.flips else ():
         text = text.replace(ours, theirs)
-    return text
+    return [(i % 2 == 1, part) for i, part in enumerate(text.split("`"))]
 
 
 # --------------------------------------------------------------------------------------------------- formulas
