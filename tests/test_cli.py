@@ -20,8 +20,9 @@ import pytest
 
 import symcircuits as sc
 from symcircuits.cli.main import main
-from symcircuits.cli.parser import parser_of
+from symcircuits.cli.parser import commands_of, parser_of
 from symcircuits.derivation.derive import DerivationError
+from symcircuits.tables.formats import COLUMNS
 from symcircuits.verification.verify import Check, Report
 
 Cli = Callable[..., "Ran"]
@@ -680,12 +681,12 @@ def test_what_terms_are_not_measured_by_is_said_in_the_words_of_by(cli: Cli, com
 
 
 MISSPELT = [
-    (["coutn", "--heads", "3"], "(coutn: did you mean count?)"),
-    (["explian", "x"], "(explian: did you mean explain?)"),
-    (["count", "--haeds", "3"], "(--haeds: did you mean --heads?)"),
-    (["count", "--heads", "3", "--jsno"], "(--jsno: did you mean --json?)"),
+    (["coutn", "--heads", "3"], "unknown command 'coutn' (did you mean count?)"),
+    (["explian", "x"], "unknown command 'explian' (did you mean explain?)"),
+    (["count", "--haeds", "3"], "count has no option --haeds (did you mean --heads?)"),
+    (["count", "--heads", "3", "--jsno"], "count has no option --jsno (did you mean --json?)"),
     (["derive", "--heads", "3", "--standalon=1"], "standalone"),
-    (["explain", BIAS, "--tokens", "1", "--querys", "0"], "(--querys: did you mean --queries?)"),
+    (["explain", BIAS, "--tokens", "1", "--querys", "0"], "explain has no option --querys (did you mean --queries?)"),
     (["derive", "--heads", "3", "--output-file", "x"], "--output-file"),
 ]
 
@@ -741,7 +742,8 @@ def test_help_shows_examples_that_are_understood(cli: Cli) -> None:
     for command in COMMANDS:
         ran = cli(command, "--help")
         assert (ran.code, ran.err) == (0, "")
-        examples = re.findall(r"^  (symcircuits .*)$", ran.out.partition("examples:")[2], re.M)
+        said = ran.out.partition("examples:")[2].replace("\\\n      ", "")
+        examples = re.findall(r"^  (symcircuits .*)$", said, re.M)
         assert len(examples) >= 2
         for example in examples:
             options = parser_of().parse_args(shlex.split(example)[1:])
@@ -750,6 +752,89 @@ def test_help_shows_examples_that_are_understood(cli: Cli) -> None:
     top = cli("--help")
     assert (top.code, top.err) == (0, "")
     assert all(f"    {c} " in top.out for c in COMMANDS)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_fits_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in ([], *([c] for c in commands_of(parser_of()))):
+        long = [line for line in cli(*command, "--help").out.splitlines() if len(line) > columns]
+        assert not long, (command, long)
+
+
+def test_what_a_command_does_not_take_is_said_with_who_does(cli: Cli) -> None:
+    for words, said in [
+        (
+            ["verify", "--heads", "2", "--composition", "K"],
+            "verify does not take --composition; count, terms, largest, ",
+        ),
+        (
+            ["count", "--heads", "2", "--max-sec", "3"],
+            "count does not take --max-seconds; terms, largest, summary and s",
+        ),
+        (["circuits", "M", "--tokens", "1"], "circuits does not take --tokens; verify, explain, largest, summary and "),
+        (["explain", "M", "--key", "1"], "explain does not take --key; largest, summary and sample do"),
+        (
+            ["count", "--heads", "2", "--tokns", "1"],
+            "count has no option --tokns (--tokens is one of verify, explain, ",
+        ),
+        (["count", "M", "--zzz"], "count has no option --zzz\n"),
+        (["count", "M", "N"], "unexpected argument 'N'"),
+        (["--heads", "3,3"], "a COMMAND comes before --heads: derive, verify, count, terms, check"),
+        (["largest", "--composition", "K"], "required: MODEL\n"),
+        (["terms", "--heads", "3,3"], "required: -o/--output\n"),
+    ]:
+        refused(cli(*words), said)
+
+
+GROUPS = {
+    "selection": {"--order", "--composition", "--through", "--sequence", "--from-source"},
+    "prompt": {"--tokens", "--text", "--tokenizer", "--reference"},
+    "logit": {"--token", "--against", "--position", "--row", "--logit-difference"},
+    "architecture": {"--heads", "--positions", "--norm", "--mlps", "--key-value-heads", "--multipliers"},
+    "attachments": {"--readout", "--normed", "--final-norm", "--source"},
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_command_has_all_options_of_a_group_or_none(group: str) -> None:
+    """And each is the same option wherever it is: the same value is read, and the same help is shown."""
+    seen: dict[str, set[Any]] = {}
+    takers = []
+    for name, parser in commands_of(parser_of()).items():
+        found = {o: a for a in parser._actions for o in a.option_strings if o in GROUPS[group]}
+        assert set(found) in (set(), GROUPS[group]), name
+        takers += [name] * bool(found)
+        for option, action in found.items():
+            seen.setdefault(option, set()).add((action.help, action.metavar, action.dest, repr(action.default)))
+    assert len(takers) > 2
+    assert all(len(said) == 1 for said in seen.values()), seen
+
+
+@pytest.mark.parametrize("command", ["largest", "summary", "sample", "explain"])
+def test_a_logit_difference_is_a_token_against_another(cli: Cli, command: str) -> None:
+    words = [command, BIAS, "--tokens", "1,2,3", "--json"]
+    by = [] if command == "explain" else ["--by", "logit difference"]
+    pair = ["--logit-difference", "2,5"]
+    found = cli(*words, *pair).json
+    assert found == cli(*words, *by, "--token", "2", "--against", "5").json == cli(*words, *by, *pair).json
+    assert found != cli(*words, *by, "--token", "2", "--against", "6").json
+    refused(cli(command, BIAS, "--tokens", "1", *pair, "--against", "4"), "--against 4 is not the second of")
+    refused(cli(command, BIAS, "--tokens", "1", *pair, "--token", "4"), "--token 4 is not the first of")
+    if by:
+        refused(
+            cli(command, BIAS, "--tokens", "1", *pair, "--by", "norm"), "--logit-difference has no effect with --by"
+        )
+
+
+def test_lists_on_request(cli: Cli) -> None:
+    found = cli("derive", "--list-theorems")
+    assert (found.code, found.err) == (0, "")
+    assert {line.split()[0] for line in found.out.splitlines() if line[0] != " "} == {"name", *sc.theorems()}
+    found = cli("terms", "--list-columns")
+    assert (found.code, found.err) == (0, "")
+    assert {line.split()[0] for line in found.out.splitlines() if line[0] != " "} == {"name", *COLUMNS}
+    assert "--list-theorems lists all" in cli("derive", "--theorem", "x").err
 
 
 def test_without_a_command(cli: Cli) -> None:
@@ -862,7 +947,7 @@ def test_notes_stay_out_of_the_output_where_standard_error_is_closed(tmp_path: P
 
 def test_what_a_command_does_not_know_is_refused_under_its_name(cli: Cli) -> None:
     ran = cli("largest", "model", "--txt", "a")
-    assert ran.err.startswith("symcircuits largest: error: unrecognized arguments: --txt a")
+    assert ran.err.startswith("symcircuits largest: error: largest has no option --txt (did you mean --text?)\n")
     assert ran.err.endswith("See symcircuits largest --help\n")
     assert cli("--nonsense").err.endswith("See symcircuits --help\n")
 

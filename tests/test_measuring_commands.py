@@ -269,7 +269,7 @@ def test_a_summary_needs_no_more_memory_for_more_terms() -> None:
         ("sample", ["--by", "loudness"], "not 'loudness'"),
         ("summary", ["--max-seconds", "nan"], "--max-seconds: must be"),
         ("summary", ["--max-terms", "-1"], "--max-terms: must be"),
-        ("summary", ["--max-memory", "1MB"], "unrecognized arguments: --max-memory"),
+        ("summary", ["--max-memory", "1MB"], "summary does not take --max-memory; terms, largest and sample do"),
         ("summary", ["--top", "-1"], "--top: must be"),
         ("summary", ["--workers", "0"], "--workers: must be a whole number, 1 or more"),
     ],

@@ -106,6 +106,7 @@ BASE = {
     "terms": "--heads 2,2 -o FOLDER/a.csv", "check": "X0 --heads 2,2", "explain": f"{BIAS} --tokens 1,2",
     "largest": f"{BIAS} --tokens 1,2", "summary": f"{BIAS} --tokens 1,2", "sample": f"{BIAS} --tokens 1,2",
     "book": "-o FOLDER/book", "demo": "-o FOLDER/demo", "circuits": f"{BIAS} --draws 2",
+    "completion": "fish",
 }  # fmt: skip
 BAD = ("", "-1", "nan", "1", "L9H9", "9" * 5000, "x@" + "9" * 5000, "a=b@99999999999")
 WORK = {"derive", "verify", "book", "demo", "circuits"}  # commands that take long where a value is not refused

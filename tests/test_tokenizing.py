@@ -366,6 +366,29 @@ def test_a_tokenizer_beside_the_model_names_its_tokens(folder: str, cli: Cli) ->
 
 
 @pytest.mark.usefixtures("file")
+@pytest.mark.parametrize("command", ["largest", "summary", "sample", "verify", "explain"])
+def test_every_command_that_takes_tokens_takes_a_text(folder: str, cli: Cli, command: str) -> None:
+    by_text, by_tokens = (
+        cli(command, folder, *words, "--json") for words in (["--text", "the the"], ["--tokens", "6,7"])
+    )
+    assert (by_text.code, by_text.err) == (0, "")
+    one, other = by_text.json, by_tokens.json
+    for timed in (one, other):
+        timed.pop("seconds", None)
+    assert one == other
+    other = cli(command, folder, "--text", "the", "--json").json
+    other.pop("seconds", None)
+    assert one != other
+    if command != "explain":
+        refused(
+            cli(command, folder, "--tokens", "6", "--tokenizer", "t.json"), "--tokenizer has no effect without --text"
+        )
+    if command == "verify":
+        refused(cli(command, "--heads", "2", "--text", "the"), "--text goes with a MODEL")
+        refused(cli(command, "--general", "--text", "the"), "--text has no effect with --general")
+
+
+@pytest.mark.usefixtures("file")
 def test_one_that_cannot_be_used_is_noted(folder: str, cli: Cli) -> None:
     written(Path(folder), "{}")
     ran = cli("explain", folder, "--tokens", "6,7", "--token", "7")

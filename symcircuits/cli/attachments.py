@@ -23,11 +23,12 @@ _SOURCE: Final = "write NAME=FILE@LAYER[:mlp|:added], e.g. --source 'feature 12=
 
 def add_attachments(parser: Any) -> None:
     """``--readout``, ``--normed``, ``--no-normed``, ``--final-norm`` and ``--source``."""
-    parser.add_argument(
+    group = parser.add_argument_group("readouts and sources")
+    group.add_argument(
         "--readout", metavar="FILE", help="directions (.npy, [d_model] or [k, d_model]) that read the stream in place "
         "of the unembedding: [NAME=]FILE[@LAYER[:mlp]]; without a layer at the end",
     )  # fmt: skip
-    norms = parser.add_mutually_exclusive_group()
+    norms = group.add_mutually_exclusive_group()
     norms.add_argument(
         "--normed", action=argparse.BooleanOptionalAction,
         help="the readout reads what comes out of the norm there, or not; needed where the model has norms",
@@ -36,7 +37,7 @@ def add_attachments(parser: Any) -> None:
         "--final-norm", dest="normed", action="store_const", const="final",
         help="the readout reads what the final norm makes of the stream there, as a logit lens does",
     )  # fmt: skip
-    parser.add_argument(
+    group.add_argument(
         "--source", action="append", default=[], metavar="NAME=FILE@LAYER",
         help="a part of the stream (.npy, [d_model] or [n, d_model]) set apart as a source; @LAYER:mlp of what that "
         "MLP writes, @LAYER:added added to the model; may be repeated",

@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.cli.prompt import workers_of
-from symcircuits.loaders.files import model_place
+from symcircuits.cli.prompt import beside, workers_of
 from symcircuits.work.files import user_path
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from symcircuits.model import Model
     from symcircuits.values.measure import Measure
 
-__all__ = ["averaged", "encoded", "named", "refuse_with_prompts"]
+__all__ = ["averaged", "named", "refuse_with_prompts"]
 
 _ONE = {
     "--tokens": "tokens", "--text": "text", "--reference": "reference", "--html": "html", "--head": "head",
@@ -70,32 +69,15 @@ def named(options: argparse.Namespace, model: Any) -> tuple[Any, Any]:
     if asked:
         tokenizer = read_tokenizer(labels if tokenizer is None else tokenizer)
         return (tokenizer_labels(tokenizer, model) if labels is None else labels), tokenizer
-    place = model_place(options.model)
-    beside = (place if place.is_dir() else place.parent) / "tokenizer.json"
-    if not beside.is_file():
+    place = beside(options.model)
+    if place is None:
         return labels, None
     try:
-        tokenizer = read_tokenizer(beside)
+        tokenizer = read_tokenizer(place)
         found = tokenizer_labels(tokenizer, model)
     except ValueError as fault:
-        if getattr(options, "text", None) is not None:
+        if options.text is not None:
             raise
         print(f"note: tokens are shown by number: {fault}", file=sys.stderr)
         return labels, None
     return (found if labels is None else labels), tokenizer
-
-
-def encoded(options: argparse.Namespace, model: Any, tokenizer: Any) -> list[int] | None:
-    """The tokens of --text; None where there is none."""
-    from symcircuits.explanation.tokenizers import encoder
-
-    if options.text is None:
-        return None
-    if options.tokens is not None:
-        raise ValueError("give either --tokens or --text")
-    if tokenizer is None:
-        raise ValueError("--text needs a tokenizer.json: give --tokenizer FILE (none is beside the model's weights)")
-    tokens = encoder(tokenizer, model)(options.text)
-    if not tokens:
-        raise ValueError(f"--text {options.text!r} has no tokens; at least one is needed")
-    return tokens

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.numbers import weight, whole
 from symcircuits.cli.output import add_json, print_json, width, write
+from symcircuits.cli.selection import add_seed
 from symcircuits.cli.subject import load_model
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--draws", type=whole(1), default=20, metavar="N", help="prompts of each kind (default 20)")
     parser.add_argument("--first", type=whole(0), default=0, metavar="T", help="token that begins each (default 0)")
     parser.add_argument("--length", type=whole(2), metavar="N", help="tokens of the longest (default: of the model)")
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="the same seed draws the same (0)")
+    add_seed(parser)
     parser.add_argument(
         "--threshold", type=weight, default=0.4, metavar="X", help="score from which a head is of a kind (0.4)"
     )
@@ -69,6 +70,6 @@ def _circuits(path: str, options: argparse.Namespace, progress: Progress) -> Cir
     from symcircuits.circuits.report import find_circuits
 
     return find_circuits(
-        load_model(path), options.draws, first=options.first, seed=options.seed, length=options.length,
+        load_model(path), options.draws, first=options.first, seed=options.seed or 0, length=options.length,
         threshold=options.threshold, progress=progress.step,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from symcircuits.cli.listing import add_listing
 from symcircuits.cli.output import write
 from symcircuits.cli.subject import add_notation, add_subject, add_target, default_target, described, notation_of
 from symcircuits.cli.subject import subject_of as subject
@@ -35,6 +36,7 @@ def add_options(parser: Any) -> None:
 
     add_subject(parser)
     parser.add_argument("--theorem", metavar="NAME", help="a result by its name, instead of --heads or MODEL")
+    add_listing(parser, "--list-theorems", _theorems, "print the names for --theorem and what each says, and stop")
     add_target(parser)
     parser.add_argument(
         "--form", choices=["enumerated", "generic"], help="every term (enumerated, the default), or sums over heads"
@@ -59,6 +61,12 @@ def add_options(parser: Any) -> None:
         "-o", "--output", metavar="FILE",
         help="write to a file (- or nothing: standard output); --format wins over its ending",
     )  # fmt: skip
+
+
+def _theorems() -> list[tuple[str, str]]:
+    from symcircuits.derivation.results.every import entries
+
+    return [(entry.name, entry.result.title) for entry in entries() if entry.result is not None]
 
 
 def run(options: argparse.Namespace) -> int:

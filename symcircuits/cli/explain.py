@@ -6,10 +6,12 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.attachments import add_attachments, attachments_of
-from symcircuits.cli.averages import averaged, encoded, named, refuse_with_prompts
-from symcircuits.cli.numbers import numbers, whole
+from symcircuits.cli.averages import averaged, named, refuse_with_prompts
+from symcircuits.cli.measure import add_logit, logit_options
+from symcircuits.cli.numbers import numbers
 from symcircuits.cli.output import add_json, print_found, print_json, print_refused, width, write
-from symcircuits.cli.prompt import add_dtype, add_tokens, add_workers, compared_tokens, workers_of
+from symcircuits.cli.prompt import add_dtype, add_prompt, add_workers, check_prompt, compared_tokens, workers_of
+from symcircuits.cli.selection import add_budgets, add_top
 from symcircuits.cli.subject import add_model, add_notation, default_target, load_model, notation_of
 
 if TYPE_CHECKING:
@@ -35,24 +37,15 @@ EXAMPLES = (
 def add_options(parser: Any) -> None:
     """The options of the command."""
     add_model(parser)
-    add_tokens(parser)
-    parser.add_argument("--text", metavar="TEXT", help="the prompt as text, for a tokenizer; no token is added to it")
-    parser.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json (default: the one beside the weights)")
+    add_prompt(parser)
     parser.add_argument(
         "--prompts", metavar="FILE",
         help='average over prompts: a line of ids, a JSON list of them, or {"tokens": [3, 1], "target": 4} each',
     )  # fmt: skip
     parser.add_argument("--skip-bad", action="store_true", help="leave out (and name) lines of --prompts that are bad")
     add_workers(parser)
-    parser.add_argument("--position", type=whole(), default=-1, help="position of the chosen logit (default: the last)")
-    parser.add_argument(
-        "--token", type=whole(), help="output token of the chosen logit (default: the model's first choice)"
-    )
-    parser.add_argument(
-        "--logit-difference", metavar="A,B", help="two output tokens: contributions to logit[A] - logit[B] too"
-    )
-    parser.add_argument("--row", type=whole(), help="batch row of the chosen logit (default: the first)")
-    parser.add_argument("--top", type=whole(0), default=20, metavar="N", help="number of terms shown (default 20)")
+    add_logit(parser)
+    add_top(parser)
     parser.add_argument(
         "--sort", choices=["centred", "norm", "contribution", "difference"],
         help="rank each term by itself by this (default: by the difference where one is given, else the contribution "
@@ -60,7 +53,7 @@ def add_options(parser: Any) -> None:
     )  # fmt: skip
     add_attachments(parser)
     parser.add_argument("--queries", metavar="0,1", help="query positions that count in the margin (default: all)")
-    parser.add_argument("--max-terms", type=whole(0), metavar="N", help="terms to look at one by one (default 20000)")
+    add_budgets(parser, "terms", terms="terms to look at one by one (default 20000)")
     add_dtype(parser)
     add_notation(parser)
     parser.add_argument(
@@ -87,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         check_writable(options.html)
     elif options.head is not None:
         raise ValueError("--head chooses the head that the page opens; it goes with --html FILE")
-    if options.sort == "difference" and options.logit_difference is None:
+    if options.sort == "difference" and options.logit_difference is None and options.against is None:
         raise ValueError("--sort difference needs --logit-difference A,B: contributions to it are what it sorts by")
     by = _chosen(options)
     readout, attached = attachments_of(options)
@@ -96,10 +89,9 @@ def run(options: argparse.Namespace) -> int:
         averages = averaged(options, model, by)
         print_json(averages.json()) if options.json else print(averages.text(width(), options.top))
         return 0 if averages.ok else 1
-    if options.tokens is None and options.text is None and options.reference is None:
-        raise ValueError("give --tokens 1,2,3, --text or --prompts FILE, or a --reference FILE that holds tokens")
+    check_prompt(options, " or --prompts FILE")
     labels, tokenizer = named(options, model)
-    tokens, compared = compared_tokens(options, model, encoded(options, model, tokenizer))
+    tokens, compared = compared_tokens(options, model, tokenizer)
     if compared is not None and not compared.ok:
         return print_refused(compared, options.json)
     queries = None if options.queries is None else numbers(options.queries, "--queries")
@@ -134,11 +126,5 @@ def _chosen(options: argparse.Namespace) -> Measure:
     """The chosen logit, or the difference of two."""
     from symcircuits.values.measure import logit
 
-    if options.logit_difference is None:
-        return logit(options.token, position=options.position, row=options.row)
-    two = numbers(options.logit_difference, "--logit-difference")
-    if len(two) != 2:
-        raise ValueError(f"--logit-difference {options.logit_difference!r}: two tokens make a difference, e.g. 26,3")
-    if options.token not in (None, two[0]):
-        raise ValueError(f"--token {options.token} is not the first of --logit-difference {options.logit_difference}")
-    return logit(*two, position=options.position, row=options.row)
+    token, against = logit_options(options)
+    return logit(token, against, position=-1 if options.position is None else options.position, row=options.row)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.cli.numbers import whole
 from symcircuits.cli.output import add_json
 from symcircuits.cli.ranked import Ranked, add_ranked, answer
-from symcircuits.cli.selection import add_budgets
+from symcircuits.cli.selection import add_budgets, add_top
 
 if TYPE_CHECKING:
     from symcircuits.work.progress import OnProgress
@@ -27,7 +27,7 @@ EXAMPLES = (
 def add_options(parser: Any) -> None:
     """The options of the command."""
     add_ranked(parser, default=None)
-    parser.add_argument("--top", type=whole(0), default=20, metavar="K", help="how many terms (default 20)")
+    add_top(parser)
     parser.add_argument("--max-expansions", type=whole(0), metavar="N", help="stop after so many partial paths")
     add_budgets(parser, "seconds", "memory")
     add_json(parser)

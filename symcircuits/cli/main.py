@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from typing import NoReturn
 
 from symcircuits.cli.output import check_paths
-from symcircuits.cli.parser import parser_of, spelling_of
+from symcircuits.cli.parser import commands_of, parser_of, spelling_of
 from symcircuits.core.text import called_by
 
 __all__ = ["main"]
@@ -55,6 +55,11 @@ def _terminable() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    if argv is None and "_ARGCOMPLETE" in os.environ:
+        from symcircuits.cli.completion import complete
+
+        parser = parser_of()
+        complete(parser, commands_of(parser).values())
     with _terminable():
         return _main(argv)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from symcircuits.verification.reference import Comparison
 
 __all__ = [
+    "PATHS",
     "STOPPED",
     "add_json",
     "check_paths",
@@ -84,6 +85,7 @@ _READ: Final = {
     "model": "MODEL", "models": "MODEL", "reference": "--reference", "labels": "--labels", "tokenizer": "--tokenizer",
     "prompts": "--prompts", "file": "--file",
 }  # fmt: skip
+PATHS: Final = {*_WRITTEN, *_READ, "readout"}  # what takes the name of a file
 
 
 def check_paths(options: Namespace) -> None:

@@ -7,6 +7,7 @@ A command is a module with ``HELP``, ``EXAMPLES``, ``add_options(parser)`` and `
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, Protocol
@@ -101,6 +102,12 @@ def _demo() -> Any:
     return demo
 
 
+def _completion() -> Any:
+    from symcircuits.cli import completion
+
+    return completion
+
+
 COMMANDS: Final[dict[str, Callable[[], Any]]] = {
     "derive": _derive,
     "verify": _verify,
@@ -114,6 +121,7 @@ COMMANDS: Final[dict[str, Callable[[], Any]]] = {
     "circuits": _circuits,
     "book": _book,
     "demo": _demo,
+    "completion": _completion,
 }
 
 
@@ -129,6 +137,31 @@ class _Once(argparse._StoreAction):
 
 def _of_any_width() -> argparse.HelpFormatter:
     return argparse.HelpFormatter("", width=80)
+
+
+class _Help(argparse.HelpFormatter):
+    """Help that fits the terminal: prose is wrapped, examples go on in a further line before an option."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if not text.startswith("examples:"):
+            return super()._fill_text(text, width, indent)
+        return "\n".join(line for example in text.split("\n") for line in _continued(example, width))
+
+
+def _continued(example: str, width: int) -> list[str]:
+    """An example in lines that fit, all but the last with the backslash that a shell wants.
+
+    >>> _continued("  symcircuits count --heads 12,12 --json", 38)
+    ['  symcircuits count --heads 12,12 \\\\', '      --json']
+    """
+    lines = [""]
+    for part in re.split(r" (?=-)", example):
+        if lines[-1] and len(lines[-1]) + len(part) + 3 > width:
+            lines[-1] += " \\"
+            lines.append(f"      {part}")
+        else:
+            lines[-1] += f" {part}" if lines[-1] else part
+    return lines
 
 
 class Parser(argparse.ArgumentParser):
@@ -150,38 +183,56 @@ class Parser(argparse.ArgumentParser):
         finally:
             del self._get_formatter
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in argparse; what a command does not take is named, with the commands that do."""
+        found, left = self.parse_known_args(args, namespace)
+        if left:
+            self.error(_NOT_TAKEN + next((word for word in left if word[:1] == "-"), left[0]))
+        return found
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in argparse; keeps the words for the hint."""
+        """As in argparse; keeps the words for what is said of one that is not known."""
         self.words = list(args or ())
         self.given.clear()
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        """Refuse the words: exit code 2, one line that says what is wrong and one where help is."""
         from symcircuits.core.names import visible
 
         chosen = [p for c, p in commands_of(self).items() if c in self.words[:1]]
         name = chosen[0].prog if chosen else self.prog  # what is unknown is met by the parser of all commands
-        said = visible(message + self._hint(message, chosen))
-        self.exit(2, f"{name}: error: {said}\nSee {name} --help\n")
+        self.exit(2, f"{name}: error: {visible(self._said(message, chosen))}\nSee {name} --help\n")
 
-    def _hint(self, message: str, chosen: Sequence[argparse.ArgumentParser]) -> str:
-        """What was meant by the first command or option that nobody knows and that is near to one known here."""
-        import difflib
+    def _said(self, message: str, chosen: Sequence[argparse.ArgumentParser]) -> str:
+        """The message; where a word is not known, what was meant or which command takes it."""
+        from symcircuits.cli.spelling import nearest, not_a_command, not_taken
 
-        if message.startswith("argument COMMAND: "):
-            wrong, known = [w for w in self.words if repr(w) in message], list(commands_of(self))
-        else:
-            known = [option for parser in (self, *chosen) for option in _options(parser)]
-            given = [w.partition("=")[0] for w in self.words if w.startswith("--") and len(w) > 4]
-            wrong = [w for w in given if not any(k.startswith(w) for k in known)]
-        if wrong:  # an option of another command is not misspelt
-            elsewhere = {o for parser in commands_of(parser_of()).values() for o in _options(parser)}
-            near = {k.lstrip("-"): k for k in known}
-            for word in wrong:
-                found = difflib.get_close_matches(word.lstrip("-"), near, 1, 0.7)
-                if found and word not in elsewhere:
-                    return f" ({word}: did you mean {near[found[0]]}?)"
-        return ""
+        known = [option for parser in (self, *chosen) for option in _options(parser)]
+        if message.startswith("argument COMMAND: ") and self.words:
+            return not_a_command(self.words[0], list(commands_of(self)), _takers())
+        if message.startswith(_NOT_TAKEN):
+            command = (chosen or [self])[0].prog.rpartition(" ")[2]
+            return not_taken(command, message.removeprefix(_NOT_TAKEN), known, _takers())
+        given = [w.partition("=")[0] for w in self.words if w.startswith("--") and len(w) > 4]
+        for word in given:  # what is missing may be there, misspelt; an option of another command is not misspelt
+            if not any(k.startswith(word) for k in known) and word not in _takers():
+                near = nearest(word, known)
+                if near:
+                    return f"{message} ({word}: did you mean {near}?)"
+        return message
+
+
+_NOT_TAKEN: Final = "not taken: "
+
+
+def _takers() -> dict[str, list[str]]:
+    """The commands that take an option, by option."""
+    found: dict[str, list[str]] = {}
+    for command, parser in commands_of(parser_of()).items():
+        for option in _options(parser):
+            found.setdefault(option, []).append(command)
+    return found
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -243,7 +294,7 @@ def _add(commands: Any, name: str, command: Command) -> None:
     help = command.HELP
     parser = commands.add_parser(
         name, help=help, description=help[:1].upper() + help[1:] + ".", epilog="examples:\n" + command.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )  # fmt: skip
     parser.set_defaults(run=command.run, command=name)
     command.add_options(parser)

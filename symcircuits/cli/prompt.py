@@ -1,9 +1,10 @@
-"""Tokens, recorded activations and workers as options."""
+"""The prompt (tokens, a text, recorded activations), the type of numbers and who works, as options."""
 
 from __future__ import annotations
 
 import argparse
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.numbers import tokens as read_tokens
@@ -13,15 +14,20 @@ if TYPE_CHECKING:
     from symcircuits.model import Model
     from symcircuits.verification.reference import Comparison
 
-__all__ = ["add_dtype", "add_tokens", "add_workers", "compared_tokens", "workers_of"]
+__all__ = [
+    "add_dtype", "add_prompt", "add_workers", "beside", "check_prompt", "compared_tokens", "prompt_of", "workers_of",
+]  # fmt: skip
 
 
-def add_tokens(parser: Any) -> None:
-    """``--tokens`` and ``--reference``."""
-    parser.add_argument(
+def add_prompt(parser: Any) -> None:
+    """``--tokens``, ``--text`` and ``--tokenizer``, ``--reference``: what the model runs on."""
+    group = parser.add_argument_group("the prompt")
+    group.add_argument(
         "--tokens", metavar="1,2,3", help="token ids, or a JSON list; rows of a batch are separated by ;"
     )
-    parser.add_argument(
+    group.add_argument("--text", metavar="TEXT", help="the prompt as text, for a tokenizer; no token is added to it")
+    group.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json (default: the one beside the weights)")
+    group.add_argument(
         "--reference", metavar="FILE", help="recorded activations (.npz, .safetensors) to compare with first"
     )
 
@@ -37,15 +43,63 @@ def add_workers(parser: Any) -> None:
     parser.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="split the work over a Dask cluster")
 
 
-def compared_tokens(options: argparse.Namespace, model: Model, given: Any = None) -> tuple[Any, Comparison | None]:
-    """The tokens of a command, and our forward pass beside the recorded one where --reference names one."""
-    tokens = read_tokens(options.tokens) if options.tokens is not None else given
+def check_prompt(options: argparse.Namespace, more: str = "") -> None:
+    """ValueError where there is no prompt; ``more``: another option that gives one."""
+    if options.tokens is None and options.text is None and options.reference is None:
+        raise ValueError(f"give --tokens 1,2,3, --text{more}, or a --reference FILE that holds tokens")
+
+
+def prompt_of(options: argparse.Namespace, model: Model) -> tuple[Any, Comparison | None]:
+    """The tokens of a command that shows no names of tokens; errors as of :func:`compared_tokens`."""
+    if options.text is None:
+        if options.tokenizer is not None:
+            raise ValueError("--tokenizer has no effect without --text")
+        return compared_tokens(options, model)
+    from symcircuits.explanation.tokenizers import read_tokenizer
+
+    place = beside(options.model) if options.tokenizer is None else options.tokenizer
+    return compared_tokens(options, model, None if place is None else read_tokenizer(place))
+
+
+def beside(model: str) -> Path | None:
+    """The tokenizer.json beside a model's weights; None where there is none."""
+    from symcircuits.loaders.files import model_place
+
+    place = model_place(model)
+    found = (place if place.is_dir() else place.parent) / "tokenizer.json"
+    return found if found.is_file() else None
+
+
+def compared_tokens(options: argparse.Namespace, model: Model, tokenizer: Any = None) -> tuple[Any, Comparison | None]:
+    """The tokens of a command, and our forward pass beside the recorded one where --reference names one.
+
+    ValueError where a text has no tokenizer or no tokens, or stands beside --tokens.
+    """
+    tokens = _encoded(options, model, tokenizer)
+    if options.tokens is not None:
+        tokens = read_tokens(options.tokens)
     if options.reference is None:
         return tokens, None
     from symcircuits.verification.reference import compare_with_reference
 
     found = compare_with_reference(model, options.reference, tokens)
     return found.run.tokens, found
+
+
+def _encoded(options: argparse.Namespace, model: Model, tokenizer: Any) -> list[int] | None:
+    """The tokens of --text; None where there is none."""
+    if options.text is None:
+        return None
+    from symcircuits.explanation.tokenizers import encoder
+
+    if options.tokens is not None:
+        raise ValueError("give either --tokens or --text")
+    if tokenizer is None:
+        raise ValueError("--text needs a tokenizer.json: give --tokenizer FILE (none is beside the model's weights)")
+    tokens = encoder(tokenizer, model)(options.text)
+    if not tokens:
+        raise ValueError(f"--text {options.text!r} has no tokens; at least one is needed")
+    return tokens
 
 
 def workers_of(options: argparse.Namespace) -> AbstractContextManager[Any]:

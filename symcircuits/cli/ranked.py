@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.attachments import add_attachments, attachments_of
-from symcircuits.cli.numbers import whole
+from symcircuits.cli.measure import add_measure, check_kind, measure_of
 from symcircuits.cli.output import STOPPED, print_found, print_refused
-from symcircuits.cli.prompt import add_dtype, add_tokens, compared_tokens
+from symcircuits.cli.prompt import add_dtype, add_prompt, check_prompt, prompt_of
 from symcircuits.cli.selection import add_selection, selected
 from symcircuits.cli.subject import add_model, default_target, load_model
 
@@ -25,22 +25,10 @@ __all__ = ["Ranked", "add_ranked", "answer"]
 
 def add_ranked(parser: Any, default: str | None = "norm") -> None:
     """Which terms of which model on which tokens, and what measures them; ``default``: where that is not said."""
-    usual = "norm, the default" if default else "norm"
     add_model(parser)
-    add_tokens(parser)
+    add_prompt(parser)
     parser.add_argument("--target", metavar="T", help="logits (default), stream, scores:L1H0 or readout:NAME")
-    parser.add_argument(
-        "--by", default=default, metavar="MEASURE",
-        help=f"what makes a term large: {usual}, logit, 'logit difference', 'centred logit', of scores 'score entry' "
-        "or 'masked norm', of a readout direction or 'direction difference'"
-        + ("" if default else "; default: of the logits of one prompt 'centred logit', token and position embedding as "
-        "one, of anything else norm"),
-    )  # fmt: skip
-    parser.add_argument("--position", type=whole(), help="position of the logit, or query (default: the last)")
-    parser.add_argument("--key", type=whole(), help="key of the score (default: the one attended to most)")
-    parser.add_argument("--token", type=whole(), help="output token, or direction of a readout (default: the largest)")
-    parser.add_argument("--against", type=whole(), help="the other token of a difference (default: the largest other)")
-    parser.add_argument("--row", type=whole(), help="batch row")
+    add_measure(parser, default)
     add_selection(parser)
     add_attachments(parser)
     add_dtype(parser)
@@ -73,67 +61,16 @@ def _ranked(options: argparse.Namespace) -> Ranked:
     from symcircuits.core.expansion import expand
     from symcircuits.values.evaluate import evaluate
 
-    if options.tokens is None and options.reference is None:
-        raise ValueError("give --tokens 1,2,3, or a --reference FILE that holds tokens")
-    measure = _measure(options)
+    check_prompt(options)
+    measure = measure_of(options)
     readout, attached = attachments_of(options)
     model = load_model(options.model)
-    tokens, compared = compared_tokens(options, model)
+    tokens, compared = prompt_of(options, model)
     model = model.with_(*attached)
     target = options.target
     if target is None and readout is not None:
         target = f"readout:{readout.name}"
     expansion = selected(expand(model.architecture, default_target(model.architecture, target)), options)
-    if options.by is not None:
-        _check_kind(options.by, expansion.target)
+    if measure is not None:
+        check_kind(options.by or "norm", expansion.target)
     return Ranked(evaluate(expansion, model.run(tokens, options.dtype)), measure, compared)
-
-
-def _measure(options: argparse.Namespace) -> Measure | None:
-    """What --by and the options beside it say, None where nothing is; ValueError where one of them has no effect."""
-    from symcircuits.values.measure import logit, norm, score_entry
-
-    if options.by is None:
-        for name in ("row", "position", "token", "against", "key"):
-            if getattr(options, name) is not None:
-                raise ValueError(f"--{name} has no effect without --by: say by what terms are ranked")
-        return None
-    kind = options.by.replace("-", " ")
-    if kind not in _USED:
-        raise ValueError(f"--by is {', '.join(_USED)}, not {options.by!r}")
-    for name in ("row", "position", "token", "against", "key"):
-        if getattr(options, name) is not None and name not in _USED[kind]:
-            raise ValueError(f"--{name} has no effect with --by {options.by!r}")
-    if "norm" in kind:
-        return norm(masked=kind == "masked norm")
-    at = -1 if options.position is None else options.position
-    if kind == "score entry":
-        return score_entry(at, options.key, row=options.row)
-    if kind == "centred logit":
-        return logit(options.token, "mean", position=at, row=options.row)
-    if "difference" not in kind:
-        return logit(options.token, position=at, row=options.row)
-    return logit(options.token, "second" if options.against is None else options.against, position=at, row=options.row)
-
-
-def _check_kind(by: str, target: str) -> None:
-    """ValueError where the terms of the target have no such measure; logit is a direction's name too, of a readout."""
-    from symcircuits.values.measure import kinds_of
-
-    kind, known = by.replace("-", " "), kinds_of(target)
-    if kind not in known and not (target.startswith("readout:") and kind.replace("logit", "direction") in known):
-        choices = ", ".join(f"'{k}'" if " " in k else k for k in known)
-        raise ValueError(f"terms of {target} are not measured by --by {by!r}: choose {choices}")
-
-
-_LOGIT = ("row", "position", "token")
-_USED: dict[str, tuple[str, ...]] = {
-    "norm": (),
-    "masked norm": (),
-    "logit": _LOGIT,
-    "logit difference": (*_LOGIT, "against"),
-    "centred logit": _LOGIT,
-    "direction": _LOGIT,
-    "direction difference": (*_LOGIT, "against"),
-    "score entry": ("row", "position", "key"),
-}

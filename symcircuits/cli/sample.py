@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from symcircuits.cli.numbers import whole
 from symcircuits.cli.output import add_json
 from symcircuits.cli.ranked import Ranked, add_ranked, answer
-from symcircuits.cli.selection import add_budgets
+from symcircuits.cli.selection import add_budgets, add_seed
 
 if TYPE_CHECKING:
     from symcircuits.work.progress import OnProgress
@@ -30,7 +30,7 @@ def add_options(parser: Any) -> None:
         "--weights", choices=["bound", "uniform"], default="bound",
         help="terms of larger bounds are likelier (bound, the default), or all are as likely (uniform)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="the same seed draws the same terms (0)")
+    add_seed(parser)
     add_budgets(parser, "seconds", "memory")
     add_json(parser)
 
@@ -41,8 +41,8 @@ def run(options: argparse.Namespace) -> int:
 
     def draw(request: Ranked, progress: OnProgress) -> Any:
         return request.values.sample(
-            options.draws, request.measure, seed=options.seed, weights=options.weights, max_seconds=options.max_seconds,
-            progress=progress, **memory,
+            options.draws, request.measure, seed=options.seed or 0, weights=options.weights,
+            max_seconds=options.max_seconds, progress=progress, **memory,
         )  # fmt: skip
 
     return answer(options, draw, lambda found: bool(found.reached))

@@ -1,4 +1,4 @@
-"""Selections of terms as options: by order, composition type, heads and sources; and ranges of them."""
+"""Selections of terms as options: by order, composition type, heads and sources; ranges, budgets, seeds."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 from symcircuits.cli.numbers import memory, numbers, seconds, whole
 from symcircuits.core.expansion import Expansion
 
-__all__ = ["add_budgets", "add_range", "add_selection", "selected"]
+__all__ = ["add_budgets", "add_range", "add_seed", "add_selection", "add_top", "selected"]
 
 
 def add_selection(parser: Any) -> None:
     """``--order``, ``--composition``, ``--through``, ``--sequence``, ``--from-source``."""
-    parser.add_argument("--order", metavar="0,1", help="terms of these orders only")
-    parser.add_argument("--composition", metavar="K,QK", help="terms of these types only")
-    parser.add_argument(
+    group = parser.add_argument_group("which terms")
+    group.add_argument("--order", metavar="0,1", help="terms of these orders only")
+    group.add_argument("--composition", metavar="K,QK", help="terms of these types only")
+    group.add_argument(
         "--through",
         action="append",
         default=[],
         metavar="L0H1",
         help="terms through this head, of scores also query:L0H1 or key:L0H1; may be repeated",
     )
-    parser.add_argument(
+    group.add_argument(
         "--sequence", action="append", default=[], metavar="L0H1,L1H0",
         help="terms in which these heads follow directly on one another, of scores also query:... or key:...; may be "
         "repeated",
     )  # fmt: skip
-    parser.add_argument(
+    group.add_argument(
         "--from-source", action="append", default=[], metavar="embed", help="terms from this source; may be repeated"
     )
 
@@ -39,14 +40,27 @@ def add_range(parser: Any) -> None:
     parser.add_argument("--stop", type=whole(0), metavar="N", help="the number behind the last term (default: all)")
 
 
-def add_budgets(parser: Any, *budgets: str) -> None:
-    """``--max-terms``, ``--max-seconds``, ``--max-memory``: those that are named; where one ends the work, exit 3."""
+def add_budgets(parser: Any, *budgets: str, terms: str = "stop after so many terms") -> None:
+    """``--max-terms``, ``--max-seconds``, ``--max-memory``: those that are named; where one ends the work, exit 3.
+
+    ``terms``: what ``--max-terms`` means, where it ends nothing.
+    """
     if "terms" in budgets:
-        parser.add_argument("--max-terms", type=whole(0), metavar="N", help="stop after so many terms")
+        parser.add_argument("--max-terms", type=whole(0), metavar="N", help=terms)
     if "seconds" in budgets:
         parser.add_argument("--max-seconds", type=seconds, metavar="S", help="stop after so many seconds")
     if "memory" in budgets:
         parser.add_argument("--max-memory", type=memory, metavar="200MB", help="memory beyond Python and its libraries")
+
+
+def add_top(parser: Any) -> None:
+    """``--top``."""
+    parser.add_argument("--top", type=whole(0), default=20, metavar="N", help="number of terms shown (default 20)")
+
+
+def add_seed(parser: Any) -> None:
+    """``--seed``; None where it is not given, which is 0."""
+    parser.add_argument("--seed", type=whole(0), metavar="N", help="of random draws: the same seed, the same draws (0)")
 
 
 def selected(expansion: Expansion, options: argparse.Namespace) -> Expansion:

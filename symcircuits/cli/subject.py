@@ -39,25 +39,27 @@ def add_target(parser: Any) -> None:
 
 def add_architecture(parser: Any) -> None:
     """``--heads`` and the options beside it."""
-    parser.add_argument("--heads", metavar="3,3", help='heads of each layer; "none" for zero layers')
-    parser.add_argument(
-        "--positions", choices=["none", "standard", "shortformer", "rotary", "alibi"], default="none", help="positions"
-    )
-    parser.add_argument("--biases", action="store_true", help="all biases, each a source of its own")
-    parser.add_argument("--no-scale", action="store_true", help="scores without a scale")
-    parser.add_argument("--no-softmax", action="store_true", help="patterns are the masked scores themselves")
-    parser.add_argument("--capped", action="store_true", help="a soft cap on scores: softmax sees every term")
-    parser.add_argument("--bidirectional", action="store_true", help="attention without a causal mask")
-    parser.add_argument("--no-unembed", action="store_true", help="a model without unembedding (expand the stream)")
-    parser.add_argument("--norm", choices=["none", "LN", "RMS"], default="none", help="norm before whatever reads")
-    parser.add_argument("--no-gains", action="store_true", help="norms without gain (folded into the weights)")
-    parser.add_argument("--mlps", action="store_true", help="an MLP in every layer, what it writes a source of its own")
-    parser.add_argument("--gated", action="store_true", help="MLPs with a gate (with --mlps)")
-    parser.add_argument("--bilinear", action="store_true", help="MLPs with a gate and no activation (with --mlps)")
-    parser.add_argument("--parallel", action="store_true", help="MLPs read what attention reads (with --mlps)")
-    parser.add_argument("--key-value-heads", metavar="1,1", help="key/value heads of each layer (grouped queries)")
-    parser.add_argument("--qk-norm", action="store_true", help="an RMS norm of the queries and keys of every head")
-    parser.add_argument(
+    group = parser.add_argument_group("an architecture, instead of MODEL")
+    group.add_argument("--heads", metavar="3,3", help='heads of each layer; "none" for zero layers')
+    group.add_argument(
+        "--positions", choices=["none", "standard", "shortformer", "rotary", "alibi"], default="none", metavar="P",
+        help="how positions enter: none (default), standard, shortformer, rotary or alibi",
+    )  # fmt: skip
+    group.add_argument("--biases", action="store_true", help="all biases, each a source of its own")
+    group.add_argument("--no-scale", action="store_true", help="scores without a scale")
+    group.add_argument("--no-softmax", action="store_true", help="patterns are the masked scores themselves")
+    group.add_argument("--capped", action="store_true", help="a soft cap on scores: softmax sees every term")
+    group.add_argument("--bidirectional", action="store_true", help="attention without a causal mask")
+    group.add_argument("--no-unembed", action="store_true", help="a model without unembedding (expand the stream)")
+    group.add_argument("--norm", choices=["none", "LN", "RMS"], default="none", help="norm before whatever reads")
+    group.add_argument("--no-gains", action="store_true", help="norms without gain (folded into the weights)")
+    group.add_argument("--mlps", action="store_true", help="an MLP in every layer, what it writes a source of its own")
+    group.add_argument("--gated", action="store_true", help="MLPs with a gate (with --mlps)")
+    group.add_argument("--bilinear", action="store_true", help="MLPs with a gate and no activation (with --mlps)")
+    group.add_argument("--parallel", action="store_true", help="MLPs read what attention reads (with --mlps)")
+    group.add_argument("--key-value-heads", metavar="1,1", help="key/value heads of each layer (grouped queries)")
+    group.add_argument("--qk-norm", action="store_true", help="an RMS norm of the queries and keys of every head")
+    group.add_argument(
         "--multipliers", metavar="m_E,r",
         help="numbers that multiply: the embedding (m_E), what layers add (r, or r[L0], r[M0], ...), the logits (m_U); "
         "or all",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from symcircuits.cli.numbers import whole
 from symcircuits.cli.output import add_json
 from symcircuits.cli.prompt import add_workers, workers_of
 from symcircuits.cli.ranked import Ranked, add_ranked, answer
-from symcircuits.cli.selection import add_budgets, add_range
+from symcircuits.cli.selection import add_budgets, add_range, add_top
 
 if TYPE_CHECKING:
     from symcircuits.work.progress import OnProgress
@@ -27,7 +26,7 @@ EXAMPLES = (
 def add_options(parser: Any) -> None:
     """The options of the command."""
     add_ranked(parser)
-    parser.add_argument("--top", type=whole(0), default=20, metavar="K", help="show the K largest (default 20)")
+    add_top(parser)
     add_range(parser)
     add_budgets(parser, "terms", "seconds")
     add_workers(parser)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from symcircuits.cli.listing import add_listing
 from symcircuits.cli.output import STOPPED, add_json, fitted, print_json
 from symcircuits.cli.prompt import add_workers, workers_of
 from symcircuits.cli.selection import add_budgets, add_range, add_selection, selected
@@ -42,12 +43,19 @@ def add_options(parser: Any) -> None:
         help="of number, order, orders, composition, sources, heads, label, text, latex (default number,order,"
         "composition,label,text)",
     )  # fmt: skip
+    add_listing(parser, "--list-columns", _columns, "print the columns, what each holds, and stop")
     add_range(parser)
     parser.add_argument("--resume", action="store_true", help="go on where an interrupted export of this file was left")
     add_budgets(parser, "terms", "seconds", "memory")
     add_workers(parser)
     add_notation(parser)
     add_json(parser)
+
+
+def _columns() -> list[tuple[str, str]]:
+    from symcircuits.tables.formats import COLUMNS
+
+    return list(COLUMNS.items())
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,9 +6,9 @@ import argparse
 from typing import Any
 
 from symcircuits.cli.attachments import add_attachments, attachments_of
-from symcircuits.cli.numbers import whole
 from symcircuits.cli.output import add_json, print_found, print_json, print_refused, width
-from symcircuits.cli.prompt import add_tokens, compared_tokens
+from symcircuits.cli.prompt import add_prompt, prompt_of
+from symcircuits.cli.selection import add_budgets, add_seed
 from symcircuits.cli.subject import add_subject, described, subject_of
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
@@ -26,16 +26,14 @@ EXAMPLES = (
 def add_options(parser: Any) -> None:
     """The options of the command."""
     add_subject(parser)
-    add_tokens(parser)
+    add_prompt(parser)
     parser.add_argument("--target", action="append", metavar="T", help="logits, stream or scores:L1H0; may be repeated")
     parser.add_argument(
         "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
     )
     add_attachments(parser)
-    parser.add_argument("--seed", type=whole(0), metavar="N", help="of what is drawn at random (default 0)")
-    parser.add_argument(
-        "--max-terms", type=whole(0), metavar="N", help="terms of one target to be listed (default 5000)"
-    )
+    add_seed(parser)
+    add_budgets(parser, "terms", terms="terms of one target to be listed (default 5000)")
     add_json(parser)
 
 
@@ -48,11 +46,13 @@ def run(options: argparse.Namespace) -> int:
 
     if options.model is None and (options.readout is not None or options.source):
         raise ValueError("--readout and --source go with a MODEL, whose stream they read or are a part of")
+    if options.model is None and (options.text is not None or options.tokenizer is not None):
+        raise ValueError("--text goes with a MODEL, whose tokenizer.json reads it: an architecture has --tokens alone")
     if options.model is None and options.reference is not None:
         raise ValueError("--reference goes with a MODEL: an architecture alone computes nothing that was recorded")
     _, attached = attachments_of(options)
     subject: Any = subject_of(options)
-    tokens, compared = compared_tokens(options, subject)
+    tokens, compared = prompt_of(options, subject)
     if compared is not None and not compared.ok:
         return print_refused(compared, options.json)
     if attached:
@@ -71,7 +71,7 @@ def _general(options: argparse.Namespace) -> int:
 
     if options.model is not None or options.heads is not None:
         raise ValueError("--general is about every architecture: give no MODEL and no --heads with it")
-    given = ("tokens", "reference", "target", "readout", "normed", "source", "seed", "max_terms")
+    given = ("tokens", "text", "tokenizer", "reference", "target", "readout", "normed", "source", "seed", "max_terms")
     unused = [f"--{o.replace('_', '-')}" for o in given if getattr(options, o) not in (None, [])] + described(options)
     if unused:
         said = "--normed, --no-normed or --final-norm" if unused[0] == "--normed" else unused[0]

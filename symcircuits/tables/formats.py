@@ -22,7 +22,17 @@ from symcircuits.tables.weaving import Field, Weaver, numbers, sliced, woven
 
 __all__ = ["COLUMNS", "DEFAULT", "FORMATS", "Column", "Rows", "columns_of", "rows_of"]
 
-COLUMNS: Final = ("number", "order", "orders", "composition", "sources", "heads", "label", "text", "latex")
+COLUMNS: Final = {
+    "number": "the number of the term in its expansion, from 0",
+    "order": "the number of heads on its path",
+    "orders": "of scores the orders of the query path and of the key path, two columns; else the order",
+    "composition": "the composition type: none, V, and of scores Q, K or QK",
+    "sources": "where the path begins; of scores two columns",
+    "heads": "the head of each layer, -1 where it is skipped: a column a layer, of scores for each side",
+    "label": "the path in words: embed -> L0H2 -> L1H0",
+    "text": "the formula as text",
+    "latex": "the formula in LaTeX",
+}
 DEFAULT: Final = ("number", "order", "composition", "label", "text")
 PRINTED: Final = ("label", "text", "latex")
 FORMATS: Final = ("csv", "jsonl", "arrow", "parquet")

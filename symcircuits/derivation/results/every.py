@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from symcircuits.core.text import shown
+from symcircuits.core.text import setting, shown
 from symcircuits.derivation.results import (
     basis,
     biases,
@@ -49,5 +49,6 @@ def registered(name: str) -> Entry:
     found = {entry.name: entry for entry in entries() if entry.result is not None}
     if name not in found:
         near = ", ".join(get_close_matches(str(name)[:40], sorted(found), 3, 0))
-        raise ValueError(f"unknown result {shown(name)}: the nearest are {near} (symcircuits.theorems() lists all)")
+        all_names = setting("list_theorems", True, "symcircuits.theorems()")
+        raise ValueError(f"unknown result {shown(name)}: the nearest are {near} ({all_names} lists all)")
     return found[name]

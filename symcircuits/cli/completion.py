@@ -1,0 +1,72 @@
+"""``symcircuits completion``: commands, options and their values by the Tab key, in bash, zsh and fish.
+
+argcomplete (extra ``completion``) reads the parser; its part of this program runs where the shell asks for words, and
+never else.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any, Final
+
+from symcircuits.cli.output import PATHS
+
+__all__ = ["EXAMPLES", "HELP", "add_options", "complete", "run"]
+
+HELP = "print what makes a shell complete commands and options by the Tab key"
+EXAMPLES = (
+    '  eval "$(symcircuits completion bash)"    # in ~/.bashrc\n'
+    '  eval "$(symcircuits completion zsh)"     # in ~/.zshrc, after compinit\n'
+    "  symcircuits completion fish | source     # in ~/.config/fish/config.fish"
+)
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+def add_options(parser: Any) -> None:
+    """The options of the command."""
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script: 2 where argcomplete is not installed."""
+    try:
+        from argcomplete import shellcode
+    except ImportError:
+        raise ValueError("completion needs the package argcomplete: pip install 'symcircuits[completion]'") from None
+    print(shellcode(["symcircuits"], shell=options.shell))
+    return 0
+
+
+def complete(parser: argparse.ArgumentParser, commands: Iterable[argparse.ArgumentParser]) -> None:
+    """Answer a shell that asks for words, and exit; nothing where argcomplete is not installed."""
+    try:
+        from argcomplete import autocomplete
+    except ImportError:
+        return
+    for command in commands:
+        for action in command._actions:
+            if action.choices is None and action.dest not in PATHS:  # what is not a file is not completed as one
+                action.completer = _VALUES.get(action.dest, _none)  # type: ignore[attr-defined]
+    autocomplete(parser)
+
+
+def _none(**_: Any) -> list[str]:
+    return []
+
+
+def _theorems(**_: Any) -> list[str]:
+    from symcircuits.derivation.derive import theorems
+
+    return list(theorems())
+
+
+def _columns(prefix: str, **_: Any) -> list[str]:
+    """The columns, after those that are named already."""
+    from symcircuits.tables.formats import COLUMNS
+
+    before = prefix.rpartition(",")[0].split(",") if "," in prefix else []
+    return [",".join([*before, name]) for name in COLUMNS if name not in before]
+
+
+_VALUES: Final = {"theorem": _theorems, "columns": _columns}

@@ -1,0 +1,114 @@
+"""Which number of a term is looked at, as options: of which token, at which position, against which other."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from symcircuits.cli.numbers import numbers, whole
+
+if TYPE_CHECKING:
+    from symcircuits.values.measure import Measure
+
+__all__ = ["add_logit", "add_measure", "check_kind", "logit_options", "measure_of"]
+
+
+def add_logit(parser: Any) -> None:
+    """``--position``, ``--token``, ``--against``, ``--logit-difference`` and ``--row``: which logit."""
+    group = parser.add_argument_group("which logit")
+    group.add_argument("--position", type=whole(), help="position of the logit, or query (default: the last)")
+    group.add_argument("--token", type=whole(), help="output token, or direction of a readout (default: the largest)")
+    group.add_argument(
+        "--against", type=whole(), help="the other token of a difference (default, where one is asked for: the largest "
+        "other)",
+    )  # fmt: skip
+    group.add_argument("--logit-difference", metavar="A,B", help="two tokens: as --token A --against B")
+    group.add_argument("--row", type=whole(), help="batch row")
+
+
+def add_measure(parser: Any, default: str | None = "norm") -> None:
+    """``--by``, ``--key`` and which logit: what makes a term large; ``default``: where that is not said."""
+    usual = "norm (default)" if default else "norm"
+    group = parser.add_argument_group("what is measured")
+    group.add_argument(
+        "--by", metavar="MEASURE",
+        help=f"what makes a term large: {usual}, logit, 'logit difference', 'centred logit', of scores 'score entry' "
+        "or 'masked norm', of a readout direction or 'direction difference'"
+        + ("" if default else "; default: of the logits of one prompt 'centred logit', token and position embedding as "
+        "one, of anything else norm"),
+    )  # fmt: skip
+    parser.set_defaults(by_default=default)
+    group.add_argument("--key", type=whole(), help="key of the score (default: the one attended to most)")
+    add_logit(parser)
+
+
+def logit_options(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """The token and the other one of a difference; ValueError where ``--logit-difference`` does not go with them."""
+    if options.logit_difference is None:
+        return options.token, options.against
+    two = numbers(options.logit_difference, "--logit-difference")
+    if len(two) != 2:
+        raise ValueError(f"--logit-difference {options.logit_difference!r}: two tokens make a difference, e.g. 26,3")
+    if options.token not in (None, two[0]):
+        raise ValueError(f"--token {options.token} is not the first of --logit-difference {options.logit_difference}")
+    if options.against not in (None, two[1]):
+        raise ValueError(
+            f"--against {options.against} is not the second of --logit-difference {options.logit_difference}"
+        )
+    return two[0], two[1]
+
+
+def measure_of(options: argparse.Namespace) -> Measure | None:
+    """What --by and the options beside it say, None where nothing is; ValueError where one of them has no effect."""
+    from symcircuits.values.measure import logit, norm, score_entry
+
+    token, against = logit_options(options)
+    given = {"row": options.row, "position": options.position, "token": token, "against": against, "key": options.key}
+    if options.by is None and options.logit_difference is not None:
+        options.by = "logit difference"
+    by = options.by or options.by_default
+    if by is None:
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"--{name} has no effect without --by: say by what terms are ranked")
+        return None
+    kind = by.replace("-", " ")
+    if kind not in _USED:
+        raise ValueError(f"--by is {', '.join(_USED)}, not {by!r}")
+    for name, value in given.items():
+        if value is not None and name not in _USED[kind]:
+            option = "logit-difference" if getattr(options, name) is None else name
+            raise ValueError(f"--{option} has no effect with --by {by!r}")
+    if "norm" in kind:
+        return norm(masked=kind == "masked norm")
+    at = -1 if options.position is None else options.position
+    if kind == "score entry":
+        return score_entry(at, options.key, row=options.row)
+    if kind == "centred logit":
+        return logit(token, "mean", position=at, row=options.row)
+    if "difference" not in kind:
+        return logit(token, position=at, row=options.row)
+    return logit(token, "second" if against is None else against, position=at, row=options.row)
+
+
+def check_kind(by: str, target: str) -> None:
+    """ValueError where the terms of the target have no such measure; logit is a direction's name too, of a readout."""
+    from symcircuits.values.measure import kinds_of
+
+    kind, known = by.replace("-", " "), kinds_of(target)
+    if kind not in known and not (target.startswith("readout:") and kind.replace("logit", "direction") in known):
+        choices = ", ".join(f"'{k}'" if " " in k else k for k in known)
+        raise ValueError(f"terms of {target} are not measured by --by {by!r}: choose {choices}")
+
+
+_LOGIT: Final = ("row", "position", "token")
+_USED: Final[dict[str, tuple[str, ...]]] = {
+    "norm": (),
+    "masked norm": (),
+    "logit": _LOGIT,
+    "logit difference": (*_LOGIT, "against"),
+    "centred logit": _LOGIT,
+    "direction": _LOGIT,
+    "direction difference": (*_LOGIT, "against"),
+    "score entry": ("row", "position", "key"),
+}
