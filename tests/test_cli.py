@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import io
 import json
 import os
 import pty
@@ -444,10 +445,10 @@ def test_no_page_is_begun_that_cannot_be_written(cli: Cli, tmp_path: Path) -> No
 
 def test_demo_is_told_where_to_write(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr("symcircuits.cli.demo.show", lambda folder, width: asked.append((folder, width)) or 1)
+    monkeypatch.setattr("symcircuits.cli.demo.show", lambda folder: asked.append(folder) or 1)
     assert cli("demo", "--output", "there").code == 1
     assert cli("demo").code == 1
-    assert asked == [("there", 100), ("symcircuits-demo", 100)]
+    assert asked == ["there", "symcircuits-demo"]
 
 
 # ------------------------------------------------------------------------------------------- what is refused
@@ -849,11 +850,12 @@ def command_line(*words: str) -> list[str]:
     return [sys.executable, "-m", "symcircuits", *words]
 
 
-def in_a_terminal(columns: int, *words: str) -> list[str]:
+def in_a_terminal(columns: int, *words: str, term: str = "dumb") -> list[str]:
     """The lines of standard output when it is a terminal of so many columns; nothing may stand on standard error."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")}
+    environment["TERM"] = term
     process = subprocess.Popen(
         command_line(*words), stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment
     )
@@ -871,6 +873,42 @@ def in_a_terminal(columns: int, *words: str) -> list[str]:
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, b"")
     return seen.decode().replace("\r\n", "\n").splitlines()
+
+
+def plain(lines: list[str]) -> list[str]:
+    """The lines without colour."""
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+
+
+def test_tables_of_rich_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colour and rules where the terminal has them, no colour with NO_COLOR, the same words as in plain text."""
+    pytest.importorskip("rich", reason="rich is not installed")
+    words = ["verify", "--heads", "2", "--target", "logits"]
+    shown = in_a_terminal(100, *words, term="xterm-256color")
+    assert "\x1b[32mpass\x1b[0m" in "\n".join(shown)
+    assert any(set(line) == {"\u2500"} for line in plain(shown))
+    in_words = [word for line in plain(shown) for word in line.replace("\u2500", " ").split() if "0." not in word]
+    dumb = in_a_terminal(100, *words)
+    assert sorted(in_words) == sorted(word for line in dumb for word in line.split() if "0." not in word)
+    assert plain(dumb) == dumb
+    for columns in (40, 60, 80, 100, 160):
+        lines = plain(in_a_terminal(columns, "explain", BIAS, "--tokens", "1,2,3", term="xterm-256color"))
+        assert max(map(len, lines)) <= columns
+    piped = subprocess.run(command_line(*words), capture_output=True, timeout=60, text=True)
+    assert "\x1b" not in piped.stdout
+    assert "\u2500" not in piped.stdout
+
+
+def test_a_failed_check_is_red() -> None:
+    rich = pytest.importorskip("rich.console", reason="rich is not installed")
+    from symcircuits.render.shown import parts_of
+    from symcircuits.render.terminal import print_parts
+
+    failed = Check("types", "logits", False, 1, 0, "what")
+    console = rich.Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=100)
+    print_parts(parts_of(Report("x", (failed,), 0.1)), console)
+    assert "\x1b[1;31mFAIL\x1b[0m" in console.file.getvalue()
+    assert "\x1b[1;31m1 row failed" in console.file.getvalue()
 
 
 def test_all_fits_a_narrow_terminal() -> None:

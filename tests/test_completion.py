@@ -63,9 +63,7 @@ def test_the_shell_understands_the_script(cli: Cli, shell: str, tmp_path: Path) 
 
 def test_without_argcomplete(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "argcomplete", None)
-    refused(
-        cli("completion", "bash"), "completion needs the package argcomplete: pip install 'symcircuits[completion]'"
-    )
+    refused(cli("completion", "bash"), "completion needs the package argcomplete: pip install 'symcircuits[terminal]'")
 
 
 def test_another_shell_is_refused(cli: Cli) -> None:

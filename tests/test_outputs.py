@@ -40,7 +40,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "jsonl": ("a.jsonl", lambda f: LOGITS.export(f / "a.jsonl")),
     "index": ("README.md", write_files),
     "book": ("book.tex", write_book),
-    "demo": ("logits_enumerated.tex", lambda f: demo(str(f), 100)),
+    "demo": ("logits_enumerated.tex", lambda f: demo(str(f))),
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from symcircuits.cli.numbers import weight, whole
-from symcircuits.cli.output import add_json, print_json, width, write
+from symcircuits.cli.output import add_json, print_result, write
 from symcircuits.cli.selection import add_seed
 from symcircuits.cli.subject import load_model
 
@@ -57,12 +57,12 @@ def run(options: argparse.Namespace) -> int:
     with Progress() as progress:
         if len(options.models) > 1:
             side = compared((path, _circuits(path, options, progress)) for path in options.models)
-            print_json(side.json()) if options.json else print(side.text(width()))
+            print_result(side, options.json)
             return 0
         found = _circuits(options.models[0], options, progress)
     if options.html is not None:
         write(options.html, found.html())
-    print_json(found.json()) if options.json else print(found.text(width()))
+    print_result(found, options.json)
     return 0
 
 

@@ -1,6 +1,6 @@
 """``symcircuits completion``: commands, options and their values by the Tab key, in bash, zsh and fish.
 
-argcomplete (extra ``completion``) reads the parser; its part of this program runs where the shell asks for words, and
+argcomplete (extra ``terminal``) reads the parser; its part of this program runs where the shell asks for words, and
 never else.
 """
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from argcomplete import shellcode
     except ImportError:
-        raise ValueError("completion needs the package argcomplete: pip install 'symcircuits[completion]'") from None
+        raise ValueError("completion needs the package argcomplete: pip install 'symcircuits[terminal]'") from None
     print(shellcode(["symcircuits"], shell=options.shell))
     return 0
 

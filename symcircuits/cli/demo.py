@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from symcircuits.cli.output import width
+from symcircuits.cli.output import print_result, width
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run", "show"]
 
@@ -28,10 +28,10 @@ def add_options(parser: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Derive, verify, explain."""
-    return show(options.output, width())
+    return show(options.output)
 
 
-def show(folder: str, width: int) -> int:
+def show(folder: str) -> int:
     """Derive, verify, explain; LaTeX and page go to ``folder``. Returns the exit code."""
     from symcircuits.core.architecture import attention_only
     from symcircuits.derivation.derive import derive
@@ -53,12 +53,12 @@ def show(folder: str, width: int) -> int:
     print("\n2. The same expansions, verified\n")
     with Progress() as progress:
         report = verify(architecture, progress=progress.step)
-    print(report.text(width))
+    print_result(report)
     print("\n3. The bundled model, explained\n")
     explanation = explain(load(path()), TOKENS, top=12)
-    print(explanation.text(width))
+    print_result(explanation)
     explanation.save_html(out / "explanation.html")
     files = ", ".join(name for _, _, name in DERIVATIONS)
     said = f"written to {out}: {files} (each compiles with pdflatex), and explanation.html, the explanation as a page"
-    print("\n" + paragraph(said, width))
+    print("\n" + paragraph(said, width()))
     return 0 if report.ok and explanation.ok else 1

@@ -9,7 +9,7 @@ from symcircuits.cli.attachments import add_attachments, attachments_of
 from symcircuits.cli.averages import averaged, named, refuse_with_prompts
 from symcircuits.cli.measure import add_logit, logit_options
 from symcircuits.cli.numbers import numbers
-from symcircuits.cli.output import add_json, print_found, print_json, print_refused, width, write
+from symcircuits.cli.output import add_json, print_found, print_refused, print_result, write
 from symcircuits.cli.prompt import add_dtype, add_prompt, add_workers, check_prompt, compared_tokens, workers_of
 from symcircuits.cli.selection import add_budgets, add_top
 from symcircuits.cli.subject import add_model, add_notation, default_target, load_model, notation_of
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     model = load_model(options.model)
     if options.prompts is not None:
         averages = averaged(options, model, by)
-        print_json(averages.json()) if options.json else print(averages.text(width(), options.top))
+        print_result(averages, options.json, top=options.top)
         return 0 if averages.ok else 1
     check_prompt(options, " or --prompts FILE")
     labels, tokenizer = named(options, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ __all__ = [
     "print_found",
     "print_json",
     "print_refused",
+    "print_result",
     "width",
     "write",
 ]
@@ -62,12 +64,42 @@ def print_found(found: Any, compared: Comparison | None, as_json: bool) -> None:
     if as_json:
         print_json(found.json() | ({} if compared is None else {"reference": compared.json()}))
         return
-    print(found.text(width()) if compared is None else f"{compared.text(width())}\n\n{found.text(width())}")
+    if compared is not None:
+        print_result(compared)
+        print()
+    print_result(found)
+
+
+def print_result(found: Any, as_json: bool = False, **chosen: int) -> None:
+    """A result as JSON or as tables: with rich in a terminal, where it is installed, else as plain text.
+
+    ``chosen``: how much of it (``top=20``).
+    """
+    if as_json:
+        print_json(found.json())
+    elif (console := _console()) is None:
+        print(found.text(width(), **chosen))
+    else:
+        from symcircuits.render.shown import parts_of
+        from symcircuits.render.terminal import print_parts
+
+        print_parts(parts_of(found, **chosen), console)
+
+
+def _console() -> Any:
+    """A console of rich; None where standard output is no terminal that can place words, or rich is not installed."""
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    return Console(width=width(), highlight=False)
 
 
 def print_refused(compared: Comparison, as_json: bool) -> int:
     """What differs from the reference; a model that is another one is not looked at further."""
-    print_json(compared.json()) if as_json else print(compared.text(width()))
+    print_result(compared, as_json)
     return 1
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from symcircuits.cli.attachments import add_attachments, attachments_of
-from symcircuits.cli.output import add_json, print_found, print_json, print_refused, width
+from symcircuits.cli.output import add_json, print_found, print_refused, print_result
 from symcircuits.cli.prompt import add_prompt, prompt_of
 from symcircuits.cli.selection import add_budgets, add_seed
 from symcircuits.cli.subject import add_subject, described, subject_of
@@ -77,5 +77,5 @@ def _general(options: argparse.Namespace) -> int:
         said = "--normed, --no-normed or --final-norm" if unused[0] == "--normed" else unused[0]
         raise ValueError(f"{said} has no effect with --general")
     report = check_general()
-    print_json(report.json()) if options.json else print(report.text(width()))
+    print_result(report, options.json)
     return (0 if report.ok else 1) if report.available else 2

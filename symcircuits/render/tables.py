@@ -7,10 +7,21 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-__all__ = ["UNBROKEN", "Titled", "measured", "nats", "number", "paragraph", "plain_text", "signed", "table"]
+__all__ = [
+    "NARROWEST",
+    "UNBROKEN",
+    "Titled",
+    "measured",
+    "nats",
+    "number",
+    "paragraph",
+    "plain_text",
+    "signed",
+    "table",
+]
 
 UNBROKEN = "\N{NO-BREAK SPACE}"  # it is in no text that is shown: what does not print is escaped
-_NARROWEST = 40  # room for the last column, below which it stands under its row
+NARROWEST = 40  # room for the last column, below which it stands under its row
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -112,7 +123,7 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str], width: int = 100
     cells = [list(header), *(list(r) for r in rows)]
     sizes = [max(len(r[i]) for r in cells) for i in range(len(header))]
     last = len(header) - 1
-    below = last not in right and width - _taken(sizes[:-1]) < min(sizes[-1], _NARROWEST)
+    below = last not in right and width - _taken(sizes[:-1]) < min(sizes[-1], NARROWEST)
     columns = range(last if below else last + 1)
     least = {i: max(len(word) for r in cells for word in ["", *r[i].split(" ")]) for i in columns if i not in right}
     sizes = _shrink(sizes[: len(columns)], least, width)
