@@ -109,6 +109,6 @@ def test_products_with_something_before_or_behind(style: str) -> None:
     t_w_e, joint = words.product(embedding()), words.signs.joint
     assert t_w_e
     assert words.first(()) == words.last(()) == words.product(()) == ""
-    assert words.slot("") == words.signs.identity
+    assert words.slot("") == words.signs.identity(words.notation)
     assert (words.first(embedding()), words.last(embedding())) == (t_w_e + joint, joint + t_w_e)
     assert words.slot(t_w_e + joint) == words.slot(t_w_e) == t_w_e

@@ -22,6 +22,7 @@ from symcircuits.checking.readings import Reading
 from symcircuits.checking.roles import Roles
 from symcircuits.checking.verdict import Found, Texts, Verdict
 from symcircuits.core.architecture import Architecture, Described, architecture_of
+from symcircuits.core.names import OTHER
 from symcircuits.core.notation import as_notation, word_text
 from symcircuits.core.text import amount, as_whole, brief
 
@@ -88,6 +89,12 @@ def check(
     if convention not in _CONVENTIONS:
         raise ValueError(f'convention must be "paper", "row", "columns" or "transformerlens", not {brief(convention)}')
     printed = as_notation(notation or CONVENTIONS[convention or "paper"], symbols)
+    other = [name for name in printed.names if name in OTHER]
+    if other:
+        raise ValueError(
+            f"check reads other names of matrices alone: write {', '.join(other)} as symcircuits does (logits, S, h_1, "
+            "L0H1, ^T), and leave the other name out"
+        )
     asked = Asked(architecture, target, convention or "paper", part, printed)
     if architecture.symbolic:
         return _strictly(_for_all_counts(formula, asked, convention, notation is None), strict)

@@ -87,7 +87,7 @@ def print_result(found: Any, as_json: bool = False, **chosen: int) -> None:
 
 
 def _console() -> Any:
-    """A console of rich; None where standard output is no terminal that can place words, or rich is not installed."""
+    """A console of rich; None where standard output is not a terminal for it, or rich is not installed."""
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return None
     try:

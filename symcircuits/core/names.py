@@ -3,6 +3,10 @@
 A name of letters and digits, with one subscript after ``_``, is set as mathematics; Greek letters may be spelled out
 (``Omega``). Every other name is shown character by character, so that no character of it can mean anything to LaTeX.
 The LaTeX is ASCII, and needs no package but amsmath.
+
+What is not a matrix has other names too: the keys of ``OTHER`` stand beside the symbols of matrices in
+``Notation(symbols=)`` and ``--symbol``. ``L0H1`` is how the second head of the first layer is written, ``T`` how a
+transpose is marked in LaTeX.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ from typing import Final, NamedTuple
 from symcircuits.core.text import brief
 from symcircuits.core.words import quoted
 
-__all__ = ["Name", "escaped", "fields_html", "spelled", "visible"]
+__all__ = [
+    "HEAD", "INDICES", "MARK", "MARKS", "OTHER", "RESULTS", "Name", "called", "check_other", "escaped", "fields_html",
+    "relabelled", "spelled", "visible",
+]  # fmt: skip
 
 _LONGEST: Final = 40
 _FIELD: Final = 500  # characters of one text in a notebook
@@ -46,6 +53,22 @@ _INDICES: Final = r"[fghkq](?:_?\d+)?|[hqk]_l"
 _STREAMS: Final = r"[XY]_?\d*|X_l|Y_l"
 _COUNTS: Final = r"H(?:_\w+)?|N(?:_\w+)?|e(?:_\w+)?|d_\w+|[Tblpxy]|W|sum|rank"
 _RESULTS: Final = ("S", "logits", "stream", "scores", "Id")
+# What formulas hold beside matrices, and how a notation may call it: results, counts, indices, heads, transposes.
+RESULTS: Final = {
+    "logits": r"\mathrm{logits}", "stream": r"\mathrm{stream}", "S": "S", "Id": r"\mathrm{Id}", "H": "H", "N": "N",
+}  # fmt: skip
+INDICES: Final = ("h", "q", "k", "f", "g")
+MARK: Final = "T"
+MARKS: Final = {
+    "T": r"\mathsf{T}", "top": r"\top", "t": "t", "intercal": r"\intercal", "prime": r"\prime", "dagger": r"\dagger",
+}  # fmt: skip
+HEAD: Final = "L0H1"
+OTHER: Final = (*RESULTS, *INDICES, MARK, HEAD)
+_FREE: Final = (
+    "a", "c", "n", "o", "u", "v", "w", "z", "alpha", "beta", "gamma", "delta", "eta", "theta", "iota", "kappa",
+    "lambda", "mu", "nu", "xi", "rho", "tau", "phi", "psi", "omega",
+)  # fmt: skip  # letters that are nothing else in formulas
+_HEAD_LABEL: Final = re.compile(r"[A-Za-z0-9.,:()|/-]+")
 
 
 class Name(NamedTuple):
@@ -155,6 +178,65 @@ def _part(part: str) -> str:
     if not _PART.fullmatch(part):
         return ""
     return part if len(part) == 1 or part.isdigit() else rf"\mathrm{{{part}}}"
+
+
+def check_other(key: str, own: object) -> None:
+    """ValueError where what is not a matrix cannot be called so.
+
+    >>> check_other("T", "top"), check_other("L0H1", "(1,2)"), check_other("h", "a")
+    (None, None, None)
+    """
+    if key == MARK and own not in MARKS:
+        raise ValueError(f"the mark of a transpose is one of {', '.join(MARKS)}, not {brief(own)}")
+    if key in INDICES and own not in (key, *_FREE):
+        raise ValueError(
+            f"index {key} can be called one of {', '.join(_FREE)}, not {brief(own)}: other letters are taken"
+        )
+    if key == HEAD:
+        _template(own)
+    if key in RESULTS:
+        spelled(own)  # it refuses what is not a string
+
+
+def called(key: str, own: str) -> Name | None:
+    """A result, count or index as it is printed; None of a mark or a label."""
+    if key in INDICES:
+        return Name(own, own if len(own) == 1 else rf"\{own}")
+    return spelled(own) if key in RESULTS else None
+
+
+def _template(own: object) -> tuple[str, int, int]:
+    """How a head is written, with ``{l}`` and ``{h}`` for its numbers, and from what layers and heads are counted."""
+    numbers = re.findall(r"[0-9]+", own) if isinstance(own, str) else []
+    if (
+        not isinstance(own, str)
+        or not _HEAD_LABEL.fullmatch(own)
+        or numbers not in (["0", "1"], ["0", "2"], ["1", "1"], ["1", "2"])
+    ):
+        raise ValueError(
+            f"{HEAD} is written with the number of its layer, then its own, e.g. 0.1 or, counted from 1, (1,2), and "
+            f"letters, digits and . , : ( ) | / - alone, not {brief(own)}"
+        )
+    parts = re.split(r"[0-9]+", own)
+    return "{l}".join([parts[0], parts[1]]) + "{h}" + parts[2], int(numbers[0]), int(numbers[1]) - 1
+
+
+def relabelled(text: str, own: str | None) -> str:
+    """Labels of heads as ``own`` writes ``L0H1``, of layers counted from the same number; None: as they are.
+
+    >>> relabelled("L2H0", "(1,2)"), relabelled("final", "1.2"), relabelled("M0", "1.2"), relabelled("L2H0", None)
+    ('(3,1)', 'final', 'M1', 'L2H0')
+    """
+    if own is None:
+        return text
+    form, layer, head = _template(own)
+
+    def written(found: re.Match[str]) -> str:
+        if found[3] is None:
+            return f"{found[1]}{int(found[2]) + layer}"
+        return form.format(l=int(found[2]) + layer, h=int(found[3]) + head)
+
+    return re.sub(r"(?<![A-Za-z_0-9])([LM])([0-9]+)(?:H([0-9]+))?(?![A-Za-z_0-9])", written, text)
 
 
 def fields_html(title: str, fields: Mapping[str, object]) -> str:

@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from symcircuits.core.names import Name, spelled
+from symcircuits.core.names import (
+    HEAD,
+    INDICES,
+    MARK,
+    MARKS,
+    OTHER,
+    RESULTS,
+    Name,
+    called,
+    check_other,
+    relabelled,
+    spelled,
+)
 from symcircuits.core.symbols import ABBREVIATIONS, FLIPPED, LATEX, SHORT_NAMES, SOMETIMES
 from symcircuits.core.text import brief, shown
 from symcircuits.core.words import Factor, Symbol, Word, fuse, is_multiplier, transpose
@@ -21,7 +33,7 @@ from symcircuits.core.words import Factor, Symbol, Word, fuse, is_multiplier, tr
 __all__ = [
     "NOTATIONS", "ROW", "Form", "Notation", "as_notation", "factor_latex",
     "factor_text", "form", "glyphs_of", "latex_label", "name_of", "printed_like", "scale_latex",
-    "scale_text", "symbol_called", "symbol_latex", "word_latex", "word_text",
+    "scale_text", "symbol_called", "symbol_latex", "text_label", "transpose_mark", "word_latex", "word_text",
 ]  # fmt: skip
 
 NOTATIONS: Final = ("row", "paper", "transformerlens")
@@ -37,8 +49,9 @@ class Notation:
     """A notation, and other names for symbols: ``row``, ``paper`` or ``transformerlens``; ``{"W_OV": "M"}``.
 
     A name is text, never markup: letters and digits with one subscript after ``_``, Greek letters spelled out, are set
-    as mathematics, every other character is shown as itself. Raises ValueError on an unknown notation or symbol, on a
-    name that cannot be printed, and where two symbols would be printed alike.
+    as mathematics, every other character is shown as itself. What is not a matrix has other names too (``logits``,
+    ``S``, indices, heads, the mark of a transpose: :mod:`symcircuits.core.names`). Raises ValueError on an
+    unknown notation or symbol, on a name that cannot be printed, and where two symbols would be printed alike.
 
     >>> notation = Notation("transformerlens", {"W_OV": "M", "A": "Omega"})
     >>> notation.name, notation.names
@@ -58,7 +71,7 @@ class Notation:
         object.__setattr__(self, "symbols", names)
         for glyph, own in names:
             try:
-                spelled(own)
+                check_other(glyph, own) if glyph in OTHER else spelled(own)
             except ValueError as fault:
                 raise ValueError(f"{glyph}: {fault}") from None
         self.fitting(set(LATEX) - SOMETIMES)
@@ -94,7 +107,9 @@ class Notation:
         known = {glyph: _default(glyph, self.name) for glyph in glyphs if glyph not in given}
         known |= {word: Name(word, word) for word in others}
         for glyph, own in given.items():
-            name = spelled(own)
+            name = called(glyph, own) if glyph in OTHER else spelled(own)
+            if name is None or (glyph in OTHER and glyph == own):
+                continue
             for other, printed in known.items():
                 if name.text == printed.text or _bare(name.latex) == _bare(printed.latex):
                     raise ValueError(
@@ -115,12 +130,13 @@ def _pairs(symbols: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tu
     except (TypeError, ValueError):
         raise ValueError(f'symbols map names to names, e.g. {{"W_OV": "M"}}, not {shown(symbols)}') from None
     for glyph in names:
-        if glyph not in LATEX:
+        if glyph not in LATEX and glyph not in OTHER:
             import difflib
 
-            near = difflib.get_close_matches(str(glyph), LATEX, 1, 0.5)
+            known = (*LATEX, *OTHER)
+            near = difflib.get_close_matches(str(glyph), known, 1, 0.5)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise ValueError(f"there is no symbol {glyph!r}; {hint}the symbols are {', '.join(LATEX)}")
+            raise ValueError(f"there is no symbol {glyph!r}; {hint}the symbols are {', '.join(known)}")
     return tuple(sorted(names.items()))
 
 
@@ -131,6 +147,10 @@ def _bare(latex: str) -> str:
 
 def _default(glyph: str, notation: str) -> Name:
     text = SHORT_NAMES.get(glyph, glyph) if notation == "transformerlens" else glyph
+    if glyph in RESULTS:
+        return Name(glyph, RESULTS[glyph])
+    if glyph in INDICES:
+        return Name(glyph, glyph)
     if re.fullmatch(r"X\d+", glyph) and glyph not in LATEX:
         return Name(text, f"X_{{{glyph[1:]}}}")  # X1, X2, ... are the streams after so many layers
     if glyph not in LATEX:
@@ -179,7 +199,18 @@ def as_notation(notation: str | Notation = ROW, symbols: Mapping[str, str] | Non
 def name_of(glyph: str, notation: Notation = ROW) -> Name:
     """A symbol as it is printed, without label and transpose."""
     given = notation.names.get(glyph)
-    return _default(glyph, notation.name) if given is None else spelled(given)
+    if given is None:
+        return _default(glyph, notation.name)
+    return (called(glyph, given) if glyph in OTHER else None) or spelled(given)
+
+
+def transpose_mark(notation: Notation = ROW) -> str:
+    """What marks a transpose in LaTeX, without the ``^``.
+
+    >>> transpose_mark(Notation("row", {"T": "top"}))
+    '\\\\top'
+    """
+    return MARKS[notation.names.get(MARK, MARK)]
 
 
 def glyphs_of(factors: Iterable[Factor]) -> set[str]:
@@ -189,14 +220,29 @@ def glyphs_of(factors: Iterable[Factor]) -> set[str]:
 
 
 # ------------------------------------------------------------------------------------------ symbols and words
-def latex_label(label: str) -> str:
+def latex_label(label: str, notation: Notation = ROW) -> str:
     """A label in LaTeX: ``\\mathrm{L0H1}``; a generic head, ``h_1`` or ``h``, or its group, ``G(h_1)``, in italics."""
     if label[:2] == "G(":
-        return f"G({latex_label(label[2:-1])})"
+        return f"G({latex_label(label[2:-1], notation)})"
     letter, _, number = label.partition("_")
     if letter.islower() and len(letter) == 1:
-        return letter + (f"_{{{number}}}" if number else "")
-    return rf"\mathrm{{{label}}}"
+        return name_of(letter, notation).latex + (f"_{{{number}}}" if number else "")
+    return rf"\mathrm{{{relabelled(label, notation.names.get(HEAD))}}}"
+
+
+def text_label(label: str, notation: Notation = ROW) -> str:
+    """A label in text notation: indices and heads as the notation writes them.
+
+    >>> notation = Notation("row", {"h": "a", "L0H1": "1.2"})
+    >>> text_label("G(h_1)", notation), text_label("L2H0", notation), text_label("final", notation)
+    ('G(a_1)', '3.1', 'final')
+    """
+    if label[:2] == "G(":
+        return f"G({text_label(label[2:-1], notation)})"
+    letter, under, number = label.partition("_")
+    if letter in INDICES:
+        return name_of(letter, notation).text + under + number
+    return relabelled(label, notation.names.get(HEAD))
 
 
 def glyph_latex(glyph: str, notation: Notation = ROW) -> str:
@@ -212,7 +258,7 @@ def symbol_latex(symbol: Symbol, transposed: bool = False, notation: Notation = 
 def letter_latex(glyph: str, label: str, transposed: bool, notation: Notation = ROW) -> str:
     """A symbol in LaTeX by its glyph and label."""
     transposed ^= notation.flips and glyph in FLIPPED
-    scripts = ([latex_label(label)] if label else []) + ([r"\mathsf{T}"] if transposed else [])
+    scripts = ([latex_label(label, notation)] if label else []) + ([transpose_mark(notation)] if transposed else [])
     return glyph_latex(glyph, notation) + ("^{" + r"\,".join(scripts) + "}" if scripts else "")
 
 
@@ -226,7 +272,8 @@ def factor_latex(factor: Factor, notation: Notation = ROW) -> str:
 def letter_text(glyph: str, label: str, transposed: bool, notation: Notation = ROW) -> str:
     """A symbol in text notation: ``W_OV[L0H1].T``; in TransformerLens's ``OV[L0H1]``."""
     transposed ^= notation.flips and glyph in FLIPPED
-    return name_of(glyph, notation).text + (f"[{label}]" if label else "") + (".T" if transposed else "")
+    shown = f"[{text_label(label, notation)}]" if label else ""
+    return name_of(glyph, notation).text + shown + (".T" if transposed else "")
 
 
 def factor_text(factor: Factor, notation: Notation = ROW) -> str:
@@ -240,8 +287,8 @@ def scale_latex(label: str, notation: Notation = ROW) -> str:
     """The score scale of a head in LaTeX, ``s^{\\mathrm{L1H0}}``, or a multiplier, ``r^{\\mathrm{L0}}``."""
     if is_multiplier(label):
         glyph, _, owner = label.rstrip("]").partition("[")
-        return name_of(glyph, notation).latex + (f"^{{{latex_label(owner)}}}" if owner else "")
-    return rf"{name_of('scale', notation).latex}^{{{latex_label(label)}}}"
+        return name_of(glyph, notation).latex + (f"^{{{latex_label(owner, notation)}}}" if owner else "")
+    return rf"{name_of('scale', notation).latex}^{{{latex_label(label, notation)}}}"
 
 
 def scale_text(label: str, notation: Notation = ROW) -> str:
@@ -249,7 +296,7 @@ def scale_text(label: str, notation: Notation = ROW) -> str:
     if is_multiplier(label):
         glyph, bracket, owner = label.partition("[")
         return name_of(glyph, notation).text + bracket + owner
-    return f"{name_of('scale', notation).text}[{label}]"
+    return f"{name_of('scale', notation).text}[{text_label(label, notation)}]"
 
 
 def product_latex(factors: Iterable[Factor], notation: Notation = ROW) -> str:
@@ -304,8 +351,9 @@ class _Signs(NamedTuple):
     closing: str
     acts: str
     comma: str
-    identity: str
-    entrywise: tuple[str, str, str, str]  # what opens, stands between, closes and transposes it
+    identity: Callable[[Notation], str]
+    entrywise: tuple[str, str, str]  # what opens, stands between and closes it
+    transposed: Callable[[Notation], str]  # what transposes it
 
 
 _TEXT = _Signs(
@@ -318,8 +366,9 @@ _TEXT = _Signs(
     closing=")",
     acts=" ",
     comma=", ",
-    identity="Id",
-    entrywise=("(", " * ", ")", ".T"),
+    identity=lambda notation: name_of("Id", notation).text,
+    entrywise=("(", " * ", ")"),
+    transposed=lambda notation: ".T",
 )
 _LATEX = _Signs(
     factor_latex,
@@ -331,8 +380,9 @@ _LATEX = _Signs(
     closing=r"\bigr)",
     acts=r"\,",
     comma=r",\; ",
-    identity=r"\mathrm{Id}",
-    entrywise=(r"\left(", r"\odot ", r"\right)", r"^{\mathsf{T}}"),
+    identity=lambda notation: name_of("Id", notation).latex,
+    entrywise=(r"\left(", r"\odot ", r"\right)"),
+    transposed=lambda notation: f"^{{{transpose_mark(notation)}}}",
 )
 
 SIGNS: Final = {"text": _TEXT, "latex": _LATEX}
@@ -340,18 +390,18 @@ SIGNS: Final = {"text": _TEXT, "latex": _LATEX}
 
 def _entrywise(factor: Factor, notation: Notation, signs: _Signs) -> str:
     """``(mask[L0] * (X0 @ W_QK[L0H0] @ X0.T))``: each word of several factors enclosed."""
-    opening, times, closing, transposed = signs.entrywise
+    opening, times, closing = signs.entrywise
     words = []
     for word in factor.symbol.entrywise:
         alone = len(word.fused) == 1 and not word.scales
         text = _written(word, notation, signs)
         words.append(text if alone else opening + text + closing)
-    return opening + times.join(words) + closing + (transposed if factor.marked else "")
+    return opening + times.join(words) + closing + (signs.transposed(notation) if factor.marked else "")
 
 
 def _written(word: Word, notation: Notation, signs: _Signs) -> str:
     def product(factors: Iterable[Factor]) -> str:
-        return signs.joint.join(signs.factor(f, notation) for f in factors) or signs.identity
+        return signs.joint.join(signs.factor(f, notation) for f in factors) or signs.identity(notation)
 
     found = form(word, notation)
     if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from symcircuits.core.notation import ROW, Notation, as_notation
@@ -40,14 +41,14 @@ class Claim:
         """The claim on one line, in text notation."""
         return f" {self.relation} ".join(map(higher(str, "Expr.text"), self.sides))
 
-    def latex(self, notation: str | Notation = ROW) -> str:
-        r"""The claim on one line of LaTeX (math mode, no delimiters).
+    def latex(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> str:
+        r"""The claim on one line of LaTeX (math mode, no delimiters); ``symbols``: other names, as in ``derive``.
 
         >>> import symcircuits as sc
         >>> print(sc.derive(sc.attention_only((1,))).steps[2].claim.latex())
         \mathrm{logits} = X_{1}\,W_U^{\mathsf{T}}
         """
-        return higher(str, "Claim.latex")(self, as_notation(notation))
+        return higher(str, "Claim.latex")(self, as_notation(notation, symbols))
 
     def __repr__(self) -> str:
         return f"<Claim {cut(self.text)}>"
@@ -113,9 +114,9 @@ class Step:
         """The (last) claim."""
         return self.claims[-1]
 
-    def latex(self, notation: str | Notation = ROW) -> str:
+    def latex(self, notation: str | Notation = ROW, symbols: Mapping[str, str] | None = None) -> str:
         """The formulas of the step as displays of LaTeX (amsmath, xcolor), broken to fit a page of 160 mm."""
-        return higher(str, "Step.latex")(self, as_notation(notation))
+        return higher(str, "Step.latex")(self, as_notation(notation, symbols))
 
     def __repr__(self) -> str:
         outcome = "checked" if self.check.passed else "NOT checked"

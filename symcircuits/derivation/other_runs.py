@@ -54,9 +54,9 @@ def _weights(label: str) -> list[str]:
 
 def _run_of(target: str, text: str, latex: str) -> Written:
     kind, _, head = target.partition(":")
-    name = f"S[{head}]" if head else kind
-    symbol = rf"S^{{\mathrm{{{head}}}\,{latex}}}" if head else rf"\mathrm{{{kind}}}^{{{latex}}}"
-    return (Sign(f"{name} {text}" if " " in text else name + text, symbol),)
+    symbol = Sign("S", "S", glyph="S") if head else Sign(kind, rf"\mathrm{{{kind}}}", glyph=kind)
+    label, of = (f"[{head}]", rf"\mathrm{{{head}}}\,") if head else ("", "")
+    return (symbol, Sign(label + (f" {text}" if " " in text else text), f"^{{{of}{latex}}}"))
 
 
 @node()
@@ -90,7 +90,8 @@ class AtTokens(Special):
     tokens: Expr
 
     def written(self) -> Written:
-        return (Sign(f"{self.target}(", rf"\mathrm{{{self.target}}}\bigl("), self.tokens, _CLOSE)
+        symbol = Sign(self.target, rf"\mathrm{{{self.target}}}", glyph=self.target)
+        return (symbol, Sign("(", r"\bigl("), self.tokens, _CLOSE)
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
         return at.target_value(self.target, {"t": at.value(self.tokens, bindings)})
@@ -147,9 +148,10 @@ class ImportanceRun(Special):
     layer: int = 0
 
     def written(self) -> Written:
-        glyph = self.what if self.what == "logits" else f"{self.what}{self.layer}"
-        latex = rf"\mathrm{{{glyph}}}" if self.what == "logits" else f"{self.what}_{{{self.layer}}}"
-        return (Sign(f"{glyph}(run {self.n})", rf"{latex}^{{(\text{{run }}{self.n})}}"),)
+        run = Sign(f"(run {self.n})", rf"^{{(\text{{run }}{self.n})}}")
+        if self.what == "logits":
+            return (Sign("logits", r"\mathrm{logits}", glyph="logits"), run)
+        return (Sign(f"{self.what}{self.layer}", f"{self.what}_{{{self.layer}}}"), run)
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
         layers = range(at.architecture.n_layers)
@@ -194,7 +196,7 @@ class CountIn(Special):
         where = {None: "no position", "standard": "position in stream", "shortformer": "position in q, k"}
         kind, _, head = self.target.partition(":")
         name = f"{kind}{f' of {head}' if head else ''}, {where[self.positions]}" + (", biases" if self.biases else "")
-        return (Sign(f"N[{name}]", rf"N_{{\text{{{name}}}}}"),)
+        return (Sign("N", "N", glyph="N"), Sign(f"[{name}]", rf"_{{\text{{{name}}}}}"))
 
     def number(self) -> int:
         arch = attention_only(self.heads, self.positions, self.biases)

@@ -57,7 +57,7 @@ class ModelLogits(Special):
     """The logits that the model itself computes: its own patterns, norms and activations."""
 
     def written(self) -> tuple[Sign | Expr, ...]:
-        return (Sign("logits(model)", r"\mathrm{logits}^{(\text{model})}"),)
+        return (Sign("logits", r"\mathrm{logits}", glyph="logits"), Sign("(model)", r"^{(\text{model})}"))
 
     def value(self, at: Instance, bindings: Bindings) -> Array:
         if not isinstance(at, RealModelRun):

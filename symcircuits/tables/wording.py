@@ -46,7 +46,7 @@ class Wording:
 
     def slot(self, text: str) -> str:
         """A product to which nothing came; the identity where it is empty."""
-        return text.removesuffix(self.signs.joint) or self.signs.identity
+        return text.removesuffix(self.signs.joint) or self.signs.identity(self.notation)
 
 
 class Fronts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from symcircuits.core.names import HEAD, MARK
 from symcircuits.core.notation import Notation
 from symcircuits.derivation.printing.features import features
 
@@ -49,13 +50,19 @@ def caption(notation: Notation) -> str:
     convention = notation.convention
     for formula in ("(A (x) W) x = A x W^T", _SCORES):
         convention = convention.replace(formula, f"`{formula}`")
-    names = f"; {own_symbols(notation)}" if notation.symbols else ""
+    names = f"; {own_symbols(notation)}" if own_symbols(notation) else ""
     return f"In {convention}{names}. Held fixed: the attention patterns."
 
 
 def own_symbols(notation: Notation) -> str:
-    """Which symbols have other names: ``M stands for W_OV``."""
-    return ", ".join(f"`{_SPOKEN.get(glyph, glyph)}` stands for {glyph}" for glyph in notation.names)
+    """Which symbols have other names: ``M stands for W_OV``; of labels and of transposes how they are written."""
+    named = [glyph for glyph in notation.names if glyph not in (HEAD, MARK)]
+    said = [f"`{_SPOKEN.get(glyph, glyph)}` stands for {glyph}" for glyph in named]
+    if HEAD in notation.names:
+        said.append(f"the second head of the first layer is written {notation.names[HEAD]}")
+    if notation.names.get(MARK, MARK) != MARK:
+        said.append("`^T` marks a transpose")
+    return ", ".join(said)
 
 
 def conventions(derivation: Derivation) -> list[str]:
@@ -87,7 +94,7 @@ def _of_symbols(derivation: Derivation) -> list[str]:
     lines = _of_model(frame, notation) if result is None or result.names_model else []
     if frame.head is None and derivation.speaks_of_scores:
         lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar for each head, applied once.")
-    if notation.symbols:
+    if own_symbols(notation):
         lines.append(f"Names of symbols: {own_symbols(notation)}.")
     return lines
 
@@ -101,11 +108,12 @@ def _of_model(frame: Frame, notation: Notation) -> list[str]:
             names = "indices `h_l`, `q_l` (on the query side) and `k_l` (on the key side) run"
         lines.append(
             f"Layers are numbered from 1 and layer `l` has `H_l` heads; the {names} from 1 to `H_l`. "
-            "A given head is called by its label, counted from 0: L0H0 is the first head of the first layer, "
+            f"A given head is called by its label{_from_0(notation)}: L0H0 is the first head of the first layer, "
             "`h_1 = 1`."
         )
     elif frame.depth or frame.head is not None:
-        lines += [LABELS, NUMBERED[:-1] + _head_counts(frame.architecture.heads[: frame.depth]) + "."]
+        labels = LABELS.replace(", counted from 0", "") if HEAD in notation.names else LABELS
+        lines += [labels, NUMBERED[:-1] + _head_counts(frame.architecture.heads[: frame.depth]) + "."]
     if frame.head is not None:
         lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar, applied once."
                      if frame.expansion.readout.scale else "The scores of this model carry no scale.")  # fmt: skip

@@ -108,7 +108,7 @@ def _family_rows(expr: Sum, width: float, style: LatexStyle, marked: bool, page:
 def _one_family(family: Family, width: float, style: LatexStyle, marked: bool, page: Page, first: bool) -> list[str]:
     """A family's terms under braces, so many lines under each that a page can be broken between them."""
     members = family.body.terms if isinstance(family.body, Sum) else (family.body,)
-    name, count = _family_label(family, len(members) > 1 or isinstance(members[0], SumOver))
+    name, count = _family_label(family, style, len(members) > 1 or isinstance(members[0], SumOver))
     one_row = latex_width(name + count) <= 0.4 * width
     beside = (latex_width(name + count) if one_row else max(latex_width(name), latex_width(count))) + 2
     beside = 0 if page.narrow else beside
@@ -137,12 +137,12 @@ def _height(lines: list[str]) -> int:
     return sum(2 if r"\sum" in line else 1 for line in lines)
 
 
-def _family_label(family: Family, many: bool) -> tuple[str, str]:
+def _family_label(family: Family, style: LatexStyle, many: bool) -> tuple[str, str]:
     """The name of a family and its number of terms; a long formula is left to the counting step."""
     bilinear = family.order is None
-    count = expr_latex(family.count)
+    count = expr_latex(family.count, style)
     if latex_width(count) > _WIDEST_COUNT:
-        count = _ROW.count_of(family.order, family.composition if bilinear else None)
+        count = style.count_of(family.order, family.composition if bilinear else None)
     plural = "" if count == "1" else "s"
     return rf"\text{{{family_title(family, bilinear, many)}: }}", rf"{count}\text{{ term{plural}}}"
 
@@ -154,7 +154,7 @@ def _two_rows(first: str, second: str) -> str:
 def _member_lines(member: Expr, width: float, style: LatexStyle, noted: bool, marked: bool) -> list[str]:
     """One term of a family, with its own number of terms behind it where it stands for several, and its mark."""
     lines = _lines(pieces(member, style), width)
-    notes = [f"[{expr_latex(member.count)}]"] if isinstance(member, Family) and noted else []
+    notes = [f"[{expr_latex(member.count, style)}]"] if isinstance(member, Family) and noted else []
     notes += [r"\ast"] if marked and softmax_invisible(member) else []
     own = r"\quad" + r"\;".join(notes)
     if notes and latex_width(lines[-1] + own) <= width:

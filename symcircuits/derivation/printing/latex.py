@@ -28,20 +28,17 @@ _PREAMBLE = r"""\documentclass[10pt]{article}
 """
 
 
-_ROW = LatexStyle()
-
-
 # ------------------------------------------------------------------------------------------------ derivations
 def derivation_latex(derivation: Derivation, standalone: bool = False) -> str:
     """A derivation as LaTeX: a fragment (amsmath, amssymb, xcolor), or a document for pdflatex."""
     if standalone:
         return derivation_document(derivation)
-    return _body(derivation, rf"\textbf{{{prose(title(derivation))}}}")
+    return _body(derivation, rf"\textbf{{{prose(title(derivation), derivation.notation)}}}")
 
 
 def derivation_document(derivation: Derivation) -> str:
     """A derivation as a document for pdflatex."""
-    body = _body(derivation, rf"{{\Large\bfseries {prose(title(derivation))}\par}}")
+    body = _body(derivation, rf"{{\Large\bfseries {prose(title(derivation), derivation.notation)}\par}}")
     return _PREAMBLE + body + "\\end{document}\n"
 
 
@@ -69,7 +66,7 @@ def derivation_html(derivation: Derivation) -> str:
     """
     notation = derivation.notation
     blocks = [
-        f"<p><strong>{escape(title(derivation))}</strong></p>",
+        f"<p><strong>{html_prose(title(derivation), notation)}</strong></p>",
         f"<p>{html_prose(subject(derivation), notation)}</p>",
         f"<p>{' '.join(html_prose(said, notation) for said in conventions(derivation))}</p>",
     ]
@@ -90,13 +87,14 @@ def _caption(notation: Notation) -> str:
 # ------------------------------------------------------------------------------------------------- expansions
 def expansion_display(expansion: Expansion) -> str:
     """An expansion for a notebook (MathJax): its terms with their composition types; beyond 40 the first, and dots."""
-    n, target = expansion.count, _ROW.target(expansion.target)
+    style = LatexStyle(expansion.notation)
+    n, target = expansion.count, style.target(expansion.target)
     if not n:
         return rf"$\displaystyle {target}:\ \text{{no terms}}$"
     shown = expansion.head(n if n <= _SHOWN_IN_NOTEBOOK else 10)
     partial = expansion.clauses or n > len(shown)
     start = rf"\text{{from }}{target}:\quad &" if expansion.clauses else f"{target} &= "
-    alibi = target[:1] == "S" and expansion.architecture.positions == "alibi" and not partial
+    alibi = expansion.readout.bilinear and expansion.architecture.positions == "alibi" and not partial
     rows = [
         (start if not i else r"&\quad + ") + rf"{term.latex()} &&\text{{{term.composition}}}"
         for i, term in enumerate(shown)
@@ -105,6 +103,6 @@ def expansion_display(expansion: Expansion) -> str:
         rest = r"&\quad + \cdots" if n > len(shown) else "&"
         rows.append(rf"{rest} &&\text{{{amount(n, 'term')}}}")
     if alibi:
-        rows.append(rf"&\quad + {expr_latex(AlibiTerm(str(expansion.readout.head)))} &&\text{{{PATHLESS}}}")
+        rows.append(rf"&\quad + {expr_latex(AlibiTerm(str(expansion.readout.head)), style)} &&\text{{{PATHLESS}}}")
     rows.append(_caption(expansion.notation))
     return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"

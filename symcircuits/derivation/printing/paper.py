@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
+from math import ceil
 from typing import Final
 
+from symcircuits.core.notation import Notation
 from symcircuits.core.text import brief, finite
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.displays import Page, displays
 from symcircuits.derivation.printing.prose import prose
+from symcircuits.derivation.printing.widths import latex_width
 from symcircuits.derivation.printing.words import model_sentence, seal, statement, title
 
 __all__ = ["WIDTHS", "check_label", "paper_latex", "text_width"]
@@ -20,6 +24,10 @@ _LEAST, _MOST = 200.0, 2000.0  # pt; in less there is no room for one factor bes
 _EM = 10.0  # pt, of 10 pt type
 _MARGIN = 0.5  # em, as widths are estimated
 _NUMBER = 3.0  # em, for the number of an equation
+_INLINE = re.compile(r"(?<!\\)\$((?:[^$\\]|\\.)+)\$")
+_DISPLAY = re.compile(r"(?s)\\begin\{align.*?\\end\{align(?:at)?\}")
+_BREAKS = re.compile(r"=|\+|\\otimes|\\cdot ")  # where TeX may break a line within a formula
+_UNSEEN = re.compile(r"\\begin\{align(?:at)?\}(?:\{2\})?|\\end\{align(?:at)?\}|\\label\{[^}]*\}|\\notag|^\*|\n")
 _LABEL = re.compile(r"[A-Za-z][\w:.-]*")
 
 _HEAD = r"""\documentclass[10pt]{article}
@@ -64,6 +72,24 @@ def _checked(derivation: Derivation) -> str:
     return said.replace(" at the head counts that the steps list", f" at head counts {listed}")
 
 
+def _check_width(formula: str, what: str, points: float, notation: Notation) -> None:
+    """ValueError where names that were given make a formula wider than the text; the others are broken into lines."""
+    if not notation.symbols:
+        return
+    if formula.startswith("\\begin{align"):
+        rows = [_UNSEEN.sub("", row).split("&") for row in formula.split("\\\\")]
+        columns = zip_longest(*rows, fillvalue="")
+        width = sum(max(map(latex_width, column)) for column in columns) + _NUMBER
+    else:
+        width = max(map(latex_width, _BREAKS.split(formula)))
+    if width * _EM > points:
+        longest = max(notation.names.items(), key=lambda given: len(given[1]))
+        raise ValueError(
+            f"{what} is about {ceil(width * _EM - points)} pt wider than a text of {points:g} pt: give {longest[0]} a "
+            f"shorter name than {longest[1]!r}, or take a wider text"
+        )
+
+
 def paper_latex(
     derivation: Derivation, width: str | float = "article", label: str = "eq", standalone: bool = False
 ) -> str:
@@ -80,12 +106,17 @@ def paper_latex(
     def said(sentence: str) -> str:
         for what, instead in _NOT_FOR_PAPERS:
             sentence = re.sub(what, instead, sentence)
-        return prose(sentence.strip(), notation)
+        found = prose(sentence.strip(), notation)
+        for formula in _INLINE.findall(found):
+            _check_width(formula, f"the formula ${formula}$", points, notation)
+        return found
 
     heading = rf"\paragraph{{{said(title(derivation).partition(': ')[0])}.}}"
     opening = [statement(derivation), model_sentence(derivation), *conventions(derivation)]
     blocks = [f"{heading} {' '.join(said(sentence) for sentence in opening if sentence)}"]
     for step, display in displays(derivation.steps, notation, page):
+        for equations in _DISPLAY.findall(display):
+            _check_width(equations, f"an equation of step {step.number}", points, notation)
         blocks.append(f"{said(step.reason)}\n{display}")
     blocks.append(said(_checked(derivation)))
     body = "{\\sloppy\\allowdisplaybreaks\n" + "\n\n".join(blocks) + "\n\n}\n"

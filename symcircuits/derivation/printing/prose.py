@@ -12,14 +12,14 @@ from collections.abc import Callable
 from html import escape
 from typing import Final, NamedTuple
 
-from symcircuits.core.names import Name, escaped
-from symcircuits.core.notation import ROW, Notation, latex_label, name_of
+from symcircuits.core.names import HEAD, INDICES, RESULTS, Name, escaped, relabelled
+from symcircuits.core.notation import ROW, Notation, latex_label, name_of, text_label, transpose_mark
 from symcircuits.core.symbols import FLIPPED, SHORT_NAMES, SYMMETRIC
 
 __all__ = ["html_prose", "plain", "prose", "sentence"]
 
 _MATH: Final = (
-    (r"\(x\)", r"\\otimes "), (r"\bsum\b", r"\\sum "), (r"\bId\b", r"\\mathrm{Id}"), (r"\^T\b", r"^{\\mathsf{T}}"),
+    (r"\(x\)", r"\\otimes "), (r"\bsum\b", r"\\sum "), (r"\bId\b", r"\\mathrm{Id}"),
     (r"sqrt\(d_head\)", r"\\sqrt{d_{\\mathrm{head}}}"), (r"\b(\w)_(\w{2,})\b", r"\1_{\2}"),
     (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 (?=b)", r"\\mathbf{1}\\,"),
     (r"^1$", r"\\mathbf{1}"), (r"^(\w) 1 = 1$", r"\1\\,\\mathbf{1} = \\mathbf{1}"), (r"(?<=\) )1\b", r"\\mathbf{1}"),
@@ -78,12 +78,17 @@ def plain(text: str, notation: Notation = ROW) -> str:
 
 def sentence(text: str, notation: Notation = ROW) -> list[tuple[bool, str]]:
     """The parts of a sentence as text, each with whether it is a formula."""
-    return [(formula, _in_text(part, notation) if formula else part) for formula, part in _parts(text, notation)]
+    return [
+        (formula, _in_text(part, notation) if formula else _heads(part, notation))
+        for formula, part in _parts(text, notation)
+    ]
 
 
 def prose(text: str, notation: Notation = ROW) -> str:
     """A sentence in LaTeX: what stands between backticks is set as a formula, everything else is escaped."""
-    return "".join(_in_latex(part, notation) if formula else _words(part) for formula, part in _parts(text, notation))
+    return "".join(
+        _in_latex(part, notation) if formula else _words(part, notation) for formula, part in _parts(text, notation)
+    )
 
 
 def html_prose(text: str, notation: Notation = ROW) -> str:
@@ -93,14 +98,20 @@ def html_prose(text: str, notation: Notation = ROW) -> str:
     $A$ is &lt; 1 <span>$</span>
     """
     return "".join(
-        escape(_in_latex(part, notation), quote=False) if formula else escape(part).replace("$", "<span>$</span>")
+        escape(_in_latex(part, notation), quote=False)
+        if formula
+        else escape(_heads(part, notation)).replace("$", "<span>$</span>")
         for formula, part in _parts(text, notation)
     )
 
 
-def _words(text: str) -> str:
-    """Words, with the quotation marks of TeX."""
-    return escaped(re.sub(r'"([^"]*)"', r"``\1''", text))
+def _words(text: str, notation: Notation) -> str:
+    """Words, with the quotation marks of TeX, and heads as the notation writes them."""
+    return escaped(re.sub(r'"([^"]*)"', r"``\1''", _heads(text, notation)))
+
+
+def _heads(text: str, notation: Notation) -> str:
+    return relabelled(text, notation.names.get(HEAD))
 
 
 def _parts(text: str, notation: Notation) -> list[tuple[bool, str]]:
@@ -115,7 +126,10 @@ def _in_text(formula: str, notation: Notation) -> str:
     def name(letter: _Letter) -> str:
         return SHORT_NAMES.get(letter.name, letter.name) if notation.flips else letter.name
 
-    return _translated(formula, notation, name, lambda own: own.text).replace("bold ", "")
+    def label(written: str) -> str:
+        return f"[{text_label(written[1:-1], notation)}]" if written else ""
+
+    return _translated(formula, notation, name, lambda own: own.text, label).replace("bold ", "")
 
 
 def _in_latex(formula: str, notation: Notation) -> str:
@@ -126,8 +140,10 @@ def _in_latex(formula: str, notation: Notation) -> str:
         names.append(own.latex)
         return chr(_STAND_IN + len(names) - 1)
 
-    formula = _translated(formula, notation, lambda letter: letter.name, stand_in)
-    formula = re.sub(r"\[([\w()]+)\](\^T\b)?", _superscript, formula)
+    formula = _translated(formula, notation, lambda letter: letter.name, stand_in, str)
+    mark = transpose_mark(notation)
+    formula = re.sub(r"\[([\w()]+)\](\^T\b)?", lambda found: _superscript(found, notation), formula)
+    formula = re.sub(r"\^T\b", lambda _: f"^{{{mark}}}", formula)
     for pattern, replacement in _MATH:
         formula = re.sub(pattern, replacement, formula)
     for i, latex in enumerate(names):
@@ -135,12 +151,16 @@ def _in_latex(formula: str, notation: Notation) -> str:
     return f"${formula}$"
 
 
-def _superscript(found: re.Match[str]) -> str:
-    return f"^{{{latex_label(found[1])}" + (r"\,\mathsf{T}}" if found[2] else "}")
+def _superscript(found: re.Match[str], notation: Notation) -> str:
+    return f"^{{{latex_label(found[1], notation)}" + (rf"\,{transpose_mark(notation)}}}" if found[2] else "}")
 
 
 def _translated(
-    formula: str, notation: Notation, name: Callable[[_Letter], str], own_name: Callable[[Name], str]
+    formula: str,
+    notation: Notation,
+    name: Callable[[_Letter], str],
+    own_name: Callable[[Name], str],
+    labelled: Callable[[str], str],
 ) -> str:
     """The formula with the letters of a notation: of weights the transposes, own names in the place of others."""
     if notation.name != "transformerlens" and not notation.symbols:
@@ -156,7 +176,7 @@ def _translated(
         for letter in letters:
             own = _own_name(letter, notation, bool(_ONES.search(formula)))
             label = letter.label if not own or "_" not in letter.name else letter.label or own[1]
-            shown.append((own_name(own[0]) if own else name(letter)) + label + "^T" * letter.transposed)
+            shown.append((own_name(own[0]) if own else name(letter)) + labelled(label) + "^T" * letter.transposed)
         space = " " if run[0].endswith(" ") else ""
         out.append(formula[at : run.start()] + " ".join(shown) + space)
         at = run.end()
@@ -174,6 +194,13 @@ def _own_name(letter: _Letter, notation: Notation, ones: bool) -> tuple[Name, st
     if glyph == "ones" and not ones:
         return None
     label = ""
+    base, _, below = letter.name.partition("_")
+    counted = base in RESULTS or (base in INDICES and re.fullmatch(r"\d+|l", below))
+    if below and counted and base in notation.names:  # h_1, H_l, N_QK
+        own = name_of(base, notation)
+        return Name(
+            f"{own.text}_{below}", (f"{{{own.latex}}}" if "_" in own.latex else own.latex) + f"_{{{below}}}"
+        ), ""
     if letter.name.startswith("A_"):
         glyph, label = "A", f"[{letter.name[2:]}]"
     return (name_of(glyph, notation), label) if glyph in notation.names else None

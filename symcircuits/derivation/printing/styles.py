@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symcircuits.core.names import spelled
+from symcircuits.core.names import HEAD, RESULTS, relabelled, spelled
 from symcircuits.core.notation import (
     ROW,
     Notation,
@@ -12,6 +12,8 @@ from symcircuits.core.notation import (
     name_of,
     scale_latex,
     scale_text,
+    text_label,
+    transpose_mark,
 )
 from symcircuits.core.words import Factor, quoted
 from symcircuits.derivation.nodes import Sign
@@ -34,10 +36,10 @@ class TextStyle:
     opening = "("
     closing = ")"
     transposed = ".T"
-    identity = "Id"
 
     def __init__(self, notation: Notation = ROW) -> None:
         self.notation = notation
+        self.identity = self._name("Id")
 
     def factor(self, factor: Factor) -> str:
         """``W_OV[L0H1].T``."""
@@ -45,7 +47,7 @@ class TextStyle:
 
     def sign(self, sign: Sign) -> str:
         """A sign of a special node."""
-        return name_of(sign.glyph, self.notation).text if sign.glyph else sign.text
+        return self._name(sign.glyph) if sign.glyph else relabelled(sign.text, self.notation.names.get(HEAD))
 
     def power(self, exponent: int) -> str:
         """``^2``."""
@@ -57,18 +59,18 @@ class TextStyle:
 
     def sum_over(self, index: str, layer: int) -> str:
         """``sum[h_1=1..H_1]``."""
-        return f"sum[{index}=1..{self.head_count(layer)}]"
+        return f"sum[{text_label(index, self.notation)}=1..{self.head_count(layer)}]"
 
     def target(self, name: str) -> str:
         """``logits``, ``S[L1H0]`` for scores, or ``readout[probe]``."""
         kind, _, head = name.partition(":")
         if kind == "readout":
             return f"readout[{quoted(head)}]"
-        return f"S[{head}]" if head else kind
+        return f"{self._name('S')}[{text_label(head, self.notation)}]" if head else self._name(kind)
 
     def head_count(self, layer: int) -> str:
         """``H_1``."""
-        return f"H_{layer + 1}"
+        return f"{self._name('H')}_{layer + 1}"
 
     def elementary(self, order: int, layers: tuple[int, ...]) -> str:
         """``e_k(H_1, ..., H_L)``."""
@@ -76,7 +78,11 @@ class TextStyle:
 
     def count_of(self, order: int | None, composition: str | None) -> str:
         """``N``, ``N_2``, ``N_QK``."""
-        return f"N_{composition}" if composition is not None else "N" if order is None else f"N_{order}"
+        below = order if composition is None else composition
+        return self._name("N") + ("" if below is None else f"_{below}")
+
+    def _name(self, glyph: str) -> str:
+        return name_of(glyph, self.notation).text
 
 
 class LatexStyle:
@@ -91,11 +97,11 @@ class LatexStyle:
     comma = r",\;"
     opening = r"\bigl("
     closing = r"\bigr)"
-    transposed = r"^{\mathsf{T}}"
-    identity = r"\mathrm{Id}"
 
     def __init__(self, notation: Notation = ROW) -> None:
         self.notation = notation
+        self.identity = self._name("Id")
+        self.transposed = f"^{{{transpose_mark(notation)}}}"
 
     def factor(self, factor: Factor) -> str:
         """A matrix symbol, transposed or not."""
@@ -103,7 +109,10 @@ class LatexStyle:
 
     def sign(self, sign: Sign) -> str:
         """A sign of a special node."""
-        return f"{{{name_of(sign.glyph, self.notation).latex}}}" if sign.glyph else sign.latex
+        if not sign.glyph:
+            return relabelled(sign.latex, self.notation.names.get(HEAD))
+        name = self._name(sign.glyph)
+        return name if sign.glyph in RESULTS and sign.glyph not in self.notation.names else f"{{{name}}}"
 
     def power(self, exponent: int) -> str:
         """``^{2}``."""
@@ -115,18 +124,18 @@ class LatexStyle:
 
     def sum_over(self, index: str, layer: int) -> str:
         """``\\sum_{h_1=1}^{H_1}``."""
-        return rf"\sum_{{{latex_label(index)}=1}}^{{{self.head_count(layer)}}}"
+        return rf"\sum_{{{latex_label(index, self.notation)}=1}}^{{{self.head_count(layer)}}}"
 
     def target(self, name: str) -> str:
         """``\\mathrm{logits}``, ``S^{...}`` for scores, ``\\mathrm{readout}^{...}`` with the name as it is printed."""
         kind, _, head = name.partition(":")
         if kind == "readout":
             return rf"\mathrm{{readout}}^{{{spelled(head).latex}}}"
-        return rf"S^{{{latex_label(head)}}}" if head else rf"\mathrm{{{kind}}}"
+        return rf"{self._name('S')}^{{{latex_label(head, self.notation)}}}" if head else self._name(kind)
 
     def head_count(self, layer: int) -> str:
         """``H_1``."""
-        return rf"H_{{{layer + 1}}}"
+        return rf"{self._base('H')}_{{{layer + 1}}}"
 
     def elementary(self, order: int, layers: tuple[int, ...]) -> str:
         """``e_k(H_1,\\dots,H_L)``."""
@@ -135,5 +144,13 @@ class LatexStyle:
     def count_of(self, order: int | None, composition: str | None) -> str:
         """``N``, ``N_{2}``, ``N_{\\mathrm{QK}}``."""
         if composition is not None:
-            return rf"N_{{\mathrm{{{composition}}}}}"
-        return "N" if order is None else rf"N_{{{order}}}"
+            return rf"{self._base('N')}_{{\mathrm{{{composition}}}}}"
+        return self._name("N") if order is None else rf"{self._base('N')}_{{{order}}}"
+
+    def _name(self, glyph: str) -> str:
+        return name_of(glyph, self.notation).latex
+
+    def _base(self, glyph: str) -> str:
+        """A name that an index follows: in braces where it has one of its own."""
+        name = self._name(glyph)
+        return f"{{{name}}}" if "_" in name else name

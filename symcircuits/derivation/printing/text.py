@@ -13,7 +13,7 @@ from symcircuits.derivation.nodes import Expr, Family, Sum, SumOver
 from symcircuits.derivation.printing.conventions import conventions
 from symcircuits.derivation.printing.forms import Shown, shown_claims
 from symcircuits.derivation.printing.layout import broken, joined, pieces
-from symcircuits.derivation.printing.prose import sentence
+from symcircuits.derivation.printing.prose import plain, sentence
 from symcircuits.derivation.printing.styles import TextStyle
 from symcircuits.derivation.printing.words import PATHLESS, check_sentence, family_title, seal, subject, title
 
@@ -111,7 +111,8 @@ def _paragraph(text: str, notation: Notation = ROW, indent: str = "", further: s
 
 def derivation_text(derivation: Derivation) -> str:
     """A derivation as text: title, conventions, steps with their checks, and the seal."""
-    name, notation = title(derivation), derivation.notation
+    notation = derivation.notation
+    name = plain(title(derivation), notation)
     blocks = [f"{name}\n{'=' * len(name)}", _paragraph(subject(derivation), notation)]
     blocks.append("\n".join(_paragraph(f"- {c}", notation, "", "  ") for c in conventions(derivation)))
     known: set[Expr] = set()
