@@ -6,8 +6,11 @@ import functools
 import hashlib
 import json
 import re
+import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from hypothesis import strategies as st
 from strategies import architectures
 
 import symcircuits as sc
+from symcircuits.cli.main import main
 from symcircuits.explanation.ablation import remove_heads, remove_scores
 from symcircuits.explanation.explain import Explanation
 from symcircuits.model import needs
@@ -690,3 +694,50 @@ def test_no_part_of_a_page_loses_the_rest(part: str, monkeypatch: pytest.MonkeyP
     assert "could not be made: MemoryError" in page
     assert "Largest terms" in page
     assert page.endswith("</html>\n")
+
+
+# ------------------------------------------------------------------------------------------------------ the foot
+def foot(page: str) -> str:
+    return re.sub(r"<[^>]*>", " ", page.partition("<footer>")[2].partition("</footer>")[0])
+
+
+def test_the_foot_says_version_date_command_and_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    page = tmp_path / "a.html"
+    model = tmp_path / "my model"
+    shutil.copytree(path(), model)
+    words = ["explain", str(model), "--tokens", "1,2,3", "--html", str(page)]
+    assert main(words) == 0
+    found = foot(page.read_text("utf-8"))
+    assert f"Written by symcircuits {sc.__version__} on 2023-11-14." in found
+    assert shlex.join(["symcircuits", *words]) in unescape(found)
+    for file in (model / "config.json", model / "model.safetensors"):
+        assert f"{file.name}:  {hashlib.sha256(file.read_bytes()).hexdigest()}" in found
+    again = page.read_text("utf-8")
+    assert main(words) == 0
+    assert page.read_text("utf-8") == again  # the same page, byte by byte
+    assert main(["circuits", str(model), "--draws", "2", "--html", str(page)]) == 0
+    assert f"symcircuits circuits '{model}' --draws 2" in unescape(foot(page.read_text("utf-8")))
+    capsys.readouterr()
+
+
+def test_the_foot_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    changed = sc.load(path()).with_(sc.readout(np.ones((1, sc.load(path()).d_model)), "probe"))
+    for model in (sc.random_model(sc.attention_only((1,)), seed=1), changed):
+        said = foot(sc.explain(model, [1, 2]).html())
+        assert "Weights: not those of a file." in said
+        assert "Command" not in said
+        assert re.search(r" on \d{4}-\d\d-\d\d\. ", said)
+    assert "Weights (SHA-256)" in foot(sc.explain(sc.load(path()), [1, 2]).html())
+
+
+def test_weights_that_have_changed_since_have_no_digest(tmp_path: Path) -> None:
+    shutil.copytree(path(), tmp_path / "m")
+    model = sc.load(tmp_path / "m")
+    (tmp_path / "m" / "config.json").write_text((tmp_path / "m" / "config.json").read_text() + "\n")
+    assert "Weights: not those of a file." in foot(sc.explain(model, [1, 2]).html())
+    shutil.rmtree(tmp_path / "m")
+    assert "Weights: not those of a file." in foot(sc.explain(model, [1, 2]).html())

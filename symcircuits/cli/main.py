@@ -81,7 +81,11 @@ def _main(argv: Sequence[str] | None) -> int:
             parser = parser_of(words[0] if words else "")
             options = parser.parse_args(words)
             command = f"symcircuits {options.command}".strip()
-            with called_by(spelling_of(parser, options.command)) if options.command else nullcontext():
+            with (
+                called_by(spelling_of(parser, options.command), ("symcircuits", *words))
+                if options.command
+                else nullcontext()
+            ):
                 check_paths(options)
                 code: int = options.run(options)
         finally:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
 __all__ = [
-    "amount", "argument", "as_whole", "brief", "called_by", "entries", "finite", "keywords", "many",
+    "amount", "argument", "as_whole", "brief", "called_by", "command_called", "entries", "finite", "keywords", "many",
     "mebibytes", "need", "not_taken", "place", "seconds", "setting", "shown", "whole",
 ]  # fmt: skip
 
@@ -164,14 +164,36 @@ Spelling = Callable[..., str]
 _SPELLING: ContextVar[Spelling | None] = ContextVar("spelling", default=None)
 
 
+_COMMAND: ContextVar[tuple[str, ...]] = ContextVar("command", default=())
+
+
 @contextmanager
-def called_by(spelling: Spelling) -> Iterator[None]:
-    """Meanwhile messages call arguments what this caller calls them; in Python they have their own names."""
-    token = _SPELLING.set(spelling)
+def called_by(spelling: Spelling, command: Sequence[str] = ()) -> Iterator[None]:
+    """Meanwhile messages call arguments what this caller calls them; in Python they have their own names.
+
+    ``command``: the words of the command line, where that is the caller.
+    """
+    token, words = _SPELLING.set(spelling), _COMMAND.set(tuple(command))
     try:
         yield
     finally:
         _SPELLING.reset(token)
+        _COMMAND.reset(words)
+
+
+def command_called() -> str:
+    """The command line that is running, as a shell reads it; "" in Python.
+
+    >>> with called_by(lambda name, *value: "", ["symcircuits", "count", "my model"]):
+    ...     command_called()
+    "symcircuits count 'my model'"
+    """
+    words = _COMMAND.get()
+    if not words:
+        return ""
+    import shlex  # few need it
+
+    return shlex.join(words)
 
 
 def argument(name: str) -> str:

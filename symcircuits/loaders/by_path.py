@@ -14,7 +14,7 @@ from symcircuits.loaders import load
 from symcircuits.loaders.files import files_of, model_place, stamp_of
 from symcircuits.model import Model, Run
 
-__all__ = ["ModelFile", "RunFile", "code"]
+__all__ = ["ModelFile", "RunFile", "code", "digests_of"]
 
 _LOCK = Lock()
 
@@ -119,8 +119,23 @@ def _read(path: str, digest: str) -> Model:
 def _digest(place: Path) -> str:
     """SHA-256 of the names and contents of the weights, and of the config beside them."""
     total = hashlib.sha256()
+    for name, each in _digests(place).items():
+        total.update(f"{name}\0{each}\n".encode("utf-8", "surrogateescape"))
+    return total.hexdigest()
+
+
+def _digests(place: Path) -> dict[str, str]:
+    found = {}
     for file in files_of(place):
         with file.open("rb") as content:
-            each = hashlib.file_digest(content, "sha256").hexdigest()
-        total.update(f"{file.name}\0{each}\n".encode("utf-8", "surrogateescape"))
-    return total.hexdigest()
+            found[file.name] = hashlib.file_digest(content, "sha256").hexdigest()
+    return found
+
+
+def digests_of(model: Model) -> dict[str, str]:
+    """SHA-256 of each file of a model, as sha256sum prints it; of one that is not as it lies in a file nothing."""
+    place = Path(model.path)
+    try:
+        return _digests(place) if model.path and stamp_of(place) == model.stamp else {}
+    except OSError:  # they are gone
+        return {}

@@ -53,7 +53,7 @@ def circuits_html(found: Circuits) -> str:
         section("findings", "What was found", said, *more), *_pictures(found), *_composition(found), _heads(found),
         *_causes(found), *_copying(found), *_trigrams(found), *_losses(found), _definitions(),
     ]  # fmt: skip
-    return page_of(title, header, main, ("to what was found", "findings"))
+    return page_of(title, header, main, ("to what was found", "findings"), found.model)
 
 
 def _pictures(found: Circuits) -> Iterator[Markup]:

@@ -94,7 +94,7 @@ def explanation_html(found: Explanation, head: str | None = None, progress: OnPr
         _left_out(left_out, len(token_labels(found))),
         _reading(found),
     ]
-    return page_of(title, header, main, ("to what was found", "findings"))
+    return page_of(title, header, main, ("to what was found", "findings"), found.model)
 
 
 def opened(found: Explanation) -> str | None:
