@@ -101,18 +101,18 @@ def _of_symbols(derivation: Derivation) -> list[str]:
 
 def _of_model(frame: Frame, notation: Notation) -> list[str]:
     """How layers and heads of the model are called, its score scale, biases and positions."""
-    lines = []
+    lines, counted = [], "" if HEAD in notation.names else ", counted from 0"
     if frame.generic and frame.depth:
         names = "index `h_l` runs"
         if frame.head is not None:
             names = "indices `h_l`, `q_l` (on the query side) and `k_l` (on the key side) run"
         lines.append(
             f"Layers are numbered from 1 and layer `l` has `H_l` heads; the {names} from 1 to `H_l`. "
-            f"A given head is called by its label{_from_0(notation)}: L0H0 is the first head of the first layer, "
+            f"A given head is called by its label{counted}: L0H0 is the first head of the first layer, "
             "`h_1 = 1`."
         )
     elif frame.depth or frame.head is not None:
-        labels = LABELS.replace(", counted from 0", "") if HEAD in notation.names else LABELS
+        labels = LABELS.replace(", counted from 0", counted)
         lines += [labels, NUMBERED[:-1] + _head_counts(frame.architecture.heads[: frame.depth]) + "."]
     if frame.head is not None:
         lines.append("The score scale `s` (usually `1/sqrt(d_head)`) is one scalar, applied once."
