@@ -29,6 +29,26 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``sampled(n)``: of the cases of a test n run always, spread evenly; the others are slow.
+
+    ``n`` should not make steps that are a multiple of an inner list of values, else one of these alone is taken.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for those in cases.values():
+        marker = those[0].get_closest_marker("sampled")
+        assert marker is not None
+        kept = min(marker.args[0], len(those))
+        always = {i * len(those) // kept for i in range(kept)}
+        for i, item in enumerate(those):
+            if i not in always:
+                item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of small models and golden files."""

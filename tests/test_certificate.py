@@ -49,6 +49,7 @@ def whole() -> Certificate:
 
 
 @pytest.mark.parametrize("name", FEW)
+@pytest.mark.sampled(5)
 def test_every_claim_of_an_expansion_is_confirmed(name: str) -> None:
     arch, target, form = PRINTED[name]
     derivation = sc.derive(arch, target=target, form=form)
@@ -64,6 +65,7 @@ def test_every_claim_of_an_expansion_is_confirmed(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["uniqueness", "source_gauge", "composition_scores", "virtual_heads", "concatenated_heads"]
 )
+@pytest.mark.sampled(2)
 def test_every_claim_of_a_result_is_confirmed(name: str) -> None:
     found = sc.theorem(name).certificate()
     assert {verdict for _, verdict in verdicts(found)} <= {"confirmed", "defined"}
@@ -114,6 +116,7 @@ def unknown_node(found: Certificate, number: int) -> None:
     "edit", [other_tree, other_value, both_values, other_relation, unknown_relation, no_side, unknown_node]
 )
 @pytest.mark.parametrize("number", [4, 6, 9])
+@pytest.mark.sampled(7)
 def test_an_edited_claim_is_refused_by_its_number(
     whole: Certificate, edit: Callable[[Certificate, int], None], number: int
 ) -> None:

@@ -604,6 +604,7 @@ def test_long_lists_are_cut() -> None:
     assert "... and 29 more" in verdict.text()
 
 
+@pytest.mark.slow
 def test_large_sums_are_checked() -> None:
     arch = attention_only((8, 8, 8))
     expansion: Expansion = scores(arch, "L2H0")

@@ -87,6 +87,7 @@ def test_what_a_result_states_of_the_logits_defines_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(3)
 def test_every_plain_claim_is_proved_from_nothing(name: str, tmp_path: Path) -> None:
     derivation = derived(name)
     done = compiled(derivation_coq(derivation), tmp_path)
@@ -105,6 +106,7 @@ MUTANTS: dict[str, tuple[str, str, str]] = {  # in the last lemma that has it
 
 
 @pytest.mark.parametrize("what", MUTANTS)
+@pytest.mark.sampled(3)
 def test_a_mutant_is_refused(what: str, tmp_path: Path) -> None:
     name, right, wrong = MUTANTS[what]
     text = derivation_coq(derived(name))

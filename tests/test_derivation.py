@@ -98,6 +98,7 @@ def targets(heads: tuple[int, ...]) -> list[str]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("heads", "options"), SHAPES)
+@pytest.mark.sampled(16)
 def test_every_architecture_is_derived(heads: tuple[int, ...], options: dict[str, Any], form: str) -> None:
     arch = sc.attention_only(heads, **options)
     for target in targets(heads):
@@ -379,6 +380,7 @@ def refusal(checker: ClaimChecker, draft: Draft, number: int) -> str:
         ((2, 2), "scores:L1H0", {"biases": True, "positions": "shortformer"}),
     ],
 )
+@pytest.mark.sampled(5)
 def test_every_corruption_is_refused(heads: tuple[int, ...], target: str, options: dict[str, Any], form: str) -> None:
     frame = make_frame(sc.attention_only(heads, **options), target, form)
     checker = ClaimChecker(frame)
@@ -500,6 +502,7 @@ def test_every_result_is_checked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", theorems())
+@pytest.mark.sampled(12)
 def test_every_corruption_of_a_result_is_refused(name: str) -> None:
     checker, drafts = checker_of(name)
     seen = 0

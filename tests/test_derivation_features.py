@@ -65,6 +65,7 @@ def text_of(derivation: Any) -> str:
 # ------------------------------------------------------------------------------------------- what is derived
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("heads", "options"), SHAPES)
+@pytest.mark.sampled(16)
 def test_every_feature_is_derived(heads: tuple[int, ...], options: dict[str, Any], form: str) -> None:
     arch = sc.transformer(heads, **options)
     for target in targets(heads):
@@ -167,6 +168,7 @@ def test_a_layer_whose_heads_share_nothing_keeps_its_names() -> None:
         ((4,), "logits", {"groups": (2,), "biases": ["b_V"]}),
     ],
 )
+@pytest.mark.sampled(5)
 def test_every_corruption_is_refused(heads: tuple[int, ...], target: str, options: dict[str, Any], form: str) -> None:
     frame = make_frame(sc.transformer(heads, **options), target, form)
     checker = ClaimChecker(frame)

@@ -294,6 +294,7 @@ def test_what_sympy_prints_is_right_for_every_number_of_heads(target: str, featu
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(1)
 def test_a_generic_derivation_is_right_for_every_number_of_heads(target: str) -> None:
     text = sc.derive(PLAIN, target, form="generic").latex()
     verdict = sc.check(text, PLAIN)

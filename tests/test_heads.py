@@ -419,6 +419,7 @@ def test_copying_and_matching_are_those_of_the_full_circuits() -> None:
 # ------------------------------------------------------------------------------- few draws, and few tokens
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("d_vocab", "n_context"), [(5, 7), (5, 10), (6, 10)])
+@pytest.mark.sampled(2)
 def test_random_heads_of_one_layer_are_no_induction_heads(causal: bool, d_vocab: int, n_context: int) -> None:
     """None of them can be: a key knows its own token alone. On few draws of few tokens some look as if they were."""
     high = 0
@@ -436,6 +437,7 @@ def test_random_heads_of_one_layer_are_no_induction_heads(causal: bool, d_vocab:
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.sampled(1)
 def test_heads_that_prefer_one_token_for_each_token_are_no_induction_heads(causal: bool) -> None:
     """All 81 ways to prefer another token of four; of some draws one of them is what follows in all periods."""
     ways = list(product(*([other for other in range(1, 5) if other != own] for own in range(1, 5))))

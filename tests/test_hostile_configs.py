@@ -21,6 +21,7 @@ OWN = keys._READ | keys._FEATURE_KEYS.keys()
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.sampled(3)
 def test_no_value_of_a_key_breaks_the_reading(data: Path, name: str) -> None:
     weights = load_file(data / name / "model.safetensors")
     config = json.loads((data / name / "config.json").read_text())

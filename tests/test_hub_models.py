@@ -27,6 +27,7 @@ def parts(data: Path, name: str) -> tuple[dict[str, Any], dict[str, Any], Any, A
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(3)
 def test_what_transformerlens_computes(data: Path, name: str) -> None:
     weights, config, tokens, logits = parts(data, name)
     masks = {"blocks.0.attn.mask": np.ones((10, 10), dtype=bool), "blocks.0.attn.IGNORE": np.array(-1e5)}

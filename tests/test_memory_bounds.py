@@ -88,6 +88,7 @@ def content(what: str, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("what", FULL)
+@pytest.mark.sampled(4)
 def test_json_and_lines_take_a_stated_multiple(tmp_path: Path, what: str) -> None:
     path = tmp_path / ("a.safetensors" if what == "header" else "config.json" if FULL[what] == "config" else "a.txt")
     raw = content(what, 2**22)

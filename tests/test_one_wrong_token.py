@@ -71,6 +71,7 @@ def wrong(model: Any, draw: random.Random, how_many: int) -> list[tuple[str, int
 
 
 @pytest.mark.parametrize(("name", "notation"), CASES[:12])
+@pytest.mark.sampled(5)
 def test_every_claim_that_is_printed_is_right(name: str, notation: str) -> None:
     model = recheck.Model(printed(name, notation))
     for left, _, right in model.claims():
@@ -80,6 +81,7 @@ def test_every_claim_that_is_printed_is_right(name: str, notation: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "notation"), CASES)
+@pytest.mark.sampled(7)
 def test_one_wrong_token_is_never_right(name: str, notation: str) -> None:
     model = recheck.Model(printed(name, notation))
     for kind, _, left, right, oracle in wrong(

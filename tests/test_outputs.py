@@ -46,6 +46,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("step", ["write", "replace"])
+@pytest.mark.sampled(6)
 def test_a_writer_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str, step: str
 ) -> None:

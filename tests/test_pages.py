@@ -58,6 +58,7 @@ ACTS = {
 
 @pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(60)
 def test_every_page_says_its_convention_and_what_is_held_fixed(name: str, notation: str) -> None:
     derivation = derivations()[name].written(notation, {"W_OV": "W_VO"})
     data = json.loads(json.dumps(derivation.json()))

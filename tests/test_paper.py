@@ -41,6 +41,7 @@ def compiled(pdflatex: str, text: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.sampled(7)
 def test_no_line_is_wider_than_the_text(tmp_path: Path, pdflatex: str, name: str, width: str) -> None:
     log = compiled(pdflatex, TEXTS[name]().paper(width, standalone=True), tmp_path)
     assert re.findall(r"Overfull \\hbox.*", log) == []

@@ -326,6 +326,7 @@ MILLION = 1_000_000
     ids=lambda v: v[:12] if v else "read",
 )
 @pytest.mark.usefixtures("limited")  # what grew with the square of a million characters would take hours
+@pytest.mark.sampled(12)
 def test_huge_input_is_refused_or_read(written: str, says: str | None) -> None:
     if says is None:
         assert len(read(written, ARCH).words) == 1
@@ -372,6 +373,7 @@ def test_parentheses_and_transposes_agree_with_the_letters(flips: list[bool]) ->
     assert Spelling(ARCH).fuse(read(text, ARCH).words[0].letters) == wanted
 
 
+@pytest.mark.slow
 def test_a_sum_as_long_as_the_limit_is_read() -> None:
     expansion = logits(attention_only((24, 24, 30)))
     text = " + ".join(t.text for t in expansion[:MAX_WORDS])

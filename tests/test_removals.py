@@ -37,7 +37,7 @@ def close(found: Any, right: Any, size: Any) -> bool:
 
 def check(run: Run, target: str, by: Any, head: str) -> None:
     many = removals(run, target, by)
-    size = run.streams[-1] if run.logits is None or target == "stream" else run.logits
+    size = end_of(run, target)  # logits before their soft cap
     heads = [str(h) for h in run.model.architecture.all_heads]
     for label, change in many.heads(heads).items():
         one = sc.remove_heads(run, label, target)

@@ -116,6 +116,7 @@ def test_text_fits_80_columns(name: str) -> None:
         ((99,), "logits", "enumerated", {}),
     ],
 )
+@pytest.mark.sampled(8)
 def test_documents_compile_without_overfull_lines(
     tmp_path: Path, pdflatex: str, heads: tuple[int, ...], target: str, form: str, options: dict[str, Any]
 ) -> None:
@@ -564,6 +565,7 @@ PRINTED: list[tuple[tuple[int, ...], dict[str, Any]]] = [
 @pytest.mark.parametrize("notation", ["row", "paper", "transformerlens"])
 @pytest.mark.parametrize("form", ["enumerated", "generic"])
 @pytest.mark.parametrize(("heads", "options"), PRINTED)
+@pytest.mark.sampled(24)
 def test_what_is_printed_is_the_transformer(
     heads: tuple[int, ...], options: dict[str, Any], form: str, notation: str, tight: bool
 ) -> None:

@@ -563,6 +563,7 @@ WRITTEN = [
 @pytest.mark.parametrize("letters", LETTERS)
 @pytest.mark.parametrize("arch", WRITTEN, ids=str)
 @pytest.mark.parametrize("written", ["letters", "shaped", "plain symbols"])
+@pytest.mark.sampled(12)
 def test_latex_of_every_form_is_checked(arch: Architecture, letters: str, written: str) -> None:
     s = sc.symbolic(arch, letters=letters, form="matrix" if written == "shaped" else "symbols")
     last = arch.all_heads[-1].label

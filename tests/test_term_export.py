@@ -419,6 +419,7 @@ print(line, *sorted({name for state in states for name in state}))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+@pytest.mark.sampled(1)
 def test_killed_at_every_line_it_is_taken_up(tmp_path: Path, form: str) -> None:
     """At each line of the module that writes the part, twice: the file is that of an export that was left alone."""
     needs(form)

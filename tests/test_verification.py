@@ -99,6 +99,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.sampled(6)
 def test_what_is_right_holds(kind: dict[str, Any]) -> None:
     arch = sc.attention_only(**kind)
     report = verify(arch)
@@ -262,6 +263,7 @@ def of_its_neighbour(head: Head) -> Any:
 
 @pytest.mark.parametrize("plant", [early, swapped, of_its_neighbour])
 @pytest.mark.parametrize("arch", [LARGE, sc.attention_only((2, 2, 2))], ids=["large", "small"])
+@pytest.mark.sampled(3)
 def test_a_fault_of_one_head_is_seen_whatever_stands_for_it(arch: Architecture, plant: Any, mutate: Any) -> None:
     """Planted where no other row of a large model looks: one head of the last layer, not the one that stands for it."""
     head = Head(2, arch.heads[2] - 2)
@@ -605,6 +607,7 @@ def test_terms_left_alone_hold(target: str, runs: Any) -> None:
 
 
 @pytest.mark.parametrize(("target", "edit", "sees"), CASES)
+@pytest.mark.sampled(12)
 def test_verify_refuses_every_corruption(target: str, edit: Edit, sees: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the enumeration itself corrupted, the report is not ok, and it says which rows fail."""
     wrong = [replace(t, checked=True) for t in corrupted(expand(DEEP, target), edit)]
@@ -1009,6 +1012,7 @@ MISNAMED: dict[str, tuple[Any, Architecture | None, bool]] = {
 
 
 @pytest.mark.parametrize(("patch", "alone", "drawn"), MISNAMED.values(), ids=MISNAMED)
+@pytest.mark.sampled(8)
 def test_the_row_of_names_refuses(
     patch: Any, alone: Architecture | None, drawn: bool, mutate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_every_back_end_of_joblib_gives_the_same_bits(
         list(crew.results(_wrong, [("one", 1)]))
 
 
+@pytest.mark.slow
 def test_a_worker_of_joblib_that_dies_is_replaced(tmp_path: Path) -> None:
     names = [str(tmp_path / str(i)) for i in range(3)]
     with WorkerPool(joblib().Parallel(2, backend="loky")) as crew:

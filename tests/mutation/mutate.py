@@ -50,7 +50,7 @@ BINARY = {
 UNARY = ("Delete_Not", "Delete_USub", "USub_Invert")
 
 MEMORY = 4 << 30  # bytes that a mutant may take: one that never stops collecting must not fill the machine
-OPTIONS = ("-x", "-q", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider")
+OPTIONS = ("-x", "-q", "--no-header", "--tb=line", "--assert=plain", "-p", "no:cacheprovider", "-m", "")
 TIMES = Path("times-of-the-tests.json")  # in a copy
 KILLS = Path("kills-of-the-tests.json")
 
