@@ -259,7 +259,7 @@ def test_formulas_as_researchers_write_them(entry: dict[str, Any]) -> None:
             read_code(text)
         return
     numbers = [line.number for line in read_code(text).lines]
-    assigned = [i for i, line in enumerate(text.splitlines(), 1) if "state_dict" not in line]
+    assigned = [i for i, line in enumerate(text.splitlines(), 1) if "state_dict" not in line and line[:4] != "for "]
     assert numbers == assigned
 
 

@@ -38,6 +38,11 @@ class Calls(KnownNames):
             return self._einsum(node, env, depth)
         if name in _NORMS and self.architecture.norm and len(arguments) == 1:
             return self._normed_stream(node, env)
+        own = name in ("Attn", "attn") and defined is not None  # whose definition is held against the model by itself
+        if own and len(arguments) == 1 and isinstance(arguments[0], Name):
+            point = self.point(arguments[0], env) if arguments[0].text in ("x", "X") else None
+            if point is not None and 0 <= point < self.architecture.n_layers:  # what the heads that read it add
+                return self._turned(placed(self.quantities.attention(point), node.at))
         values = [self.value(a, env, depth + 1) for a in arguments]
         if not name or defined is not None or (len(values) == 2 and name not in ("FactoredMatrix", "inner")):
             if len(values) != 2:

@@ -41,6 +41,8 @@ from symcircuits.checking.values import Value
 __all__ = ["Claim", "Count", "Side", "claims_of"]
 
 _LOGITS: Final = ("T", "logits", "ell", "Logits", "logit")
+_COUNTED: Final = re.compile(r"N(?:_\w+)?")  # a number of terms
+_HEADS_ADD: Final = ("Attn", "attn")  # functions for what the heads of a layer add
 _DEEP: Final = 20  # definitions in definitions
 _MAPS: Final = ("T", "C_QK")  # what stands for a map
 _SCORES: Final = re.compile(r"C_QK|S|scores|Scores|E|attn_scores")
@@ -106,7 +108,8 @@ def claims_of(
     """
     reader = _Reader(meaning, env, code, sides or Known())
     meaning.free = env.free
-    for equation in (e for line in document.lines for e in line.equations if e.let):
+    equations = [e for line in document.lines for e in line.equations]
+    for equation in (e for i, e in enumerate(equations) if e.let or reader.used_before(e, equations[:i])):
         reader.define(equation)  # where it stands does not matter
     for line in document.lines:
         for equation in line.equations:
@@ -116,7 +119,8 @@ def claims_of(
             meaning.together.append(meaning.together_in(env.looked_up & env.free.keys(), equation.at))
     used = [c for c in reader.claims if c.kind == "bare" and c.own in meaning.noted.used]
     meaning.plain = [c.at for c in used if _is_plain(c, meaning)]
-    return [c for c in reader.claims if c not in used]
+    # What a name stands for in the end, as in resid = resid + ..., is what is asked about where nothing else is.
+    return [c for c in reader.claims if c not in used] or reader.claims[-1:]
 
 
 class _Reader:
@@ -139,8 +143,12 @@ class _Reader:
         sides: list[Node] = [side for side in rest if side is not None]
         self.order = self.positions(first)
         self.open = frozenset(self.order)
-        if isinstance(first, Name) and re.fullmatch(r"N(_\w+)?", spelling_of(first)[0]) and not self.code:
-            self.count(first, sides)
+        if isinstance(first, Name) and _COUNTED.fullmatch(spelling_of(first)[0]) and not self.code:
+            names = [side for side in sides if isinstance(side, Name) and _COUNTED.fullmatch(spelling_of(side)[0])]
+            for name in (first, *names):  # N_Q = N_K = H_1
+                self.count(name, [side for side in sides if side not in names])
+            if len(names) == len(sides):
+                raise self.meaning.fault("a number of terms is a number", names[-1].at)
             return
         if not self.code and all(map(_is_count, (first, *sides))):
             self.numbers(first, sides)
@@ -181,10 +189,26 @@ class _Reader:
             stack += [(child, inside) for child in children(node)]
         self.sides.put(id(equation), self.env, set(), Side(None))
 
+    def used_before(self, equation: Equation, before: list[Equation]) -> bool:
+        """Whether it says what a name of the text's own is, which stands in a line before it and on no left side."""
+        first = equation.sides[0]
+        called = isinstance(first, Call) and isinstance(first.function, Name) and first.function.text in _HEADS_ADD
+        name = first.function if called and isinstance(first, Call) else first
+        if self.code or not isinstance(name, Name) or len(equation.sides) < 2 or name.text in _LOGITS:
+            return False
+        text = spelling_of(name)[0]
+        if not called and (self.is_stream(name) or self.meaning._glyph(name)[0] or _SCORES.fullmatch(text)):
+            return False
+        names = [spelling_of(n)[0] for e in before for s in e.sides[1:] if s for n in nodes(s) if isinstance(n, Name)]
+        functions = [n.function for e in before for s in e.sides[1:] if s for n in nodes(s) if isinstance(n, Call)]
+        names += [spelling_of(n)[0] for n in functions if isinstance(n, Name)]
+        left = [e.sides[0] for e in before]
+        return text in names and not any(isinstance(n, Name) and spelling_of(n)[0] == text for n in left)
+
     def define(self, equation: Equation) -> None:
         """What a definition says, before anything is read that uses it."""
         first, *rest = equation.sides
-        if isinstance(first, Name) and rest and rest[0] is not None:
+        if isinstance(first, (Name, Call)) and rest and rest[0] is not None:
             left = self.left(first, True)
             if left.kind == "own":
                 self.meaning.definitions[left.text] = Definition(rest[0], _variables(left.parts))
@@ -237,7 +261,10 @@ class _Reader:
             parts = _positions(left.function)
             if not set(parts) & self.meaning.roles.positions:  # h(x_i) is the row of token i
                 parts = [p for a in left.arguments if isinstance(a, Name) for p in _positions(a)]
-        return tuple(q for p in parts for q in _letters(p) if q in self.meaning.roles.positions)
+        known = self.meaning.roles.positions
+        if isinstance(left, Indexed):  # what stands below brackets is a position, also where nothing else has it
+            known = known | {q for p in parts for q in _letters(p) if len(q) == 1 and q.isalpha()}
+        return tuple(q for p in parts for q in _letters(p) if q in known)
 
     def leftover(self, value: Value, node: Node) -> None:
         """ReadError where the positions that are left over are not those of the left, or differ between terms."""
@@ -282,16 +309,20 @@ class _Reader:
     def own(self, left: _Left, sides: list[Node]) -> None:
         """A name of the text's own: what it stands for, and what its sides say."""
         old = self.meaning.definitions.get(left.text)
-        if old is None or old.node is not sides[0]:
-            parts = left.parts if left.called else _variables(left.parts)
-            self.meaning.definitions[left.text] = Definition(sides[0], parts, left.called, old)
+        again = old is not None and old.node is sides[0]  # it was said before where it stands
+        parts = left.parts if left.called else _variables(left.parts)
+        definition = old if again and old else Definition(sides[0], parts, left.called, old)
         if left.called and left.parts:
+            self.meaning.definitions[left.text] = definition
             self.called(left, sides)
             return
-        if len(sides) == 1:
-            self.claim("bare", sides[0], own=left.text)
-            return
-        before = self.finished(sides[0])
+        try:  # the name on a right side is what it was before: resid = resid + ...
+            if len(sides) == 1:
+                self.claim("bare", sides[0], own=left.text)
+                return
+            before = self.finished(sides[0])
+        finally:
+            self.meaning.definitions[left.text] = definition
         self.claims.append(Claim("bare", sides[0].at, *before, None, None, left.text))
         for i, side in enumerate(sides[1:], 1):
             before = self.equal(side, before)
@@ -393,6 +424,8 @@ class _Reader:
     # --------------------------------------------------------------------------------------------- left sides
     def left(self, node: Node, defines: bool) -> _Left:
         """What a left-hand side is."""
+        if isinstance(node, Indexed) and isinstance(node.inner, Call):  # head(x)_i
+            node = node.inner
         if isinstance(node, Call) and isinstance(node.function, Name):
             return self.applied(node, node.function)
         if not isinstance(node, Name):
@@ -429,7 +462,7 @@ class _Reader:
     def is_stream(self, node: Name) -> bool:
         """Whether a name is that of a stream after so many layers."""
         stream = node.text in ("x", "X") or (node.text in ("r", "resid") and not self.meaning.names.knows(node.text))
-        return bool(stream and node.scripts) or bool(re.fullmatch(r"[xX]_?\d+", node.text))
+        return bool(stream and node.scripts) or bool(re.fullmatch(r"[xXr]_?\d+", node.text))
 
     def applied(self, node: Call, function: Name) -> _Left:
         """``T(t)``, ``h(x)``, ``Attn(X)``."""
@@ -438,7 +471,7 @@ class _Reader:
             for argument in arguments:
                 self.meaning.tokens.add(argument)
             return _Left("target", "logits")
-        if function.text in ("Attn", "attn", "LN", "MLP"):
+        if function.text in (*_HEADS_ADD, "LN", "MLP"):
             return _Left("own", function.text)
         if len(arguments) == len(node.arguments) == 1:
             return _Left("own", function.text, tuple(arguments), called=True)

@@ -177,13 +177,13 @@ class _Judge:
         letters = [f.letter for w in self.words for f in w.factors]
         if len(letters) == 1 and letters[0] == Letter("A", letters[0].label) and self.words[0].coefficient == 1:
             return self.right(f"this is the attention pattern of head {letters[0].label}.")
-        if not re.fullmatch(r"[qkvz](?:_\w)?", self.claim.own) or not heads:
+        if not re.fullmatch(r"[qkvzQKVZ](?:_\w)?", self.claim.own) or not heads:
             return None
         head, q = heads[0], self.meaning.quantities
         what, value = {
             "q": ("the queries", q.side(head, 0)), "k": ("the keys", q.side(head, 1)),
             "v": ("the values", q.values(head)), "z": ("the values, averaged by its pattern,", q.averaged(head)),
-        }[self.claim.own[0]]  # fmt: skip
+        }[self.claim.own[0].lower()]  # fmt: skip
         found = compared(self.words, _raw(value), self.spelling)
         if found.equal:
             return self.right(f"these are {what} of head {head}.", found.where)

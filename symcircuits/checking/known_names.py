@@ -79,7 +79,7 @@ class KnownNames(Ranges):
         text = node.text
         if text in _IDENTITY:
             return list(IDENTITY)
-        if text in _STREAMS or (text == "h" and positions) or re.fullmatch(r"[xX]_?\d+", text):
+        if text in _STREAMS or (text == "h" and positions) or re.fullmatch(r"[xXr]_?\d+", text):
             return self._stream(node, env)
         if text in ("q", "k", "v", "z") and labels:
             return self._side(node, labels, positions, env)

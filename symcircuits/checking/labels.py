@@ -315,7 +315,7 @@ class Labels:
     def point(self, node: Name, env: Environment) -> int | None:
         """After how many layers a stream is meant, where it says so; -1 for one of its own."""
         parts = [p for s in node.scripts for p in s.parts if p not in self.roles.positions]
-        if not parts and (found := re.fullmatch(r"[xX]_?(\d{1,9})", node.text)):
+        if not parts and (found := re.fullmatch(r"[xXr]_?(\d{1,9})", node.text)):
             return int(found[1])
         if not parts:
             return None

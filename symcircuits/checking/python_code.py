@@ -79,6 +79,13 @@ def read_code(source: str) -> Document:
     return document
 
 
+def _innermost(statement: ast.stmt) -> ast.stmt:
+    """What a loop does; any other statement is itself."""
+    while isinstance(statement, ast.For):
+        statement = statement.body[0]
+    return statement
+
+
 class _Reader:
     def __init__(self, source: str) -> None:
         self.source = source
@@ -118,7 +125,8 @@ class _Reader:
         for statement in self.flat(statements):
             equations = tuple(self.equations(statement))
             if equations:
-                lines.append(Line(statement.lineno - self.shift, self.at(statement), equations))
+                said = _innermost(statement)
+                lines.append(Line(said.lineno - self.shift, self.at(said), equations))
         if not lines:
             raise ReadError("nothing stands here", self.source)
         return Document(tuple(lines), self.source)
@@ -151,6 +159,8 @@ class _Reader:
                 pass
             case ast.Expr(value=value) | ast.Return(value=ast.expr() as value) | ast.Assert(test=value):
                 yield Equation(self.compared(value), at)
+            case ast.For() if (total := self.added_up(statement)) is not None:
+                yield total
             case ast.For() | ast.While():
                 raise self.fault("a loop is not read: write it as sum(... for h in range(n_heads))", statement)
             case _:
@@ -160,6 +170,31 @@ class _Reader:
         names = [self.node(target) for target in targets]
         self.numbers |= {name.text for name in names if isinstance(name, Name) and self.is_number(value)}
         return Equation((*names, value), at)
+
+    def added_up(self, loop: ast.For) -> Equation | None:
+        """``for h in range(n): x = x + a`` as ``x = x + sum(a for h in range(n))``; None of any other loop."""
+        bounds = [Bound(self.bound(loop.target), self.over(loop.iter), self.at(loop.iter))]
+        inner: ast.stmt = loop
+        while isinstance(inner, ast.For):
+            if len(inner.body) != 1 or inner.orelse:
+                return None
+            if inner is not loop:
+                bounds.append(Bound(self.bound(inner.target), self.over(inner.iter), self.at(inner.iter)))
+            inner = inner.body[0]
+        match inner:
+            case ast.AugAssign(target=ast.Name() as name, op=ast.Add(), value=value):
+                pass
+            case ast.Assign(
+                targets=[ast.Name() as name], value=ast.BinOp(left=ast.Name(id=before), op=ast.Add(), right=value)
+            ) if before == name.id:
+                pass
+            case _:
+                return None
+        if any(isinstance(part, ast.Name) and part.id == name.id for part in ast.walk(value)):
+            return None  # what is added changes from one pass to the next
+        at = self.at(inner)
+        total = Sum((1, 1), (self.node(name), BigSum(tuple(bounds), self.node(value), at)), at)
+        return self.assigned([name], total, at)
 
     def is_model(self, tree: ast.expr) -> bool:
         """Whether it is a model or the dictionary of its weights, not a matrix."""

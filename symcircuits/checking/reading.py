@@ -36,7 +36,9 @@ _CODE: Final = re.compile(
 )  # fmt: skip
 
 
-_LOOP: Final = re.compile(r"\bsum\(.*\bfor\s+\w+(?:\s*,\s*\w+)*\s+in\b")
+_LOOP: Final = re.compile(
+    r"\bsum\(.*\bfor\s+\w+(?:\s*,\s*\w+)*\s+in\b|^[ \t]*for \w+(?:, *\w+)* in [^\n]*:[ \t]*$", re.MULTILINE
+)
 _PRINTED: Final = re.compile(r"\[[LlMm]\d|\bX_?0\b|\^|⊗|\(x\)|^[ \t]*(?:logits|stream|T|[SX])\b", re.MULTILINE)
 
 

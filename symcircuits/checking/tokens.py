@@ -89,11 +89,13 @@ _LETTERS: Final = (
 )  # fmt: skip
 _KNOWN_WORDS: Final = (
     r"(?:ones|scale|gain|mlp|rest|logits|stream|scores|softmax|diag|norm|Id|LN|RMSNorm|LayerNorm|Attn|MLP|attn_out|id"
-    r"|X\d+|pos|embed|sqrt|Let|let|where|with|and|for|so|Then|then|Here|Where|Hence|hence|sum)(?![A-Za-z])"
+    r"|X\d+|head(?=\()|pos|embed|sqrt|Let|let|where|with|and|for|so|Then|then|Here|Where|Hence|hence|sum)(?![A-Za-z])"
 )
 
 _SKIP: Final = re.compile(
-    r"""[^\S\n]+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\ ] | \\quad\[[^\[\]]{0,40}\] | \\quad(?![A-Za-z])
+    r"""[ \t]{2,}\((?!(?:[a-z]+[\ ,-]+)*(?:ones|scale|gain|mlp|rest|alibi)\b)
+        (?:[a-z]{2,}[\ ,-]+)+[a-z]{2,}\)(?=[ \t]*(?:\n|$))
+      | [^\S\n]+ | ~ | & | \$ | \{\s*\} | \\[,;:!>\ ] | \\quad\[[^\[\]]{0,40}\] | \\quad(?![A-Za-z])
       | \\(?:displaystyle|textstyle|limits|nonumber|notag|noindent|medskip|smallskip|bigskip|centering|par|item
         |allowdisplaybreaks|begingroup|endgroup|footnotesize|small)(?![A-Za-z])
       | \\right\\\}\\;(?: \\begin\{array\}.*?\\end\{array\} | \\text\{[^{}]*\}.*?\\text\{[^{}]*\} )
@@ -161,7 +163,7 @@ _FILLERS: Final = frozenset(
 )
 _FUNCTIONS: Final = frozenset({
     "softmax", "diag", "norm", "sqrt", "einsum", "FactoredMatrix", "LN", "RMSNorm", "LayerNorm", "Attn", "MLP", "attn",
-    "sigma", "h", "T", "logits", "stream", "scores", "rms", "std", "transpose", "f", "g", "F",
+    "sigma", "h", "head", "T", "logits", "stream", "scores", "rms", "std", "transpose", "f", "g", "F",
 })  # fmt: skip
 _REFUSED: Final = (
     (re.compile(r"\\(?:c?dots|ldots)|\.\.\.|…"), "dots stand for terms that cannot be read; write all of them"),
