@@ -448,3 +448,20 @@ def test_a_sum_over_two_layers_binds_both_where_nothing_else_says_which() -> Non
     verdict = check(stream, arch)
     assert verdict.right, verdict
     assert any(said.startswith("l = ") for said in verdict.read)  # the layer l that stands on the left
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "said"),
+    [
+        (r"S^h = \frac{1}{\sqrt{d_{head}}} X_0 W_Q^{h\,T} W_K^{h} X_0^T", True, True),
+        ("A[L0H1] X0 W_V[L0H1].T W_O[L0H1].T W_U.T", True, True),
+        ("A[L0H1] X0 W_V[L0G0].T W_O[L0H1].T W_U.T", True, False),
+        ("A[L0H1] X0 W_V[L0G1].T W_O[L0H1].T W_U.T", False, False),
+        ("A[L0H1] X0 W_V[L0H2].T W_O[L0H1].T W_U.T", False, True),
+        ("X0 W_U.T", True, False),
+    ],
+)
+def test_keys_and_values_of_a_head_are_those_of_its_group(text: str, right: bool, said: bool) -> None:
+    verdict = check(text, transformer((4,), groups=(2,)))
+    assert verdict.right == right, verdict
+    assert ("keys and values of a head are those of its group" in verdict.read) == said

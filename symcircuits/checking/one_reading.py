@@ -33,6 +33,7 @@ _LABELLED: Final = re.compile(r"L\d+H\d+")
 _TRIED: Final = 4_000  # assignments of free variables
 _ORDERED: Final = (("first", "second", "third"), ("early", "late"), ("prev", "head"), ("previous", "induction"))
 _VARIABLES: Final = 6  # that stand for heads and layers
+_OF_GROUP: Final = re.compile(r"L\d+G\d+")  # the label of keys and values that heads share
 _NUMBER: Final = -1  # in place of a layer: the number of a head
 Judged = dict[tuple[Any, ...], tuple[Outcome, Claim]]  # verdicts by all that they depend on, and what they are of
 _FIXED: Final = re.compile(r"\bL\d|[xXr]_?\{?\(?[1-9]|\^\{?\(?[1-9]\d*\s*[,)}]|\[\s*[1-9]\d*\s*,")  # a layer
@@ -190,7 +191,7 @@ class _OneReading:
                 words=sum(len(c.found.words) for c in claims), free=tuple(env),
                 maps=any(c.found.maps for c in claims),
             )  # fmt: skip
-            attempt.read = _what_was_read(self.reading, env, self.roles, asked.architecture, claims, layers)
+            attempt.read = _what_was_read(self.reading, env, self.roles, asked.architecture, claims, layers, source)
             attempt.notes = _counts(self.roles, asked.architecture, text, self.reading.base)
             # A layer that is not named stands for every layer; of several heads in layers that no stream names, the
             # order is left to the reader.
@@ -302,7 +303,9 @@ def _what_was_read(
     arch: Architecture,
     claims: list[Claim],
     layers: tuple[int, ...],
+    source: str,
 ) -> tuple[str, ...]:
+    """What the answer begins with."""
     said = [reading.text]
     for (name, value), layer in zip(env.items(), layers, strict=True):
         shown = {"@head": "a head without a label", "@layer": "a layer that is not named"}.get(name, name)
@@ -312,9 +315,16 @@ def _what_was_read(
             said.append(f"{shown} any head of its layer" if layer == _NUMBER else f"{shown} = {value}")
     if roles.counted or roles.numbers or (roles.layers - {"l", "L", "ell"}):
         said.append(f"layers from {reading.base}")
+    if arch.groups and not _OF_GROUP.search(source) and any(_is_shared(c) for c in claims):
+        said.append("keys and values of a head are those of its group")
     if roles.open_ranges and arch.n_layers > 1:
         said.append("sums over heads run over " + ("all heads" if reading.spread else "the heads of one layer"))
     return tuple(said)
+
+
+def _is_shared(claim: Claim) -> bool:
+    """Whether keys or values that heads of a group share stand in it."""
+    return any(_OF_GROUP.fullmatch(f.letter.label) for w in claim.found.words for f in w.factors)
 
 
 def _counts(roles: Roles, arch: Architecture, text: ReadText, base: int) -> tuple[str, ...]:
