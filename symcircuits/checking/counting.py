@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -88,7 +89,8 @@ def number_of_terms(expansion: Expansion, kind: str) -> int | None:
 def terms_polynomial(architecture: Architecture, target: str, kind: str) -> Polynomial | None:
     """The number of terms of a target in the numbers of heads; a layer without heads stays without.
 
-    None where some heads of a layer have a bias and some do not, or where the model has too many layers.
+    Heads that share keys and values do so in as many groups as there are. None where some heads of a layer have a bias
+    and some do not, or where the model has too many layers.
 
     >>> from symcircuits.core.architecture import attention_only
     >>> polynomial_text(terms_polynomial(attention_only((2, 2)), "scores:L1H0", "Q"))
@@ -97,16 +99,20 @@ def terms_polynomial(architecture: Architecture, target: str, kind: str) -> Poly
     here = expand(architecture, target)
     head = here.readout.head
     depth = architecture.n_layers if head is None else head.layer
-    groups = architecture.groups or (1,) * architecture.n_layers
+    given = architecture.heads
+    groups = architecture.groups or given
     more = len(here.readout.sides) + 1
-    shared = architecture.groups is not None
-    points = [
-        [g * (n + shared) for n in range(more)] if layer < depth and n_heads else [n_heads]
-        for layer, (g, n_heads) in enumerate(zip(groups, architecture.heads, strict=True))
-    ]
+    points: list[Sequence[int]] = []
+    for layer, (n, g) in enumerate(zip(given, groups, strict=True)):
+        if layer >= depth or not n:
+            points.append([n])
+        else:  # as many groups as there are, each of two heads or more
+            points.append(range(more) if n == g else [g * (i + 2) for i in range(more)])
 
     def value(heads: tuple[int, ...]) -> int:
-        return number_of_terms(expand(architecture.resized(heads), target), kind) or 0
+        shared = tuple(h if n == g else g for h, n, g in zip(heads, given, groups, strict=True))
+        found = replace(architecture.resized(heads), groups=None if shared == heads else shared)
+        return number_of_terms(expand(found, target), kind) or 0
 
     try:
         return interpolated(value, points)
