@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from symcircuits.checking.faults import ReadError
+from symcircuits.checking.statements import Rows, Statement, statements_of
 from symcircuits.checking.syntax import (
     BigSum,
     Call,
@@ -26,7 +27,7 @@ from symcircuits.checking.syntax import (
     Text,
     Transposed,
 )
-from symcircuits.checking.tokens import Rows, Statement, Token, statements_of
+from symcircuits.checking.tokens import Token
 
 __all__ = ["read_document"]
 

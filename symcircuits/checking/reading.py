@@ -20,9 +20,10 @@ from symcircuits.checking.patterns import pattern
 from symcircuits.checking.python_code import read_code
 from symcircuits.checking.readings import Reading
 from symcircuits.checking.roles import Roles
+from symcircuits.checking.statements import Rows
 from symcircuits.checking.sympy_nodes import sympy_node
 from symcircuits.checking.syntax import Document, Equation, Line, Name, nodes
-from symcircuits.checking.tokens import MAX_TEXT, Rows
+from symcircuits.checking.tokens import MAX_TEXT
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.notation import Notation
 from symcircuits.core.text import brief
