@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction as Rational
 from typing import Final, Literal, NamedTuple
 
-from symcircuits.checking.counting import Polynomial, diagonal, interpolated, polynomial_text
+from symcircuits.checking.counting import interpolated, polynomial_text
 from symcircuits.checking.environment import Environment, Known, Noted
 from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.finishing import Finished, finish
@@ -19,40 +19,29 @@ from symcircuits.checking.formula import Letter
 from symcircuits.checking.head_counts import degrees_of
 from symcircuits.checking.labels import Definition, Finding
 from symcircuits.checking.meaning import Meaning
+from symcircuits.checking.norm_ratios import grouped, norm_ratio, parted, same_up_to_transposes
+from symcircuits.checking.numbers_of_heads import COUNTED, Count, is_along, is_count, is_polynomial, same_count
 from symcircuits.checking.roles import spelling_of
 from symcircuits.checking.syntax import (
     BigSum,
     Call,
     Document,
     Equation,
-    Fraction,
     Indexed,
     Name,
     Node,
-    Number,
-    Power,
     Product,
-    Sum,
     children,
     nodes,
 )
 from symcircuits.checking.values import Value
 
-__all__ = ["Claim", "Count", "Side", "claims_of"]
+__all__ = ["Claim", "Side", "claims_of"]
 
 _LOGITS: Final = ("T", "logits", "ell", "Logits", "logit")
-_COUNTED: Final = re.compile(r"N(?:_\w+)?")  # a number of terms
 _HEADS_ADD: Final = ("Attn", "attn")  # functions for what the heads of a layer add
-_DEEP: Final = 20  # definitions in definitions
 _MAPS: Final = ("T", "C_QK")  # what stands for a map
 _SCORES: Final = re.compile(r"C_QK|S|scores|Scores|E|attn_scores")
-
-
-class Count(NamedTuple):
-    """A number as a polynomial in the numbers of heads of the layers; ``along``: in ``H``, that of every layer."""
-
-    polynomial: Polynomial
-    along: bool = False
 
 
 class Claim(NamedTuple):
@@ -143,14 +132,14 @@ class _Reader:
         sides: list[Node] = [side for side in rest if side is not None]
         self.order = self.positions(first)
         self.open = frozenset(self.order)
-        if isinstance(first, Name) and _COUNTED.fullmatch(spelling_of(first)[0]) and not self.code:
-            names = [side for side in sides if isinstance(side, Name) and _COUNTED.fullmatch(spelling_of(side)[0])]
+        if isinstance(first, Name) and COUNTED.fullmatch(spelling_of(first)[0]) and not self.code:
+            names = [side for side in sides if isinstance(side, Name) and COUNTED.fullmatch(spelling_of(side)[0])]
             for name in (first, *names):  # N_Q = N_K = H_1
                 self.count(name, [side for side in sides if side not in names])
             if len(names) == len(sides):
                 raise self.meaning.fault("a number of terms is a number", names[-1].at)
             return
-        if not self.code and all(map(_is_count, (first, *sides))):
+        if not self.code and all(map(is_count, (first, *sides))):
             self.numbers(first, sides)
             return
         left = self.left(first, equation.let or self.code)
@@ -279,7 +268,7 @@ class _Reader:
         self, kind: Literal["target", "bare"], node: Node, target: str | None = None, own: str = ""
     ) -> Claim | None:
         """A side that is held against the model."""
-        if composition := _norm_ratio(node):
+        if composition := norm_ratio(node):
             return self.composition(*composition, own)
         found, findings = self.finished(node)
         if found.maps and target and own not in _MAPS:
@@ -344,12 +333,12 @@ class _Reader:
         factors = list(above.factors) if isinstance(above, Product) else [above]
         values = [self.finished(f)[0] for f in below]
         wanted = [self.finished(f)[0] for f in factors]
-        if not _same_up_to_transposes(values, wanted) and not _grouped(values, found):
+        if not same_up_to_transposes(values, wanted) and not grouped(values, found):
             findings += (Finding("wrong-matrix", "the norms below are not those of the factors above", above.at),)
-        elif parted := _parted(found):
+        elif part := parted(found):
             findings += (Finding("dropped-factor", (
-                f"a composition score is of the whole W_QK = W_Q.T @ W_K and W_OV = W_O @ W_V: {parted[0]} stands here "
-                f"without {parted[1]}"), above.at),)  # fmt: skip
+                f"a composition score is of the whole W_QK = W_Q.T @ W_K and W_OV = W_O @ W_V: {part[0]} stands here "
+                f"without {part[1]}"), above.at),)  # fmt: skip
         self.claims.append(Claim("bare", above.at, found, findings, None, None, own))
         return self.claims[-1]
 
@@ -368,7 +357,7 @@ class _Reader:
             here, wrong = self.counts(side), tuple[Finding, ...]()
             if here.number != before.number:
                 wrong = (Finding("count", f"it is {before.number:,}, not {here.number:,}", side.at),)
-            elif here.counted and before.counted and not _same(here.counted, before.counted):
+            elif here.counted and before.counted and not same_count(here.counted, before.counted):
                 shown = " and ".join(polynomial_text(*one) for one in (before.counted, here.counted))
                 said = f"these are equal here, but not for other numbers of heads: {shown}"
                 wrong = (Finding("count", said, side.at),)
@@ -394,11 +383,11 @@ class _Reader:
         """
         names = [n for n in nodes(node) if isinstance(n, Name)]
         definitions = {name: d.node for name, d in self.meaning.definitions.items()}
-        if not (names or self.meaning.every) or not _is_polynomial(node, definitions, 0):
+        if not (names or self.meaning.every) or not is_polynomial(node, definitions, 0):
             return None
         given = self.meaning.architecture.heads
         degrees = degrees_of(node, len(given), definitions)
-        if _is_along(node, definitions, 0):
+        if is_along(node, definitions, 0):
             points = [range(1, sum(degrees) + 2)]
             found = interpolated(lambda n: self.number(node, tuple(n[0] * bool(g) for g in given)), points)
             return Count(found, along=True) if found is not None else None
@@ -488,47 +477,6 @@ def _is_plain(claim: Claim, meaning: Meaning) -> bool:
     return letter.glyph in ("W_OV", "W_QK") and letter.transposed == turned
 
 
-def _is_count(node: Node) -> bool:
-    """Whether it is put together from numbers and numbers of heads, ``H_1``, alone."""
-    inner = list(nodes(node))
-    plain = all(isinstance(n, (Number, Name, Sum, Product, Power)) for n in inner)
-    names = [n for n in inner if isinstance(n, Name)]
-    return plain and all(n.text == "H" for n in names)
-
-
-def _same(a: Count, b: Count) -> bool:
-    """Whether two numbers are the same polynomial, in ``H`` where one of them is."""
-    along = a.along or b.along
-    first, second = (one.polynomial if one.along or not along else diagonal(one.polynomial) for one in (a, b))
-    return first == second
-
-
-def _is_polynomial(node: Node, defined: Mapping[str, Node], depth: int) -> bool:
-    """Whether it is put together from numbers and numbers of heads by sums, products and powers by numbers."""
-    if isinstance(node, Name) and node.text != "H":
-        inner = defined.get(spelling_of(node)[0])
-        return inner is not None and depth < _DEEP and _is_polynomial(inner, defined, depth + 1)
-    below = node.denominator if isinstance(node, Fraction) else node.exponent if isinstance(node, Power) else None
-    if not isinstance(node, (Number, Name, Sum, Product, Power, Fraction, BigSum)) or isinstance(below, Name):
-        return False
-    if below is not None and any(isinstance(n, Name) for n in nodes(below)):
-        return False
-    if isinstance(node, BigSum) and not all(name[:1] in ("l", "m") for b in node.bounds for name in b.names):
-        return False  # a sum over heads has as many summands as there are heads
-    return all(_is_polynomial(child, defined, depth) for child in children(node))
-
-
-def _is_along(node: Node, defined: Mapping[str, Node], depth: int) -> bool:
-    """Whether a number of heads stands there without its layer: then all layers have as many."""
-    for one in nodes(node):
-        if isinstance(one, Name) and one.text == "H" and not any(s.kind == "sub" for s in one.scripts):
-            return True
-        inner = defined.get(spelling_of(one)[0]) if isinstance(one, Name) else None
-        if inner is not None and depth < _DEEP and _is_along(inner, defined, depth + 1):
-            return True
-    return False
-
-
 def _generic(left: Call, meaning: Meaning) -> dict[str, Letter]:
     """Of ``(A_q (x) A_k (x) W)(x, y)``: names for any patterns, any weights and any rows."""
     if isinstance(left.function, Name) or len(left.arguments) != 2:
@@ -561,58 +509,3 @@ def _variables(parts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _positions(node: Name) -> list[str]:
     return [p for s in node.scripts for p in s.parts]
-
-
-def _norm_ratio(node: Node) -> tuple[Node, list[Node]] | None:
-    """``norm(a b) / (norm(a) norm(b))`` as the product above and the factors below; ``/ norm(a) / norm(b)`` alike."""
-    below: list[Node] = []
-    above = node
-    while isinstance(above, Fraction):
-        below = [*(n for n in nodes(above.denominator) if isinstance(n, Call)), *below]
-        above = above.numerator
-    if not below or not all(map(_is_norm, (above, *below))):
-        return None
-    assert isinstance(above, Call)
-    return above.arguments[0], [n.arguments[0] for n in below if isinstance(n, Call)]
-
-
-def _is_norm(node: Node) -> bool:
-    return (
-        isinstance(node, Call)
-        and isinstance(node.function, Name)
-        and node.function.text == "norm"
-        and bool(node.arguments)
-    )
-
-
-_OF_HEADS: Final = {"W_Q", "W_K", "W_V", "W_O", "W_QK", "W_OV", "R", "gain", "C"}
-_PARTNERS: Final = {"W_Q": "W_K", "W_K": "W_Q", "W_O": "W_V", "W_V": "W_O"}
-
-
-def _parted(found: Finished) -> tuple[str, str] | None:
-    """A factor of a matrix of two, and the other that is not there; None where all is whole, or not of heads."""
-    for word in found.words:
-        glyphs = [letter.glyph for letter in word.letters]
-        if not {*glyphs} <= _OF_HEADS:
-            continue
-        for glyph in glyphs:
-            if glyph in _PARTNERS and glyphs.count(glyph) > glyphs.count(_PARTNERS[glyph]):
-                return glyph, _PARTNERS[glyph]
-    return None
-
-
-def _grouped(values: list[Finished], whole: Finished) -> bool:
-    """Whether a product of two is the whole, as in ``norm(q k o v) / (norm(q k) norm(o v))``."""
-    if len(values) != 2 or any(len(value.words) != 1 for value in (*values, whole)):
-        return False
-    (first,), (second,), (all_,) = values[0].words, values[1].words, whole.words
-    letters = {(*a.letters, *b.letters) for a in (first, first.T) for b in (second, second.T)}
-    letters |= {(*b.letters, *a.letters) for a in (first, first.T) for b in (second, second.T)}
-    return all_.letters in letters
-
-
-def _same_up_to_transposes(values: list[Finished], wanted: list[Finished]) -> bool:
-    def key(found: Finished) -> frozenset[object]:
-        return frozenset(frozenset((w.letters, w.T.letters)) for w in found.words)
-
-    return sorted(map(hash, map(key, values))) == sorted(map(hash, map(key, wanted)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from symcircuits.checking.case import Asked, Case
-from symcircuits.checking.claims import Claim, Count
+from symcircuits.checking.claims import Claim
 from symcircuits.checking.comparing import (
     INVISIBLE,
     NO_ALIBI,
@@ -20,28 +20,22 @@ from symcircuits.checking.comparing import (
     place_of,
     rows_summed,
 )
-from symcircuits.checking.counting import (
-    diagonal,
-    number_of_terms,
-    numbers_where_equal,
-    polynomial_text,
-    terms_polynomial,
-)
 from symcircuits.checking.finishing import heads_of
 from symcircuits.checking.formula import CONVENTIONS, Formula, Letter, RawFactor, RawWord
+from symcircuits.checking.judged_numbers import JudgedNumbers
 from symcircuits.checking.labels import Finding
 from symcircuits.checking.matching import Letters, Matcher, transpose
 from symcircuits.checking.meaning import Meaning
 from symcircuits.checking.mistakes import Counterpart, Edit, counterpart, mistake_between, nearest_terms
 from symcircuits.checking.values import Chain, Value, Word
-from symcircuits.checking.verdict import Texts, Verdict
+from symcircuits.checking.verdict import Outcome, Texts, Verdict
 from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import expand
 from symcircuits.core.notation import Notation, letter_text, scale_text
 from symcircuits.core.symbols import READERS, labelled_by
 from symcircuits.core.text import amount
 
-__all__ = ["Outcome", "judged"]
+__all__ = ["judged"]
 
 _LISTED: Final = 20
 _NORMED: Final = (*labelled_by("norm"), "C")  # what norms bring into a product
@@ -56,19 +50,6 @@ _SLIP_OF_TOKENS: Final = (
     "the paper prints t^T W_E^T W_QK W_E t, where its t has a row for each token: then it is t W_E^T W_QK W_E t^T"
 )
 _SEARCHED: Final = 5_000  # terms looked through one by one
-
-
-class Outcome(NamedTuple):
-    """A verdict on one claim, where it is wrong, and how far from right."""
-
-    verdict: Verdict
-    at: int
-    cost: int = 0
-
-    @property
-    def right(self) -> bool:
-        """Whether the claim is right."""
-        return self.verdict.right
 
 
 def judged(claim: Claim, meaning: Meaning, asked: Asked) -> Outcome:
@@ -87,7 +68,7 @@ def judged(claim: Claim, meaning: Meaning, asked: Asked) -> Outcome:
     return found
 
 
-class _Judge:
+class _Judge(JudgedNumbers):
     def __init__(self, claim: Claim, meaning: Meaning, asked: Asked) -> None:
         self.claim, self.meaning, self.asked = claim, meaning, asked
         self.words = claim.found.words
@@ -188,52 +169,6 @@ class _Judge:
         if found.equal:
             return self.right(f"these are {what} of head {head}.", found.where)
         return self.different(found, f"{what} of head {head}", _raw(value))
-
-    def counted(self) -> Outcome:
-        """How many terms there are: in all, of an order, of a composition type."""
-        arch, kind, given = self.asked.architecture, self.claim.own, self.claim.side
-        targets = [self.claim.target] if self.claim.target else arch.targets(arch.all_heads[-8:])
-        counts = {target: number_of_terms(expand(arch, target), kind) for target in targets}
-        found = {target: count for target, count in counts.items() if count is not None}
-        if not found:
-            raise self.meaning.fault(f"N_{kind[:20]} is not read: N, N_0, N_1, N_none, N_Q, ... are", self.claim.at)
-        here, told = [t for t, count in found.items() if count == given], self.claim.counted
-        heads = ", ".join(map(str, arch.heads))
-        if told is None:
-            if here:
-                general = terms_polynomial(arch, here[0], kind)
-                also = f"; for any numbers of heads it is {polynomial_text(general)}" if general else ""
-                said = f"{given:,} is that number of terms of {here[0]}, with {heads} heads by layer{also}."
-                return self.right(said, (), here[0])
-            target, count = next(iter(found.items()))
-            return self.miscounted(f"of {target} it is {count:,}, not {given:,}.", target)
-        return self.counted_in_heads(told, found, here)
-
-    def counted_in_heads(self, told: Count, found: dict[str, int], here: list[str]) -> Outcome:
-        """A number in the numbers of heads, held against those of the targets, which have so many terms here."""
-        arch, kind, wrong, of = self.asked.architecture, self.claim.own, "", next(iter(found))
-        first = [] if self.asked.every else here  # where numbers are symbols, those that stand for them say nothing
-        for target in dict.fromkeys((*first, *(t for t, count in found.items() if count), *found)):
-            general = terms_polynomial(arch, target, kind)
-            if general is None:
-                continue
-            general = diagonal(general) if told.along else general
-            text, says = (polynomial_text(p, told.along) for p in (general, told.polynomial))
-            if general == told.polynomial:
-                return self.right(f"{says} is that number of terms of {target}, for every number of heads.", (), target)
-            if not wrong:
-                equal = numbers_where_equal(general, told.polynomial, told.along)
-                but = f"; they are equal where {equal}, for example" if equal else ""
-                wrong, of = f"of {target} it is {text}, not {says}{but}.", target
-        if not wrong and here:  # not known as a polynomial: compared here alone
-            heads = ", ".join(map(str, arch.heads))
-            return self.right(f"{self.claim.side:,} is that number of terms of {here[0]}, with {heads} heads by layer.",
-                              (), here[0])  # fmt: skip
-        return self.miscounted(wrong or f"of {of} it is {found[of]:,}, not {self.claim.side:,}.", of)
-
-    def miscounted(self, message: str, target: str) -> Outcome:
-        """A number that is not that of the terms of a target."""
-        return Outcome(self.made(message, "count", target=target), self.claim.at, 100)
 
     # -------------------------------------------------------------------------------------------- outcomes
     @property

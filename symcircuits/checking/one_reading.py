@@ -16,14 +16,14 @@ from symcircuits.checking.claims import Claim, Side, claims_of
 from symcircuits.checking.environment import Assigned, Environment, Known
 from symcircuits.checking.faults import ReadError, TooLong
 from symcircuits.checking.head_counts import needed
-from symcircuits.checking.judging import Outcome, judged
+from symcircuits.checking.judging import judged
 from symcircuits.checking.labels import Free
 from symcircuits.checking.meaning import Meaning
 from symcircuits.checking.patterns import pattern
 from symcircuits.checking.reading import ReadText
 from symcircuits.checking.readings import Reading
 from symcircuits.checking.roles import Roles
-from symcircuits.checking.verdict import Verdict
+from symcircuits.checking.verdict import Outcome, Verdict
 from symcircuits.core.architecture import Architecture, Head
 from symcircuits.core.text import amount
 

@@ -10,7 +10,7 @@ from symcircuits.checking.formula import CONVENTIONS
 from symcircuits.core.notation import ROW, Notation
 from symcircuits.core.shown import Shown
 
-__all__ = ["Found", "Texts", "Verdict"]
+__all__ = ["Found", "Outcome", "Texts", "Verdict"]
 
 
 _HELD_FIXED: Final = "the attention patterns"
@@ -134,3 +134,16 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
     return wrap(text, max(width, 20), initial_indent=indent, subsequent_indent=indent + "  ",
                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """A verdict on one claim, where it is wrong, and how far from right."""
+
+    verdict: Verdict
+    at: int
+    cost: int = 0
+
+    @property
+    def right(self) -> bool:
+        """Whether the claim is right."""
+        return self.verdict.right
