@@ -308,7 +308,7 @@ def test_what_is_printed_is_read_back_as_the_same_terms(
 def test_the_page_says_what_the_letters_are() -> None:
     said = text_of(sc.derive(sc.transformer((2, 2), norm="LN", biases=["b_O"]), form="generic"))
     for words in (
-        "D[L0] is diagonal: for each token one over the standard deviation of its row",
+        "D[L0] is diagonal: for each token 1/sqrt(v + eps), with v the variance of its row",
         "C subtracts from every row its mean",
         "gain[L0] is diagonal, the gain of that norm",
         "D does not commute with A",
@@ -321,7 +321,7 @@ def test_the_page_says_what_the_letters_are() -> None:
     ):
         assert " ".join(words.split()) in " ".join(said.split())
     folded = text_of(sc.derive(sc.transformer((2,), norm="RMS", gains=False, mlps=True)))
-    assert "root mean square" in folded
+    assert "the mean square of its row" in folded
     assert "gain[" not in folded
     assert "No transpose of D is written: it is symmetric" in folded
     assert "What an MLP writes to the stream is a source of its own" in folded

@@ -234,7 +234,7 @@ def test_a_page_with_normed_queries_says_what_the_letters_are() -> None:
     derivation = sc.derive(arch, "scores:L1H1")
     said = flat(derivation)
     for words in (
-        "D[QL1H1] and D[KL1G0] are diagonal: for each token one over the root mean square of its query and of its key",
+        "D[QL1H1] and D[KL1G0] are diagonal: for each token 1/sqrt(v + eps), with v the mean square of its query",
         "gain[Q1] and gain[K1] are the gains of their layer",
         "the scale of every query and key (D)",
         "they go through a norm of their own",

@@ -100,7 +100,7 @@ def _attention(x: Any) -> Any:
 @node("body")
 @dataclass(frozen=True, slots=True, repr=False)
 class Elementwise(Special):
-    """``LN`` of every row, without gain and bias, or ``gelu`` of every entry, from their definitions."""
+    """``LN`` of every row, without gain and bias, with any epsilon, or ``gelu`` of every entry: by definition."""
 
     name: str
     body: Literal
@@ -110,7 +110,7 @@ class Elementwise(Special):
 
     def exact(self) -> Any:
         """The value in SymPy."""
-        from sympy import Matrix, erf, sqrt
+        from sympy import Matrix, Symbol, erf, sqrt
 
         x = self.body.exact()
         if self.name == "gelu":
@@ -119,5 +119,5 @@ class Elementwise(Special):
         for row in x.tolist():
             mean = sum(row) / len(row)
             variance = sum((z - mean) ** 2 for z in row) / len(row)
-            rows.append([(z - mean) / sqrt(variance) for z in row])
+            rows.append([(z - mean) / sqrt(variance + Symbol("epsilon")) for z in row])
         return Matrix(rows)

@@ -36,13 +36,14 @@ def layers(frame: Frame) -> str:
 def norms(frame: Frame) -> str:
     """The definition of the frozen norms."""
     kind = frame.architecture.norm
-    words = ["divide every row by its deviation" if kind == "LN" else "divide every row by its root mean square"]
+    square = "variance" if kind == "LN" else "mean square"
+    words = [f"divide every row by `sqrt(v + eps)`, with `v` its {square} and `eps` the epsilon of the norm"]
     right = ["subtract its mean (`C`)"] if kind == "LN" else []
     right += ["multiply with the gain"] if frame.gains else []
     bias = ", and add the bias" if _biased(frame, "b_N") else ""
     after = f"; on the right, {' and '.join(right)}{bias}" if right else bias
     return (
-        f"The norms, the scale of every token held fixed: {words[0]}, which multiplies with `D` on the left{after}. "
+        f"The norms, the scale of every token held fixed: {words[0]}: the diagonal `D` on the left{after}. "
         "`D` scales tokens and a pattern moves them, so that the two do not commute: `D` stays where it stands, on the "
         'side of the source (paper, "Handling Layer Normalization"; own derivation).'
     )

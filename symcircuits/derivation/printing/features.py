@@ -40,9 +40,10 @@ def _score_lines(frame: Frame) -> list[str]:
     if head is not None and frame.normed:
         shared = frame.architecture.key_value(head)
         lines.append(
-            f"`D[Q{head}]` and `D[K{shared}]` are diagonal: for each token one over the root mean square of its query "
-            f"and of its key; `gain[Q{head.layer}]` and `gain[K{head.layer}]` are the gains of their layer, diagonal "
-            "too. They are held fixed, and no transpose of them is written: they are symmetric."
+            f"`D[Q{head}]` and `D[K{shared}]` are diagonal: for each token `1/sqrt(v + eps)`, with `v` the mean square "
+            f"of its query, or of its key, and `eps` the epsilon of the norm; `gain[Q{head.layer}]` and "
+            f"`gain[K{head.layer}]` are the gains of their layer, diagonal too. They are held fixed, and no transpose "
+            "of them is written: they are symmetric."
         )
     if frame.turned:
         lines.append(
@@ -67,9 +68,9 @@ def _norm_lines(frame: Frame) -> list[str]:
     final = " (`D[final]`: that the unembedding reads)" if FINAL in frame.norms else ""
     where = f"the heads of that layer read{final}" if layers else "the unembedding reads"
     ln = frame.architecture.norm == "LN"
-    what = "standard deviation" if ln else "root mean square"
-    said = [f"`D[{frame.norms[0]}]` is diagonal: for each token one over the {what} of its row of the stream that "
-            + where]  # fmt: skip
+    what = "variance" if ln else "mean square"
+    said = [f"`D[{frame.norms[0]}]` is diagonal: for each token `1/sqrt(v + eps)`, with `v` the {what} of its row "
+            f"of the stream that {where}, and `eps` the epsilon of the norm"]  # fmt: skip
     said += ["`C` subtracts from every row its mean"] if ln else []
     said += [f"`gain[{frame.gains[0]}]` is diagonal, the gain of that norm"] if frame.gains else []
     symmetric = ["`D`"] + (["`C`"] if ln else []) + (["`gain`"] if frame.gains else [])

@@ -83,8 +83,9 @@ def _features(frame: Frame) -> dict[str, Any]:
 
 
 def _terms(derivation: Derivation) -> list[dict[str, Any]]:
+    """Every term, in the order of the enumeration."""
     frame, notation, found = derivation.frame, derivation.notation, []
-    for term, expr in frame.terms:
+    for term, expr in sorted(frame.terms, key=lambda pair: frame.expansion.index(pair[0])):
         entry: dict[str, Any] = {
             "label": frame.label(term),
             "composition": term.composition,

@@ -20,7 +20,8 @@ __all__ = ["html_prose", "plain", "prose", "sentence"]
 
 _MATH: Final = (
     (r"\(x\)", r"\\otimes "), (r"\bsum\b", r"\\sum "), (r"\bId\b", r"\\mathrm{Id}"),
-    (r"sqrt\(d_head\)", r"\\sqrt{d_{\\mathrm{head}}}"), (r"\b(\w)_(\w{2,})\b", r"\1_{\2}"),
+    (r"sqrt\(d_head\)", r"\\sqrt{d_{\\mathrm{head}}}"),
+    (r"sqrt\(v \+ eps\)", r"\\sqrt{v + \\epsilon}"), (r"\beps\b", r"\\epsilon"), (r"\b(\w)_(\w{2,})\b", r"\1_{\2}"),
     (r"(\d) x (\d)", r"\1\\times \2"), (r"(\d)e-0*(\d+)", r"\1\\cdot10^{-\2}"), (r"\b1 (?=b)", r"\\mathbf{1}\\,"),
     (r"^1$", r"\\mathbf{1}"), (r"^(\w) 1 = 1$", r"\1\\,\\mathbf{1} = \\mathbf{1}"), (r"(?<=\) )1\b", r"\\mathbf{1}"),
     (r"\^-1", r"^{-1}"), (r"\bX(\d+)\b", r"X_{\1}"), (r"\bgain\b", r"\\Gamma"), (r"\b(alpha|cos|sin)\b", r"\\\1"),

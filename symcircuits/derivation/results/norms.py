@@ -29,7 +29,7 @@ def _word(*factors: Factor) -> Word:
 _X = Literal((("1", "2", "6"), ("0", "3", "0")))
 
 
-_D = Literal((("sqrt(3/14)", "0"), ("0", "1/sqrt(2)")))
+_D = Literal((("1/sqrt(14/3 + epsilon)", "0"), ("0", "1/sqrt(2 + epsilon)")))
 
 
 _CENTRE = Literal((("2/3", "-1/3", "-1/3"), ("-1/3", "2/3", "-1/3"), ("-1/3", "-1/3", "2/3")))
@@ -54,11 +54,11 @@ _NORM_LETTERS = {
     heads=(1, 1),
     given=("rows sum to one",),
     conventions=(
-        "Held fixed: the attention patterns and, of every norm, the scale of each token: `D_l` is diagonal, one over "
-        "the deviation of each token before layer `l`, and `D_f` that of the norm before the unembedding. `C` "
-        "subtracts from every row its mean, `G` is diagonal, the gain, and `b_N` the bias of a norm. Terms through "
-        "different norms carry different scales, so that their sizes are not comparable. Scores stand without their "
-        "score scale. There is no position embedding and no MLP.",
+        "Held fixed: the attention patterns and, of every norm, the scale of each token: `D_l` is diagonal, "
+        "`1/sqrt(v + eps)` with `v` the variance of each token before layer `l` and `eps` the epsilon of the norm, and "
+        "`D_f` that of the norm before the unembedding. `C` subtracts from every row its mean, `G` is diagonal, the "
+        "gain, and `b_N` the bias of a norm. Terms through different norms carry different scales, so that their sizes "
+        "are not comparable. Scores stand without their score scale. There is no position embedding and no MLP.",
     ),
     real_model=RealModel("a model with real layer norms and softmax patterns", {"norm": "LN"}, _NORM_LETTERS),
 )
@@ -67,9 +67,9 @@ def layer_norm(frame: Frame) -> Iterator[Draft]:
     yield Draft(
         "definition",
         (Claim((Elementwise("LN", _X), Product((_D, _X, _CENTRE)))),),
-        "Layer norm is a product: subtract the mean of every row, which multiplies with `C` on the right, divide by "
-        "the deviation of every row, which multiplies with `D` on the left. Here for two tokens in three dimensions, "
-        "from the definition; then comes the gain, on the right.",
+        "Layer norm is a product: subtract the mean of every row, which multiplies with `C` on the right, divide every "
+        "row by `sqrt(v + eps)`, with `v` its variance, which multiplies with `D` on the left. Here for two tokens in "
+        "three dimensions and any epsilon, from the definition; then comes the gain, on the right.",
         how="exact",
     )
     projection = (Claim((_C, Transposed(_C))), Claim((_C, Product((_C, _C)))))
