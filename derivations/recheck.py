@@ -1,10 +1,9 @@
 """Evaluate both sides of every claim of printed derivations: a second evaluator, which imports nothing of symcircuits.
 
 `recheck.py FILES`: random matrices modulo a prime, its own forward pass (`recheck_model.py`, beside this file); a new
-name alone on the left is defined. Files are LaTeX, or certificates (`.json`), whose claims are evaluated on the
-recorded matrices too. Not read: prose, types, numbers beside lines. Exit status: 0 all that was read is confirmed (of
-certificates everything), 1 a claim is refuted, 2 a file has no claim or cannot be opened, nothing is confirmed, or a
-claim of a certificate is not read.
+name alone on the left is defined. Files are LaTeX, or certificates (`.json`), whose claims are evaluated on recorded
+matrices too. Not read: prose, types, numbers beside lines. Exit status: 0 all that was read is confirmed (certificates:
+all), 1 a claim is refuted, 2 no claim or no file, nothing is confirmed, or a claim of a certificate is not read.
 """
 
 import hashlib
@@ -167,6 +166,7 @@ def certificate(text):  # the number of every claim and its verdict: on the reco
 
 
 def page(text):  # every claim of a page and its verdict; in a book every result is a page, after an introduction to all
+    text = re.sub(r"\\labelled\{(\w+)\}\{(?:[^{}]|\{\w*\})*\}", r"\\mathrm{\1}", text)  # a label, and how it is printed
     (head, *results), named = re.split(r"\\subsection(?=\{)", text), "Names of symbols: " in text
     for model in (Model(head + result) for result in results or [""]):
         for left, relation, right in model.claims():

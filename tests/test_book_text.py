@@ -213,3 +213,31 @@ def listed(side: Expr) -> bool:
         body = body.factors[0]
     families = isinstance(body, Sum) and any(isinstance(term, Family) for term in body.terms)
     return families or (isinstance(body, Sum) and all(len(multiply_out(term)) <= 1 for term in body.terms))
+
+
+# ----------------------------------------------------------------------------------------------- numbers of layers
+GENERIC = [e.name for e in entries() if e.form == "generic" and e.result is None]
+
+
+@pytest.mark.parametrize("name", GENERIC)
+def test_layers_have_one_numbering_in_a_formula(name: str) -> None:
+    """Where heads are ``h_1``, ``h_2``, no label counts layers from 0; beside each number stands the label it is of."""
+    for _, display in re.findall(r"\\begin\{(align(?:at)?\*)\}(.*?)\\end\{\1\}", results()[name], re.S):
+        left = re.sub(r"\\labelled\{\w+\}", "", display)
+        assert not re.search(r"L\d|\\mathrm\{[QKM]\d", left), left
+        for label, shown in re.findall(r"\\labelled\{(\w+)\}\{((?:[^{}]|\{\w*\})*)\}", display):
+            digits, number = re.findall(r"\d+", label)[0], re.findall(r"\d+", shown)[0]
+            assert int(number) == int(digits) + 1
+            assert ("h_" in shown) == ("H" in label)
+
+
+def test_where_heads_are_listed_labels_stay() -> None:
+    assert r"\labelled" not in results()["logits_two_layers"] + results()["layer_norm"]
+    assert r"A^{\mathrm{L1H0}}" in results()["logits_two_layers"]
+
+
+def test_a_label_beside_a_number_is_what_is_rechecked() -> None:
+    piece = text().split(r"\subsection{")[0] + r"\subsection{" + results()["scores_generic"].split("{", 1)[1]
+    assert {found for _, found in recheck.page(piece)} == {"confirmed"}
+    wrong = piece.replace(r"\labelled{L1H0}{h_{2}}", r"\labelled{L0H0}{h_{1}}", 1)
+    assert any(found.startswith("refuted") for _, found in recheck.page(wrong))

@@ -6,6 +6,7 @@ steps stands in one sentence at the end of each proof; how claims are checked is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -36,6 +37,7 @@ _HEAD = r"""\documentclass[10pt]{article}
 \newcounter{step}[subsection]
 \renewcommand{\thestep}{\thesubsection.\arabic{step}}
 \renewcommand{\theHstep}{\thesubsection.\arabic{step}}
+\newcommand{\labelled}[2]{#2}
 \newcommand{\result}{\textbf{Theorem~\thesubsection.} }
 \newcommand{\named}[1]{\par\smallskip\noindent\textit{#1.} }
 \newcommand{\nextstep}[2]{\refstepcounter{step}\label{#1}\textbf{\thestep} (\textit{#2}). }
@@ -97,13 +99,14 @@ class _Writer:
             rf"\result\textsl{{{said([statement(derivation)])}}}{_where(part)}",
             r"\named{Hypotheses}" + _lettered(map(said, ([line] for line in _hypotheses(derivation)))),
         ]
-        new = [clause for clause in notation_clauses(derivation) if clause not in self.said]
+        clauses = [*notation_clauses(derivation), *_numbering(derivation)]
+        new = [clause for clause in clauses if clause not in self.said]
         self.said |= set(new)
         blocks += [r"\named{Notation}" + said(new)] if new else []
         blocks += [r"\named{Proof}" + self._proof(part)]
         blocks += [r"\named{Remarks}" + " ".join([said(_remarks(derivation)), *_relatives(part, every)]).strip()]
         self.citations.take(part.name, derivation.steps)
-        return "\n".join(blocks) + "\n\\par\\endgroup\n"
+        return _numbered("\n".join(blocks), derivation) + "\n\\par\\endgroup\n"
 
     def _proof(self, part: Part) -> str:
         steps, notation = part.derivation.steps, part.derivation.notation
@@ -173,6 +176,44 @@ def _checked(derivation: Derivation) -> str:
 
 def _tuples(found: Iterable[tuple[int, ...]]) -> str:
     return ", ".join("(" + ",".join(map(str, c)) + ")" for c in found)
+
+
+_LABEL: Final = re.compile(r"\\mathrm\{([QKM]?)(?:L(\d+)(?:[HG](\d+))?|(?<=[QKM])(\d+))\}")
+
+
+def _numbered(latex: str, derivation: Derivation) -> str:
+    """Labels as symbolic head counts number layers, from 1: ``(1)`` for L0, and ``h_2`` for the head L1H0 of scores.
+
+    The label stands beside what is printed, ``\\labelled{L0}{(1)}``.
+    """
+    frame = derivation.frame
+    if not (frame.generic and frame.depth and derivation.result is None):
+        return latex
+
+    def printed(found: re.Match[str]) -> str:
+        kind, layer, head, alone = found.groups()
+        label = found[0][len(r"\mathrm{") : -1]
+        number = int(layer or alone) + 1
+        if head is not None and (frame.head is None or int(layer) != frame.head.layer):
+            return found[0]
+        shown = f"({number})" if head is None else f"h_{{{number}}}" if "H" in label else f"G(h_{number})"
+        upright = rf"\mathrm{{{kind}}}" if kind else ""
+        return rf"\labelled{{{label}}}{{{upright}{shown}}}"
+
+    return _LABEL.sub(printed, latex)
+
+
+def _numbering(derivation: Derivation) -> list[str]:
+    """What is said of numbered labels, where there are any."""
+    frame = derivation.frame
+    if not (frame.generic and frame.depth and derivation.result is None):
+        return []
+    own = bool(frame.norms or frame.mlps or frame.multipliers or any(name[:3] == "b_O" for name in frame.biases))
+    said = ["What belongs to a layer has its number in parentheses, counted from 1 like the heads."] if own else []
+    if frame.head is not None:
+        number = frame.head.layer + 1
+        said.append(f"In formulas {frame.head} is `h_{number}`, a head of layer {number}.")
+    return said
 
 
 def _hypotheses(derivation: Derivation) -> list[str]:
