@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from test_recheck import recheck
+from test_recheck import ROOT, recheck
 
-from symcircuits.core.version import VERSION
+from symcircuits.core.version import DATE, VERSION
 from symcircuits.core.words import Word
 from symcircuits.derivation import book
 from symcircuits.derivation.claims import Claim, DerivationError
@@ -241,3 +241,11 @@ def test_a_label_beside_a_number_is_what_is_rechecked() -> None:
     assert {found for _, found in recheck.page(piece)} == {"confirmed"}
     wrong = piece.replace(r"\labelled{L1H0}{h_{2}}", r"\labelled{L0H0}{h_{1}}", 1)
     assert any(found.startswith("refuted") for _, found in recheck.page(wrong))
+
+
+def test_the_date_is_that_of_the_version() -> None:
+    """As the changelog has it, where it has the version."""
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    released = re.search(rf"^## \[{re.escape(VERSION)}\] - (\S+)$", changelog, re.M)
+    assert released is None or released[1] == DATE
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", DATE)

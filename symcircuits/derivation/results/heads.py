@@ -8,12 +8,13 @@ from symcircuits.core.programs import embedding
 from symcircuits.core.words import Factor, Word
 from symcircuits.derivation.claims import Claim, Draft
 from symcircuits.derivation.definitions import plus
+from symcircuits.derivation.examples import Literal
 from symcircuits.derivation.expressions import stream_symbol
 from symcircuits.derivation.frames import Frame
 from symcircuits.derivation.nodes import Apply, Expr, Identity, Product, Sum, Target, Tensor, Transposed
 from symcircuits.derivation.results.factors import embed, head_factors, ones, read_by
 from symcircuits.derivation.results.registry import result
-from symcircuits.derivation.specials import Beside, HeadWidth, Masked, Named, Rank
+from symcircuits.derivation.specials import Beside, HeadWidth, Masked, Named, NamedMatrix, Rank
 
 __all__: list[str] = []
 
@@ -229,3 +230,60 @@ def virtual_weights(frame: Frame) -> Iterator[Draft]:
 
 def _written(writers: list[tuple[dict[str, Factor], Named]]) -> list[Expr]:
     return [Product((r, Word((h["W_O"].T,)))) for h, r in writers]
+
+
+@result(
+    "convolution",
+    "Heads that attend to fixed offsets are a convolution",
+    "Whatever reads the stream after a layer reads a sum of maps, one for each head and one for the stream that passes "
+    "by; where every pattern is a shift by a number of tokens, that sum is a convolution.",
+    "Virtual Weights and Convolution-like Structure",
+    chapter="Heads",
+    heading="Generic virtual weights, and convolutions",
+    heads=(3, 1),
+    conventions=(
+        "`Z` moves every token on by one place: the ones stand below the diagonal. Held fixed: the attention patterns; "
+        "in a convolution they are the powers of `Z`. There is no layer norm and no MLP.",
+    ),
+)
+def convolution(frame: Frame) -> Iterator[Draft]:
+    """Identity I26."""
+    heads, late, x = [head_factors(frame, 0, i) for i in range(3)], head_factors(frame, 1), embed()
+    ov = [Word((h["W_O"], h["W_V"])) for h in heads]
+    for glyph in ("W_V", "W_Q"):
+        read = late[glyph]
+        maps = [Tensor((Identity(), Word((read,))))]
+        maps += [Tensor((Word((h["A"],)), Word((read, *w.factors)))) for h, w in zip(heads, ov, strict=True)]
+        yield Draft(
+            "mixed product",
+            (Claim((Word((stream_symbol(1), read.T)), Apply(Sum(tuple(maps)), (x,)))),),
+            f"What `{read.text}` reads: its own matrix for what passes the layer by, and a virtual weight for each "
+            "head, which may be a virtual head too.",
+        )
+    z = NamedMatrix("Z", "shift")
+    shifts: list[Expr] = [Identity(), z, Product((z, z))]
+    kernel = Sum(tuple(Tensor((shift, w)) for shift, w in zip(shifts, ov, strict=True)))
+    moved = [Product((*(z,) * n, x, w.T)) for n, w in enumerate(ov)]
+    yield Draft(
+        "identity",
+        (Claim((Apply(kernel, (x,)), Sum(tuple(moved)))),),
+        "Where the heads attend to the token itself, to the one before and to the one before that, every token gets "
+        "the same sum over its neighbours: a convolution, whose weights are the OV matrices.",
+    )
+    steps = Literal((("0", "0", "0"), ("1", "0", "0"), ("0", "1", "0")))
+    column = Literal((("2",), ("3",), ("5",)))
+    yield Draft(
+        "definition",
+        (
+            Claim((Product((steps, column)), Literal((("0",), ("2",), ("3",))))),
+            Claim((Product((steps, steps, column)), Literal((("0",), ("0",), ("2",))))),
+        ),
+        "In numbers, `Z` for three tokens: each gets what the one before it had, and the first gets nothing.",
+        how="exact",
+    )
+    w, v = ov[1], Word((late["W_O"], late["W_V"]))
+    yield Draft(
+        "mixed product",
+        (Claim((Apply(Product((Tensor((z, v)), Tensor((z, w)))), (x,)), Product((z, z, x, w.T, v.T)))),),
+        "A head of a later layer that attends to the token before, after one that does: the offsets add.",
+    )

@@ -43,8 +43,8 @@ def singular_vectors(frame: Frame) -> Iterator[Draft]:
             Claim((Product((Transposed(w), p)), Product((q, d)))),
             Claim((Product((Transposed(w), w, q)), Product((q, d, d)))),
         ),
-        "Right singular vectors go to left ones, times the singular values, and back; they are the eigenvectors of the "
-        "matrix times its transpose, with the squares as eigenvalues.",
+        "Right singular vectors go to left ones, times the singular values, and back; they are the eigenvectors of "
+        "`W^T W`, with the squares as eigenvalues.",
     )
     read = Parentheses(Product((a, x, q)))
     yield Draft(
@@ -112,7 +112,7 @@ def singular_pieces(frame: Frame) -> Iterator[Draft]:
         "identity",
         tuple(Claim((Rank(Product((Parentheses(Product((x, one))), Transposed(Product((x, other)))))), Number(1)), "<=")
               for one, other in ((u, v), (p, q))),
-        "Every piece has rank one.",
+        "Every piece has rank one, or none.",
     )  # fmt: skip
 
 
