@@ -11,8 +11,8 @@ import json
 import re
 import sys
 from pathlib import Path
-from random import Random
 
+import recheck_exact
 import recheck_model
 from recheck_model import Model as Transformer
 from recheck_model import Value, plain
@@ -22,6 +22,7 @@ TOKEN = rf"(?:\\math\w+{GROUP}|\\[A-Za-z]+|{GROUP}|[A-Za-z]|\d+|[)\]])(?:[_^](?:
 SPACE = r"\\(?:big[lr]?|left|qquad|quad|cdot|ast)(?![A-Za-z])\.?|\\[,;]|&|\{\}|\\(?:begin|end)\{aligned\}|\\\\\*?"
 SPACE += r"|\\notag|\\label\{[^{}]*\}"
 DISPLAY = r"\\begin\{align(?:at)?\*?\}(?:\{2\})?(.*?)\\end\{align(?:at)?\*?\}"
+OF = r"\\;\\big\|\\;\{?A\}?\\text\{ of \}"
 NORM, PMATRIX = r"\\bigl\\\|(.*?)\\bigr\\\|\^\{2\}", r"\\begin\{pmatrix\}(.*?)\\end\{pmatrix\}"
 SCHEMA, LARGEST = "symcircuits.certificate/1", 99  # of a certificate, and rows of its matrices
 JOINTS = {"product": " ", "sum": " + ", "tensor": r" \otimes ", "pair": ", ", "transposed": "", "written": " "}
@@ -33,20 +34,8 @@ def beside(*values):
 
 
 def spelled(body):  # norms as functions, small matrices as `{1,2;3,4}`
-    body = re.sub(NORM, r"(\\norm(\1))", body, flags=re.S)
-    return re.sub(PMATRIX, lambda m: f"{{{m[1]}}}".replace("&", ",").replace(r"\\", ";"), body, flags=re.S)
-
-
-def wave(entry):  # of a random point of the circle, turned by its angle so many times; `i` and `j` are random numbers
-    minus, kind, times = re.fullmatch(r"(-?)\\(cos|sin)\(\\alpha\(?([-+ij\d]*?)(?:\\right\)){1,2}", entry).groups()
-    p, slope = recheck_model.P, Random("alpha").randrange(recheck_model.P)
-    x, y = ((part * pow(1 + slope * slope, -1, p)) % p for part in (1 - slope * slope, 2 * slope))
-    found, known = (1, 0), {"i": Random("i").randrange(99), "j": Random("j").randrange(200, 299)}
-    for sign, name in re.findall(r"([-+]?)(\w)", times or "1"):
-        for _ in range(known[name] if name in known else int(name)):
-            back = -y if sign == "-" else y
-            found = (found[0] * x - found[1] * back) % p, (found[0] * back + found[1] * x) % p
-    return (-1 if minus else 1) * found[kind == "sin"]
+    body = re.sub(OF, ",", re.sub(NORM, r"(\\norm(\1))", body, flags=re.S))
+    return re.sub(PMATRIX, lambda found: f"{{{recheck_exact.spelled(found[1])}}}", body, flags=re.S)
 
 
 class Model(Transformer):  # that of a page, whose formulas are read
@@ -57,12 +46,14 @@ class Model(Transformer):  # that of a page, whose formulas are read
             return Value(int(letter) if letter.isdigit() else self.terms(letter[2:]))
         if re.match(r"\{-?\d+[,;]|\{-?\d+$", letter):  # a small matrix, zeros beside and below
             size, zeros = recheck_model.N, Value(0).it
-            rows = ([*map(int, row.split(",")), *zeros[0]][:size] for row in letter[1:].split(";"))
+            rows = ([*map(recheck_exact.number, row.split(",")), *zeros[0]][:size] for row in letter[1:].split(";"))
             return Value([*rows, *zeros][:size])
         if re.match(r"\{-?\\(cos|sin)\(", letter):  # the same of cosines and sines of multiples of one angle
-            rows = [[wave(entry) for entry in row.split(",")] for row in letter[1:].split(";")]
+            rows = [[recheck_exact.wave(entry) for entry in row.split(",")] for row in letter[1:].split(";")]
             size, zeros = recheck_model.N, Value(0).it
             return Value([*([*row, *zeros[0]][:size] for row in rows), *zeros][:size])
+        if letter == "f" and label in recheck_exact.RUNS:
+            return Value(recheck_exact.RUNS[label])
         value = self.get(letter, label)
         return value.T if turned ^ (self.flipped and bool(re.match("W_(?!QK)|b_", letter))) else value
 
