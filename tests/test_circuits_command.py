@@ -299,6 +299,8 @@ def test_the_page_says_and_draws_what_was_found() -> None:
             assert f"{kind}: {p.later} from {p.earlier}, score {p.score:.3f}, z {p.z:.1f}" in page.said
     assert page.classes["node"] == 6
     assert page.classes["map"] == 3 + 3 * 6  # Q, K, V, and patterns, effects and values of six heads
+    assert page.said.count("It selects by this term of its scores, one of 25 terms (embed | embed -> L0H2):") == 3
+    assert "What it selects it writes to the logits by this one (embed -> L1H0):" in page.said
     [k_map] = [one for one in composition_maps(FOUND) if one.title.startswith("K")]
     assert k_map.rows == ("L1H0", "L1H1", "L1H2")
     assert k_map.columns == ("L0H0", "L0H1", "L0H2")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from symcircuits.circuits.circuit import circuit
 from symcircuits.circuits.heads import DEFINITIONS
 from symcircuits.circuits.report import Circuits
+from symcircuits.core.expansion import expand
 from symcircuits.core.text import amount
 from symcircuits.render.circuits_figures import (
     composition_maps,
@@ -30,6 +31,9 @@ from symcircuits.render.markup import Markup, box, el, formula, section, table
 from symcircuits.render.positions import positions_of, positions_svg
 from symcircuits.render.shell import page_of
 from symcircuits.render.svg import figure
+
+if TYPE_CHECKING:
+    from symcircuits.circuits.causes import Cause
 
 __all__ = ["circuits_html", "over_text"]
 
@@ -149,10 +153,24 @@ def _causes(found: Circuits) -> Iterator[Markup]:
         if by is not None and by.without <= causes.score / 2:
             made = circuit(found.model, "QK", head, **{by.side: by.name})  # type: ignore[arg-type]
             words = f"The circuit of {head} through {by.name}, from token to token:"
-            parts.append(el("div", el("p", words), formula(made.word)))
+            parts.append(el("div", el("p", words), formula(made.word), *_as_terms(found, head, by)))
         scores = score_table(found, head)
         parts += [] if scores is None else [table(scores)]
     yield section("causes", "Why they look there", *parts)
+
+
+def _as_terms(found: Circuits, head: str, by: Cause) -> Iterator[Markup]:
+    """The same as a term of the head's scores, with the pattern of the earlier head, and what the head then writes."""
+    arch = found.model.architecture
+    scores = expand(arch, f"scores:{head}")
+    for term in scores.through(by.name, by.side).order(1).from_source("embed"):
+        if set(term.sources) == {"embed"}:
+            count = amount(scores.count, "term")
+            yield el("p", f"It selects by this term of its scores, one of {count} ({term.label}):")
+            yield formula(term.word)
+    for term in expand(arch, "logits").through(head).order(1).from_source("embed") if arch.unembed else ():
+        yield el("p", f"What it selects it writes to the logits by this one ({term.label}):")
+        yield formula(term.word)
 
 
 def _copying(found: Circuits) -> Iterator[Markup]:
