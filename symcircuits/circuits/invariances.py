@@ -14,13 +14,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from symcircuits.circuits.circuit import circuit
+from symcircuits.circuits.circuit import Circuit, circuit
 from symcircuits.circuits.composition import composition_scores
+from symcircuits.circuits.losses import loss_by_order
 from symcircuits.core.architecture import Head, attention_only
 from symcircuits.core.expansion import expand
 from symcircuits.core.shown import Shown
 from symcircuits.core.text import whole
-from symcircuits.model import Model, Run, change_basis, random_model
+from symcircuits.model import Model, Run, change_basis, pattern_without, random_model, rerun
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.measure import logit, norm
 
@@ -187,12 +188,47 @@ def _weighted(by: str) -> Callable[[Seen], Array]:
     return lambda seen: np.stack([seen.values().weighted_pattern(head, by, of) for head in seen.heads])
 
 
+def _in_order(values: Array) -> Array:
+    return np.asarray(values[np.lexsort((values.imag, np.round(values.real, 6)))])
+
+
 def _spectrum(seen: Seen, start: str, end: str, what: str) -> Array:
     made = circuit(seen.run.model, "OV", seen.chain[1], start=start, end=end)
     if what == "eigenvalues":
-        values = np.asarray(made.eigenvalues)
-        return np.asarray(values[np.lexsort((values.imag, np.round(values.real, 6)))])
+        return _in_order(made.eigenvalues)
     return np.asarray(made.svd.values)
+
+
+def _key_term(seen: Seen) -> Array:
+    """The score term of the token at the query and of what a head of the first layer wrote at the key."""
+    first, last = seen.chain
+    scores = seen.values(f"scores:{last}")
+    chosen = scores.expansion.from_source("embed", "query").from_source("embed", "key").through(first, "key").order(1)
+    return np.asarray(evaluate(chosen, seen.run).total())
+
+
+def _without_k(seen: Seen) -> Array:
+    """The pattern of a head of the last layer without the K-composition terms of its scores."""
+    label = seen.chain[1]
+    return pattern_without(seen.run, label, np.asarray(seen.values(f"scores:{label}").by_composition()["K"]))
+
+
+def _without_head(seen: Seen) -> Array:
+    """What a head of the first layer changes in the difference of two logits, all after it computed anew."""
+    change = np.asarray(rerun(seen.run, removed=[seen.chain[0]]).logits) - np.asarray(seen.run.logits)
+    return np.asarray(change[..., _FIRST] - change[..., _SECOND])
+
+
+def _losses(seen: Seen) -> Array:
+    return np.array(loss_by_order(seen.values()).after)
+
+
+def _circuit(seen: Seen, kind: str) -> Circuit:
+    """The bigram table, the OV circuit, or the QK circuit of a head of the last layer, or with one of the first."""
+    (first, last), model = seen.chain, seen.run.model
+    if kind in ("direct", "OV"):
+        return circuit(model, kind, *([last] if kind == "OV" else []))
+    return circuit(model, "QK", last, key=first if kind == "K" else ())
 
 
 # number: how it is computed
@@ -212,6 +248,16 @@ NUMBERS: Final[Mapping[str, Callable[[Seen], Array]]] = {
     "sums by order": lambda seen: _by_order(seen, difference=False),
     "sums by order, in a logit difference": lambda seen: _by_order(seen, difference=True),
     "parts of scores by composition, centred": _composition_parts,
+    "norm of a score term": lambda seen: np.array([np.linalg.norm(_key_term(seen))]),
+    "part of a term in a score": _key_term,
+    "pattern without a part of the scores": _without_k,
+    "change without a head, in a logit difference": _without_head,
+    "loss after each order": _losses,
+    "entries of W_U W_E": lambda seen: _circuit(seen, "direct").array(),
+    "entries and diagonal of W_U W_OV W_E": lambda seen: _circuit(seen, "OV").array(),
+    "entries of W_E^T W_QK W_E": lambda seen: _circuit(seen, "QK").array(),
+    "entries and diagonal of the circuit of K-composition": lambda seen: _circuit(seen, "K").array(),
+    "eigenvalues of the circuit of K-composition": lambda seen: _in_order(_circuit(seen, "K").eigenvalues),
     "composition score": lambda seen: _scores(seen, "score"),
     "composition score, tight": lambda seen: _scores(seen, "tight"),
     "eigenvalues of W_U W_OV W_E": lambda seen: _spectrum(seen, "embed", "logits", "eigenvalues"),
