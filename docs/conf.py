@@ -23,7 +23,7 @@ release = version = symcircuits.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "commands"]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "derivations/**.md", "README.md", "CHANGELOG.md"]
+include_patterns = ["docs/**.md", "derivations/**.md", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
 html_theme = "furo"
 html_title = f"symcircuits {release}"
 html_copy_source = False

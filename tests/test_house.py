@@ -426,3 +426,8 @@ def test_the_citation_is_of_this_version() -> None:
     assert re.findall(r"^version: (.*)$", text, re.MULTILINE) == [symcircuits.__version__]
     pyproject = (ROOT / "pyproject.toml").read_text("utf-8")
     assert re.findall(r'^version = "(.*)"$', pyproject, re.MULTILINE) == [symcircuits.__version__]
+    released = re.findall(r"^date-released: (.*)$", text, re.MULTILINE)
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    versions = re.findall(r"^## \[([\d.]+)\] - (\d{4}-\d\d-\d\d)$", changes, re.MULTILINE)
+    assert versions[0] == (symcircuits.__version__, released[0])
+    assert changes.index("## [Unreleased]") < changes.index(f"## [{symcircuits.__version__}]")

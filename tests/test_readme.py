@@ -27,7 +27,7 @@ from symcircuits.zoo import path
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 # Seconds and rounding errors (0 beside a bound, too) differ from machine to machine; everything else is compared to the
 # letter.

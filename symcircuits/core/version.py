@@ -6,5 +6,5 @@ from typing import Final
 
 __all__ = ["DATE", "VERSION"]
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 DATE: Final = "2026-12-01"  # of the version: documents bear it, so that they are the same whenever they are made
