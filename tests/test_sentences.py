@@ -26,6 +26,7 @@ from symcircuits.derivation.printing.conventions import caption, conventions
 from symcircuits.derivation.printing.prose import prose, sentence
 from symcircuits.derivation.printing.words import check_sentence, seal, statement, subject, title
 from symcircuits.derivation.results.every import entries
+from symcircuits.derivation.specials import Scaled
 from symcircuits.model import matrices_of, random_model
 
 N = 4
@@ -253,6 +254,7 @@ EQUATION = re.compile(r"[^=]+ = [^=]+")
 PLAIN = re.compile(
     r"\*|p|\d+ x \d+|[\d.]+e-\d+|\[\w+, \w+\]|1/sqrt\(d_head\)|-m \|i - j\||j - i|k - 1|i G(_l)? / H(_l)?|L \+ 1|"
     r"\(cos alpha i, sin alpha i\)|Id \(x\) Id|\(1 \+ H_1\) \(1 \+ H_2\)|a_ij b_ji|j = i [-+] 1|"
+    r"(1/)?sqrt\(v \+ eps\)|eps|"
     r"S \(S \+ 1\) / 2|\(\d+/p\)\^\d+ = \S+|p = \d+|[hHG]_\d+ = \d+|G\(h\)|R_i R_j\^T|[A-Z]_\d+"
 )
 NAME = re.compile(r"(1|[A-Za-z]\w*)(\[[\w()]+\])?")
@@ -365,7 +367,8 @@ def letters_of(derivation: Derivation | None) -> set[str]:
     nodes = [node for side in sides for node in every_node(side) if getattr(node, "letter", False)]
     own = {str(getattr(node, "name", "") or getattr(node, "text", "")) for node in nodes}
     changed = {n.name for side in sides for n in every_node(side) if isinstance(n, Changed)}
-    return {*own, *changed, *derivation.notation.names.values()}
+    numbers = {n.scalar for side in sides for n in every_node(side) if isinstance(n, Scaled)}
+    return {*own, *changed, *numbers, *derivation.notation.names.values()}
 
 
 def _formula(formula: str, derivation: Derivation | None, here: Here) -> Iterator[str]:
@@ -472,6 +475,7 @@ def from_latex(latex: str) -> str:
         (r"\^\{(\w)\\,\\mathsf\{T\}\}", r"[\1]^T"), (r"\^\{(\w)\}", r"[\1]"), (r"\^\{(\w_\{\w+\})\}", r"[\1]"),
         (r"\^\{(G\(\w\))\\,\\mathsf\{T\}\}", r"[\1]^T"), (r"\^\{(G\(\w\))\}", r"[\1]"),
         (r"\\sqrt\{d_\{\\mathrm\{head\}\}\}", "sqrt(d_head)"),
+        (r"\\sqrt\{v \+ \\epsilon\}", "sqrt(v + eps)"), (r"\\epsilon", "eps"), (r"\\mathbf\{(\w)\}", r"\1"),
         (r"\\times", "x"), (r"\\cdot10\^\{-(\d+)\}", r"e-\1"), (r"_\{(\w+)\}", r"_\1"), (r"\\,", " "),
     ):  # fmt: skip
         latex = re.sub(pattern, text, latex)
@@ -495,3 +499,18 @@ def test_sentences_say_the_same_in_latex(which: int, notation: str) -> None:
             shown = [from_latex(f) for f in prose(text, derivation.notation).split("$")[1::2]]
             plainly = formulas(quoted(text, derivation.notation))
             assert [bare(f, theirs) for f in shown] == [bare(f, theirs) for f in plainly], text
+
+
+@pytest.mark.parametrize("options", [{"norm": "LN"}, {"norm": "RMS"}, {"qk_norm": True}], ids=str)
+def test_the_scale_of_a_norm_is_what_the_sentence_says_with_its_epsilon(options: dict[str, Any]) -> None:
+    model = random_model(sc.transformer((2, 1), **options), d_model=6, d_head=4, d_vocab=5)
+    derivation = sc.derive(model.architecture, "scores:L1H0", form="enumerated")
+    (said,) = [line for line in conventions(derivation) if "`1/sqrt(v + eps)`" in line]
+    kind = re.search(r"with `v` the (variance|mean square) of (?:its|their) (row|query)", said)
+    assert kind is not None
+    run, head = model.run(TOKENS), "L0" if "norm" in options else "QL1H0"
+    stream = run.streams[0 if head == "L0" else 1]
+    x = stream if kind[2] == "row" else stream @ run.model.weights["W_Q_L1H0"].T
+    v = x.var(-1) if kind[1] == "variance" else (x**2).mean(-1)
+    assert np.allclose(run.norms[head], 1 / np.sqrt(v + model.settings.eps), rtol=1e-12)
+    assert not np.allclose(run.norms[head], 1 / np.sqrt(v), rtol=1e-9)

@@ -60,7 +60,7 @@ def without_skip(frame: Frame) -> Iterator[Draft]:
         "identity",
         (Claim((y2, Sum((*paths, Product((one, Parentheses(row))))))),),
         "Rows that sum to one pass a constant row on as it is, `A 1 = 1`: all biases are one row, the same for every "
-        "token, and `H_1 H_2` paths are left, each with a pattern whose rows sum to one.",
+        "token, and one path for every pair of heads is left, each with a pattern whose rows sum to one.",
     )
     u = Word((read_by(frame).T,))
     highest = [expr for term, expr in frame.terms if term.order == 2]

@@ -44,7 +44,7 @@ def singular_vectors(frame: Frame) -> Iterator[Draft]:
             Claim((Product((Transposed(w), w, q)), Product((q, d, d)))),
         ),
         "Right singular vectors go to left ones, times the singular values, and back; they are the eigenvectors of "
-        "`W^T W`, with the squares as eigenvalues.",
+        "the transpose times the matrix, with the squares as eigenvalues.",
     )
     read = Parentheses(Product((a, x, q)))
     yield Draft(

@@ -53,7 +53,7 @@ def skip_trigrams(frame: Frame) -> Iterator[Draft]:
         "identity",
         (Claim((Rank(f), Number(1)), "<="), Claim((Rank(weighted), Number(1)), "<=")),
         "So the table of one source has rank one, and has it too where any weights stand in the place of the scores: "
-        "`f(i, j, k) = f_1(i, j) f_2(i, k)` with the source `i`, the destination `j` and the output `k`.",
+        "a function of source, destination and output is one of source and destination times one of source and output.",
     )
     column, row = Literal((("2",), ("3",))), Literal((("5", "7"),))
     table, minor = Literal((("10", "14"), ("15", "21"))), Literal((("21", "-14"), ("-15", "10")))
