@@ -40,8 +40,9 @@ def _what(derivations: Sequence[Derivation]) -> list[str]:
         'The identities of "A Mathematical Framework for Transformer Circuits" (Elhage et al. 2021, here: the paper) '
         "and exact extensions of them, derived from the definition of a transformer: "
         f"{amount(len(derivations), 'result')}, {amount(claims, 'claim')} in {amount(len(steps), 'step')}.",
-        f"This text was written by symcircuits {VERSION} from the expressions that were checked: nothing is printed "
-        "before both sides of its claim were evaluated and found equal, and no formula was typed by hand.",
+        f"This text was written by symcircuits {VERSION} from the expressions that were checked: no formula is "
+        "displayed before both sides of its claim were evaluated and found equal, and none is typed beside the claim; "
+        "formulas in sentences are read back and computed by the tests of symcircuits.",
     ]
 
 
@@ -64,8 +65,8 @@ def _conventions(notation: str) -> list[str]:
         "The order of a term is the number of heads of its path. Terms stand by their order; terms of scores by their "
         "composition type: none, Q, K, QK.",
         "Results are numbered like their sections, and steps inside them: a number of three parts names a step. "
-        "A step that an earlier one has already is cited by its number. Letters such as `T`, `F` or `Y` that a result "
-        "defines are its own.",
+        "A claim that an earlier step has is cited by the number of that step. Letters such as `T`, `F` or `Y` that a "
+        "result defines are its own.",
     ]
 
 
@@ -81,7 +82,7 @@ def _checks(derivations: Sequence[Derivation]) -> list[str]:
         f"By values ({claims('values')}): every matrix is drawn at random, patterns too, over the integers modulo the "
         f"prime `p = {drawn[0].prime}`, and both sides are evaluated as they are printed, on {trials[0]} draws. Two "
         "sides that differ as polynomials of degree `d` agree on one draw with probability at most `d/p` (Schwartz and "
-        f"Zippel); for every claim of this book that makes `{max(check.bound for check in drawn):.1e}` at most. "
+        f"Zippel), and on all draws, for any claim of this book, with at most `{max(c.bound for c in drawn):.1e}`. "
         "Matrices have more than half as many rows as the longest product has factors: smaller ones satisfy "
         "identities of their own. Where numbers of heads are symbols, the numbers at which a claim was checked stand "
         "at the end of the proof. Where all terms are listed, they were compared with the enumeration, one by one.",
