@@ -137,6 +137,18 @@ def test_a_head_that_needs_no_single_one_says_so() -> None:
     assert "and no single head makes half of it (most L0H0: 1.00 without it)" in said
 
 
+def test_too_few_prompts_are_not_said_to_show_that_there_is_none(data: Path) -> None:
+    model = sc.load(data / "real_gbmi_indhead_finetuned_model_0")
+    one, many = (find_circuits(model, count) for count in (1, 20))
+    assert one.heads.of_kind("induction") == []
+    words = " ".join(one.findings)
+    assert "Whether L1H0 looks at the tokens after earlier copies cannot be said: it does on these prompts (0." in words
+    assert "but with 3 tokens in their periods" in words
+    assert "No head is an induction head." not in words
+    assert "cannot be said" not in " ".join(many.findings)
+    assert "L1H0 is an induction head" in many.findings[0]
+
+
 def test_what_looks_after_copies_at_some_distances_is_said() -> None:
     head = FOUND.heads["L1H0"]
     score = replace(head.scores["induction"], by_period={10: 0.95, 7: 0.1})  # type: ignore[type-var]

@@ -69,19 +69,35 @@ def _content(found: Circuits) -> list[str]:
                 f"{head} is an induction head ({score.mean:.2f}; {score.control or 0:.2f} at the same positions of the "
                 f"control{_more_than_one(found.heads[head])}){_why(found, head)}{_copies(found, head)}."
             )
-    if not lines:
+    few = _too_few(found, "induction", "the tokens after earlier copies")
+    if not lines and not few:
         why = found.heads.prompts.missing
         lines.append(
             f"Whether a head is an induction head cannot be said: {why}." if why else "No head is an induction head."
         )
         lines += _cannot(found.model.architecture)
-    lines += _at_some_lengths(found)
+    lines += few + _at_some_lengths(found)
     for head in found.heads.of_kind("duplicate-token"):
         score = found.heads[head].scores["duplicate-token"]
         lines += [] if score is None else [
             f"{head} looks at earlier copies of the token ({score.mean:.2f}; {score.control or 0:.2f} at the same "
             "positions of the control)."
         ]  # fmt: skip
+    return lines + _too_few(found, "duplicate-token", "earlier copies of the token")
+
+
+def _too_few(found: Circuits, kind: str, where: str) -> list[str]:
+    """Heads that more prompts may show to be of a kind of content, and these do not."""
+    lines = []
+    for head, one in found.heads.heads.items():
+        score = one.scores[kind]
+        if score is None or kind in one.kinds or not replace(score, cases=None).shows(found.heads.threshold):
+            continue
+        lines.append(
+            f"Whether {head} looks at {where} cannot be said: it does on these prompts ({score.mean:.2f}), but with "
+            f"{amount(found.heads.prompts.cases, 'token')} in their periods preference for some tokens does so by "
+            "chance; more prompts tell."
+        )
     return lines
 
 
