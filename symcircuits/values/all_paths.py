@@ -2,7 +2,8 @@
 
 The paths before a layer are one array ``[batch, n, paths, d_model]``; all heads of the layer read all of them by one
 product, and what they write are further paths. In the end they are put into the order of the expansion, which is kept
-by architecture. Which arrays are multiplied is a plan, which is kept by run. Source: own construction.
+by architecture. Which arrays are multiplied is a plan, which is kept by run, with what the layers of the stream give.
+Source: own construction.
 """
 
 from __future__ import annotations
@@ -127,9 +128,10 @@ class Plan(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """What it holds beside the weights."""
+        """What it holds beside the weights, and what the layers of the stream give."""
         held = [a for step in self.steps for a in (*(step.heads or ()), step.sources) if a is not None]
-        return sum(a.nbytes for a in held)
+        stream = max(a.shape[-1] * a.itemsize for step in self.steps if (a := step.sources) is not None)
+        return int(sum(a.nbytes for a in held) + self.paths * self.rows * stream)
 
     def made(self, streams: dict[int, Array]) -> Array | None:
         """What every path gives, ``[paths, batch, n, width]``, as they are made; None where that is more than a little.
@@ -150,6 +152,7 @@ class Plan(NamedTuple):
                 parts.append(step.sources)
             x = np.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
             if step is self.steps[self.stream - 1]:
+                x.flags.writeable = False  # it is read again
                 streams[self.stream] = x
         if x is None:
             return None

@@ -78,8 +78,8 @@ _STREAMS: WeakKeyDictionary[Run, dict[tuple[int | None, bool], list[_Stream]]] =
 _STREAM_BYTES = 2**26  # of what is kept of these; one always is
 # Of each run, arrays of its small layers, by their heads.
 _LAYERS: WeakKeyDictionary[Run, dict[tuple[Head, ...], LayerArrays]] = WeakKeyDictionary()
-# Of each run, how all paths of the sides of a target are made.
-_PLANS: WeakKeyDictionary[Run, dict[str, tuple[Plan, ...]]] = WeakKeyDictionary()
+# Of each run, how all paths of the sides of a target are made, and what the layers of the stream give of them.
+_PLANS: WeakKeyDictionary[Run, dict[str, tuple[tuple[Plan, ...], dict[int, Array]]]] = WeakKeyDictionary()
 _PLAN_BYTES = 2**20  # of those that are kept
 _AT_ONCE = 2**12  # numbers of all terms that are made at once
 _COMPARED = 2**17  # entries that are compared at a time
@@ -102,7 +102,7 @@ class Values(Sums[Array], Shown):
     ) -> None:
         self.expansion, self.run, self.instead, self.apart = expansion, run, instead, apart
         self.batch = run.tokens.shape[:-1]
-        self._streams: dict[int, Array] = {}  # of small models, what both sides of scores read
+        self._streams: dict[int, Array] = {}  # of small models, what all paths write before they are read
 
     def __len__(self) -> int:
         return len(self.expansion)
@@ -154,7 +154,7 @@ class Values(Sums[Array], Shown):
 
         def numbers(terms: range, span: Span) -> Iterator[Array]:
             plans = None if order is None else self._plans()
-            made = None if plans is None else plans[0].made({})
+            made = None if plans is None else plans[0].made(self._streams)
             if plans is None or made is None:
                 yield from ranges(terms, span)
                 return
@@ -179,18 +179,16 @@ class Values(Sums[Array], Shown):
             return None if queries is None else MadeTerms(queries, first.places)
         if keys is None:
             return None
-        flat, rows = [], first.rows // n
-        for side in (self.turned(queries), self.turned(keys)):
-            flat.append(side.transpose(1, 2, 0, 3).reshape(rows, -1, side.shape[-1]))
-        pairs = (flat[0] @ flat[1].swapaxes(-1, -2)).reshape(rows, n, len(queries), n, len(keys))
-        return MadeTerms(pairs.transpose(2, 4, 0, 1, 3).reshape(-1, rows, n, n), second.pairs)
+        pairs = self.turned(queries)[:, None] @ self.turned(keys).swapaxes(-1, -2)
+        return MadeTerms(pairs.reshape(-1, *pairs.shape[2:]), second.pairs)
 
     def _plans(self) -> tuple[Plan, ...] | None:
         """How all paths of each side are made: of small models kept with the run, unless matrices stand in for some."""
         kept = {} if self.instead else _PLANS.setdefault(self.run, {})
         found = kept.get(self.expansion.target)
         if found is not None:
-            return found
+            self._streams = found[1]
+            return found[0]
         plans: list[Plan] = []
         for side in range(len(self.expansion.sides)):
             order = order_of(self.expansion, side)
@@ -202,10 +200,10 @@ class Values(Sums[Array], Shown):
             plans[0] = plans[0]._replace(scale=self.scaled(np.ones((), self.run.dtype)))
         if len(plans) == 2:
             plans[1] = plans[1]._replace(pairs=plans[1].pairs_of(plans[0]))
-        found = tuple(plans)
+        made = tuple(plans)
         if sum(plan.nbytes for plan in plans) <= _PLAN_BYTES:
-            kept[self.expansion.target] = found
-        return found
+            kept[self.expansion.target] = made, self._streams
+        return made
 
     def mask(self) -> Array | None:
         """Where a query may attend to a key; None where it may to all."""

@@ -91,11 +91,13 @@ class RunArithmetic(NamedTuple):
 
 
 def lengths(block: Array) -> Array:
-    """The Frobenius norms of ``[paths, batch, n, width]`` in float64, whatever the size of the numbers."""
+    """The Frobenius norms of ``[paths, batch, n, width]`` in float64, whatever the size of the numbers.
+
+    Called where warnings are off: squares that leave the range are made again, of numbers that are scaled.
+    """
     flat = block.reshape(*block.shape[:2], -1)
     wide = flat.astype(np.float64, copy=False)
-    with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range is scaled below
-        squared = np.asarray(wide[..., None, :] @ wide[..., None])[..., 0, 0]
+    squared = np.asarray(wide[..., None, :] @ wide[..., None])[..., 0, 0]
     if np.count_nonzero((squared > 1e-200) & (squared < 1e200)) == squared.size:
         return np.asarray(np.sqrt(squared))
     most = np.abs(wide).max(-1, initial=0.0, keepdims=True)

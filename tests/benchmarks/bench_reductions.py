@@ -163,7 +163,10 @@ def logits(size: Size, rounds: int) -> Iterator[Row]:
 
 
 def small(size: Size, rounds: int) -> Iterator[Row]:
-    """What a teacher asks of a small model, beside 25 lines that compute all of it as plainly."""
+    """What a teacher asks of a small model, beside 25 lines that compute all of it as plainly.
+
+    A run keeps what all paths write before they are read, so that only the first question makes it.
+    """
     run = size.run()
     terms = sc.logits(run.model.architecture)
     pairs = sc.scores(run.model.architecture, f"L{len(size.heads) - 1}H0")
