@@ -129,12 +129,12 @@ def moves_nothing(kind: str, side: list[str], changed: list[str]) -> bool:
     """Is the change one that leaves every value as it is: a number moved or transposed, a symmetric matrix, Id?"""
     at = next(i for i, (old, new) in enumerate(zip([*side, ""], [*changed, ""], strict=False)) if old != new)
     if kind == "swap":
-        return any(re.match(r"[Hsrm]_|[sr]\^|\\mathrm\{Id", token) for token in side[at : at + 2])
+        return any(re.match(r"[Hsrm]_|[ab]_\d|[sr]\^|\\mathrm\{Id", token) for token in side[at : at + 2])
     if kind == "double":
         return side[at - 1] == r"\mathrm{Id}"
     if kind == "transpose" and side[at - 2 : at] == [r"\norm", "("] and side[at + 1] == ")":
         return True  # the norm of a matrix and of its transpose
-    return kind == "transpose" and bool(re.match(r"[HN]_|[srCD]\^|m_|[Cab]$|\\Gamma|\\mathrm\{Id", side[at]))
+    return kind == "transpose" and bool(re.match(r"[HN]_|[ab]_\d|[srCD]\^|m_|[Cab]$|\\Gamma|\\mathrm\{Id", side[at]))
 
 
 @pytest.mark.parametrize(("name", "notation"), CASES)

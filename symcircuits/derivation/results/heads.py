@@ -243,7 +243,7 @@ def _written(writers: list[tuple[dict[str, Factor], Named]]) -> list[Expr]:
     heads=(3, 1),
     conventions=(
         "`Z` moves every token on by one place: the ones stand below the diagonal. Held fixed: the attention patterns; "
-        "in a convolution they are the powers of `Z`. There is no layer norm and no MLP.",
+        "in a convolution they are the powers of `Z`. There is no position embedding, no layer norm and no MLP.",
     ),
 )
 def convolution(frame: Frame) -> Iterator[Draft]:

@@ -28,9 +28,9 @@ __all__: list[str] = []
     heads=(1, 1),
     names_model=False,
     conventions=(
-        "`h` and `g` are any heads, `g` in a later layer than `h`. In kron(a, b) every entry of a stands as that "
-        "entry times b; vec puts the rows of a matrix, or its columns, into one column. In NumPy the map is "
-        "A[:, :, None, None] * W[None, None, :, :].",
+        "`h` and `g` are any heads, `g` in a later layer than `h`, in a model with positions or without. In kron(a, b) "
+        "every entry of a stands as that entry times b; vec puts the rows of a matrix, or its columns, into one "
+        "column. In NumPy the map is A[:, :, None, None] * W[None, None, :, :].",
     ),
 )
 def tensor_product(frame: Frame) -> Iterator[Draft]:
