@@ -13,7 +13,8 @@ import pytest
 
 from symcircuits.verification import coq as general
 from symcircuits.verification import listing
-from symcircuits.verification.coq import CLOSED, INSTALL, THEOREMS, GeneralReport, check_general
+from symcircuits.verification.coq import THEOREMS, GeneralReport, check_general
+from symcircuits.verification.coqc import CLOSED, INSTALL, Compiler, Said
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "derivations" / "general"
@@ -43,22 +44,22 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     Coq itself refuses a compiled file whose imports are not those that it was compiled with.
     """
-    kept, compile_ = tmp_path_factory.mktemp("compiled"), general._Coq._compile
+    kept, compile_ = tmp_path_factory.mktemp("compiled"), Compiler.compile
 
-    def once(self: general._Coq, name: str, text: str) -> tuple[str, str]:
+    def once(self: Compiler, name: str, text: str, seconds: float = 600) -> Said:
         key = kept / said_by(self.scratch, name, text)
         result = self.scratch / f"{Path(name).stem}.vo"
         if name not in SOURCES or not key.is_file():
-            said = compile_(self, name, text)
-            if name in SOURCES and not said[1]:
+            said = compile_(self, name, text, seconds)
+            if name in SOURCES and not said.fault:
                 shutil.copy(result, key)
             return said
         (self.scratch / name).write_text(text, "utf-8")
         shutil.copy(key, result)
-        return "", ""
+        return Said("", "")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(general._Coq, "_compile", once)
+        patch.setattr(Compiler, "compile", once)
         yield
 
 
@@ -152,6 +153,16 @@ FALSE = {
         "((i < j) || ((i == j) && in_dictionary p' q')))",
         "((i == j) && in_dictionary p' q'))",
     ),
+    "a remainder that begins an order too early": (
+        "Remainder.v",
+        "  remainder k layers X = \\sum_(p <- paths layers | (k < size p)%N) act (virtual_head p) X.",
+        "  remainder k layers X = \\sum_(p <- paths layers | (k <= size p)%N) act (virtual_head p) X.",
+    ),
+    "the norm before the branch behind it": (
+        "Layers.v",
+        "[seq after (outward l) (after (pattern h, W_O h *m W_V (group h)) (norm_before l))",
+        "[seq after (outward l) (after (norm_before l) (pattern h, W_O h *m W_V (group h)))",
+    ),
     "the scale on the destination side": (
         "Norms.v",
         "Definition fold_norm N (h : head) : head := (h.1 *m N.1, h.2 *m N.2).",
@@ -203,8 +214,15 @@ def test_coq_names_what_is_assumed_and_what_is_weakened(copy: Path, monkeypatch:
     assert report.theorems, report.faults
     assert "Axioms:" in report.theorems["value_bias_is_source"]
     assert report.theorems["number_of_paths"] == CLOSED
-    assert report.faults[0].startswith("value_bias_is_source is not proved from nothing; Coq says: Axioms:")
-    assert report.faults[1:] == (
+    *assumed, weak_1, weak_2 = report.faults
+    assert assumed[0].startswith("value_bias_is_source is not proved from nothing; Coq says: Axioms:")
+    assert all("is not proved from nothing; Coq says: Axioms: value_bias_is_source" in fault for fault in assumed)
+    assert [fault.split()[0] for fault in assumed[1:]] == [  # what is proved with its help
+        "general_layer_is_maps",
+        "general_stream_is_sum_over_routes",
+        "general_scores_are_double_sum",
+    ]
+    assert (weak_1, weak_2) == (
         "number_of_paths does not state what statements.txt records of it",
         "number_of_score_terms does not state what statements.txt records of it",
     )
@@ -229,6 +247,16 @@ def test_another_list_is_refused() -> None:
     assert faults[0] == "the paths of 3 heads: number 2 is [(0, 2)] in Coq and [(0, 1)] in the package"
     assert faults[1] == "the paths of 2,2 heads: Coq gives no list"
     assert "the pairs of paths of 2 heads: Coq lists 1, the package 9" in faults
+
+
+def test_a_changed_record_is_seen() -> None:
+    """What is recorded of a record type begins with that word, and not with its name."""
+    old = "Coq 8.16.1\n\nRecord a : Type := A { b : nat }.\n\nRecord c : Type := C { e : nat }.\n\nf = fun x => x\n"
+    assert general._differences(old, old) == []
+    assert general._differences(old, old.replace("b : nat", "b : bool")) == [
+        "a does not state what statements.txt records of it"
+    ]
+    assert "Record general_layer" in (FOLDER / "statements.txt").read_text("utf-8")
 
 
 def test_every_file_is_checked(copy: Path) -> None:
@@ -279,6 +307,15 @@ def test_without_mathcomp_it_says_how_to_install_it(tmp_path: Path, monkeypatch:
     assert (report.ok, report.available, report.coq) == (False, False, "8.16.1")
     assert "mathcomp" in report.text(500)
     assert INSTALL in report.text(500)
+
+
+def test_an_older_coq_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "coqc").write_text("#!/bin/sh\necho 8.13.2 4.11.1\n", "utf-8")
+    (tmp_path / "coqc").chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name: str(tmp_path / name))
+    report = check_general()
+    assert (report.ok, report.available, report.coq) == (False, False, "8.13.2")
+    assert "Coq 8.13.2 is older than 8.16, which the proofs are written for" in report.text(500)
 
 
 def test_an_installed_package_has_no_proofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

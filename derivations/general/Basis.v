@@ -20,7 +20,10 @@ Local Notation head := (head R n d).
 (* The change of basis: any invertible T, not only rotations; T_inv is its inverse. *)
 Variables T T_inv : 'M[R]_d.
 Hypothesis T_left : T_inv *m T = 1%:M.
-Hypothesis T_right : T *m T_inv = 1%:M.
+
+(* An inverse on one side is one on the other: the matrices are square. *)
+Lemma T_right : T *m T_inv = 1%:M.
+Proof. exact: mulmx1C T_left. Qed.
 
 Implicit Types (X : 'M[R]_(n, d)) (layers : seq (seq head)) (p q : seq head).
 

@@ -94,11 +94,28 @@ Qed.
 
 End Norms.
 
-(* The side matters: the scale does not commute with a pattern (token 1 reads token 0, only token 0 is scaled). *)
-Theorem norm_side_matters (R : comRingType) :
-  exists A D : 'M[R]_2, A *m D != D *m A.
+(* On which side a norm stands: D, diagonal, commutes with a pattern exactly where the pattern joins only tokens of one
+   scale.  Entry (i, j) of A D - D A is  A_ij (s_j - s_i). *)
+Theorem norm_commutes_where_scales_agree (R : comRingType) n (A : 'M[R]_n) (s : 'rV[R]_n) :
+  A *m diag_mx s = diag_mx s *m A <-> forall i j, A i j * (s 0 j - s 0 i) = 0.
 Proof.
-exists (delta_mx ord_max ord0), (delta_mx ord0 ord0).
-rewrite mul_delta_mx mul_delta_mx_0 //; apply/eqP => /matrixP /(_ ord_max ord0).
-by rewrite !mxE /= => /eqP; rewrite oner_eq0.
+split=> [/matrixP same i j | zero].
+  by move: (same i j); rewrite mul_mx_diag mul_diag_mx !mxE mulrBr [s 0 i * _]mulrC => ->; rewrite subrr.
+apply/matrixP => i j; rewrite mul_mx_diag mul_diag_mx !mxE [s 0 i * _]mulrC; apply/eqP.
+by rewrite -subr_eq0 -mulrBr zero.
+Qed.
+
+(* So the side matters: wherever two tokens have different scales there is a causal pattern, whose rows sum to one, with
+   which D does not commute (both tokens attend to the first). *)
+Theorem norm_side_matters (R : comRingType) (a b : R) :
+  a != b ->
+  exists A : 'M[R]_2, [/\ causal A, rows_sum_to_one A &
+    let D := diag_mx (\row_(i < 2) if i == ord0 then a else b) in A *m D != D *m A].
+Proof.
+move=> ab; exists (\matrix_(i, j) (j == ord0)%:R); split.
+- by apply/causalP => i j ij; rewrite mxE; case: eqP ij => // ->; rewrite ltn0.
+- apply/eqP/matrixP => i j; rewrite !mxE (bigD1 ord0) //= big1 => [|k /negPf k0]; rewrite !mxE ?k0 ?mul0r //.
+  by rewrite mul1r addr0.
+move=> D; apply/eqP => /norm_commutes_where_scales_agree /(_ ord_max ord0) /eqP.
+by rewrite !mxE /= mul1r subr_eq0 (negPf ab).
 Qed.

@@ -86,7 +86,7 @@ Proof.
 rewrite !stream_cat /=; set Y := stream before X.
 have -> : layer (heads1 ++ h :: heads2) Y = layer (heads1 ++ heads2) Y + act h Y.
   by rewrite /layer !big_cat big_cons /= -!addrA [act h Y + _]addrC.
-rewrite stream_is_linear; congr (_ + _).
+rewrite stream_adds; congr (_ + _).
 rewrite [RHS]exchange_big stream_is_sum_over_paths; apply: eq_bigr => q _ /=.
 rewrite /Y stream_is_sum_over_paths -/(act _ _) act_sum act_sum; apply: eq_bigr => p _.
 by rewrite act_path_cat /= -act_after.

@@ -67,13 +67,15 @@ rewrite actD act_sum; congr (_ + _).
 by apply: eq_bigr => h _; rewrite act_after.
 Qed.
 
-(* Linear in what enters the stream, the patterns held fixed. *)
-Theorem stream_is_linear layers X Y :
-  stream layers (X + Y) = stream layers X + stream layers Y.
+(* Linear in what enters the stream, the patterns held fixed: sums and multiples of streams. *)
+Theorem stream_is_linear layers : linear (stream layers).
 Proof.
-rewrite !stream_is_sum_over_paths -big_split /=; apply: eq_bigr => p _.
-by rewrite mulmxDr mulmxDl.
+move=> a X Y; rewrite !stream_is_sum_over_paths scaler_sumr -big_split /=; apply: eq_bigr => p _.
+by rewrite mulmxDr mulmxDl -scalemxAr -scalemxAl.
 Qed.
+
+Lemma stream_adds layers X Y : stream layers (X + Y) = stream layers X + stream layers Y.
+Proof. by rewrite -[X]scale1r stream_is_linear !scale1r. Qed.
 
 (* With the identity head added to the heads of a layer, the residual is a head like the others. *)
 Theorem identity_head_is_the_residual heads X :

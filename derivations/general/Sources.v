@@ -48,7 +48,7 @@ Lemma sources_add_up layers X :
 Proof.
 elim: layers X => [|l rest IH] X /=; first by rewrite big_nil addr0.
 (* The layers above are linear in the output of this one. *)
-rewrite IH /source_layer stream_is_linear big_cat big_allpairs_dep /= addrA.
+rewrite IH /source_layer stream_adds big_cat big_allpairs_dep /= addrA.
 congr (_ + _ + _); rewrite stream_is_sum_over_paths exchange_big.
 by apply: eq_bigr => p _; rewrite -act_sum.
 Qed.

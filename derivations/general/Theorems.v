@@ -2,7 +2,7 @@
    The lemma has every theorem in its proof, and so assumes what any of them does. *)
 
 From mathcomp Require Import all_ssreflect all_algebra.
-From Circuits Require Import Heads Paths Counts Sources Norms Orders Unique Listing Basis.
+From Circuits Require Import Heads Paths Counts Sources Norms Orders Remainder Unique Listing Layers Basis.
 
 Lemma every_theorem : True.
 Proof.
@@ -50,12 +50,23 @@ Proof.
   pose proof @normed_stream_is_sum_over_paths.
   pose proof @normed_logits_are_sum_over_paths.
   pose proof @normed_scores_are_double_sum.
+  pose proof @norm_commutes_where_scales_agree.
   pose proof @norm_side_matters.
 
   (* Orders.v *)
   pose proof @term_importance_truncates.
   pose proof @last_run_is_the_model.
   pose proof @ablation_takes_the_terms_through.
+
+  (* Remainder.v *)
+  pose proof @remainder_is_sum.
+  pose proof @truncation_and_remainder.
+  pose proof @weights_of_order.
+  pose proof @truncation_bound.
+  pose proof @head_bound.
+  pose proof @largest_entry_of_a_path.
+  pose proof @beta_bounds_every_path.
+  pose proof @suffix_bounds_every_term.
 
   (* Unique.v *)
   pose proof @paths_are_distinct.
@@ -72,6 +83,17 @@ Proof.
   pose proof @listing_has_every_path.
   pose proof @listing_has_no_path_twice.
   pose proof @listing_is_in_order.
+
+  (* Layers.v *)
+  pose proof @stream_is_sum_over_routes.
+  pose proof @stream_is_sum_over_maps.
+  pose proof @general_layer_is_maps.
+  pose proof @general_stream_is_sum_over_routes.
+  pose proof @turned_scores_of_sums.
+  pose proof @only_distance_matters.
+  pose proof @general_scores_are_double_sum.
+  pose proof @softmax_sees_no_row_constant.
+  pose proof @bias_keys_give_row_constants.
 
   (* Basis.v *)
   pose proof @new_OV.

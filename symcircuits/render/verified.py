@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
 from symcircuits.render.tables import UNBROKEN, Titled, number
-from symcircuits.verification.coq import CLOSED, THEOREMS, GeneralReport
+from symcircuits.verification.coq import THEOREMS, GeneralReport
+from symcircuits.verification.coqc import CLOSED
 from symcircuits.verification.listing import PAIRS, PATHS
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
@@ -19,13 +17,10 @@ from typing import Any
 
 from symcircuits.core.shown import Shown
 from symcircuits.verification import listing
+from symcircuits.verification.coqc import CLOSED, INSTALL, Compiler
 from symcircuits.work.files import user_path
 
-__all__ = ["INSTALL", "THEOREMS", "GeneralReport", "check_general"]
-
-INSTALL = "apt-get install --no-install-recommends coq libcoq-mathcomp-algebra"
-
-CLOSED = "Closed under the global context"  # what Coq says of a proof without axioms
+__all__ = ["THEOREMS", "GeneralReport", "check_general"]
 
 # Every theorem of derivations/general, in the order of its files: what it says, in words.
 THEOREMS = {
@@ -64,10 +59,19 @@ THEOREMS = {
     "normed_stream_is_sum_over_paths": "the stream with frozen norms is the sum over paths of folded heads",
     "normed_logits_are_sum_over_paths": "the final norm stands on the left of every logit term",
     "normed_scores_are_double_sum": "a norm before scores stands outside both paths, its gain at W_QK",
-    "norm_side_matters": "the scale of a norm does not commute with a pattern",
+    "norm_commutes_where_scales_agree": "a norm commutes with a pattern that joins tokens of one scale alone",
+    "norm_side_matters": "where two scales differ there is a causal pattern with which they do not commute",
     "term_importance_truncates": "run k of the term-importance algorithm holds exactly the terms of order up to k",
     "last_run_is_the_model": "with as many reruns as layers it is the model",
     "ablation_takes_the_terms_through": "ablating a head, patterns kept, takes away all terms of paths through it",
+    "remainder_is_sum": "what heads with k heads above them read, taken along these, is the terms above order k",
+    "truncation_and_remainder": "the stream is run k of the term-importance algorithm and that",
+    "weights_of_order": "numbers multiplied along paths and summed over those of order k are e_k of the layers' sums",
+    "truncation_bound": "what truncation leaves is at most their sum for higher orders, times the size of what enters",
+    "head_bound": "a head enlarges the largest entry at most by the largest absolute row sum of its W",
+    "largest_entry_of_a_path": "along a path these numbers are multiplied",
+    "beta_bounds_every_path": "a bound for sources and for each head after another bounds what is read of every path",
+    "suffix_bounds_every_term": "so it bounds every term that ends in given heads, as the search for the largest does",
     "paths_are_distinct": "no path is listed twice",
     "run_is_sum_of_its_terms": "a run that keeps some heads is the sum of the terms of the paths that take only these",
     "term_is_alternating_sum": "a term is the alternating sum of the runs that keep some of its heads and no others",
@@ -80,6 +84,15 @@ THEOREMS = {
     "listing_has_every_path": "the list that Coq computes has every path, and nothing else",
     "listing_has_no_path_twice": "it has no path twice",
     "listing_is_in_order": "it is in order: by the order of paths, then as in a dictionary",
+    "stream_is_sum_over_routes": "the stream of layers of any two-sided maps and sources is a sum over routes",
+    "stream_is_sum_over_maps": "a layer of heads is the identity head and its heads",
+    "general_layer_is_maps": "a layer with norms, groups, biases and multipliers is such a list of maps and sources",
+    "general_stream_is_sum_over_routes": "so the stream of general layers is a sum over routes",
+    "turned_scores_of_sums": "scores with a matrix for each pair of tokens are bilinear",
+    "only_distance_matters": "between turned queries and keys stands a power that depends on the distance alone",
+    "general_scores_are_double_sum": "scores after general layers, turned and with biases, are a double sum",
+    "softmax_sees_no_row_constant": "softmax does not see what is added to all scores of a row",
+    "bias_keys_give_row_constants": "a term whose key side begins with a bias adds the same to all scores of a row",
     "new_OV": "in a new basis of the stream W_OV is rewritten as its factors are",
     "new_QK": "in a new basis of the stream W_QK is rewritten as its factors are",
     "stream_in_new_basis": "the whole stream is then written in the new basis",
@@ -150,7 +163,7 @@ class GeneralReport(Shown):
 def check_general(folder: str | os.PathLike[str] | None = None) -> GeneralReport:
     """Compile the proofs of ``derivations/general`` (or of another folder) and report what each theorem assumes.
 
-    Nothing is written there; it takes about 20 seconds. Raises FileNotFoundError where a given folder has no proofs.
+    Nothing is written there; it takes about 30 seconds. Raises FileNotFoundError where a given folder has no proofs.
 
     >>> print(check_general().text())  # doctest: +SKIP
     general theorem, for every number of layers and heads, over any commutative ring
@@ -167,34 +180,30 @@ def check_general(folder: str | os.PathLike[str] | None = None) -> GeneralReport
         return GeneralReport(available=False, reason=(
             "The proofs are not part of the installed package: they are in the repository, in derivations/general."
         ))  # fmt: skip
-    coqc = shutil.which("coqc")
-    if coqc is None:
-        return GeneralReport(available=False, reason=f"Coq is not installed; on Debian and Ubuntu: {INSTALL}")
     with tempfile.TemporaryDirectory(prefix="symcircuits-") as scratch:
-        report = _Coq(coqc, Path(scratch)).check(sources)
+        if (compiler := Compiler.found(Path(scratch))) is None:
+            return GeneralReport(available=False, reason=f"Coq is not installed; on Debian and Ubuntu: {INSTALL}")
+        report = _Proofs(compiler).check(sources)
     return replace(report, seconds=time.perf_counter() - start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Coq:
-    """The compiler, and the folder where it works."""
+class _Proofs:
+    """The compiler, and what is asked of it."""
 
-    coqc: str
-    scratch: Path
+    compiler: Compiler
 
     def check(self, sources: Path) -> GeneralReport:
-        coq = self._version()
-        if fault := self._compile("Probe.v", "From mathcomp Require Import all_ssreflect all_algebra.\n")[1]:
-            return GeneralReport(available=False, coq=coq, reason=(
-                f"mathcomp is not installed ({fault}); on Debian and Ubuntu: {INSTALL}"
-            ))  # fmt: skip
+        coq = self.compiler.version()
+        if reason := self.compiler.unusable():
+            return GeneralReport(available=False, coq=coq, reason=reason)
         names, faults = _order(sources)
         texts = {name: (sources / name).read_text("utf-8") for name in names if (sources / name).is_file()}
         faults += [fault for name, text in texts.items() for fault in _refused(name, text)]
         if faults:
             return GeneralReport(available=True, coq=coq, faults=tuple(faults))
         for name, text in texts.items():
-            if fault := self._compile(name, text)[1]:
+            if fault := self.compiler.compile(name, text).fault:
                 return GeneralReport(available=True, coq=coq, faults=(f"{name} does not compile: {fault}",))
         record = sources / "statements.txt"
         return self._audit(texts, record.read_text("utf-8") if record.is_file() else "")
@@ -225,7 +234,7 @@ class _Coq:
         ]  # fmt: skip
         faults += listing.differences(answers["lists"]) if not fault else []
         report = GeneralReport(True, answers["assumes"], answers["states"])
-        coq = self._version()
+        coq = self.compiler.version()
         if not fault and recorded.startswith(f"Coq {coq.rpartition('.')[0]}"):
             faults += _differences(recorded, report.record())
         return replace(report, coq=coq, faults=tuple(faults))
@@ -239,28 +248,11 @@ class _Coq:
         ]
         marks = r'Goal True. idtac "\g<0>". exact I. Qed.'
         text = re.sub(r"@(?:assumes|states|lists) \w+", marks, "\n".join(imports + script))
-        output, fault = self._compile("Audit.v", text)
+        output, fault, _ = self.compiler.compile("Audit.v", text)
         answers: dict[str, dict[str, str]] = {"assumes": {}, "states": {}, "lists": {}}
         for kind, name, answer in _ANSWER.findall(output):
             answers[kind][name] = re.sub(r" +$", "", answer.partition("\n\nArguments")[0].strip(), flags=re.MULTILINE)
         return answers, fault
-
-    def _version(self) -> str:
-        done = subprocess.run([self.coqc, "--print-version"], capture_output=True, text=True, timeout=60)
-        return (done.stdout.split() or ["of unknown version"])[0]
-
-    def _compile(self, name: str, text: str) -> tuple[str, str]:
-        """What Coq prints, and what is wrong (empty if nothing is)."""
-        (self.scratch / name).write_text(text, "utf-8")
-        command = [self.coqc, "-q", "-w", "none", "-Q", ".", "Circuits", name]
-        try:
-            done = subprocess.run(
-                command, cwd=self.scratch, capture_output=True, text=True, encoding="utf-8", timeout=600
-            )
-        except subprocess.TimeoutExpired:
-            return "", "it takes more than ten minutes"
-        said = " ".join(done.stderr.split())
-        return done.stdout, "" if done.returncode == 0 else said[:600] or f"coqc ended with {done.returncode}"
 
 
 def _order(sources: Path) -> tuple[list[str], list[str]]:
@@ -283,9 +275,15 @@ def _refused(name: str, text: str) -> list[str]:
 
 def _differences(recorded: str, stated: str) -> list[str]:
     """A sentence for every statement that is not the recorded one."""
-    old, new = ({part.split()[0]: part for part in text.strip().split("\n\n")[1:]} for text in (recorded, stated))
+    old, new = ({_stated(part): part for part in text.strip().split("\n\n")[1:]} for text in (recorded, stated))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return [f"{name} does not state what statements.txt records of it" for name in names]
+
+
+def _stated(part: str) -> str:
+    """Of what a statement is: of a record or an inductive type it is the second word."""
+    first, *rest = part.split()
+    return rest[0] if first in ("Record", "Inductive", "Variant") and rest else first
 
 
 def _without_comments(text: str) -> str:
