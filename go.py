@@ -6,6 +6,7 @@
     python3 go.py lint    style and types
     python3 go.py wheel   the package as a wheel in build/dist, tried in an environment of its own
     python3 go.py docs    the documentation as a site, build/docs/index.html, and its notebooks run, build/notebooks
+    python3 go.py prove   the path expansions of derivations/, claim by claim, proved by Coq, which must be installed
     python3 go.py mutate  are the tests good enough: small mistakes put into a copy of the package, one at a time
 
 The environment is the folder .venv beside this file, or the one named by SYMCIRCUITS_ENV. It is
@@ -55,6 +56,7 @@ COMMANDS = {
             ["-m", "nbconvert", "--log-level", "WARN", "--to", "notebook", "--execute", *NOTEBOOKS],
         ],
     ),
+    "prove": ([], ROOT, [[os.path.join("derivations", "prove.py")]]),
     "wheel": (["build"], ROOT, [["-m", "build", "--outdir", "build/dist"], [os.path.join("tests", "installed.py")]]),
     "lint": (["lint"], ROOT, [["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"], ["-m", "mypy"]]),
 }

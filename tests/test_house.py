@@ -366,7 +366,7 @@ def test_go_can_be_read_by_an_old_python() -> None:
         (
             (3, 11, 0),
             ["tset"],
-            "there is no command 'tset'; the commands are demo, test, torch, mutate, docs, wheel, lint.",
+            "there is no command 'tset'; the commands are demo, test, torch, mutate, docs, prove, wheel, lint.",
         ),
         ((3, 11, 0), ["lint", "x"], "'lint' takes no arguments, and got 'x'."),
     ],

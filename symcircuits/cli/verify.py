@@ -19,6 +19,7 @@ EXAMPLES = (
     "  symcircuits verify --heads 12,12,12 --max-terms 30000 --target scores:L2H0\n"
     "  symcircuits verify MODEL --tokens 1,2,3\n"
     "  symcircuits verify MODEL --reference recorded.npz\n"
+    "  symcircuits verify --heads 2,2 --coq\n"
     "  symcircuits verify --general"
 )
 
@@ -31,6 +32,7 @@ def add_options(parser: Any) -> None:
     parser.add_argument(
         "--general", action="store_true", help="compile the proofs for all layers and heads (needs Coq)"
     )
+    parser.add_argument("--coq", action="store_true", help="prove the claims of the expansions too (needs Coq)")
     add_attachments(parser)
     add_seed(parser)
     add_budgets(parser, "terms", terms="terms of one target to be listed (default 5000)")
@@ -41,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """Verify, and print the report: 0 where all checks passed."""
     if options.general:
         return _general(options)
+    from symcircuits.verification.proofs import PROVED
     from symcircuits.verification.verify import MAX_TERMS, verify
     from symcircuits.work.progress import Progress
 
@@ -60,9 +63,11 @@ def run(options: argparse.Namespace) -> int:
     with Progress() as progress:
         report = verify(
             subject, tokens, targets=options.target, seed=options.seed or 0, progress=progress.step,
-            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms,
+            max_terms=MAX_TERMS if options.max_terms is None else options.max_terms, coq=options.coq,
         )  # fmt: skip
     print_found(report, compared, options.json)
+    if report.ok and any(r.name == PROVED and (r.passed is None or r.details["left"]) for r in report.checks):
+        return 2  # Coq was to prove every claim, and was not asked, or not of each
     return 0 if report.ok else 1
 
 
@@ -71,6 +76,8 @@ def _general(options: argparse.Namespace) -> int:
 
     if options.model is not None or options.heads is not None:
         raise ValueError("--general is about every architecture: give no MODEL and no --heads with it")
+    if options.coq:
+        raise ValueError("--coq has no effect with --general, which compiles proofs of its own")
     given = ("tokens", "text", "tokenizer", "reference", "target", "readout", "normed", "source", "seed", "max_terms")
     unused = [f"--{o.replace('_', '-')}" for o in given if getattr(options, o) not in (None, [])] + described(options)
     if unused:

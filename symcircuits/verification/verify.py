@@ -46,6 +46,7 @@ from symcircuits.verification.every_head import check_every_head
 from symcircuits.verification.isolated import check_isolated
 from symcircuits.verification.names import check_names
 from symcircuits.verification.nothing_frozen import check_nothing_frozen, check_unfrozen_types, expands
+from symcircuits.verification.proofs import PROVED, check_proved
 from symcircuits.verification.result import Check, Report
 from symcircuits.verification.rows import (
     LETTERS_LIMIT,
@@ -72,7 +73,7 @@ HEADS_LIMIT = 2_000  # and above so many heads
 ROWS = (
     "types", "same names", "same page", "same algebra", "same letters", "same words", "same polynomial",
     "isolated terms", "basis freedom", "same transformer, lambdified", "same transformer", "nothing frozen: types",
-    "nothing frozen", "every head",
+    "nothing frozen", "every head", PROVED,
 )  # fmt: skip
 
 
@@ -83,6 +84,7 @@ def verify(
     targets: Sequence[str] | None = None,
     seed: int = 0,
     max_terms: int = MAX_TERMS,
+    coq: bool = False,
     progress: OnProgress | bool = None,
 ) -> Report:
     """Verify the expansions of an architecture, or of a model on tokens, three ways.
@@ -91,9 +93,9 @@ def verify(
     unembedding) and the scores of every head; where that is too much most rows look at one head a layer, and the row
     *every head* names them and looks at each. For an architecture the
     third question is asked of a random model (vocabulary 11, d_model 16, d_head 4, 7 tokens). Raises ValueError on
-    bad targets or tokens, TypeError on what is neither architecture nor model. ``progress(row, done, total)`` is called
-    after each row. Source: own derivation; the
-    Schwartz-Zippel lemma.
+    bad targets or tokens, TypeError on what is neither architecture nor model. ``coq``: the row *proved* asks Coq to
+    prove the claims of the derivation of each target, of one head a layer where no targets are named.
+    ``progress(row, done, total)`` is called after each row. Source: own derivation; the Schwartz-Zippel lemma.
 
     >>> import symcircuits as sc
     >>> sc.verify(sc.attention_only((2, 1))).ok
@@ -138,6 +140,8 @@ def verify(
         heads = architecture.all_heads
         every = partial(check_every_head, architecture, heads, standing, seed, told)
         rows += filter(None, [_asked("every head", f"scores of {heads[0]} ... {heads[-1]}", every)])
+    if coq:
+        rows += _proved(architecture, asked if targets is not None else _one_a_layer(architecture), told)
     rows.sort(key=lambda r: ROWS.index(r.name))
     if isinstance(subject, Model) and architecture.n_layers:
         rows += filter(None, [_asked("sum of parts", "stream", partial(check_layers, run))])
@@ -153,6 +157,26 @@ def _asked(row: str, target: str, question: Callable[[], Check | None]) -> Check
         said = str(fault).partition("\n")[0]
         kind = "a term is not a word" if isinstance(fault, (IllTyped, NotImplementedError)) else type(fault).__name__
         return Check(row, target, False, 1, 0, what=f"{kind}: {said}" if said else kind)
+
+
+def _proved(architecture: Architecture, targets: Sequence[str], told: OnProgress | None) -> list[Check]:
+    done: list[Check] = []
+
+    def tell(row: Check) -> None:
+        done.append(row)
+        if told:
+            told(f"{row.name}: {row.target}", len(done), len(targets))
+
+    try:
+        return check_proved(architecture, targets, tell)
+    except Exception as fault:
+        said = str(fault).partition("\n")[0]
+        return [*done, Check(PROVED, ", ".join(targets), False, 1, 0, what=f"{type(fault).__name__}: {said}")]
+
+
+def _one_a_layer(architecture: Architecture) -> list[str]:
+    """The logits or stream, and the scores of the last head of each layer: the others have the same claims."""
+    return architecture.targets([Head(layer, n - 1) for layer, n in enumerate(architecture.heads) if n])
 
 
 def default_targets(architecture: Architecture) -> list[str]:

@@ -8,6 +8,23 @@ Unset Printing Implicit Defensive.
 Import GRing.Theory.
 Local Open Scope ring_scope.
 
+(* Tensors as they act: (A (x) W) X, and (A_q (x) A_k (x) W)(x, y); sums of what acts, and one after the other. *)
+Definition tensor (R : ringType) m n a b (A : 'M[R]_(m, n)) (W : 'M[R]_(a, b)) (X : 'M[R]_(n, b)) : 'M[R]_(m, a) :=
+  A *m X *m W^T.
+Definition tensor3 (R : ringType) m n a m' n' b (A_q : 'M[R]_(m, n)) (A_k : 'M[R]_(m', n')) (W : 'M[R]_(a, b))
+  (xy : 'M[R]_(n, a) * 'M[R]_(n', b)) : 'M[R]_(m, m') := A_q *m xy.1 *m W *m xy.2^T *m A_k^T.
+Definition Id {T : Type} (x : T) : T := x.
+Definition sum_acts (T : Type) (V : zmodType) (f g : T -> V) : T -> V := fun x => f x + g x.
+Definition after (T U V : Type) (f : U -> V) (g : T -> U) : T -> V := fun x => f (g x).
+Definition scaled_acts (T : Type) (R : ringType) (V : lmodType R) (c : R) (f : T -> V) : T -> V := fun x => c *: f x.
+Notation "f \oplus g" := (sum_acts f g) (at level 50, left associativity).
+Notation "f \after g" := (after f g) (at level 40, left associativity).
+Notation "c \times f" := (scaled_acts c f) (at level 40).
+
+(* The elementary symmetric polynomial e_k of numbers of heads. *)
+Fixpoint elementary k (Hs : seq nat) : nat :=
+  match k, Hs with 0, _ => 1 | _.+1, [::] => 0 | k'.+1, H :: rest => elementary k rest + H * elementary k' rest end.
+
 (* Sums as trees of places of an environment. *)
 Inductive sum_tree := Word of nat | Plus of sum_tree & sum_tree.
 Fixpoint sum_of (V : zmodType) (env : seq V) (s : sum_tree) : V :=
@@ -187,7 +204,9 @@ Ltac by_computation := rewrite -?scalerA; lazymatch goal with |- @eq _ ?l ?r =>
   let l' := reify cs l in let r' := reify cs r in
   change (value cs l' = value cs r'); apply: by_words;
   cbv beta iota zeta delta [total tidy sorted_scalars insert Nat.leb normal times flatten foldr map cat app term_value word_value onto fst snd];
+  repeat match goal with symmetric : @trmx _ _ _ ?A = ?A |- _ => rewrite ?symmetric; clear symmetric end;
   sums_agree
   end.
-Ltac claim := first [by_computation | reflexivity].
+Ltac claim := intros; cbv beta iota delta [tensor tensor3 Id sum_acts after scaled_acts fst snd];
+  rewrite ?(mul1mx, mulmx1, trmx1); first [by_computation | reflexivity].
 

@@ -1,0 +1,135 @@
+"""*proved*: Coq proves every plain claim of a derivation, for matrices of any sizes over any commutative ring.
+
+The lemmas are those of ``derive --format coq``. They are read back before: what they state must be what is printed. A
+row holds only if every lemma is proved and Coq says of each that it assumes nothing; what has no lemma is named in it.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from symcircuits.core.architecture import Architecture
+from symcircuits.core.expansion import expand
+from symcircuits.core.text import amount
+from symcircuits.derivation.derive import Derivation, derive
+from symcircuits.derivation.printing.coq import Coverage, coverage, module, tactic
+from symcircuits.derivation.printing.coq_reader import misstated
+from symcircuits.verification.coqc import CLOSED, INSTALL, Compiler
+from symcircuits.verification.result import Check
+
+__all__ = ["MAX_PROVED", "PROVED", "check_proved", "prove_together"]
+
+PROVED: Final = "proved"
+MAX_PROVED: Final = 100  # terms of one target that Coq is given: the claims of so many take about half a minute
+_SECONDS = 300.0  # for one file
+_NAMED = 3  # statements that are not the printed ones, of which a row names so many
+_BEGIN = """From mathcomp Require Import all_ssreflect all_algebra.
+From Circuits Require Import Claims.
+Import GRing.Theory.
+Local Open Scope ring_scope.
+"""
+
+
+def check_proved(
+    architecture: Architecture, targets: Sequence[str], told: Callable[[Check], None] | None = None,
+    seconds: float = _SECONDS,
+) -> list[Check]:  # fmt: skip
+    """A row for each target. Where Coq cannot be asked, or has not ended in time, the row says so and is not run.
+
+    >>> from symcircuits.core.architecture import attention_only
+    >>> row, = check_proved(attention_only((1,)), ["logits"])  # doctest: +SKIP
+    >>> row.passed, row.details["proved"][:2]                  # doctest: +SKIP
+    (True, ['step 1, claim 1', 'step 1, claim 2'])
+    """
+    with tempfile.TemporaryDirectory(prefix="symcircuits-") as scratch:
+        compiler = Compiler.found(Path(scratch))
+        reason = f"Coq is not installed; on Debian and Ubuntu: {INSTALL}" if compiler is None else compiler.unusable()
+        if compiler is None or reason:
+            return [_not_run(target, reason) for target in targets]
+        rows = []
+        for target in targets:
+            count = expand(architecture, target).count
+            if count > MAX_PROVED:
+                why = f"Coq is given at most {MAX_PROVED} terms of a target, and there are {count:,}"
+                rows.append(_not_run(target, why))
+            else:
+                rows += prove_together(compiler, {target: derive(architecture, target)}, seconds)
+            if told:
+                told(rows[-1])
+        return rows
+
+
+def prove_together(compiler: Compiler, derivations: Mapping[str, Derivation], seconds: float = _SECONDS) -> list[Check]:
+    """A row for each derivation, all of them in one file; where one is refused, those after it are not run."""
+    if not (compiler.scratch / "Claims.vo").is_file() and (fault := compiler.compile("Claims.v", tactic()).fault):
+        return [_not_run(name, f"this Coq does not compile the tactic of the claims: {fault}") for name in derivations]
+    rows: dict[str, Check] = {}
+    parts: dict[str, str] = {}
+    for name, derivation in derivations.items():
+        found, text = coverage(derivation), module(derivation)
+        details = _details(found) | {"coq": compiler.version()}
+        if wrong := misstated(derivation, text):
+            what = (
+                f"the file of Coq states something else in {amount(len(wrong), 'place')}: {'; '.join(wrong[:_NAMED])}"
+            )
+            rows[name] = _refused(name, what, details, len(wrong))
+        elif not found.lemmas:
+            rows[name] = _not_run(name, f"no claim has a lemma: {_listed(found.left)}", **details)
+        else:
+            rows[name], parts[name] = _proved(name, found, details), text
+    text, first = _BEGIN, {}
+    for number, (name, part) in enumerate(parts.items()):
+        first[name] = text.count("\n") + 1
+        text += f"Module Part{number}.\n{part}End Part{number}.\n"
+    said = compiler.compile("Derivations.v", text, seconds)
+    left = list(parts)
+    if said.late:
+        rows |= {name: _not_run(name, f"Coq has not ended after {seconds:g} seconds") for name in left}
+    elif said.fault:
+        line = int(found_line[1]) if (found_line := re.search(r"line (\d+)", said.fault)) else 0
+        at = next((name for name in reversed(left) if first[name] <= line), left[0])
+        why = f"{_lemma_at(text, line)}not proved: {said.fault}"
+        rows[at] = _refused(at, why, rows[at].details)
+        rows |= {name: _not_run(name, f"{at}, before it, was refused") for name in left[left.index(at) + 1 :]}
+    elif said.output.count(CLOSED) != (lemmas := sum(part.count("\nPrint Assumptions ") for part in parts.values())):
+        why = f"Coq says of {said.output.count(CLOSED)} of {amount(lemmas, 'lemma')} that they assume nothing"
+        rows |= {name: _refused(name, why, rows[name].details) for name in left}
+    return [rows[name] for name in derivations]
+
+
+def _not_run(target: str, why: str, **details: Any) -> Check:
+    return Check(PROVED, target, None, error=None, bound=None, what=why, details=details)
+
+
+def _refused(target: str, why: str, details: dict[str, Any], error: int = 1) -> Check:
+    return Check(PROVED, target, False, error=error, bound=0, what=why, details=details)
+
+
+def _proved(target: str, found: Coverage, details: dict[str, Any]) -> Check:
+    what = f"{amount(len(details['proved']), 'claim')} proved and {amount(len(found.defined), 'definition')}, for "
+    what += f"matrices of any sizes over any commutative ring (Coq {details['coq']})"
+    what += f"; not covered: {_listed(found.left)}" if found.left else "; none is left"
+    return Check(PROVED, target, True, error=0, bound=0, what=what, details=details)
+
+
+def _details(found: Coverage) -> dict[str, Any]:
+    proved = ["step {}, claim {}".format(*re.findall(r"\d+", name)) for name in found.lemmas]
+    return {"proved": list(dict.fromkeys(proved)), "defined": list(found.defined), "left": dict(found.left)}
+
+
+def _listed(left: dict[str, str]) -> str:
+    """Every claim without a lemma, by its number, under the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for claim, reason in left.items():
+        by_reason.setdefault(reason, []).append(claim)
+    return "; ".join(f"{'; '.join(claims)} ({reason})" for reason, claims in by_reason.items())
+
+
+def _lemma_at(text: str, line: int) -> str:
+    """The claim of the lemma at a line."""
+    names = [found for found in map(re.compile(r"Lemma step(\d+)_(\d+)_").match, text.splitlines()[:line]) if found]
+    return f"step {names[-1][1]}, claim {names[-1][2]} is " if names else ""
