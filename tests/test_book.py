@@ -33,7 +33,7 @@ def everything() -> dict[str, Derivation]:
     return {entry.name: derivation for entry, derivation in book.derivations()}
 
 
-OTHERS = {"recheck", "recheck_model", "prove"}  # the second evaluator, and what asks Coq
+OTHERS = {"recheck", "recheck_model", "recheck_exact", "prove"}  # the second evaluator, and what asks Coq
 
 
 @pytest.fixture
