@@ -10,6 +10,7 @@ import pytest
 
 from symcircuits.checking.check import Verdict, check
 from symcircuits.checking.faults import ReadError
+from symcircuits.checking.judging import _leaves_norms_out
 from symcircuits.core.architecture import Architecture, attention_only, transformer
 from symcircuits.core.expansion import expand
 from symcircuits.derivation.derive import derive
@@ -465,3 +466,12 @@ def test_keys_and_values_of_a_head_are_those_of_its_group(text: str, right: bool
     verdict = check(text, transformer((4,), groups=(2,)))
     assert verdict.right == right, verdict
     assert ("keys and values of a head are those of its group" in verdict.read) == said
+
+
+def test_what_a_text_says_of_norms_is_looked_for_once() -> None:
+    arch = transformer((1,), norm="LN")
+    _leaves_norms_out.cache_clear()
+    text = "X1 = X0 + A[L0H0] X0\n" * 200
+    with suppress(ReadError):
+        assert not check(text, arch).right
+    assert _leaves_norms_out.cache_info().misses <= 1

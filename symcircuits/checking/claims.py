@@ -7,7 +7,7 @@ A definition that another line uses is not a claim; one that is not used is the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction as Rational
 from typing import Final, Literal, NamedTuple
 
@@ -97,8 +97,7 @@ def claims_of(
     """
     reader = _Reader(meaning, env, code, sides or Known())
     meaning.free = env.free
-    equations = [e for line in document.lines for e in line.equations]
-    for equation in (e for i, e in enumerate(equations) if e.let or reader.used_before(e, equations[:i])):
+    for equation in reader.defined_elsewhere([e for line in document.lines for e in line.equations]):
         reader.define(equation)  # where it stands does not matter
     for line in document.lines:
         for equation in line.equations:
@@ -178,21 +177,30 @@ class _Reader:
             stack += [(child, inside) for child in children(node)]
         self.sides.put(id(equation), self.env, set(), Side(None))
 
-    def used_before(self, equation: Equation, before: list[Equation]) -> bool:
-        """Whether it says what a name of the text's own is, which stands in a line before it and on no left side."""
+    def defined_elsewhere(self, equations: list[Equation]) -> Iterator[Equation]:
+        """Definitions that are said to be ones, and those of names that stand in a line before them."""
+        used, left = set[str](), set[str]()
+        for equation in equations:
+            name = self.own_name(equation)
+            if equation.let or (name in used and name not in left):
+                yield equation
+            if self.code:
+                continue
+            left.add(name)
+            for node in (n for side in equation.sides[1:] if side is not None for n in nodes(side)):
+                found = node.function if isinstance(node, Call) else node
+                used |= {spelling_of(found)[0]} if isinstance(found, Name) else set()
+
+    def own_name(self, equation: Equation) -> str:
+        """The name of the text's own that an equation says something of, if it is one; else nothing."""
         first = equation.sides[0]
         called = isinstance(first, Call) and isinstance(first.function, Name) and first.function.text in _HEADS_ADD
         name = first.function if called and isinstance(first, Call) else first
-        if self.code or not isinstance(name, Name) or len(equation.sides) < 2 or name.text in _LOGITS:
-            return False
+        if not isinstance(name, Name) or len(equation.sides) < 2 or name.text in _LOGITS:
+            return ""
         text = spelling_of(name)[0]
-        if not called and (self.is_stream(name) or self.meaning._glyph(name)[0] or _SCORES.fullmatch(text)):
-            return False
-        names = [spelling_of(n)[0] for e in before for s in e.sides[1:] if s for n in nodes(s) if isinstance(n, Name)]
-        functions = [n.function for e in before for s in e.sides[1:] if s for n in nodes(s) if isinstance(n, Call)]
-        names += [spelling_of(n)[0] for n in functions if isinstance(n, Name)]
-        left = [e.sides[0] for e in before]
-        return text in names and not any(isinstance(n, Name) and spelling_of(n)[0] == text for n in left)
+        known = self.is_stream(name) or bool(self.meaning._glyph(name)[0]) or _SCORES.fullmatch(text)
+        return "" if known and not called else text
 
     def define(self, equation: Equation) -> None:
         """What a definition says, before anything is read that uses it."""

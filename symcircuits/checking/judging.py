@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from symcircuits.checking.case import Asked, Case
@@ -66,6 +67,12 @@ def judged(claim: Claim, meaning: Meaning, asked: Asked) -> Outcome:
         where = tuple(dict.fromkeys((*found.verdict.where, UNSCALED)))
         return found._replace(verdict=replace(found.verdict, where=where))
     return found
+
+
+@lru_cache(maxsize=4)
+def _leaves_norms_out(source: str) -> bool:
+    """Whether a text says so; looked for once, as every line of it may ask."""
+    return _SAID_OF_NORMS.search(source) is not None
 
 
 class _Judge(JudgedNumbers):
@@ -332,10 +339,10 @@ class _Judge(JudgedNumbers):
     def without_norms(self, target: str) -> Outcome | None:
         """Whether a sum is right where the model has no norms, of a text that says that it leaves them out."""
         architecture = self.asked.architecture
-        if not _SAID_OF_NORMS.search(self.meaning.source):
+        if not architecture.norm or architecture.qk_norm or len(self.words) < 2:
             return None
         glyphs = {f.letter.glyph for w in self.words for f in w.factors}
-        if not architecture.norm or architecture.qk_norm or len(self.words) < 2 or glyphs & set(_NORMED):
+        if glyphs & set(_NORMED) or not _leaves_norms_out(self.meaning.source):
             return None
         plain = replace(architecture, norm=None, gains=frozenset(),
                         biases=frozenset(b for b in architecture.biases if b[:3] != "b_N"))  # fmt: skip
