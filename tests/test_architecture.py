@@ -340,12 +340,12 @@ def test_numbers_of_heads_have_at_most_nine_digits(number: int) -> None:
         ({"norm": "LN", "gains": ["M0"]}, "there is no norm 'M0' here; the norms are L0, L1, final"),
         ({"gains": ["L0"]}, "there is no norm 'L0' here; the norms are none, because norm is None"),
         ({"norm": "ln"}, "norm must be None, \"LN\" or \"RMS\", not 'ln'"),
-        ({"gated": True}, "gated says what MLPs are like, but there are none (see mlps)"),
-        ({"parallel": True}, "parallel says what MLPs are like, but there are none (see mlps)"),
-        ({"bilinear": True}, "bilinear says what MLPs are like, but there are none (see mlps)"),
+        ({"gated": True}, "gated describes MLPs, but there are none (see mlps)"),
+        ({"parallel": True}, "parallel describes MLPs, but there are none (see mlps)"),
+        ({"bilinear": True}, "bilinear describes MLPs, but there are none (see mlps)"),
         ({"positions": "alibi", "softmax": False},
-         "ALiBi adds to what softmax takes, which is not a path term; it needs softmax"),
-        ({"capped": True, "softmax": False}, "a soft cap on scores stands before a softmax, and there is none"),
+         "ALiBi needs a softmax: what it adds to scores is not a path term"),
+        ({"capped": True, "softmax": False}, "a soft cap on scores needs a softmax, and there is none"),
         ({"multipliers": ["r[L2]"]},
          "there is no multiplier 'r[L2]' here; they are m_E, r[L0], r[L1], m_U (r: all of layers)"),
         ({"multipliers": ["m_U"], "unembed": False},
@@ -432,7 +432,7 @@ def test_one_head_stands_for_all_of_a_layer_and_symbols_for_any_number() -> None
     assert counted.generic().biases == attention_only((1, 1, 0), biases=["b_V", "b_O", "b_U"]).biases
     assert attention_only((3, 2)).at({}) == attention_only((3, 2))
     for some in (["b_V[L1H0]"], ["b_V[L1H1]"]):
-        with pytest.raises(ValueError, match=r"^some heads of layer 1 have b_V and some have not, so no head stands"):
+        with pytest.raises(ValueError, match=r"^some heads of layer 1 have b_V and some do not, so no head can stand"):
             attention_only((1, 2), biases=some).generic()
     for wrong in ({}, {n: -1}):
         with pytest.raises(ValueError, match=r"^layer 0 has '(n|-1)' heads: give a whole number, 0 or more, for every"):

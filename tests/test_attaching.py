@@ -222,7 +222,7 @@ def test_verify_takes_them_too(files: Path, capsys: pytest.CaptureFixture[str]) 
         (["--source", "part.npy@1"], "write NAME=FILE@LAYER"),
         (["--source", "part=part.npy"], "write NAME=FILE@LAYER"),
         (["--source", "part=part.npy@1:head"], "--source 'part=part.npy@1:head': write NAME=FILE@LAYER[:mlp|:added]"),
-        (["--source", "W_U=part.npy@1"], "W_U is called so already"),
+        (["--source", "W_U=part.npy@1"], "W_U has that name already"),
         (["--source", "a=part.npy@1", "--source", "a=part.npy@1"], "are called 'a'"),
         (["--source", "part=part.npy@1:mlp"], "layer 1 has no MLP"),
     ],

@@ -250,19 +250,19 @@ TWICE = b'{"a": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}, "a": {"d
         (file_of({"a": entry(0, 8), "b": entry(16, 24)}, bytes(24)), "damaged: b leaves 8 bytes before it unused"),
         (file_of({"a": entry(0, 800)}, bytes(8)), "cut off: its header promises 800 bytes of weights, not 8"),
         (file_of({"a": entry(0, 8)}, bytes(16)), "8 bytes at its end belong to no weight"),
-        (file_of(TWICE, bytes(8)), "its header cannot be read .'a' stands there twice"),
+        (file_of(TWICE, bytes(8)), "its header cannot be read .'a' appears twice"),
         (file_of({"a": entry(0, 8, [2])}, bytes(8)), r"a \[2\] of F64 takes 16 bytes, and the file gives it 8"),
         (file_of({"a": entry(0, 8, [2**40, 2**40])}, bytes(8)), "the header is damaged: a"),
         (file_of({"a": entry(0, 8, [1], "F32")}, bytes(8)), "takes 4 bytes, and the file gives it 8"),
-        (file_of({"a": entry(0, 8, [-1])}, bytes(8)), "'a' has no dtype and shape that are one"),
-        (file_of({"a": entry(0, 8, [1] * 40)}, bytes(8)), "'a' has no dtype and shape that are one"),
-        (file_of({"a": entry(0, 8, [True])}, bytes(8)), "'a' has no dtype and shape that are one"),
-        (file_of({"a": entry(0, 8, [1], 7)}, bytes(8)), "'a' has no dtype and shape that are one"),
+        (file_of({"a": entry(0, 8, [-1])}, bytes(8)), "'a' has no valid dtype and shape"),
+        (file_of({"a": entry(0, 8, [1] * 40)}, bytes(8)), "'a' has no valid dtype and shape"),
+        (file_of({"a": entry(0, 8, [True])}, bytes(8)), "'a' has no valid dtype and shape"),
+        (file_of({"a": entry(0, 8, [1], 7)}, bytes(8)), "'a' has no valid dtype and shape"),
         (file_of({"a": entry(0, 8, [1], "X9")}, bytes(8)), "a is stored as X9, which is not read"),
-        (file_of({"a": entry(8, 0, [1])}, bytes(8)), "'a' has data_offsets that are not start and end"),
-        (file_of({"a": entry(0, 8) | {"data_offsets": [0]}}, bytes(8)), "'a' has data_offsets that are not start"),
-        (file_of({"a": {"dtype": "F64"}}), "'a' has not its dtype, shape and data_offsets"),
-        (file_of({"a": [1]}), "'a' has not its dtype, shape and data_offsets"),
+        (file_of({"a": entry(8, 0, [1])}, bytes(8)), "'a' has data_offsets that are not a start and an end"),
+        (file_of({"a": entry(0, 8) | {"data_offsets": [0]}}, bytes(8)), "'a' has data_offsets that are not a start"),
+        (file_of({"a": {"dtype": "F64"}}), "'a' must have a dtype, a shape and data_offsets"),
+        (file_of({"a": [1]}), "'a' must have a dtype, a shape and data_offsets"),
         (file_of(b'{"a":' * 200_000 + b"1" + b"}" * 200_000), "not a safetensors file: its header cannot be read"),
         (file_of(b'{"\xff": 1}'), "this is not a safetensors file: its header cannot be read"),
     ],
@@ -400,7 +400,7 @@ def test_files_of_torch_that_are_not_read(
 def test_without_torch_it_is_said_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
     path = (folder / "model.safetensors").rename(folder / name)
-    with pytest.raises(ValueError, match=r"takes torch, which is not installed \(pip install 'symcircuits\[torch\]'\)"):
+    with pytest.raises(ValueError, match=r"needs torch, which is not installed \(pip install 'symcircuits\[torch\]'\)"):
         sc.load(path)
 
 

@@ -103,7 +103,7 @@ CANNOT = [
     ("missing/out", "missing does not exist"),
     ("file/out", "file is not a folder"),
     ("file/deep/out", "cannot write"),
-    ("loop", "cannot write loop: the link leads in a circle"),
+    ("loop", "cannot write loop: the link leads back to itself"),
     ("n" * 300, "cannot write .*: File name too long"),
 ]
 

@@ -157,7 +157,7 @@ def test_without_everything_a_query_looks_everywhere_alike() -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("V", "'V' is not a composition type of scores:L1H0"),
+        ("V", "unknown composition 'V' of scores:L1H0"),
         (sc.scores(sc.attention_only((2, 2)), "L1H1")[0], "is not a term of scores:L1H0"),
         (sc.scores(sc.attention_only((2, 2)), "L1H1"), "nor a selection of scores:L1H0"),
         (7, "7 is neither a composition type, a term nor a selection"),

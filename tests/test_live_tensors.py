@@ -317,7 +317,7 @@ def test_what_is_cached_otherwise_is_refused(torch: Any, data: Path) -> None:
     with pytest.raises(ValueError, match=r"the others hold float64.* \(A_L0H0 is made of blocks.0.attn.hook_p"):
         sc.from_cache(live, {k: v.float() if "pattern" in k else v for k, v in cache.items()}, tokens)
     foreign = SimpleNamespace(cfg=live.cfg, state_dict=lambda: {f"model.{k}": v for k, v in live.state_dict().items()})
-    with pytest.raises(ValueError, match="have no layout that is known"):
+    with pytest.raises(ValueError, match="unknown layout of weights"):
         sc.from_cache(foreign, cache, tokens)
     changed = Live(torch, data / "tl_ln_s2")
     trained = {k: v + 1 if k == "unembed.W_U" else v for k, v in changed.parameters.items()}

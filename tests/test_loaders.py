@@ -211,7 +211,9 @@ def test_every_model_of_the_data_folder_is_loaded_or_refused_by_name(data: Path,
     if name not in REFUSED:
         assert load(data / name).name == name
         return
-    with pytest.raises(Unsupported, match="this model needs what is not built yet, so it is not run: ") as error:
+    with pytest.raises(
+        Unsupported, match="this model has features that are not supported, so it is not run: "
+    ) as error:
         load(data / name)
     assert error.value.features == REFUSED[name]
     assert all(feature in str(error.value) for feature in REFUSED[name])
@@ -500,7 +502,9 @@ def test_a_position_table_that_is_not_there(data: Path) -> None:
     ],
 )
 def test_a_config_that_needs_what_is_not_built(data: Path, config: dict[str, Any], features: tuple[str, ...]) -> None:
-    with pytest.raises(Unsupported, match="this model needs what is not built yet, so it is not run: ") as error:
+    with pytest.raises(
+        Unsupported, match="this model has features that are not supported, so it is not run: "
+    ) as error:
         changed(data, **config)
     assert error.value.features == features
     assert any(key in str(error.value) for key in config)
@@ -539,7 +543,7 @@ def test_what_changes_nothing_is_taken(data: Path, config: dict[str, Any]) -> No
 )
 def test_weights_that_need_what_is_not_built(data: Path, name: str, feature: str) -> None:
     weights, config = parts(data)
-    with pytest.raises(Unsupported, match="not built yet") as error:
+    with pytest.raises(Unsupported, match="not supported") as error:
         from_arrays({**weights, name: np.ones(3)}, config)
     assert error.value.features == (feature,)
     assert name in str(error.value)
@@ -598,7 +602,7 @@ def test_weights_that_are_wrong_are_named(data: Path, change: dict[str, Any], me
 def test_weights_without_a_known_layout() -> None:
     with pytest.raises(
         ValueError,
-        match=r"no layout that is known \(TransformerLens 4, .*\); the first names are words.weight",
+        match=r"unknown layout of weights: known are TransformerLens 4, .*; the first names are words.weight",
     ):
         from_arrays({"words.weight": np.ones((3, 2))}, {})
     with pytest.raises(ValueError, match="there are no weights at all"):
@@ -813,10 +817,10 @@ def test_a_single_array_is_no_npz(folder: Path) -> None:
         (b"", "config.json: this is not JSON"),
         (b"{'n_layers': 2}", "config.json: this is not JSON"),
         (b"\xff\xfe{}", "config.json: this is not JSON"),
-        (b"[" * 100_000, "config.json: it is nested too deep"),
+        (b"[" * 100_000, "config.json: it is nested too deeply"),
         (b'{"n_layers": ' + b"9" * 6000 + b"}", "config.json: a number there has 6,000 digits"),
-        (b'{"n_layers": 1, "n_layers": 2}', "config.json: 'n_layers' stands there twice"),
-        (b'{"rope": {"type": 1, "base": 2, "type": 1}}', "config.json: 'type' stands there twice"),
+        (b'{"n_layers": 1, "n_layers": 2}', "config.json: 'n_layers' appears twice"),
+        (b'{"rope": {"type": 1, "base": 2, "type": 1}}', "config.json: 'type' appears twice"),
         (b"[1, 2]", "config.json: a config is a JSON object with keys such as n_layers, not a list"),
         (b"null", "config.json: a config is a JSON object with keys such as n_layers, not a NoneType"),
     ],
@@ -868,7 +872,7 @@ def rename(name: str) -> Callable[[Path], Path]:
         (without("model.safetensors"), "there is no model.safetensors or model.npz in this folder"),
         (without("config.json"), "config.json: there is no such file or folder; a model needs its config.json beside"),
         (make_both, "there are both model.safetensors and model.npz; keep one of them"),
-        (make_dangling, "model.safetensors: this link leads nowhere"),
+        (make_dangling, "model.safetensors: this link is broken: its target does not exist"),
         (make_directory("model.safetensors"), "model.safetensors: this is not a file"),
         (make_directory("config.json"), "config.json: this is not a file"),
         (

@@ -47,7 +47,7 @@ def test_a_bad_line_is_refused_by_its_number(cli: Cli, tmp_path: Path) -> None:
     assert "Left out: 1 bad prompt:\n  line 2: token 99 at position 1" in left.out
     data = cli("explain", MODEL, "--prompts", str(path), "--skip-bad", "--json").json
     assert (data["prompts"], data["skipped"]["count"], data["skipped"]["first"][0]["prompt"]) == (2, 1, 2)
-    refused(cli("explain", MODEL, "--prompts", str(tmp_path / "no.txt")), "there is no such file of prompts")
+    refused(cli("explain", MODEL, "--prompts", str(tmp_path / "no.txt")), "prompts file not found")
     path.write_text("")
     refused(cli("explain", MODEL, "--prompts", str(path)), "there are no prompts in this file")
     path.write_text(",".join(["1"] * 33))

@@ -98,7 +98,7 @@ def test_what_is_printed_fits_its_width(width: int) -> None:
     assert "nothing was drawn, so nothing is known" in said[1]
     assert "proved: it is at most" in said[2]
     assert "9 terms looked at, one by one: numbers 0 to 8, of 25" in said[3]
-    assert "max_terms (9) reached; start 9 goes on from there" in said[3]
+    assert "max_terms (9) reached; start 9 continues from there" in said[3]
 
 
 # ------------------------------------------------------------------------------------------------- budgets

@@ -79,18 +79,18 @@ def test_a_budget_is_called_what_the_caller_calls_it(cli: Cli, tmp_path: Path) -
     ran = cli(*words)
     assert ran.code == 3
     said = " ".join(ran.err.split())
-    assert said.startswith("--max-terms (2) reached: 2 of 9 terms are whole in ")
-    assert said.endswith("the same again with --resume goes on")
-    refused(cli(*words), "take it up with --resume, or remove a.csv.part")
-    with pytest.raises(ValueError, match="take it up with resume=True, or remove"):
+    assert said.startswith("stopped at --max-terms (2): 2 of 9 terms written to ")
+    assert said.endswith("rerun with --resume to continue")
+    refused(cli(*words), "continue it with --resume, or remove a.csv.part")
+    with pytest.raises(ValueError, match="continue it with resume=True, or remove"):
         sc.logits(sc.attention_only((2, 2))).export(tmp_path / "a.csv")
     assert cli(*words, "--resume", "--json").json["stopped"] == "max_terms (2)"  # as in Python: data, and no message
     words = ["summary", BIAS, "--tokens", "1", "--max-terms", "2"]
-    assert "  - --max-terms (2) reached; --start 2 goes on from there\n" in cli(*words).out
+    assert "  - --max-terms (2) reached; --start 2 continues from there\n" in cli(*words).out
     assert cli(*words, "--json").json["reached"] == "max_terms (2)"
     run = sc.random_model(sc.attention_only((2,))).run([1])
     found = sc.evaluate(sc.logits(run.model.architecture), run).summary(max_terms=2)
-    assert "  - max_terms (2) reached; start 2 goes on from there\n" in found.text()
+    assert "  - max_terms (2) reached; start 2 continues from there\n" in found.text()
     assert found.reached == "max_terms (2)"
 
 

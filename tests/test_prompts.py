@@ -67,13 +67,13 @@ BAD = [
     ("[1.0, 2]", "1.0 at position 0 is not a token"),
     ("[true]", "True at position 0 is not a token"),
     ("[[1, 2], [3, 4]]", "a prompt is one row of tokens, and this has 2: give each row by itself"),
-    ("[1, 2", "this line starts as JSON, but is none"),
+    ("[1, 2", "this line starts like JSON, but is not valid JSON"),
     ("[NaN]", "nan at position 0 is not a token"),
     ('["1"]', "'1' at position 0 is not a token"),
     ("[" * 100_000, "nested too deep"),
     ("{}", "this prompt has neither tokens nor text"),
     ('{"tokens": [1], "text": "a"}', "this prompt has both tokens and text"),
-    ('{"tokens": [1], "tokens": [2]}', "'tokens' stands twice in this line"),
+    ('{"tokens": [1], "tokens": [2]}', "'tokens' appears twice in this line"),
     ('{"tokens": [1], "targets": 3}', "'targets' is not a key of a prompt; the keys are tokens, text, target"),
     ('{"tokens": 3}', "a prompt is a list of token ids"),
     ('{"tokens": "12"}', "a prompt is a list of token ids"),
@@ -170,7 +170,7 @@ def test_what_is_no_prompts(prompts: Any) -> None:
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no such file of prompts"):
+    with pytest.raises(FileNotFoundError, match="prompts file not found"):
         Prompts(MODEL, tmp_path / "none.txt")
     with pytest.raises(IsADirectoryError, match="this is a folder"):
         Prompts(MODEL, str(tmp_path))

@@ -220,7 +220,7 @@ def test_what_was_interrupted_is_taken_up(tmp_path: Path, form: str, fault: type
         with pytest.raises(fault) as seen:
             expansion.export(file, resume=True, progress=interrupt_at(rows, fault()))
         if fault is KeyboardInterrupt:
-            assert "the same again with resume=True goes on" in seen.value.__notes__[0]
+            assert "rerun with resume=True to continue" in seen.value.__notes__[0]
         assert not file.exists()
         kept = json.loads((tmp_path / f"a.{form}.part.json").read_text())
         assert kept["rows"] >= min(rows, 100)
@@ -300,7 +300,7 @@ def test_without_resume_nothing_is_overwritten(tmp_path: Path) -> None:
     file = left(tmp_path)
     with pytest.raises(
         ValueError,
-        match=r"an interrupted export of .*a.csv is there: take it up with resume=True, or remove",
+        match=r"an interrupted export of .*a.csv exists: continue it with resume=True, or remove",
     ):
         scores().export(file)
 
@@ -447,7 +447,7 @@ def test_killed_at_every_line_it_is_taken_up(tmp_path: Path, form: str) -> None:
 )
 def test_another_export_is_not_taken_up(tmp_path: Path, change: Any, words: str) -> None:
     file = left(tmp_path)
-    with pytest.raises(ValueError, match=f"is of another export, and is not taken up: {words}"):
+    with pytest.raises(ValueError, match=f"belongs to another export and cannot be continued: {words}"):
         change(scores(), file)
 
 
@@ -512,7 +512,7 @@ def test_max_terms_holds(tmp_path: Path) -> None:
     file, n = tmp_path / "a.csv", scores().count
     found = scores().export(file, max_terms=250)
     assert (found.rows, found.total, found.stopped, found.complete) == (250, n, "max_terms (250)", False)
-    assert found.text().startswith(f"max_terms (250) reached: 250 of {n:,} terms are whole in {file}.part")
+    assert found.text().startswith(f"stopped at max_terms (250): 250 of {n:,} terms written to {file}.part")
     assert scores().export(file, max_terms=250, resume=True).rows == 500
     assert scores().export(file, max_terms=0, resume=True).rows == 500
     assert scores().export(file, max_terms=n, resume=True).complete
@@ -587,7 +587,7 @@ DEEP = sc.logits(sc.attention_only((12,) * 12))
         (DEEP, "a.txt", {}, ValueError, "a.txt: the ending says the format; write .csv, .jsonl, .arrow, .parquet"),
         (DEEP, "no/a.csv", {}, OSError, "the folder .*no does not exist"),
         (DEEP, "a.csv", {"columns": ["name"]}, ValueError, "there is no column 'name'; the columns are number, order"),
-        (DEEP, "a.csv", {"columns": ["text", "text"]}, ValueError, "the column text is asked for twice"),
+        (DEEP, "a.csv", {"columns": ["text", "text"]}, ValueError, "the column text is given twice"),
         (DEEP, "a.csv", {"columns": []}, ValueError, "a table needs columns"),
         (sc.scores(sc.attention_only((1,)), "L0H0"), "a.csv", {"columns": "heads"}, ValueError, "no layer comes"),
         (DEEP, "a.csv", {"max_terms": -1}, ValueError, "max_terms must be a whole number, 0 or more, not -1"),
@@ -662,7 +662,7 @@ def test_folders_and_devices_are_refused(tmp_path: Path) -> None:
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        ValueError, match=r"takes pyarrow, which is not installed \(pip install 'symcircuits\[arrow\]'\)"
+        ValueError, match=r"needs pyarrow, which is not installed \(pip install 'symcircuits\[arrow\]'\)"
     ):
         scores().export(tmp_path / f"a.{form}")
     assert list(tmp_path.iterdir()) == []
@@ -683,7 +683,7 @@ scores.export({str(file)!r})
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     said = done.stderr.splitlines()[-1]
     assert said.startswith(f"OSError: cannot write {file}.part: File too large; ")
-    assert said.endswith("rows are whole: make room, then the same again with resume=True goes on")
+    assert said.endswith("rows are written: free some space, then rerun with resume=True to continue")
     kept = json.loads((tmp_path / "a.csv.part.json").read_text())
     assert kept["rows"] > 0
     assert (tmp_path / "a.csv.part").stat().st_size == kept["size"] < 100_000
@@ -731,7 +731,7 @@ def test_the_command_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
     assert said["schema"] == "symcircuits.export/1"
     assert (said["complete"], said["rows"], said["total"], said["stopped"]) == (False, 7, 25, "max_terms (7)")
     assert main(asked) == 2
-    assert "take it up with --resume" in capsys.readouterr().err
+    assert "continue it with --resume" in capsys.readouterr().err
     assert main([*asked, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["complete"] is True
     assert len(read(tmp_path / "a.jsonl")) == 25
@@ -747,7 +747,7 @@ def test_the_command_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
         (["--heads", "3", "--max-memory", "all"], "--max-memory: must be an amount of memory such as 200MB"),
         (["--heads", "3", "--max-memory", "1MB"], "is not enough: this export takes at least"),
         (["--heads", "3", "--through", "L1H0"], "there is no head L1H0"),
-        (["--heads", "3", "--composition", "Q"], "'Q' is not a composition type of logits"),
+        (["--heads", "3", "--composition", "Q"], "unknown composition 'Q' of logits"),
         (["--heads", "3", "--order", "x"], "--order 'x': 'x' is not a whole number"),
     ],
 )
@@ -790,7 +790,7 @@ def test_an_end_from_outside_leaves_what_can_be_taken_up(
     process.send_signal(how)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
-    assert f"of 4,826,809 terms are whole; the same again with --resume goes on\n{said_of_it}\n" in said
+    assert f"of 4,826,809 terms written; rerun with --resume to continue\n{said_of_it}\n" in said
     assert not file.exists()
     subprocess.run([*asked, "--resume"], cwd=ROOT, check=True, capture_output=True, timeout=300)
     with file.open() as lines:

@@ -33,7 +33,7 @@ def test_a_weight_layout_is_a_file_and_a_row(monkeypatch: pytest.MonkeyPatch) ->
         return Model(sc.attention_only((), None, scale=False), weights, name=name)
 
     arrays = {"toy.W_E": np.ones((2, 5)), "toy.W_U": np.ones((5, 2))}
-    with pytest.raises(ValueError, match="no layout that is known"):
+    with pytest.raises(ValueError, match="unknown layout of weights"):
         sc.from_arrays(arrays, {})
     monkeypatch.setattr(loaders, "LAYOUTS", (*loaders.LAYOUTS, Layout("toy", recognises, read)))
     run = sc.from_arrays(arrays, {}).run([4])

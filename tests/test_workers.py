@@ -123,7 +123,7 @@ def test_a_worker_of_joblib_that_dies_is_replaced(tmp_path: Path) -> None:
     names = [str(tmp_path / str(i)) for i in range(3)]
     with WorkerPool(joblib().Parallel(2, backend="loky")) as crew:
         assert list(crew.results(_dies_once, [(n, n) for n in names])) == names
-        with pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times when nothing else was under way"):
+        with pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times while it was the only one"):
             list(crew.results(_dies_at_three, [("number 3", 3)]))
 
 
@@ -187,7 +187,7 @@ def test_what_always_kills_its_worker_is_named_and_no_other() -> None:
     found: list[int] = []
     with (
         WorkerPool(processes(2)) as crew,
-        pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times when nothing else was under way"),
+        pytest.raises(WorkerDied, match=r"^number 3: its worker died 3 times while it was the only one"),
     ):
         found.extend(crew.results(_dies_at_three, [(f"number {i}", i) for i in range(6)]))
     assert found == [0, 1, 2]
@@ -270,7 +270,7 @@ def test_a_model_in_memory_is_not_sent() -> None:
 def test_an_executor_that_is_shut_down_is_said_to_be() -> None:
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
-    with pytest.raises(OSError, match="prompts 1 to 4: the executor takes no work"):
+    with pytest.raises(OSError, match="prompts 1 to 4: the executor accepts no work"):
         sc.explain_many(MODEL, PROMPTS, workers=pool)
 
 

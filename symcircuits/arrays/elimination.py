@@ -21,7 +21,7 @@ def inverses(matrices: Array, p: int) -> Array:
     found = [inverse(matrix, p) for matrix in matrices]
     there = [f for f in found if f is not None]
     if len(there) < len(found):
-        raise ValueError("a matrix that was drawn has no inverse; take another seed")
+        raise ValueError("a random matrix is not invertible; take another seed")
     return np.stack(there)
 
 

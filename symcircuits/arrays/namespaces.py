@@ -164,7 +164,7 @@ def namespace_of(like: Any, *, device: Any = None, dtype: Any = None) -> Namespa
         number = getattr(xp, number)
     number = np.dtype(number) if isinstance(like.dtype, np.dtype) else number  # jax.numpy.float32 is a function
     if not xp.isdtype(number, "real floating"):
-        raise ValueError(f"values are floating-point numbers, and {_short(number)} is no such type: give dtype=")
+        raise ValueError(f"values are floating-point numbers, and {_short(number)} is not such a type: give dtype=")
     if device is not None:
         try:
             there = getattr(xp.zeros((1,), device=device), "device", device)

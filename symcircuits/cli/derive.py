@@ -102,7 +102,7 @@ def _paper(options: argparse.Namespace, name: str, said: str) -> dict[str, str]:
     given = {option: value for option in ("width", "label") if (value := getattr(options, option)) is not None}
     if options.for_ is None:
         for option in given:
-            raise ValueError(f"--{option} is about a paper: it goes with --for paper")
+            raise ValueError(f"--{option} needs --for paper")
     elif name != "latex":
         raise ValueError(f"--for paper writes LaTeX; it does not go with {said}")
     elif given:

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if options.html is not None:
         check_writable(options.html)
     elif options.head is not None:
-        raise ValueError("--head chooses the head that the page opens; it goes with --html FILE")
+        raise ValueError("--head chooses the head that the page opens; it needs --html FILE")
     if options.sort == "difference" and options.logit_difference is None and options.against is None:
         raise ValueError("--sort difference needs --logit-difference A,B: contributions to it are what it sorts by")
     by = _chosen(options)

@@ -139,7 +139,7 @@ def check_paths(options: Namespace) -> None:
 
         for (one, path), (other, same) in combinations(outputs, 2):
             if Path(path).resolve() == Path(same).resolve():
-                raise ValueError(f"{other} and {one} name one file, {path}: give two")
+                raise ValueError(f"{other} and {one} are the same file, {path}: give two names")
     if outputs:
         from symcircuits.cli.attachments import attached_files
         from symcircuits.work.files import check_apart

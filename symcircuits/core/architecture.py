@@ -198,7 +198,7 @@ class Architecture:
             told = sum(other.startswith(f"{kind}[L{layer}H") for other in self.biases)
             if as_whole(count) is not None and told != count:
                 raise ValueError(
-                    f"some heads of layer {layer} have {kind} and some have not, so no head stands for all"
+                    f"some heads of layer {layer} have {kind} and some do not, so no head can stand for all"
                 )
             names |= {f"{kind}[L{layer}H{i}]" for i in range(heads[int(layer)])}
         return replace(self, heads=heads, biases=frozenset(names))
@@ -560,11 +560,11 @@ def _check_together(positions: str | None, features: Features, layers: frozenset
     """ValueError where features do not go together."""
     if not layers and (features["gated"] or features["parallel"] or features["bilinear"]):
         word = "bilinear" if features["bilinear"] else "gated" if features["gated"] else "parallel"
-        raise ValueError(f"{word} says what MLPs are like, but there are none (see mlps)")
+        raise ValueError(f"{word} describes MLPs, but there are none (see mlps)")
     if positions == "alibi" and not features["softmax"]:
-        raise ValueError("ALiBi adds to what softmax takes, which is not a path term; it needs softmax")
+        raise ValueError("ALiBi needs a softmax: what it adds to scores is not a path term")
     if features["capped"] and not features["softmax"]:
-        raise ValueError("a soft cap on scores stands before a softmax, and there is none")
+        raise ValueError("a soft cap on scores needs a softmax, and there is none")
 
 
 def _gains(gains: bool | Iterable[str], plain: Architecture) -> frozenset[str]:

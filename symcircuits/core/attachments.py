@@ -126,9 +126,9 @@ def check_name(name: str) -> str:
         raise ValueError(f"the name of a readout or source must print; {name!r} does not")
     base, label, _ = name.partition("[")
     if label and base.isidentifier() and (base in _SOURCES or symbol_called(base)):
-        raise ValueError(f"{name!r} cannot be the name of a readout or source: so are those that every model has")
+        raise ValueError(f"{name!r} cannot be the name of a readout or source: every model has one of that name")
     if like or name in _SOURCES:
-        raise ValueError(f"{name!r} cannot be the name of a readout or source: {like or name} is called so already")
+        raise ValueError(f"{name!r} cannot be the name of a readout or source: {like or name} has that name already")
     if re.fullmatch(_LABELLED, name):
         raise ValueError(
             f"{name!r} cannot be the name of a readout or source: it ends like a label, so that it would be read as a "

@@ -214,7 +214,7 @@ class Expansion(TermSequence[Term]):
         for c in wanted:
             if c not in possible:
                 known = ", ".join(possible)
-                raise ValueError(f"{brief(c)} is not a composition type of {self.target}: choose one of {known}")
+                raise ValueError(f"unknown composition {brief(c)} of {self.target}: choose one of {known}")
         return self._with(Clause("composition", frozenset(wanted)))
 
     def through(self, head: str | tuple[int, int] | Iterable[str], side: str = "either") -> Expansion:

@@ -161,7 +161,7 @@ class Prompts:
 
 def _check_there(path: Path) -> None:
     if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such file of prompts")
+        raise FileNotFoundError(f"{path}: prompts file not found")
     if path.is_dir():
         raise IsADirectoryError(f"{path}: this is a folder, not a file of prompts")
 
@@ -189,9 +189,11 @@ def _read_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as fault:
         said = fault.msg.removesuffix(" at")  # some of its messages end so
-        raise ValueError(f"this line starts as JSON, but is none: {said} at character {fault.pos + 1}") from None
+        raise ValueError(
+            f"this line starts like JSON, but is not valid JSON: {said} at character {fault.pos + 1}"
+        ) from None
     except RecursionError:
-        raise ValueError("this line starts as JSON, and is nested too deep") from None
+        raise ValueError("this line starts like JSON, and is nested too deeply") from None
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -199,5 +201,5 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{printable(repr(double))} stands twice in this line")
+        raise ValueError(f"{printable(repr(double))} appears twice in this line")
     return found

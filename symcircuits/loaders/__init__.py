@@ -142,8 +142,7 @@ def _read(found: Stored, config: Mapping[str, Any], name: str) -> Model:
             model = layout.read(stored, config, name)
             return replace(model, notes=(*model.notes, *notes)) if notes else model
     raise ValueError(
-        f"the weights have no layout that is known ({', '.join(layout.name for layout in LAYOUTS)}); "
-        f"{_seen(stored.weights)}"
+        f"unknown layout of weights: known are {', '.join(one.name for one in LAYOUTS)}; {_seen(stored.weights)}"
     )
 
 

@@ -111,7 +111,7 @@ def _header(file: IO[bytes], size: int, exact: bool) -> tuple[tuple[int, ...], b
         raise ValueError("it is not a .npy file")
     width = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}.get(start[6:8])
     if width is None:
-        raise ValueError(f"it is of version {'.'.join(map(str, start[6:8]))} of the format, which is not read")
+        raise ValueError(f"it is of version {'.'.join(map(str, start[6:8]))} of the format, which is not supported")
     length = int.from_bytes(file.read(width), "little")
     text = file.read(length) if length <= MOST_HEADER else b""
     if len(text) != length:
@@ -129,7 +129,7 @@ def _promised(text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ValueError("its header is not a description of an array") from None
     if not isinstance(said, dict) or set(said) != {"descr", "fortran_order", "shape"}:
-        raise ValueError("its header has not the keys descr, fortran_order and shape alone")
+        raise ValueError("its header must have the keys descr, fortran_order and shape, and no others")
     shape, fortran, descr = said["shape"], said["fortran_order"], said["descr"]
     if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 2**62 for n in shape):
         raise ValueError("the shape in its header is not a tuple of sizes")
@@ -151,7 +151,7 @@ def _checked(packed: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
     records, seen = packed.infolist(), set[str]()
     for info in records:
         if info.filename in seen:
-            raise ValueError(f"{info.filename.removesuffix('.npy')} stands there twice")
+            raise ValueError(f"{info.filename.removesuffix('.npy')} appears twice")
         seen.add(info.filename)
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{info.filename} is compressed in a way that is not read")

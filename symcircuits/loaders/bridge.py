@@ -49,7 +49,9 @@ def _read(stored: Stored, config: Mapping[str, Any], name: str) -> Model:
     inside = [n for n in stored.weights if re.search(r"\.mlp\.(in|gate)\.bias$", n)]
     if inside and settings.flag("gated_mlp", False) and any(stored.weights[n].any() for n in inside):
         what = "biases inside a gated MLP"
-        raise Unsupported(f"this model needs what is not built yet, so it is not run: {what} ({inside[0]})", (what,))
+        raise Unsupported(
+            f"this model has features that are not supported, so it is not run: {what} ({inside[0]})", (what,)
+        )
     weights: dict[str, Array] = {}
     dtypes: dict[str, str] = {}
     for old, w in stored.weights.items():

@@ -57,7 +57,7 @@ class ModelFile:
         Raises OSError where this is another version of symcircuits.
         """
         if self.code != code():
-            raise OSError("a worker has another version of symcircuits than who sent the work; install the same")
+            raise OSError("a worker has another version of symcircuits than the sender of the work; install the same")
         with _LOCK:
             return _read(self.path, self.digest)
 

@@ -260,7 +260,7 @@ def refuse_unsupported(config: Config, weights: Iterable[str]) -> None:
         needs.setdefault(feature, []).append(evidence)
     if needs:
         seen = "; ".join(f"{feature} ({', '.join(where[:2])})" for feature, where in needs.items())
-        raise Unsupported(f"this model needs what is not built yet, so it is not run: {seen}", tuple(needs))
+        raise Unsupported(f"this model has features that are not supported, so it is not run: {seen}", tuple(needs))
     unknown = [
         k for k, v in config.values.items()
         if k not in _READ | _HARMLESS | _FEATURE_KEYS.keys() and v is not None and v is not False

@@ -159,7 +159,7 @@ def _there(folder: Path, names: Iterable[str]) -> list[Path]:
 def check_file(file: Path) -> None:
     """ValueError where there is no file of that name."""
     if file.is_symlink() and not file.exists():
-        raise ValueError(f"{file}: this link leads nowhere")
+        raise ValueError(f"{file}: this link is broken: its target does not exist")
     if not file.exists():
         hint = "" if file.name != "config.json" else "; a model needs its config.json beside its weights"
         raise ValueError(f"{file}: there is no such file or folder{hint}")

@@ -101,7 +101,9 @@ def inner_norms(weights: dict[str, Array], config: Config) -> dict[str, Array]:
     if eps != _EPS and any(".mlp." in name for name in weights):
         what = f"the activation solu_ln with eps {eps:g}"
         where = f"eps is {config.shown('eps')}, not 1e-05"
-        raise Unsupported(f"this model needs what is not built yet, so it is not run: {what} ({where})", (what,))
+        raise Unsupported(
+            f"this model has features that are not supported, so it is not run: {what} ({where})", (what,)
+        )
     return found
 
 

@@ -193,4 +193,4 @@ def _refuse_unknown(config: Config, unknown: list[str]) -> None:
 def refuse(needs: Mapping[str, str]) -> None:
     """Raise :class:`Unsupported` with features and where each was seen."""
     seen = "; ".join(f"{feature} ({where})" for feature, where in needs.items())
-    raise Unsupported(f"this model needs what is not built yet, so it is not run: {seen}", tuple(needs))
+    raise Unsupported(f"this model has features that are not supported, so it is not run: {seen}", tuple(needs))

@@ -47,7 +47,7 @@ def read_torch(path: Path) -> Stored:
         if not _is_tensor(tensor):
             raise ValueError(f"{path}: {name} is a {type(tensor).__name__}, not a tensor")
         if str(name) in weights:  # as 1 and "1"
-            raise ValueError(f"{path}: {name} stands there twice")
+            raise ValueError(f"{path}: {name} appears twice")
         try:
             weights[str(name)], dtypes[str(name)] = as_array(tensor)
         except (TypeError, ValueError, RuntimeError) as error:  # sparse, quantized, without values
@@ -119,7 +119,7 @@ def _torch(path: Path) -> Any:
         import torch
     except ImportError as error:
         raise ValueError(
-            f"{path}: reading this file takes torch, which is not installed (pip install 'symcircuits[torch]'): "
+            f"{path}: reading this file needs torch, which is not installed (pip install 'symcircuits[torch]'): "
             f"a pickle can run code, and torch can read the tensors alone; {_SAFER}"
         ) from error
     version = re.match(r"(\d+)\.(\d+)", str(torch.__version__))

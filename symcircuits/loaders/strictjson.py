@@ -19,12 +19,12 @@ def strict_json(text: str) -> Any:
     {'n_layers': 2}
     >>> strict_json('{"n_layers": 2, "n_layers": 1}')
     Traceback (most recent call last):
-    ValueError: 'n_layers' stands there twice
+    ValueError: 'n_layers' appears twice
     """
     try:
         return json.loads(text, object_pairs_hook=_once, parse_int=_whole)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names: set[str] = set()
         twice = next(key for key, _ in pairs if key in names or names.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"{twice!r} stands there twice")
+        raise ValueError(f"{twice!r} appears twice")
     return found
 
 

@@ -137,12 +137,12 @@ def _entry(name: str, said: Any) -> _Entry:
         return isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
 
     if not isinstance(said, dict) or not {"dtype", "shape", "data_offsets"} <= said.keys():
-        raise ValueError(f"{name!r} has not its dtype, shape and data_offsets")
+        raise ValueError(f"{name!r} must have a dtype, a shape and data_offsets")
     dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
     if not isinstance(dtype, str) or not whole(shape) or len(shape) > MAX_AXES:
-        raise ValueError(f"{name!r} has no dtype and shape that are one")
+        raise ValueError(f"{name!r} has no valid dtype and shape")
     if not whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ValueError(f"{name!r} has data_offsets that are not start and end")
+        raise ValueError(f"{name!r} has data_offsets that are not a start and an end")
     return _Entry(dtype, tuple(shape), offsets[0], offsets[1])
 
 

@@ -107,7 +107,7 @@ def readout(
     if normed is not None and not isinstance(normed, bool) and not (isinstance(normed, str) and normed == FINAL):
         raise ValueError(f'{name!r}: normed must be True or False, or "final", not {shown(normed)}')
     if at == "mlp" and layer is None:
-        raise ValueError(f"{name!r}: say of which layer the MLP is: layer=0, ...")
+        raise ValueError(f"{name!r}: give the layer of the MLP: layer=0, ...")
     array = _numbers(name, vectors)
     if array.ndim not in (1, 2):
         raise ValueError(f"{name!r}: directions have shape [d_model] or [k, d_model], not {list(array.shape)}")

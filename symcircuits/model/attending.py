@@ -50,7 +50,7 @@ class Rotary:
         """The angle of each pair for one step, ``[dim / 2]``; ValueError where d_head does not hold them."""
         dim = self._dim(d_head)
         if dim > d_head:
-            raise ValueError(f"rotary positions turn {dim} of the {d_head} entries of queries and keys: that cannot be")
+            raise ValueError(f"rotary positions cannot turn {dim} of the {d_head} entries of queries and keys")
         if self.frequencies is not None:
             if len(self.frequencies) != dim // 2:
                 raise ValueError(f"rotary positions have {dim // 2} pairs, but {len(self.frequencies)} frequencies")

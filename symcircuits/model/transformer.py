@@ -80,7 +80,7 @@ class Model:
         sizes = check_shapes(axes, arrays, {})
         check_windows(self.settings.windows, self.architecture.n_layers)
         if self.settings.score_cap is not None and not self.architecture.softmax:
-            raise ValueError("a soft cap on scores stands before a softmax, and this model has none")
+            raise ValueError("a soft cap on scores needs a softmax, and this model has none")
         capped = self.settings.score_cap is not None
         if self.architecture.capped != capped:
             object.__setattr__(self, "architecture", replace(self.architecture, capped=capped))

@@ -174,7 +174,7 @@ def _scores(found: Averages, top: int) -> Titled:
     notes = [f"the {len(shown)} heads of {len(many)} with the largest share beside none"] if left else []
     notes += [f"{amount(alone, 'head')} with no head before, all none, not shown"] if alone else []
     title += f" ({'; '.join(notes)})" if notes else ""
-    return _spread_table(title, rows, ["head", "type"], []) if rows else Titled(title)
+    return _spread_table(title, rows, ["head", "composition"], []) if rows else Titled(title)
 
 
 def _beside_none(parts: Mapping[str, Part]) -> float:

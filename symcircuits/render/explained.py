@@ -147,7 +147,7 @@ def _closures(found: Explanation) -> Titled:
     if len(shown) < len(all_scores):
         failed = sum(not c.passed for _, c in all_scores)
         title += f" (the {len(shown)} worst of {len(all_scores)} heads; {failed} fail)"
-    return Titled(title, ["", "of", "error", "bound", "added up"], rows, [2, 3])
+    return Titled(title, ["", "of", "error", "bound", "summands"], rows, [2, 3])
 
 
 def ratio(closure: Closure) -> float:
@@ -241,7 +241,7 @@ def _terms(found: Explanation) -> Titled:
     title = f"Largest terms of the {target_name(found)}, by {RANKED[found.sort]}"
     if found.looked_at < found.expansion.count:
         title += f" (of the {found.looked_at:,} of the lowest orders; the others are in the remainder)"
-    return Titled(title, [*names, "type", "path", "term"], rows, range(len(names)))
+    return Titled(title, [*names, "composition", "path", "term"], rows, range(len(names)))
 
 
 def _scores(found: Explanation) -> Titled:

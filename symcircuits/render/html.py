@@ -158,7 +158,7 @@ def _closures(found: Explanation, left_out: list[str]) -> Markup:
         parts = f"stream + {parts_named(found.run)}"
         rows.append([_mark(layer), "every layer", number(layer.error), number(layer.bound), parts])
     title = "Largest |sum of terms - model| beside what rounding allows"
-    shown = Titled(title, ["", "of", "error", "bound", "added up"], rows, [2, 3])
+    shown = Titled(title, ["", "of", "error", "bound", "summands"], rows, [2, 3])
     said = "All closures pass." if found.ok else "A CLOSURE FAILS: the terms do not add up to the model."
     mark = el("p", said, class_="holds" if found.ok else "fails")
     return section("closure", "Closure: do the terms add up to the model?", mark, table(shown, head=1))
@@ -205,7 +205,7 @@ def _terms(found: Explanation, shown: Sequence[sizes.SizedTerm], rest: dict[str,
         title += f", of the {found.looked_at:,} of the lowest orders (the others are in the remainder)"
     less = " less the mean of all logits" if _centred(found) else ""
     some = filters("terms", [t for s in shown for t in s.terms], f"of the {_read(found)}{less}" if logit else None)
-    terms = Titled(title, ["path and formula", "type", *names], rows, range(2, 2 + len(names)))
+    terms = Titled(title, ["path and formula", "composition", *names], rows, range(2, 2 + len(names)))
     return section("terms", "Largest terms", some, table(terms, attributes=[*attributes, {"class_": "rest"}]))
 
 

@@ -196,7 +196,7 @@ def _terms(found: Explanation, head: str, terms: Sequence[ScoreTerm], count: int
         for s in terms
     ]  # fmt: skip
     attributes = [{**marks(s.term), "data_in": name, "data_counted": ""} for s in terms]
-    header = ["query path | key path, and formula", "type", "centred share", "centred norm", "norm"]
+    header = ["query path | key path, and formula", "composition", "centred share", "centred norm", "norm"]
     title = f"Largest of the {amount(count, 'score term')} of {head}, by centred norm"
     own = [score_term_map(found, s.term) for s in terms[:MOST_OWN]]
     some = filters(name, [s.term for s in terms])

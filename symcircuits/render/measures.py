@@ -78,7 +78,7 @@ def sample_parts(found: Sample, top: int = 10) -> list[Titled]:
     ]
     if rows:
         parts.append(
-            Titled("The largest that were drawn", ["size", "times", "chance", "type", "path"], rows, [0, 1, 2])
+            Titled("The largest that were drawn", ["size", "times", "chance", "composition", "path"], rows, [0, 1, 2])
         )
     return parts
 
@@ -116,7 +116,7 @@ def summary_parts(found: Summary) -> list[Titled]:
     if 0 < looked < count:
         said[0] += f": numbers {found.start:,} to {found.stop - 1:,}, of {count:,}"
     if found.reached:
-        said.append(f"{told(found.reached)} reached; {argument('start')} {found.stop} goes on from there")
+        said.append(f"{told(found.reached)} reached; {argument('start')} {found.stop} continues from there")
     said += depends(found.expansion, found.measure) if found.largest else []
     parts = [Titled(head, points=[f"  - {line}" for line in said])]
     if looked:
@@ -131,7 +131,7 @@ def summary_parts(found: Summary) -> list[Titled]:
             [number(size), f"{i:,}", t.composition, t.label]
             for (i, size), (t, _) in zip(found.largest, found.terms, strict=True)
         ]
-        parts.append(Titled("The largest", [name, "number", "type", "path"], shown, [0, 1]))
+        parts.append(Titled("The largest", [name, "number", "composition", "path"], shown, [0, 1]))
     return parts
 
 

@@ -95,7 +95,7 @@ def largest_parts(found: Largest) -> list[Titled]:
         [str(i + 1), number(t.size if t.value is None else t.value), t.term.composition, t.label]
         for i, t in enumerate(found.terms)
     ]
-    terms = [Titled("", ["", name, "type", "path"], rows, [0, 1])] if rows else []
+    terms = [Titled("", ["", name, "composition", "path"], rows, [0, 1])] if rows else []
     return [Titled(head, points=[f"  - {line}" for line in certificate(found)]), *terms]
 
 

@@ -63,8 +63,8 @@ class Exported:
         if self.complete:
             return f"wrote {self.path}: {amount(self.rows, 'term')}, {readable_size(self.size)}"
         return (
-            f"{told(self.stopped)} reached: {self.rows:,} of {amount(self.total, 'term')} are whole in "
-            f"{self.path}.part; the same again with {setting('resume', True)} goes on"
+            f"stopped at {told(self.stopped)}: {self.rows:,} of {amount(self.total, 'term')} written to "
+            f"{self.path}.part; rerun with {setting('resume', True)} to continue"
         )
 
 
@@ -135,8 +135,8 @@ def export_terms(
                 made = job.made(crew, start, start + state.rows + planned, size, (form, columns))
                 stopped = job.write(made) or job.finish()
     except KeyboardInterrupt as fault:
-        whole_rows = f"{part.state.rows:,} of {amount(total, 'term')} are whole"
-        fault.add_note(f"{whole_rows}; the same again with {setting('resume', True)} goes on")
+        written = f"{part.state.rows:,} of {amount(total, 'term')} written"
+        fault.add_note(f"{written}; rerun with {setting('resume', True)} to continue")
         raise
     return Exported(user_path(path), part.state.rows, total, part.size, stopped)
 

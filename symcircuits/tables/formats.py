@@ -62,7 +62,7 @@ def columns_of(expansion: Expansion, chosen: Sequence[str] = DEFAULT) -> list[Co
         if name not in COLUMNS:
             raise ValueError(f"there is no column {name!r}; the columns are {', '.join(COLUMNS)}")
         if list(chosen).count(name) > 1:
-            raise ValueError(f"the column {name} is asked for twice")
+            raise ValueError(f"the column {name} is given twice")
     if not chosen:
         raise ValueError(f"a table needs columns; they are {', '.join(COLUMNS)}")
     found = [column for name in chosen for column in _columns(expansion, name)]
@@ -262,7 +262,7 @@ class _Arrow:
             import pyarrow as pa
         except ImportError as fault:
             raise ValueError(
-                f"a {form} file takes pyarrow, which is not installed (pip install 'symcircuits[arrow]'); "
+                f"a {form} file needs pyarrow, which is not installed (pip install 'symcircuits[arrow]'); "
                 f"csv and jsonl need nothing: {fault}"
             ) from None
         self.columns, self.form, self.pa = columns, form, pa

@@ -53,7 +53,7 @@ class Part:
         """Open the part: a new one, or (``resume``) the one that is there. Whatever happens, what is whole is noted."""
         if not resume and self.part.exists():
             raise ValueError(
-                f"an interrupted export of {self.path} is there: take it up with {setting('resume', True)}, or remove "
+                f"an interrupted export of {self.path} exists: continue it with {setting('resume', True)}, or remove "
                 f"{self.part.name} and {self.beside.name}"
             )
         kept = self._open()
@@ -127,11 +127,10 @@ class Part:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{wrong}it is not what an export writes{again}") from None
         if said != _digest(found):
-            raise ValueError(f"{wrong}its checksum is not its own, so it was changed{again}")
+            raise ValueError(f"{wrong}its checksum does not match, so it was changed{again}")
         if found["what"] != self.what:
-            raise ValueError(
-                f"{self.part} is of another export, and is not taken up: {_difference(found['what'], self.what)}{again}"
-            )
+            differs = _difference(found["what"], self.what)
+            raise ValueError(f"{self.part} belongs to another export and cannot be continued: {differs}{again}")
         return state
 
     def _take_up(self, state: State) -> None:
@@ -178,8 +177,8 @@ class Part:
             with suppress(OSError):
                 self._cut()
             raise OSError(
-                f"cannot write {self.part}: {fault.strerror or fault}; {self.state.rows:,} rows are whole: make room, "
-                f"then the same again with {setting('resume', True)} goes on"
+                f"cannot write {self.part}: {fault.strerror or fault}; {self.state.rows:,} rows are written: free some "
+                f"space, then rerun with {setting('resume', True)} to continue"
             ) from None
         crc = zlib.crc32(content, self.state.crc)
         self.state = State(self.state.rows + rows, self.state.size + len(content), crc)

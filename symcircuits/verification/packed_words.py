@@ -97,7 +97,7 @@ Group = tuple[Any, ...]  # words of one length: limbs of their letters, the last
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Words:
-    """A sum of words with coefficient one, by length; a word that stands there twice has coefficient two."""
+    """A sum of words with coefficient one, by length; a word that appears twice has coefficient two."""
 
     alphabet: Alphabet
     groups: dict[int, Group]

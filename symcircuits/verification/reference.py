@@ -118,7 +118,7 @@ def compare_with_reference(
     if not rows:
         names = ", ".join(unknown[:6]) or "none but tokens"
         raise ValueError(
-            f"the reference holds no array that is known (logits, blocks.0.attn.hook_pattern, ...); it holds {names}"
+            f"the reference holds no known array (logits, blocks.0.attn.hook_pattern, ...); it holds {names}"
         )
     ordered = tuple(row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1].name)))
     return Comparison(model.name, run, ordered, tuple(unknown), layer_closures(run), notes=notes_of(run_in))

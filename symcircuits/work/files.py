@@ -201,7 +201,7 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 
 def _replace(target: Path, content: bytes) -> None:
     if target.is_symlink():
-        raise OSError("the link leads in a circle")
+        raise OSError("the link leads back to itself")
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -415,7 +415,7 @@ class WorkerPool:
         except BrokenExecutor:
             return None
         except RuntimeError as fault:
-            raise OSError(f"{name}: the executor takes no work ({fault})") from fault
+            raise OSError(f"{name}: the executor accepts no work ({fault})") from fault
 
     def _result(self, work: Callable[[Any], T], name: str, task: Any, future: Any, until: float | None) -> T:
         """The result; of a task that died with its worker, or beside one that did, by itself in further tries."""
@@ -434,7 +434,7 @@ class WorkerPool:
                 died = fault
             self._renew(name, isinstance(died, Stuck))
             future = self._submit(work, task, name)
-        raise WorkerDied(f"{name}: its worker died {TRIES} times when nothing else was under way ({died})") from died
+        raise WorkerDied(f"{name}: its worker died {TRIES} times while it was the only one ({died})") from died
 
     def _renew(self, name: str, stuck: bool) -> None:
         """A new pool in place of one that is broken or stuck; one that mends itself is left as it is."""
@@ -443,7 +443,7 @@ class WorkerPool:
         if self._make is None:
             raise WorkerDied(
                 f"{name}: a worker died and took its pool with it; give a function that makes the pool, such as "
-                "functools.partial(ProcessPoolExecutor, 2), and such work is done again"
+                "functools.partial(ProcessPoolExecutor, 2), and such tasks are retried"
             )
         end(self._executor, True)
         self._executor = self._make()
