@@ -32,8 +32,8 @@ from symcircuits.core.words import Word
 __all__ = ["MAX_WORDS", "Formula", "ReadError", "ReadText", "read", "read_text", "word_of"]
 
 _CODE: Final = re.compile(
-    r"\bmodel\.|\bblocks\.\d+\.|\beinsum\(|FactoredMatrix\(|\btorch\.|\bnp\.|^[ \t]*[A-Za-z_]\w{2,} *=.*@|\['\w+'\]|\*\*|"
-    r"\bnorm\(|^[ \t]*(?:def|import|from|for|return)\s", re.MULTILINE
+    r"\bmodel\.|\bblocks\.\d+\.|\beinsum\(|FactoredMatrix\(|\btorch\.|\bnp\.|^[ \t]*[A-Za-z_]\w{2,} *=.*@|\['\w+'\]|"
+    r"\*\*|\bnorm\(|^[ \t]*(?:def|import|from|for|return)\s", re.MULTILINE
 )  # fmt: skip
 
 

@@ -68,7 +68,9 @@ class InSymPy:
         self.frame = frame
         self.heads = tuple(Symbol(f"H_{n + 1}", integer=True, nonnegative=True) for n in range(frame.depth))
         given: Any = (*self.heads, *frame.walked.heads[frame.depth :])
-        self.architecture = replace(frame.walked, heads=given, groups=None)
+        groups = frame.walked.groups  # where numbers of heads are symbols, every head stands for its own keys
+        shared: Any = None if groups is None else (*self.heads, *groups[frame.depth :])
+        self.architecture = replace(frame.walked, heads=given, groups=shared)
         self.form = AsSymbols()
         self.streams = Streams(self.architecture, self.form, frame.walked)
         self._products: dict[int, tuple[Expr, Counter[SummedProduct]]] = {}
