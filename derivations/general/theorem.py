@@ -73,7 +73,7 @@ def table() -> str:
         lines += [f"### {file['title']} (`{file['name']}`)", "", "| theorem | in words | formula | in the paper |"]
         lines += ["| --- | --- | --- | --- |"]
         for theorem in file["theorem"]:
-            name, shown = theorem["name"], "".join(theorem["formula"]).replace("|", r"\mid")
+            name, shown = theorem["name"], "".join(theorem["formula"]).replace("|", r"\vert ")
             lines.append(f"| `{name}` | {THEOREMS[name]} | $`{shown}`$ | {theorem.get('paper', '–')} |")
         lines.append("")
     return "\n".join(lines)
