@@ -188,7 +188,7 @@ def test_the_command_writes_a_page_and_its_certificate(tmp_path: Path, capsys: p
     capsys.readouterr()
     assert recheck.main([str(page), str(certificate)]) == 0
     assert main(["derive", "--heads", "1", "-o", str(page), "--certificate", str(page)]) != 0
-    assert "--certificate and -o name one file" in capsys.readouterr().err
+    assert "--certificate and -o are the same file" in capsys.readouterr().err
     assert main(["derive", "--heads", "1", "--certificate", str(tmp_path / "no" / "x.json")]) != 0
     assert "does not exist" in capsys.readouterr().err
 

@@ -560,7 +560,10 @@ def models(folder: Path) -> dict[str, tuple[str, str]]:
         "text": (str(folder / "text.txt"), "config.json"),
         "cut": (str(folder / "cut"), "cut off"),
         "contradicts": (str(folder / "contradicts"), "17"),
-        "not built": (str(folder / "experts"), "features that are not supported, so it is not run: a mix of experts"),
+        "not built": (
+            str(folder / "experts"),
+            "features that are not supported, so it is not run: a mixture of experts",
+        ),
         "long": (str(folder / ("n" * 300)), "File name too long"),
         "under a file": (str(folder / "text.txt" / "model"), "text.txt"),
     }

@@ -728,6 +728,7 @@ def test_composition_is_read_from_the_word() -> None:
 
 @pytest.mark.parametrize("options", [{"positions": "shortformer"}, {"biases": ["b_Q"]}, {"biases": ["b_K"]}])
 @pytest.mark.parametrize("layers", [2, 3, 4])
+@pytest.mark.sampled(4)
 def test_queries_and_keys_have_indices_of_their_own(layers: int, options: dict[str, Any]) -> None:
     arch = sc.attention_only((1,) * layers, **options)
     derivation = sc.derive(arch, f"scores:L{layers - 1}H0", form="generic")

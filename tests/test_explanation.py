@@ -683,7 +683,7 @@ def test_the_text_says_what_was_held_fixed_and_all_numbers(name: str) -> None:
     assert "held fixed: the attention pattern of every head" in text
     assert all(note in text for note in found.model.notes)
     for row in found.rows:
-        assert f"{row.term.composition:<4}  {row.label}" in text
+        assert f"{row.term.composition:<11}  {row.label}" in text
         assert text.count(f"  {row.text}\n") >= 1
     assert "nothing: every term is shown" in text
     assert "FAIL" not in text
@@ -770,7 +770,7 @@ def test_a_difference_is_shown_where_it_was_chosen(model: Any) -> None:
     assert [t["difference"] for t in data["terms"]] == [s.difference for s in found.terms]
     text = found.text(200)
     assert "difference to the logit of token 7 (" in " ".join(text.split())
-    assert "norm  contribution  difference  type" in text
+    assert "norm  contribution  difference  composition" in text
     assert found.columns()["difference"] == [s.difference for s in found.terms]
     without = explain(model, [1, 2, 3])
     assert "difference" not in without.text() + json.dumps(without.json()) + str(without.columns().keys())

@@ -172,6 +172,7 @@ FALSE = {
 
 
 @pytest.mark.parametrize("case", FALSE)
+@pytest.mark.sampled(3)
 def test_a_false_statement_is_refused(copy: Path, case: str) -> None:
     name, old, new = FALSE[case]
     change(copy, name, old, new)

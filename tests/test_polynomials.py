@@ -331,7 +331,10 @@ def test_a_long_term_is_shown_by_its_name() -> None:
     ("call", "fault"),
     [
         (lambda: sc.logits(sc.attention_only((1,))).unfrozen(), "describe a model with softmax=False or bilinear=True"),
-        (lambda: sc.attention_only((1,), "alibi", softmax=False), "which is not a path term; it needs softmax"),
+        (
+            lambda: sc.attention_only((1,), "alibi", softmax=False),
+            "needs a softmax: what it adds to scores is not a path term",
+        ),
         (lambda: sc.attention_only((1,), bilinear=True), "has no MLPs, so bilinear has no meaning"),
         (lambda: sc.attention_only((1,), softmax=0), "softmax must be True or False"),
         (lambda: sc.logits(ARCH).unfrozen()["a"], "whole numbers"),
@@ -343,7 +346,7 @@ def test_a_long_term_is_shown_by_its_name() -> None:
         ),
         (
             lambda: sc.random_model(sc.attention_only((1,), softmax=False), settings=sc.Settings(score_cap=3.0)),
-            "a soft cap on scores stands before a softmax",
+            "a soft cap on scores needs a softmax",
         ),
     ],
 )

@@ -89,6 +89,7 @@ def test_it_is_short_and_knows_nothing_of_symcircuits(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "notation"), CASES)
+@pytest.mark.sampled(12)
 def test_it_confirms_every_claim_that_is_printed(name: str, notation: str) -> None:
     model = recheck.Model(printed(name, notation))
     claims = list(model.claims())
@@ -138,6 +139,7 @@ def moves_nothing(kind: str, side: list[str], changed: list[str]) -> bool:
 
 
 @pytest.mark.parametrize(("name", "notation"), CASES)
+@pytest.mark.sampled(10)
 def test_one_wrong_token_is_refused_unless_it_changes_nothing(name: str, notation: str) -> None:
     model = recheck.Model(printed(name, notation))
     draw = random.Random(f"{name} {notation}")

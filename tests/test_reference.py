@@ -328,7 +328,7 @@ def test_names_from_a_file_cannot_speak_to_the_terminal(model: Any, arrays: dict
 
 
 def test_a_reference_in_which_nothing_is_known(model: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no array that is known .*; it holds blocks.7.hook_resid_pre, foo"):
+    with pytest.raises(ValueError, match=r"holds no known array .*; it holds blocks.7.hook_resid_pre, foo"):
         sc.compare_with_reference(model, {"tokens": [1], "blocks.7.hook_resid_pre": [1.0], "foo": [2]})
     with pytest.raises(TypeError, match="a reference is the path of a file, or a mapping of arrays, not a list"):
         sc.compare_with_reference(model, [1])  # type: ignore[arg-type]

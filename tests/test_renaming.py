@@ -53,6 +53,7 @@ def test_nothing_keeps_the_name_that_it_had(name: str, notation: str) -> None:
 
 
 @pytest.mark.parametrize("notation", ["row", "paper", "transformerlens"])
+@pytest.mark.sampled(1)
 def test_every_theorem_is_printed_with_other_names(tmp_path: Path, pdflatex: str, notation: str) -> None:
     """And it compiles; a name that the theorem uses itself is refused, and left out here."""
     pages = []

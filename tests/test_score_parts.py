@@ -82,7 +82,7 @@ def test_behind_a_soft_cap_softmax_sees_every_term() -> None:
     plain = forward(model, TOKENS)
     moved = pattern_of(model, seen(model, 1, 0, plain.score_sums["L1H0"] - gone)) - plain.patterns["L1H0"]
     assert np.abs(moved).max() > 0.01
-    with pytest.raises(ValueError, match="a soft cap on scores stands before a softmax"):
+    with pytest.raises(ValueError, match="a soft cap on scores needs a softmax"):
         sc.attention_only((1,), softmax=False, capped=True)
 
 

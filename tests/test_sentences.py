@@ -428,6 +428,7 @@ def pages(which: int) -> list[Derivation]:
 
 
 @pytest.mark.parametrize("which", range(len(ARCHITECTURES)))
+@pytest.mark.sampled(7)
 def test_every_formula_in_a_sentence_is_true_of_the_model(which: int) -> None:
     for notation in NOTATIONS:
         here = Here(pages(which)[0].frame.architecture, notation == "transformerlens")

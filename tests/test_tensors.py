@@ -412,11 +412,11 @@ def test_a_run_goes_to_the_library_device_and_type_of_an_array(run: Run) -> None
     [
         (3, {}, "like must be an array of PyTorch, JAX, CuPy or another library, not int"),
         (math, {}, "math is not a library of arrays: give torch, jax.numpy, cupy, or an array"),
-        (np.ones(2, int), {}, "values are floating-point numbers, and int64 is no such type"),
-        (xp, {"dtype": "int32"}, "values are floating-point numbers, and int32 is no such type"),
+        (np.ones(2, int), {}, "values are floating-point numbers, and int64 is not such a type"),
+        (xp, {"dtype": "int32"}, "values are floating-point numbers, and int32 is not such a type"),
         (xp, {"dtype": "float7"}, "array_api_strict has no type 'float7'"),
         (xp, {"device": "cuda"}, "array_api_strict has no device 'cuda'"),
-        (np.array(["a"]), {}, "no such type"),
+        (np.array(["a"]), {}, "not such a type"),
     ],
 )  # fmt: skip
 def test_a_run_does_not_go_there(run: Run, like: Any, more: dict[str, Any], message: str) -> None:

@@ -363,7 +363,7 @@ def test_half_of_an_interrupted_export_is_begun_anew(tmp_path: Path, gone: str, 
     file = left(tmp_path)
     (tmp_path / gone).unlink()
     if gone == "a.csv.part.json" and not resume:  # what may be another process's is not thrown away unasked
-        with pytest.raises(ValueError, match=r"an interrupted export of .*a\.csv is there"):
+        with pytest.raises(ValueError, match=r"an interrupted export of .*a\.csv exists"):
             scores().export(file)
         return
     assert scores().export(file, resume=resume).complete
@@ -777,6 +777,7 @@ def test_no_terms_are_a_file_without_rows(tmp_path: Path, capsys: pytest.Capture
     [(signal.SIGINT, 130, "interrupted", []), (signal.SIGTERM, 143, "terminated", []),
      (signal.SIGTERM, 143, "terminated", ["--workers", "1"])],
 )  # fmt: skip
+@pytest.mark.sampled(1)
 def test_an_end_from_outside_leaves_what_can_be_taken_up(
     tmp_path: Path, how: signal.Signals, code: int, said_of_it: str, more: list[str]
 ) -> None:

@@ -395,6 +395,7 @@ def _alive(pids: list[int]) -> list[int]:
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
+@pytest.mark.sampled(1)
 def test_an_end_leaves_no_orphans(tmp_path: Path, how: signal.Signals, code: int) -> None:
     many = tmp_path / "many.txt"
     many.write_text("1 2 3 0 1 2 3 0 1 2\n" * 20_000)

@@ -28,7 +28,7 @@ __all__ = ["BookError", "derivations", "derived", "index", "script", "write_book
 
 TITLE = "The algebra of transformer circuits, derived and checked"
 _COMMAND = ("-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
-_PASSES = 3  # labels are known at the second, and pages behind a table of contents of its final length at the third
+_PASSES = 6  # at most: labels are known at the second, pages behind a table of contents of its final length later
 
 
 class BookError(AssertionError):
@@ -191,7 +191,7 @@ def _compiled(program: str, source: Path) -> Path:
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "FORCE_SOURCE_DATE": "1"}
     with tempfile.TemporaryDirectory() as scratch:
         write_bytes(Path(scratch) / "book.tex", source.read_bytes())
-        for _ in range(_PASSES):
+        for number in range(1, _PASSES + 1):
             command = [program, *_COMMAND, "book.tex"]
             try:
                 done = subprocess.run(command, cwd=scratch, capture_output=True, timeout=300, env=environment)
@@ -201,6 +201,8 @@ def _compiled(program: str, source: Path) -> Path:
             if done.returncode:
                 faults = [line for line in log.splitlines() if line.startswith("!")]
                 raise BookError(f"pdflatex failed on {source}: {faults[0] if faults else log[-300:]}")
+            if number >= 3 and "Rerun" not in log:
+                break
         faults = re.findall(r"Overfull \\hbox.*|LaTeX Warning: (?:Reference|Label).*", log)
         if faults:
             raise BookError(f"{amount(len(faults), 'line')} of {source} too wide or without what it cites: {faults[0]}")

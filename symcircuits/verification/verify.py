@@ -104,6 +104,8 @@ def verify(
     need("verify", subject, Architecture, Model)
     start, architecture = time.perf_counter(), architecture_of("verify", subject)
     seed, max_terms = whole("seed", seed, 0), whole("max_terms", max_terms, 0)
+    if not isinstance(coq, bool):
+        raise TypeError(f"coq is True or False, not {shown(coq)}")
     asked, standing = _targets(architecture, targets), None if targets is not None else _standing(architecture)
     with made_once():
         expansions = [expand(architecture, t) for t in asked]

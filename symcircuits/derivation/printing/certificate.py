@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,27 @@ def tree(expr: Expr) -> Tree:
         case Family():
             return tree(expr.body)
         case Special():
-            return ["written", *(part.latex if isinstance(part, Sign) else tree(part) for part in expr.written())]
+            return ["written", *_written(expr.written())]
         case _:
             found = getattr(expr, "fused", None)
             return expr_latex(expr) if found is None else _chain(expr.scales, [_STYLE.factor(f) for f in found])  # type: ignore[union-attr]
+
+
+def _written(parts: tuple[Sign | Expr, ...]) -> Iterator[Tree]:
+    """Signs and parts; a sign that can have another name is one with what is written to it."""
+    symbol = ""
+    for part in parts:
+        if isinstance(part, Sign) and part.glyph:
+            symbol += part.latex
+        elif isinstance(part, Sign):
+            yield symbol + part.latex
+            symbol = ""
+        else:
+            yield from [symbol] if symbol else []
+            yield tree(part)
+            symbol = ""
+    if symbol:
+        yield symbol
 
 
 def _chain(scales: tuple[str, ...], parts: list[Tree]) -> Tree:
