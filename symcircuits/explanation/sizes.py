@@ -68,31 +68,52 @@ def largest(
     a number of :class:`SizedTerm`. ``together``: the terms through the same heads from token and position embedding
     count as one; of numbers that add up, and not of norms.
     """
-    sizes, done, families = Sizes(values, by), 0, _families(values.expansion, together)
-    found: list[tuple[float, int, tuple[Term, ...]]] = []
-    for family in families:
-        each = zip(*(_numbers(Values(part, values.run), by, sort) for part in family), strict=True)
-        for blocks in each:
-            start = blocks[0].start
-            numbers = np.sum([over_rows(block.values) for block in blocks], axis=0)
-            for i, number in top_of([(start, numbers)], top):
-                terms = tuple(part[i] for part in family)
-                found.append((-abs(number), values.expansion.index(terms[0]), terms))
-            found = sorted(found)[:top]
-            done += len(family) * len(numbers)
-            if progress:
-                progress("terms", done, values.expansion.count)
-    return tuple(sizes.term(*terms) for _, _, terms in found)
+    sizes, expansion = Sizes(values, by), values.expansion
+    pairs = _Pairs(expansion) if together and are_apart(expansion) else None
+    found: list[tuple[float, int, tuple[int, ...]]] = []
+    done = 0
+    for block in _numbers(values, by, sort):
+        numbers = over_rows(block.values)
+        places = np.arange(block.start, block.start + len(numbers))
+        if pairs:
+            alone = pairs.set_aside(block.start, numbers)
+            numbers, places = numbers[alone], places[alone]
+        found += [(-abs(number), int(places[i]), (int(places[i]),)) for i, number in top_of([(0, numbers)], top)]
+        found = sorted(found)[:top]
+        done += len(block.values)
+        if progress:
+            progress("terms", done, expansion.count)
+    if pairs:
+        numbers, two = pairs.summed()
+        found += [
+            (-abs(number), int(two[0][i]), tuple(int(t[i]) for t in two)) for i, number in top_of([(0, numbers)], top)
+        ]
+    return tuple(sizes.term(*(expansion[i] for i in terms)) for _, _, terms in sorted(found)[:top])
 
 
-def _families(expansion: Expansion, together: bool) -> list[tuple[Expansion, ...]]:
-    """Selections whose terms of one number stand together, so that each term is in one of them."""
-    names = [source.name for source in expansion.sources]
-    if not together or not are_apart(expansion):
-        return [(expansion,)]
-    both = tuple(expansion.from_source(name) for name in TOGETHER)
-    others = [name for name in names if name not in TOGETHER]
-    return [both, *([(expansion.from_source(others),)] if others else [])]
+class _Pairs:
+    """Terms through the same heads from token and position embedding; those of either come in the same order."""
+
+    def __init__(self, expansion: Expansion) -> None:
+        self.expansion = expansion
+        names = [source.name for source in expansion.sources]
+        self.codes = [names.index(name) for name in TOGETHER]
+        self.places: list[list[Array]] = [[], []]
+        self.numbers: list[list[Array]] = [[], []]
+
+    def set_aside(self, start: int, numbers: Array) -> Array:
+        """Keeps the numbers of these terms, from number ``start`` on; which of them are of other sources."""
+        of = np.concatenate([b.sources[0] for b in self.expansion.blocks(start=start, stop=start + len(numbers))])
+        for i, code in enumerate(self.codes):
+            here = np.flatnonzero(of == code)
+            self.places[i].append(start + here)
+            self.numbers[i].append(numbers[here])
+        return np.flatnonzero(~np.isin(of, self.codes))
+
+    def summed(self) -> tuple[Array, list[Array]]:
+        """The sum of each pair, and the numbers of its two terms."""
+        first, second = (np.concatenate(found) for found in self.numbers)
+        return first + second, [np.concatenate(found) for found in self.places]
 
 
 def _numbers(values: Values, by: Measure, sort: str) -> Iterator[Numbers]:
