@@ -16,7 +16,7 @@ from symcircuits.values.blocks import Numbers
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.measure import Measure, norm
 from symcircuits.values.summary import over_rows
-from symcircuits.values.together import TOGETHER, are_apart, label_of
+from symcircuits.values.together import TOGETHER, OneOrTwo, are_apart
 from symcircuits.values.top import top as top_of
 from symcircuits.values.unembedding import compact
 from symcircuits.work.progress import OnProgress
@@ -28,7 +28,7 @@ MAX_DEGREE = 64  # of a model that is a polynomial, up to which its sums by degr
 
 
 @dataclass(frozen=True, slots=True)
-class SizedTerm:
+class SizedTerm(OneOrTwo):
     """A term with its size: Frobenius norm over all tokens and outputs, contribution to the chosen logit.
 
     ``difference``: contribution to logit[token] - logit[against]; None where no second token was chosen. ``centred``:
@@ -42,21 +42,6 @@ class SizedTerm:
     difference: float | None = None
     centred: float | None = None
     beside: Term | None = None
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """The one term, or the two that stand together."""
-        return (self.term,) if self.beside is None else (self.term, self.beside)
-
-    @property
-    def label(self) -> str:
-        """``embed -> L0H1``; of two ``embed + pos -> L0H1``."""
-        return label_of(self.term, self.beside)
-
-    @property
-    def text(self) -> str:
-        """The formula; of two their sum."""
-        return " + ".join(term.text for term in self.terms)
 
 
 def largest(

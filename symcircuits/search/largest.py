@@ -24,7 +24,7 @@ from symcircuits.search.trees import trees
 from symcircuits.values.evaluate import Values, evaluate
 from symcircuits.values.finite import remedy
 from symcircuits.values.measure import MEAN, Measure, logit, resolved
-from symcircuits.values.together import are_apart, beside, joined, label_of
+from symcircuits.values.together import OneOrTwo, are_apart, beside, joined
 from symcircuits.values.unembedding import with_mean
 from symcircuits.work.pools import OutOfTime
 from symcircuits.work.progress import OnProgress, told_by
@@ -38,7 +38,7 @@ _SIGNED = 32  # signed sums for the share of the listed terms, where it is estim
 
 
 @dataclass(frozen=True, slots=True)
-class LargeTerm:
+class LargeTerm(OneOrTwo):
     """A term with its size, and its number with sign (None where a norm is asked for).
 
     ``beside``: of a default ranking, the term through the same heads from positions; numbers are of the sum of both.
@@ -48,21 +48,6 @@ class LargeTerm:
     size: float
     value: float | None
     beside: Term | None = None
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """The one term, or the two that are ranked as one."""
-        return (self.term,) if self.beside is None else (self.term, self.beside)
-
-    @property
-    def label(self) -> str:
-        """``embed -> L0H1``; of two ``embed + pos -> L0H1``."""
-        return label_of(self.term, self.beside)
-
-    @property
-    def text(self) -> str:
-        """The formula; of two their sum."""
-        return " + ".join(term.text for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

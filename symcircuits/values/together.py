@@ -14,7 +14,7 @@ from symcircuits.model import Run
 from symcircuits.model.transformer import Arrays
 from symcircuits.values.evaluate import Values
 
-__all__ = ["TOGETHER", "are_apart", "beside", "joined", "label_of"]
+__all__ = ["TOGETHER", "OneOrTwo", "are_apart", "beside", "joined"]
 
 TOGETHER: Final = ("embed", "pos")
 
@@ -32,9 +32,28 @@ def are_apart(expansion: Expansion) -> bool:
     return set(TOGETHER) <= known and all(expansion.from_source(name).count for name in TOGETHER)
 
 
-def label_of(term: Term, other: Term | None) -> str:
-    """``embed -> L0H1``; of a term and the one beside it ``embed + pos -> L0H1``."""
-    return term.label if other is None else term.label.replace(TOGETHER[0], " + ".join(TOGETHER), 1)
+class OneOrTwo:
+    """What is said of a term, or of two through the same heads that count as one: ``beside``, that from positions."""
+
+    __slots__ = ()
+    term: Term
+    beside: Term | None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The one term, or the two."""
+        return (self.term,) if self.beside is None else (self.term, self.beside)
+
+    @property
+    def label(self) -> str:
+        """``embed -> L0H1``; of two ``embed + pos -> L0H1``."""
+        both = " + ".join(TOGETHER)
+        return self.term.label if self.beside is None else self.term.label.replace(TOGETHER[0], both, 1)
+
+    @property
+    def text(self) -> str:
+        """The formula; of two their sum."""
+        return " + ".join(term.text for term in self.terms)
 
 
 def beside(expansion: Expansion, term: Term) -> Term | None:
