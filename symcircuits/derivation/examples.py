@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from symcircuits.derivation.nodes import Expr, Sign, Special, node
+from symcircuits.derivation.nodes import Sign, Special, Written, node
 
 __all__ = ["Elementwise", "Literal", "TinyModel", "TwoLayers"]
 
-Written = tuple[Sign | Expr, ...]
 _CLOSE = Sign(")", r"\bigr)")
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NODES", "Apply", "CountOf", "Elementary", "Expr", "Family", "HeadCount", "Identity", "Number", "Product", "Sign",
-    "Special", "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "cut", "every_node", "fold", "mapped",
-    "node", "parts", "with_parts",
+    "Special", "Spelled", "Sum", "SumOver", "Target", "Tensor", "Transposed", "Written", "cut", "every_node", "fold",
+    "mapped", "node", "parts", "with_parts",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -235,7 +235,7 @@ class Special:
     letter = False  # whether it is written as one letter
     pathless = False  # whether it is a summand beside the sum over paths
 
-    def written(self) -> tuple[Sign | Expr, ...]:
+    def written(self) -> Written:
         """The signs and expressions of which it is written."""
         raise NotImplementedError
 
@@ -256,6 +256,7 @@ Expr = (
     Word | Spelled | Product | Sum | SumOver | Transposed | Identity | Tensor | Apply | Target | Family
     | Number | HeadCount | Elementary | CountOf | Special
 )  # fmt: skip
+Written = tuple[Sign | Expr, ...]  # how a special node is written
 
 
 # ------------------------------------------------------------------------------------------ going through

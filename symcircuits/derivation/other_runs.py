@@ -13,14 +13,13 @@ from symcircuits.core.architecture import attention_only
 from symcircuits.core.expansion import expand
 from symcircuits.core.programs import embedding
 from symcircuits.core.words import Word
-from symcircuits.derivation.nodes import Expr, Sign, Special, node
+from symcircuits.derivation.nodes import Expr, Sign, Special, Written, node
 from symcircuits.derivation.specials import Inverse, NamedMatrix
 from symcircuits.derivation.values import Bindings, Instance
 
 __all__ = ["AtTokens", "Changed", "CountIn", "ImportanceRun", "Kept", "Rebased", "Without"]
 
 Size = Callable[[Expr], int]
-Written = tuple[Sign | Expr, ...]
 _CLOSE = Sign(")", r"\bigr)")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from symcircuits.arrays.elimination import eliminated
 from symcircuits.arrays.elimination import inverses as inverse_of
 from symcircuits.arrays.rings import Array, transpose
-from symcircuits.derivation.nodes import Expr, Sign, Special, node
+from symcircuits.derivation.nodes import Expr, Sign, Special, Written, node
 from symcircuits.derivation.values import Bindings, Instance
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
 ]  # fmt: skip
 
 Size = Callable[[Expr], int]
-Written = tuple[Sign | Expr, ...]
 _OPEN, _CLOSE = Sign("(", r"\bigl("), Sign(")", r"\bigr)")
 
 

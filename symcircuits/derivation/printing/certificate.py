@@ -32,6 +32,7 @@ from symcircuits.derivation.nodes import (
     SumOver,
     Tensor,
     Transposed,
+    Written,
     every_node,
 )
 from symcircuits.derivation.printing.displays import expr_latex
@@ -88,7 +89,7 @@ def tree(expr: Expr) -> Tree:
             return expr_latex(expr) if found is None else _chain(expr.scales, [_STYLE.factor(f) for f in found])  # type: ignore[union-attr]
 
 
-def _written(parts: tuple[Sign | Expr, ...]) -> Iterator[Tree]:
+def _written(parts: Written) -> Iterator[Tree]:
     """Signs and parts; a sign that can have another name is one with what is written to it."""
     symbol = ""
     for part in parts:
