@@ -72,5 +72,5 @@ def _ranked(options: argparse.Namespace) -> Ranked:
         target = f"readout:{readout.name}"
     expansion = selected(expand(model.architecture, default_target(model.architecture, target)), options)
     if measure is not None:
-        check_kind(options.by or "norm", expansion.target)
+        check_kind(options.by or options.by_default, expansion.target)
     return Ranked(evaluate(expansion, model.run(tokens, options.dtype)), measure, compared)
