@@ -18,7 +18,7 @@ from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.score_parts import score_parts
 from symcircuits.model import Settings
 from symcircuits.render import figures, plot
-from symcircuits.values.by_position import by_position, moves
+from symcircuits.values.by_position import Reads, by_position, moves
 from symcircuits.values.evaluate import evaluate
 
 BIASED = sc.attention_only((2, 2), "standard", True)
@@ -42,6 +42,9 @@ def test_a_term_split_by_position_adds_up_to_it(model: sc.Model, data: st.DataOb
     found = by_position(values, term, reader)
     assert found.shape == (2, 4, 4)
     assert np.allclose(found.sum(-1), values.value(term) @ reader, atol=1e-12)
+    reads: Reads = {}  # what is kept of a reader for other terms changes none of them
+    for other in (*map(expansion.__getitem__, range(min(6, expansion.count))), term):
+        assert np.array_equal(by_position(values, other, reader, reads), by_position(values, other, reader))
     # and from each position what it is by itself: the source with all other rows taken away
     names = term.text.rpartition(" * ")[2].split(" @ ")
     core = next(i for i, name in enumerate(names) if not name.startswith(("A[", "D[")))

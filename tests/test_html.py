@@ -291,6 +291,7 @@ def test_nothing_is_left_out_of_a_small_page_and_much_of_a_large_one_is_named(mo
     monkeypatch.setattr(html_heads, "MOST_CELLS", 2)
     monkeypatch.setattr(html_heads, "MOST_BYTES", 1)
     monkeypatch.setattr(html_heads, "MOST_REMOVALS", 3)
+    monkeypatch.setattr(html_heads, "FEW_REMOVALS", 2)
     monkeypatch.setattr(html_heads, "MOST_SINGLE", 3)
     page = read(sc.explain(model, [1, 2, 3], top=8).html("L1H1"))
     said = page_section(page, "left-out").text
@@ -298,7 +299,9 @@ def test_nothing_is_left_out_of_a_small_page_and_much_of_a_large_one_is_named(mo
         "5 of the 8 largest terms: they are in the remainder", "in the list of tokens: all after the first 2",
         "heat maps of single terms: all but the 2 largest", "all but the 4 worst of 5 rows",
         "at most 2 rows and columns", "in the map of where terms come from: all but the 1 largest",
-        "the scores of 3 heads with smaller margins: L0H0, L0H1, L1H0", "the removal of 1 head with smaller margins",
+        "the scores of 3 heads with smaller margins: L0H0, L0H1, L1H0",
+        "the removal of 1 other head, which changes less",
+        "what changes when the rest is recomputed, for all but 2 heads",
         "removing score terms one by one, for other heads than L1H1",
     ):  # fmt: skip
         assert part in said
@@ -313,6 +316,26 @@ def test_nothing_is_left_out_of_a_small_page_and_much_of_a_large_one_is_named(mo
 
 def page_section(page: Element, name: str) -> Element:
     return next(s for s in page.all("section") if any(h.attributes.get("id") == name for h in s.all("h2")))
+
+
+def test_of_many_heads_those_that_matter_most_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half by the margins of their scores, half by what they change with everything held fixed, which all have."""
+    monkeypatch.setattr(html_heads, "MOST_REMOVALS", 5)
+    monkeypatch.setattr(html_heads, "FEW_REMOVALS", 4)
+    found = sc.explain(sc.random_model(sc.transformer((4, 4), norm="RMS"), seed=3), [1, 2, 3, 4], by=sc.logit(2))
+    gone = {head: remove_heads(found.run, head) for head in found.scores}
+    margins = sorted(found.scores, key=lambda h: -abs(found.scores[h].margin))
+    fixed = sorted(margins, key=lambda h: -abs(gone[h].value_part[-1, 2]))
+    again = {*margins[:2], *[h for h in fixed if h not in margins[:2]][:2]}
+    shown = again | {*[h for h in fixed if h not in again][:1]}
+    table = rows(read(found.html()), "Change of the chosen logit")
+    assert [row[0] for row in table] == [h for h in found.scores if h in shown]
+    for head, value, pattern, whole in table:
+        one = gone[head]
+        assert np.isclose(float(value), one.value_part[-1, 2], rtol=1e-3)
+        assert [pattern, whole] == (
+            [number(one.pattern_part[-1, 2]), number(one.change[-1, 2])] if head in again else ["", ""]
+        )
 
 
 def test_many_heads_and_a_long_context_make_no_large_file() -> None:

@@ -31,11 +31,11 @@ Numbers = list[float]  # of the chosen logit, and of the difference where one wa
 
 @dataclass(frozen=True, slots=True)
 class HeadChange:
-    """What changes when a head's output is removed: everything held fixed, the rest, and both."""
+    """What changes when a head's output is removed: all held fixed, the rest, and both (None: not recomputed)."""
 
     value: Numbers
-    pattern: Numbers
-    whole: Numbers
+    pattern: Numbers | None = None
+    whole: Numbers | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,9 +72,16 @@ class Removals:
             return {head: HeadChange(*([frobenius(part)] for part in three)) for head, three in parts.items()}
         found: dict[str, HeadChange] = {}
         for head, whole in zip(heads, self._changed([(head, None) for head in heads]), strict=True):
-            value = -self._back.of(head, self.run.results[head])
+            value = self._frozen(head)
             found[head] = HeadChange(*map(self._numbers, (value, whole - value, whole)))
         return found
+
+    def frozen(self, heads: Sequence[str]) -> dict[str, HeadChange]:
+        """The same with everything held fixed, and nothing recomputed; of none where no entry is chosen."""
+        return {head: HeadChange(self._numbers(self._frozen(head))) for head in heads if self.by.chosen}
+
+    def _frozen(self, head: str) -> Array:
+        return np.asarray(-self._back.of(head, self.run.results[head]))
 
     def scores(self, parts: Mapping[str, Mapping[str, Array]]) -> dict[str, dict[str, PatternChange]]:
         """For each part that is taken from a head's scores: by head, then by the part's name, as they are given."""

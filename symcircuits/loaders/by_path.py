@@ -136,6 +136,12 @@ def digests_of(model: Model) -> dict[str, str]:
     """SHA-256 of each file of a model, as sha256sum prints it; of one that is not as it lies in a file nothing."""
     place = Path(model.path)
     try:
-        return _digests(place) if model.path and stamp_of(place) == model.stamp else {}
+        return dict(_digests_once(place, model.stamp)) if model.path and stamp_of(place) == model.stamp else {}
     except OSError:  # they are gone
         return {}
+
+
+@lru_cache(maxsize=8)
+def _digests_once(place: Path, stamp: str) -> dict[str, str]:
+    """Of files with this stamp: further pages of a model do not read it again."""
+    return _digests(place)

@@ -109,11 +109,12 @@ def _look(found: Explanation) -> Iterator[Finding]:
 
 def _removal(found: Explanation, changes: Mapping[str, HeadChange]) -> Iterator[Finding]:
     """The head whose removal changes the chosen number most, and how much of that holds with all else fixed."""
-    if found.measure.token is None or not changes:
-        return
     at = -1 if found.measure.against is not None else 0
-    head = max(changes, key=lambda h: abs(changes[h].whole[at]))
-    value, whole = changes[head].value[at], changes[head].whole[at]
+    wholes = {head: change.whole[at] for head, change in changes.items() if change.whole is not None}
+    if found.measure.token is None or not wholes:
+        return
+    head = max(wholes, key=lambda h: abs(wholes[h]))
+    value, whole = changes[head].value[at], wholes[head]
     if not whole:
         return
     what = "difference" if at else "readout" if found.readout else "logit itself"

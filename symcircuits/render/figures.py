@@ -19,7 +19,7 @@ from symcircuits.explanation.explain import Explanation
 from symcircuits.explanation.score_parts import ScoreParts
 from symcircuits.explanation.scores import centred
 from symcircuits.explanation.sizes import SizedTerm
-from symcircuits.values.by_position import by_position, moves
+from symcircuits.values.by_position import Reads, by_position, moves
 from symcircuits.values.evaluate import Values, evaluate, reference
 
 __all__ = [
@@ -215,34 +215,42 @@ def _causal(found: Explanation) -> bool:
     return found.model.architecture.causal and found.run.attended is None
 
 
-def term_map(found: Explanation, term: Term | SizedTerm, difference: bool = False, *, centred: bool = False) -> HeatMap:
+def term_map(
+    found: Explanation, term: Term | SizedTerm, difference: bool = False, *, centred: bool = False,
+    reads: Reads | None = None,
+) -> HeatMap:  # fmt: skip
     """Where a term (or two that are one row) comes from: its part at each position (row) that starts at each position
     (column).
 
     Of the chosen logit, of that less the mean of all (``centred``), or of the difference; without unembedding the
-    product of the term's patterns.
+    product of the term's patterns. ``reads``: what maps of the same reading share, empty at first.
     """
     values, reader = evaluate(found.expansion, found.run), _reader(found, difference, centred)
     terms = term.terms if isinstance(term, SizedTerm) else (term,)
-    value = _started(values, terms, reader)
+    value = _started(values, terms, reader, reads)
     names = {"row_name": "arrives at", "column_name": "starts at"}
     shown = np.tril(np.ones(value.shape, bool)) if _causal(found) else None
     return _square(found, term.label, value, shown, **names, signed=reader is not None)
 
 
-def _started(values: Values, terms: Sequence[Term], reader: Array | None) -> Array:
+def _started(values: Values, terms: Sequence[Term], reader: Array | None, reads: Reads | None) -> Array:
     """What of these terms starts where."""
-    parts = [moves(values, t) if reader is None else by_position(values, t, reader) for t in terms]
+    parts = [moves(values, t) if reader is None else by_position(values, t, reader, reads) for t in terms]
     return np.asarray(sum(parts[1:], parts[0]))
 
 
 def origin_map(
-    found: Explanation, terms: Sequence[SizedTerm], difference: bool = False, *, centred: bool = False
-) -> HeatMap:
-    """At the position of the chosen logit: the part of each term (row) that starts at each position (column)."""
+    found: Explanation, terms: Sequence[SizedTerm], difference: bool = False, *, centred: bool = False,
+    reads: Reads | None = None,
+) -> HeatMap:  # fmt: skip
+    """At the position of the chosen logit: the part of each term (row) that starts at each position (column).
+
+    ``reads``: what maps of the same reading share, empty at first.
+    """
+    reads = {} if reads is None else reads
     values, reader = evaluate(found.expansion, found.run), _reader(found, difference, centred)
     names = token_labels(found)
-    rows = [_started(values, s.terms, reader) for s in terms]
+    rows = [_started(values, s.terms, reader, reads) for s in terms]
     at = found.measure.position or 0
     value = np.array([row_of(found, r)[at] for r in rows]).reshape(-1, len(names))
     shown = np.ones(value.shape, bool)

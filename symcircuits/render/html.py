@@ -33,6 +33,7 @@ from symcircuits.render.markup import FAULTS, Markup, el, filters, formula, join
 from symcircuits.render.shell import page_of
 from symcircuits.render.svg import bar, figure
 from symcircuits.render.tables import Titled, number
+from symcircuits.values.by_position import Reads
 from symcircuits.values.closure import parts_named, worst_closure
 from symcircuits.values.evaluate import Closure, evaluate
 from symcircuits.work.progress import OnProgress
@@ -218,12 +219,13 @@ def _figures(
         return made
     two = [False, True] if found.measure.against is not None else [False]
     some = shown[:MOST_ORIGINS]
+    reads: dict[bool, Reads] = {False: {}, True: {}}
 
     def origins(difference: bool) -> Markup:
-        return figure(origin_map(found, some, difference, centred=_centred(found)), MOST_CELLS)
+        return figure(origin_map(found, some, difference, centred=_centred(found), reads=reads[difference]), MOST_CELLS)
 
     def one(term: sizes.SizedTerm) -> Markup:
-        return figure(term_map(found, term, centred=_centred(found)), MOST_CELLS)
+        return figure(term_map(found, term, centred=_centred(found), reads=reads[False]), MOST_CELLS)
 
     maps = [optional("heat map of where terms come from", partial(origins, d), left_out) for d in two]
     own = [optional(f"heat map of {s.label}", partial(one, s), left_out) for s in shown[:MOST_MAPS]]

@@ -38,7 +38,8 @@ Array = npt.NDArray[Any]
 MOST_CELLS = 40  # rows and columns of a heat map
 MOST_BYTES = 6_000_000  # of the sections of heads together
 MOST_SECTIONS = 8
-MOST_REMOVALS = 48
+MOST_REMOVALS = 48  # heads of a model up to which all are removed and the rest recomputed, and rows of that table
+FEW_REMOVALS = 12  # heads that are removed so of a larger model
 MOST_TOGETHER = 2**16  # numbers of a head's scores up to which parts of all heads are removed together
 MOST_TERMS = 10  # score terms of a head
 MOST_OWN = 4  # of these with a heat map of their own, and removed one by one
@@ -241,13 +242,27 @@ def removals_of(found: Explanation) -> Removals:
 
 
 def head_changes(found: Explanation, removals: Removals, left_out: list[str]) -> dict[str, HeadChange]:
-    """Of every head, or of those with the largest margins: what removing its output changes, in two parts."""
-    heads = sorted(found.scores, key=lambda h: -abs(found.scores[h].margin))[:MOST_REMOVALS]
-    heads = [h for h in found.scores if h in set(heads)]
-    changes = removals.heads(heads)
-    if len(heads) < len(found.scores):
-        left_out.append(f"the removal of {amount(len(found.scores) - len(heads), 'head')} with smaller margins")
-    return changes
+    """What removing a head's output changes: all recomputed for the heads that matter most, else all held fixed.
+
+    Those are the heads whose scores have the largest margins (what later heads look at may hang on them), and those
+    that change the chosen number most with everything held fixed.
+    """
+    heads = sorted(found.scores, key=lambda h: -abs(found.scores[h].margin))
+    if len(heads) <= MOST_REMOVALS:
+        return removals.heads([*found.scores])
+    frozen = removals.frozen(heads)
+    at = -1 if found.measure.against is not None else 0
+    largest = sorted(frozen, key=lambda h: -abs(frozen[h].value[at]))
+    chosen = [*dict.fromkeys([*heads[: FEW_REMOVALS // 2 if frozen else FEW_REMOVALS], *largest])][:FEW_REMOVALS]
+    left_out.append(
+        f"in removing a head: what changes when the rest is recomputed, for all but {amount(len(chosen), 'head')} "
+        "(half of them those with the largest margins, the others those that change most with all held fixed)"
+    )
+    shown = {*chosen, *[h for h in largest if h not in chosen][: max(0, MOST_REMOVALS - len(chosen))]}
+    if len(shown) < len(heads):
+        left_out.append(f"the removal of {amount(len(heads) - len(shown), 'other head')}, which changes less")
+    changes = {**frozen, **removals.heads(chosen)}
+    return {head: changes[head] for head in found.scores if head in shown}
 
 
 def removal_table(found: Explanation, changes: Mapping[str, HeadChange], shown: str) -> Markup:
@@ -255,8 +270,11 @@ def removal_table(found: Explanation, changes: Mapping[str, HeadChange], shown: 
     rows, opened = [], set(re.findall(r'id="head-([^"]+)"', shown))
     for head, change in changes.items():
         cells: list[str] = [el("a", head, href=f"#head-{head}") if head in opened else head]
-        for three in zip(change.value, change.pattern, change.whole, strict=True):
-            cells += map(number, three)
+        for i, value in enumerate(change.value):
+            cells += [
+                number(value),
+                *("" if part is None else number(part[i]) for part in (change.pattern, change.whole)),
+            ]
         rows.append(cells)
     parts = ("value part (frozen)", "pattern part", "whole change")
     header = ["head", *(f"{name}: {part}" for name in _changes(found) for part in parts)]

@@ -9,11 +9,13 @@ import numpy.typing as npt
 
 from symcircuits.core.expansion import Term
 from symcircuits.core.paths import path_branches, path_scales
+from symcircuits.core.words import Factor
 from symcircuits.values.evaluate import Values
 
-__all__ = ["by_position", "moves"]
+__all__ = ["Reads", "by_position", "moves"]
 
 Array = npt.NDArray[Any]
+Reads = dict[tuple[Factor, ...], Array]  # a reader behind the last matrices of terms
 
 
 def moves(values: Values, term: Term) -> Array:
@@ -33,10 +35,11 @@ def moves(values: Values, term: Term) -> Array:
     return np.broadcast_to(found, (*tokens, tokens[-1]))
 
 
-def by_position(values: Values, term: Term, reader: Array) -> Array:
+def by_position(values: Values, term: Term, reader: Array, reads: Reads | None = None) -> Array:
     """A term ``L X R`` read by ``w [width]``, split by position: ``L_ij (X R w)_j``, ``[..., n, n]``.
 
     Row i is the position where it arrives, column j the one where it starts; rows sum to ``value(term) @ w``.
+    ``reads``: what is kept of this reader, for more terms of the same values (empty at first).
 
     >>> import symcircuits as sc
     >>> run = sc.random_model(sc.attention_only((1, 1)), seed=1).run([1, 2, 3])
@@ -49,12 +52,17 @@ def by_position(values: Values, term: Term, reader: Array) -> Array:
     read = np.asarray(reader, dtype=values.run.dtype)[:, None]
     right = [*path.source.right, *(f for b in path_branches(program, path) for f in b.right)]
     known = values.matrices.known.get(path.source.name)
-    for f in reversed([*(path.source.core if known is None else ()), *right]):
-        matrix = values.matrices.factor(f)
+    factors = (*(path.source.core if known is None else ()), *right)
+    reads = {} if reads is None else reads
+    for i in reversed(range(len(factors))):
+        if factors[i:] in reads:
+            read = reads[factors[i:]]
+            continue
+        matrix = values.matrices.factor(factors[i])
         places = np.flatnonzero(read)
         if isinstance(matrix, np.ndarray) and 2 * len(places) < len(read):  # rows of an unembedding, and not all
             matrix, read = matrix[:, places], read[places]
-        read = matrix @ read
+        read = reads[factors[i:]] = np.asarray(matrix @ read)
     read = read if known is None else known @ read
     read = values.matrices.scaled(path_scales(program, path), read)
     return np.asarray(moves(values, term) * read.swapaxes(-1, -2))
