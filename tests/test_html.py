@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -310,31 +310,41 @@ def test_nothing_is_left_out_of_a_small_page_and_much_of_a_large_one_is_named(mo
     exact = sc.explain(model, [1, 2, 3], top=3).remainder
     assert terms[-1][2:] == [number(exact[kind]) for kind in ("centred", "norm", "contribution")]
     assert [s.attributes["data-head"] for s in page.all("section") if "data-head" in s.attributes] == ["L1H1"]
+    page = read(sc.explain(model, [1, 2, 3], top=8).html("L0H1"))
     links = [a.attributes["href"] for a in page.all("a") if "#head-" in (a.attributes["href"] or "")]
-    assert links == ["#head-L1H1"]  # not to what is left out
+    assert links == ["#head-L0H1"]  # not to what is left out
 
 
 def page_section(page: Element, name: str) -> Element:
     return next(s for s in page.all("section") if any(h.attributes.get("id") == name for h in s.all("h2")))
 
 
-def test_of_many_heads_those_that_matter_most_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("norm", [None, "RMS"])
+def test_of_many_heads_those_that_matter_most_are_recomputed(
+    monkeypatch: pytest.MonkeyPatch, norm: Literal["RMS"] | None
+) -> None:
     """Half by the margins of their scores, half by what they change with everything held fixed, which all have."""
     monkeypatch.setattr(html_heads, "MOST_REMOVALS", 5)
     monkeypatch.setattr(html_heads, "FEW_REMOVALS", 4)
-    found = sc.explain(sc.random_model(sc.transformer((4, 4), norm="RMS"), seed=3), [1, 2, 3, 4], by=sc.logit(2))
+    found = sc.explain(sc.random_model(sc.transformer((4, 4), norm=norm), seed=3), [1, 2, 3, 4], by=sc.logit(2))
+    last = set() if norm else {head for head in found.scores if head.startswith("L1")}  # nothing answers these
     gone = {head: remove_heads(found.run, head) for head in found.scores}
-    margins = sorted(found.scores, key=lambda h: -abs(found.scores[h].margin))
-    fixed = sorted(margins, key=lambda h: -abs(gone[h].value_part[-1, 2]))
+    by_margin = sorted(found.scores, key=lambda h: -abs(found.scores[h].margin))
+    by_size = sorted(by_margin, key=lambda h: -abs(gone[h].value_part[-1, 2]))
+    margins, fixed = ([h for h in order if h not in last] for order in (by_margin, by_size))
     again = {*margins[:2], *[h for h in fixed if h not in margins[:2]][:2]}
-    shown = again | {*[h for h in fixed if h not in again][:1]}
+    shown = again | {*[h for h in by_size if h not in again][:1]}
     table = rows(read(found.html()), "Change of the chosen logit")
     assert [row[0] for row in table] == [h for h in found.scores if h in shown]
     for head, value, pattern, whole in table:
         one = gone[head]
         assert np.isclose(float(value), one.value_part[-1, 2], rtol=1e-3)
         assert [pattern, whole] == (
-            [number(one.pattern_part[-1, 2]), number(one.change[-1, 2])] if head in again else ["", ""]
+            [number(one.pattern_part[-1, 2]), number(one.change[-1, 2])]
+            if head in again
+            else ["0", number(one.change[-1, 2])]
+            if head in last
+            else ["", ""]
         )
 
 

@@ -44,6 +44,11 @@ def check(run: Run, target: str, by: Any, head: str) -> None:
         assert close(change.value, at(many.by, one.value_part), size)
         assert close(change.pattern, at(many.by, one.pattern_part), size)
         assert close(change.whole, at(many.by, one.change), size)
+    for label, change in many.frozen(heads).items():  # and where nothing is computed after a head, that is all
+        one = sc.remove_heads(run, label, target)
+        assert close(change.value, at(many.by, one.value_part), size)
+        assert change.whole is None or close(change.whole, at(many.by, one.change), size)
+        assert change.whole is None or change.pattern == [0.0] * len(change.whole)
     parts = {c: sc.remove_scores(run, head, c, target) for c in ("none", "Q", "K", "QK")}
     found = many.scores({"L0H0": {}, head: {c: p.scores for c, p in parts.items()}})[head]
     assert [*found] == [*parts]
@@ -86,6 +91,18 @@ def test_few_at_a_time_are_the_same(most: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(reruns, "_ROWS", most)
     for label, change in removals(run, "logits", sc.logit()).heads(heads).items():
         assert np.allclose(change.whole, right[label].whole, rtol=1e-12)
+
+
+def test_what_nothing_answers_is_known_with_all_held_fixed() -> None:
+    run = sc.random_model(sc.attention_only((2, 2)), seed=1).run(ROWS[0])
+    known = removals(run, "logits", sc.logit()).frozen(["L0H0", "L1H0"])
+    assert known["L0H0"].whole is None  # the patterns of later heads change
+    assert known["L1H0"].whole == known["L1H0"].value
+    for arch in (sc.attention_only((2, 2), norm="RMS"), sc.transformer((2, 2), mlps=True)):
+        run = sc.random_model(arch, seed=1).run(ROWS[0])
+        assert removals(run, "logits", sc.logit()).frozen(["L1H0"])["L1H0"].whole is None
+    split = sc.random_model(sc.attention_only((2, 2)), seed=1, d_model=5).with_(sc.source("cut", [1.0, 0, 0, 0, 1], 2))
+    check(split.run(ROWS[0]), "logits", sc.logit(), "L1H0")
 
 
 def test_of_the_stream_it_is_the_norm_of_the_change() -> None:

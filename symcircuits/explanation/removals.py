@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symcircuits.arrays.norms import frobenius
+from symcircuits.core.architecture import Architecture
 from symcircuits.core.expansion import Expansion
 from symcircuits.explanation.ablation import remove_heads, with_pattern
 from symcircuits.model import Run, pattern_without, rerun_each
@@ -22,7 +23,7 @@ from symcircuits.values.evaluate import evaluate, reference
 from symcircuits.values.measure import Measure
 from symcircuits.values.read_back import ReadBack
 
-__all__ = ["HeadChange", "PatternChange", "Removals"]
+__all__ = ["HeadChange", "PatternChange", "Removals", "responding"]
 
 Array = npt.NDArray[Any]
 
@@ -45,6 +46,14 @@ class PatternChange:
     pattern: Array
     frozen: Numbers
     recomputed: Numbers
+
+
+def responding(arch: Architecture, head: str) -> list[str]:
+    """What is computed after a head, and so may change when it is gone."""
+    layer = arch.head(head).layer
+    later = any(arch.heads[after] for after in range(layer + 1, arch.n_layers))
+    after = [m for m in arch.mlps if m > layer or (m == layer and not arch.parallel)]
+    return ["patterns of later heads"] * later + ["norms"] * bool(arch.norm) + ["MLPs"] * bool(after)
 
 
 @final
@@ -77,8 +86,16 @@ class Removals:
         return found
 
     def frozen(self, heads: Sequence[str]) -> dict[str, HeadChange]:
-        """The same with everything held fixed, and nothing recomputed; of none where no entry is chosen."""
-        return {head: HeadChange(self._numbers(self._frozen(head))) for head in heads if self.by.chosen}
+        """The same with everything held fixed, and nothing recomputed; of none where no entry is chosen.
+
+        That is all that changes where nothing is computed after a head.
+        """
+        arch, found = self.run.model.architecture, dict[str, HeadChange]()
+        for head in heads if self.by.chosen else ():
+            value = self._numbers(self._frozen(head))
+            last = arch.split is None and not responding(arch, head)
+            found[head] = HeadChange(value, [0.0] * len(value), value) if last else HeadChange(value)
+        return found
 
     def _frozen(self, head: str) -> Array:
         return np.asarray(-self._back.of(head, self.run.results[head]))

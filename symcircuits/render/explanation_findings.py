@@ -9,6 +9,7 @@ import numpy as np
 
 from symcircuits.core.names import visible
 from symcircuits.core.text import amount
+from symcircuits.explanation.removals import responding
 from symcircuits.render.explained import against_name, logit_name
 from symcircuits.render.figures import row_of, token_labels
 from symcircuits.render.tables import number, signed
@@ -120,15 +121,7 @@ def _removal(found: Explanation, changes: Mapping[str, HeadChange]) -> Iterator[
     what = "difference" if at else "readout" if found.readout else "logit itself"
     said = f"Of the heads that were removed one by one, {head} changes the {what} most: by {signed(whole)}; with "
     said += f"everything else held fixed, by {signed(value)}."
-    responds = _responding(found, head)
+    responds = responding(found.model.architecture, head)
     if responds and abs(whole - value) > abs(value):
         said += f" The rest is what then changes: {', '.join(responds)}."
     yield Finding(said, "removals", "removed means that it writes nothing; replaced by a mean it may change less")
-
-
-def _responding(found: Explanation, head: str) -> list[str]:
-    """What is computed after a head, and so may answer when it is gone."""
-    arch, layer = found.model.architecture, found.model.architecture.head(head).layer
-    later = any(arch.heads[after] for after in range(layer + 1, arch.n_layers))
-    after = [m for m in arch.mlps if m > layer or (m == layer and not arch.parallel)]
-    return ["patterns of later heads"] * later + ["norms"] * bool(arch.norm) + ["MLPs"] * bool(after)

@@ -253,7 +253,10 @@ def head_changes(found: Explanation, removals: Removals, left_out: list[str]) ->
     frozen = removals.frozen(heads)
     at = -1 if found.measure.against is not None else 0
     largest = sorted(frozen, key=lambda h: -abs(frozen[h].value[at]))
-    chosen = [*dict.fromkeys([*heads[: FEW_REMOVALS // 2 if frozen else FEW_REMOVALS], *largest])][:FEW_REMOVALS]
+    answered = [h for h in heads if h not in frozen or frozen[h].whole is None]
+    by_size = [h for h in largest if frozen[h].whole is None]
+    by_margin = answered[: FEW_REMOVALS // 2 if frozen else FEW_REMOVALS]
+    chosen = [*dict.fromkeys([*by_margin, *by_size])][:FEW_REMOVALS]
     left_out.append(
         f"in removing a head: what changes when the rest is recomputed, for all but {amount(len(chosen), 'head')} "
         "(half of them those with the largest margins, the others those that change most with all held fixed)"
