@@ -21,6 +21,7 @@ from symcircuits.core.words import Factor, fuse, transpose
 
 __all__ = ["Alphabet", "Group", "PackedSums", "Words", "gathered", "multiply_out"]
 
+_PART = 1 << 15  # words that stay in the cache
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd numbers
 
 
@@ -109,11 +110,33 @@ class Words:
 
     def times(self, other: Words) -> Words:
         """The product: every word of this before every word of the other."""
-        groups: dict[int, list[Group]] = {}
-        for m, a in self.groups.items():
-            for n, b in other.groups.items():
-                groups.setdefault(m + n, []).append(_product(self.alphabet, m, a, n, b))
-        return gathered(self.alphabet, groups)
+        pairs: dict[int, list[tuple[int, int]]] = {}
+        for m in self.groups:
+            for n in other.groups:
+                pairs.setdefault(m + n, []).append((m, n))
+        return Words(self.alphabet, {length: self._products(other, some) for length, some in sorted(pairs.items())})
+
+    def _products(self, other: Words, lengths: Sequence[tuple[int, int]]) -> Group:
+        """Every word of some lengths here before every word of other lengths there: all products have one length."""
+        import numpy as np
+
+        factors = [(m, self.groups[m], n, other.groups[n]) for m, n in lengths]
+        ends = np.cumsum([0, *(a[0].size * b[0].size for _, a, _, b in factors)]).tolist()
+        limbs = self.alphabet.limbs(sum(lengths[0]))
+        made = [_limbs(self.alphabet, limbs, *two) for two in factors]
+        found: list[Any] = []
+        for parts in zip(*made, strict=True):
+            if all(y is None and (x == parts[0][0][:1]).all() for x, y, _ in parts):  # the same for all of them
+                found.append(np.broadcast_to(parts[0][0][0], ends[-1]))
+                continue
+            found.append(np.empty(ends[-1], np.uint64))
+            for (x, y, together), at, end in zip(parts, ends, ends[1:], strict=False):
+                out = found[-1][at:end].reshape(x.size, -1)
+                if y is None:
+                    out[:] = x[:, None]
+                else:
+                    together(x[:, None], y, out=out)
+        return tuple(found)
 
     @property
     def like_terms(self) -> int:
@@ -155,21 +178,15 @@ class Words:
                 yield "".join(f"{s} * " for s in front) + " @ ".join(letters[letters[:1] == [self.alphabet.scale] :])
 
 
-def _product(alphabet: Alphabet, m: int, a: Group, n: int, b: Group) -> Group:
+def _limbs(alphabet: Alphabet, count: int, m: int, a: Group, n: int, b: Group) -> Iterator[tuple[Any, Any, Any]]:
+    """Each limb of the products: what the first words give, the second (or None, nothing), and how they are joined."""
     import numpy as np
 
     ends = len(a) - alphabet.scalar_limbs, len(b) - alphabet.scalar_limbs
-    letters, rows, columns = a[: ends[0]], a[0].size, b[0].size
-    shifted = _shifted(alphabet, letters, m, n)
-    out = []
-    for i in range(alphabet.limbs(m + n)):
-        limb = np.empty((rows, columns), np.uint64)
-        if i < ends[1]:
-            np.bitwise_or(shifted[i][:, None], b[i][None, :], out=limb)
-        else:
-            limb[:] = shifted[i][:, None]
-        out.append(limb.reshape(-1))
-    return (*out, *((x[:, None] + y).reshape(-1) for x, y in zip(a[ends[0] :], b[ends[1] :], strict=True)))
+    for i, x in enumerate(_shifted(alphabet, a[: ends[0]], m, n)[:count]):
+        yield x, b[i] if i < ends[1] else None, np.bitwise_or
+    for x, y in zip(a[ends[0] :], b[ends[1] :], strict=True):
+        yield x, y, np.add
 
 
 def _shifted(alphabet: Alphabet, group: Group, length: int, by: int) -> Group:
@@ -217,8 +234,8 @@ def _keys(group: Group) -> Any:
     import numpy as np
 
     found = np.empty(group[0].size, np.uint32)
-    for at in range(0, found.size, 1 << 15):  # in the cache
-        part = slice(at, at + (1 << 15))
+    for at in range(0, found.size, _PART):
+        part = slice(at, at + _PART)
         mixed = np.zeros_like(group[0][part])
         for limb, odd in zip(group, _MIX * (len(group) // 3 + 1), strict=False):
             mixed ^= limb[part] * np.uint64(odd)
@@ -235,7 +252,10 @@ def _equal(group: Group) -> int:
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     maybe = np.zeros(1 << 16, bool)
     maybe[twice >> 16] = True
-    rows = np.flatnonzero(maybe[key >> 16])  # equal words have equal keys: all of them are among these
+    cuts = range(0, key.size, _PART)
+    found = [np.flatnonzero(maybe[key[at : at + _PART] >> 16]) + at for at in cuts] if twice.size else []
+    rows = np.concatenate([np.zeros(0, np.intp), *found])
+    rows = rows[np.isin(key[rows], twice)]  # equal words have equal keys: all of them are among these
     few = [limb[rows] for limb in group]
     order = np.lexsort(few)
     alike = np.logical_and.reduce([limb[order][1:] == limb[order][:-1] for limb in few])

@@ -144,7 +144,7 @@ def trained(folder: Path | None, rounds: int) -> Iterator[Row]:
     expansion = sc.logits(model)
     forward = medians(rounds, {"run": lambda: model.run(run.tokens)})[0]["run"]
     ask = {"by": sc.logit(against="second", position=-2)}
-    for k, limit in ((10, None), (100, 300), (1000, 2500), (10_000, None)):
+    for k, limit in ((10, None), (100, 150), (1000, 1300), (10_000, None)):
         work = lambda k=k: sc.evaluate(expansion, run).largest(k, **ask)  # noqa: E731
         seconds, given = medians(rounds if k < 10_000 else 1, {"ours": work})
         found = given["ours"]
@@ -179,7 +179,7 @@ def rows(asked: argparse.Namespace) -> Iterator[Row]:
     if asked.only != "largest":
         yield from sums(Size("12 x 12 layers", TWELVE, 100, 128, 16, 32), asked.rounds, None)
         if not asked.small:
-            yield from sums(Size("12 x 12 layers", TWELVE, 1000, 768, 64, 64), asked.rounds, 8)
+            yield from sums(Size("12 x 12 layers", TWELVE, 1000, 768, 64, 64), asked.rounds, 4)
     if asked.only == "sums":
         return
     yield from against_brute_force(Size("8 x 4 layers", (8,) * 4, 50, 64, 8, 16), 0.5, asked.rounds)

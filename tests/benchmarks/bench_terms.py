@@ -335,9 +335,9 @@ def ways_of(heads: tuple[int, ...]) -> list[Way]:
 BESIDE: tuple[tuple[str, str, str, float | None], ...] = (
     ("packed words", "score terms multiplied out", "FORM, noncommuting", None),
     ("packed words", "", "plain NumPy, products", 1.0),
-    ("packed words", "", "python-flint, commuting", None),
+    ("packed words", "", "python-flint, commuting", 2.0),
     ("packed words", "", "SymPy, noncommuting", None),
-    ("typed blocks", "enumerated with types, counted", "FORM, commuting", 30.0),
+    ("typed blocks", "enumerated with types, counted", "FORM, commuting", 80.0),
     ("typed blocks", "", "plain NumPy, types", 1.0),
     ("labels", "labels to a file", "FORM, commuting, text", 3.0),
     ("labels", "", "plain loop, labels", 1.5),
@@ -345,7 +345,7 @@ BESIDE: tuple[tuple[str, str, str, float | None], ...] = (
     ("text", "", "plain loop, text", 1.5),
     ("five columns", "five columns to a file", "plain loop, five columns", 1.5),
 )
-RATE, MEMORY = 5.0, 200.0  # asked: million terms a second multiplied out; MB beyond the start when enumerating
+RATE, MEMORY = 20.0, 200.0  # asked: million terms a second multiplied out; MB beyond the start when enumerating
 FUNCTION = 2.0  # asked: milliseconds in which a function is made of a term
 START = 5.0  # asked: times what Python takes to start
 
