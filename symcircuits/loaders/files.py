@@ -16,7 +16,7 @@ from symcircuits.loaders.pickled import TORCH_FILES, read_torch
 from symcircuits.loaders.stored import Stored
 from symcircuits.loaders.strictjson import strict_json
 from symcircuits.loaders.tensorfile import check_memory, mapped, open_safetensors, read_safetensors
-from symcircuits.work.files import read_input, user_path
+from symcircuits.work.files import is_there, read_input, user_path
 from symcircuits.work.memory import free_memory, gigabytes
 
 __all__ = [
@@ -51,7 +51,7 @@ def model_place(path: str | os.PathLike[str]) -> Path:
     """
     place = user_path(path)
     try:
-        if not (place.exists() or place.is_symlink()):
+        if not (is_there(place) or place.is_symlink()):
             raise ValueError(f"{place}: there is no such file or folder{_on_the_hub(os.fspath(path))}")
         above = (place / "snapshots").is_dir() and not _there(place, (*WEIGHT_FILES, *OTHER_FILES))
         return _snapshot(place) if above else place
@@ -158,9 +158,9 @@ def _there(folder: Path, names: Iterable[str]) -> list[Path]:
 
 def check_file(file: Path) -> None:
     """ValueError where there is no file of that name."""
-    if file.is_symlink() and not file.exists():
+    if file.is_symlink() and not is_there(file):
         raise ValueError(f"{file}: this link is broken: its target does not exist")
-    if not file.exists():
+    if not is_there(file):
         hint = "" if file.name != "config.json" else "; a model needs its config.json beside its weights"
         raise ValueError(f"{file}: there is no such file or folder{hint}")
     if not file.is_file():

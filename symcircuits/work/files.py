@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ __all__ = [
     "check_apart",
     "check_input",
     "check_writable",
+    "is_there",
     "make_folder",
     "read_input",
     "reading",
@@ -49,11 +51,32 @@ def user_path(path: str | os.PathLike[str]) -> Path:
         raise ValueError(f"{path}: the home folder of this user is not known") from None
 
 
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether a file or folder has this name; OSError where it cannot be told.
+
+    ``Path.exists`` answers False from Python 3.14 on where a folder may not be read or a name is too long.
+
+    >>> is_there("/"), is_there("/no/such/file")
+    (True, False)
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except ValueError:  # a null character
+        return False
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself
+            return False
+        raise
+    return True
+
+
 def check_input(path: str | os.PathLike[str], what: str) -> None:
     """ValueError where there is no ordinary file: a folder, or a device or pipe, which may never end."""
     file = Path(path)
     try:
-        if not file.exists():
+        if not is_there(file):
             raise ValueError(f"{file}: there is no such file")
         if file.is_dir():
             raise ValueError(f"{file}: this is a folder, not {what}")
