@@ -40,8 +40,26 @@ from symcircuits.derivation.nodes import (
     every_node,
     mapped,
 )
+from symcircuits.derivation.printing.spelling import Spelling
 
-__all__ = ["Coverage", "coverage", "derivation_coq", "module", "tactic", "written_out"]
+__all__ = ["COQ", "Coverage", "Writer", "coverage", "derivation_coq", "module", "statements", "tactic", "written_out"]
+
+COQ = Spelling(
+    matrix="'M[R]_({0}, {1})",
+    one="1%:M",
+    transposed="{0}^T",
+    times=" *m ",
+    scaled="({0} *: {1})",
+    identity="Id",
+    acts_plus=" \\oplus ",
+    after=" \\after ",
+    acts_scaled="({0} \\times {1})",
+    acts_alike="forall X, {0} X = {1} X",
+    numbers_equal="({0} = {1})%N",
+    listed="(size [:: {0}])",
+    between="; ",
+    elementary="(elementary {0} [:: {1}])",
+)
 
 _TACTIC = Path(__file__).with_name("claims.v")
 _ABBREVIATIONS = ("W_OV", "W_QK")
@@ -68,10 +86,11 @@ class Coverage:
 
 
 @dataclass(slots=True)
-class _Writer:
+class Writer:
     """What the formulas of a derivation are made of: sizes, letters with their shapes, numbers, definitions."""
 
     derivation: Derivation
+    spelling: Spelling
     symmetric: dict[str, None] = field(default_factory=dict)
     sizes: dict[str, None] = field(default_factory=dict)
     letters: dict[str, str] = field(default_factory=dict)
@@ -97,11 +116,11 @@ class _Writer:
             raise _NotPlain("it has products entry by entry")
         if symbol.glyph in _ABBREVIATIONS and symbol.parts:
             if name not in self.defined:
-                self.defined[name] = self.product([self.letter(f) for f in symbol.parts])[1:-1]
+                self.defined[name] = self.spelling.product(map(self.letter, symbol.parts))
             return self.turned(name, factor.transposed)
         if symbol.glyph == "X0":
             if "X0" not in self.defined:
-                self.defined["X0"] = self.product([self.letter(f) for f in embedding()])
+                self.defined["X0"] = self.spelling.product(map(self.letter, embedding()))
             return self.turned("X0", factor.transposed)
         if is_recursion(factor):
             if name not in self.defined:
@@ -110,12 +129,11 @@ class _Writer:
         if symbol.glyph in _NORMS:
             self.symmetric[name] = None
             factor = Factor(symbol)
-        self.letters[name] = f"'M[R]_({self.size(symbol.row.space)}, {self.size(symbol.col.space)})"
+        self.letters[name] = self.spelling.matrix.format(self.size(symbol.row.space), self.size(symbol.col.space))
         return self.turned(name, factor.transposed)
 
-    @staticmethod
-    def turned(name: str, transposed: bool) -> str:
-        return f"{name}^T" if transposed else name
+    def turned(self, name: str, transposed: bool) -> str:
+        return self.spelling.transposed.format(name) if transposed else name
 
     def number(self, scalar: str) -> str:
         self.numbers[scalar_argument(scalar)] = None
@@ -123,24 +141,24 @@ class _Writer:
 
     def scaled(self, scales: tuple[str, ...], product: str) -> str:
         for scalar in reversed(scales):
-            product = f"({self.number(scalar)} *: {product})"
+            product = self.spelling.scaled.format(self.number(scalar), product)
         return product
 
     def text(self, expr: Expr) -> str:
         """An expression, every product and sum in parentheses; ValueError where it is not plain."""
         match expr:
             case Word():
-                return self.scaled(expr.scales, self.product([self.letter(f) for f in expr.fused]))
+                return self.scaled(expr.scales, self.spelling.product(map(self.letter, expr.fused)))
             case Spelled():
-                return self.scaled(expr.word.scales, self.product([self.letter(f) for f in expr.word.factors]))
+                return self.scaled(expr.word.scales, self.spelling.product(map(self.letter, expr.word.factors)))
             case Product():
-                return self.scaled(expr.scales, self.product([self.text(f) for f in expr.factors]))
+                return self.scaled(expr.scales, self.spelling.product(map(self.text, expr.factors)))
             case Sum() if expr.terms:
                 return "(" + " + ".join(map(self.text, expr.terms)) + ")"
             case SumOver():
                 return self.text(written_out(expr, self.derivation))
             case Transposed():
-                return f"{self.text(expr.body)}^T"
+                return self.spelling.transposed.format(self.text(expr.body))
             case Family():
                 return self.text(expr.body)
             case Apply():
@@ -151,8 +169,7 @@ class _Writer:
                     raise _NotPlain(f"{expr.name} is not defined before it")
                 return name
             case AlibiTerm():
-                rows = f"'M[R]_({self.size(Space('context'))}, {self.size(Space('context'))})"
-                self.letters[f"alibi_{expr.head}"] = rows
+                self.letters[f"alibi_{expr.head}"] = self.spelling.matrix.format(*[self.size(Space("context"))] * 2)
                 return f"alibi_{expr.head}"
             case _:
                 raise _NotPlain(f"it has a {type(expr).__name__}")
@@ -170,15 +187,14 @@ class _Writer:
                 return "number", self.numeral(expr)
             raise
 
-    @staticmethod
-    def statement(left: tuple[str, str], right: tuple[str, str]) -> str:
+    def statement(self, left: tuple[str, str], right: tuple[str, str]) -> str:
         """What the lemma of an equation states."""
         if (left[0] == "number") != (right[0] == "number"):
             raise _NotPlain("it equates a number and what is none")
         if left[0] == "number":
-            return f"({left[1]} = {right[1]})%N"
+            return self.spelling.numbers_equal.format(left[1], right[1])
         if left[0] == "acts" == right[0]:
-            return f"forall X, {left[1]} X = {right[1]} X"
+            return self.spelling.acts_alike.format(left[1], right[1])
         return f"{left[1]} = {right[1]}"
 
     def arguments(self, given: tuple[Expr, ...]) -> str:
@@ -188,20 +204,21 @@ class _Writer:
         """What acts on a stream, or on two: tensors, their sums, and one after the other."""
         match expr:
             case Identity():
-                return "Id"
+                return self.spelling.identity
             case Tensor():
-                *sides, last = (("1%:M" if isinstance(slot, Identity) else self.text(slot)) for slot in expr.slots)
+                one = self.spelling.one.format(self.size(Space("context")))
+                *sides, last = ((one if isinstance(slot, Identity) else self.text(slot)) for slot in expr.slots)
                 return f"({' '.join(['tensor' if len(sides) == 1 else 'tensor3', *sides, last])})"
             case Sum():
-                return "(" + " \\oplus ".join(map(self.operator, expr.terms)) + ")"
+                return f"({self.spelling.acts_plus.join(map(self.operator, expr.terms))})"
             case SumOver():
                 return self.operator(written_out(expr, self.derivation))
             case Family():
                 return self.operator(expr.body)
             case Product():
-                found = "(" + " \\after ".join(map(self.operator, expr.factors)) + ")"
+                found = f"({self.spelling.after.join(map(self.operator, expr.factors))})"
                 for scalar in reversed(expr.scales):
-                    found = f"({self.number(scalar)} \\times {found})"
+                    found = self.spelling.acts_scaled.format(self.number(scalar), found)
                 return found
             case _:
                 raise _NotPlain(f"it has a {type(expr).__name__} that acts")
@@ -218,17 +235,13 @@ class _Writer:
             case Product() if not expr.scales:
                 return "(" + " * ".join(map(self.numeral, expr.factors)) + ")"
             case Elementary():
-                heads = "; ".join(self.numeral(HeadCount(layer)) for layer in expr.layers)
-                return f"(elementary {expr.order} [:: {heads}])"
+                heads = [self.numeral(HeadCount(layer)) for layer in expr.layers]
+                return self.spelling.elementary.format(expr.order, self.spelling.between.join(heads))
             case CountOf():
                 words = [w for w in _words(expr.expr, self.derivation) if _counts(expr, w)]
-                return f"(size [:: {'; '.join(map(self.text, words))}])"
+                return self.spelling.listed.format(self.spelling.between.join(map(self.text, words)))
             case _:
                 raise _NotPlain(f"it has a number of the kind {type(expr).__name__}")
-
-    @staticmethod
-    def product(parts: list[str]) -> str:
-        return parts[0] if len(parts) == 1 else "(" + " *m ".join(parts) + ")"
 
 
 def _identifier(name: str) -> str:
@@ -294,11 +307,12 @@ def coverage(derivation: Derivation) -> Coverage:
     >>> found.defined["step 3, claim 1"], found.lemmas["step1_2_1"], found.left
     ('stream', 'W_OV_h = (W_O_h *m W_V_h)', {})
     """
-    return _written(derivation)[0]
+    return statements(derivation, COQ)[0]
 
 
-def _written(derivation: Derivation) -> tuple[Coverage, _Writer]:
-    writer, found = _Writer(derivation), Coverage()
+def statements(derivation: Derivation, spelling: Spelling) -> tuple[Coverage, Writer]:
+    """What is stated of a derivation in a language, and what the statements are made of."""
+    writer, found = Writer(derivation, spelling), Coverage()
     claims = {f"step {s.number}, claim {i}": (s, c) for s in derivation.steps for i, c in enumerate(s.claims, 1)}
     defining = {which: c for which, (s, c) in claims.items() if s.kind == "definition" and _name(c.lhs)}
     while any(_defines(which, claim, writer, found) for which, claim in defining.items()):
@@ -318,7 +332,7 @@ def _written(derivation: Derivation) -> tuple[Coverage, _Writer]:
     return found, writer
 
 
-def _defines(which: str, claim: Claim, writer: _Writer, found: Coverage) -> bool:
+def _defines(which: str, claim: Claim, writer: Writer, found: Coverage) -> bool:
     """Whether a claim defines what is not defined yet, by what is."""
     name = _name(claim.lhs)
     if name in writer.defined:
@@ -347,7 +361,7 @@ def derivation_coq(derivation: Derivation) -> str:
 
 def module(derivation: Derivation) -> str:
     """The same without the tactic, which stands before it or is imported."""
-    found, writer = _written(derivation)
+    found, writer = statements(derivation, COQ)
     unfolded = ", ".join(reversed(writer.defined)) or "id"
     lines = ["Section Derivation.", "Variable R : comRingType."]
     lines += [f"Variables ({' '.join(writer.sizes)} : nat)."] if writer.sizes else []

@@ -1,0 +1,48 @@
+"""How a language of proofs spells what the claims of a derivation are made of.
+
+The claims are gone through once (:mod:`symcircuits.derivation.printing.coq`); what is written for each node is taken
+from a row of this table. Operands come in their own parentheses, so that no spelling depends on what binds closer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Spelling"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """Signs that stand between operands, and patterns with a place ``{0}``, ``{1}`` for each operand.
+
+    ``matrix`` is the type of a matrix with these rows and columns, ``one`` the identity matrix of a size. Of what acts
+    (tensors): ``identity``, ``acts_plus`` (a sum), ``after`` (one after the other), ``acts_scaled``; ``acts_alike``
+    states that two do the same. ``numbers_equal`` equates numbers; ``listed`` counts terms, with ``between`` them;
+    ``elementary`` is the elementary symmetric polynomial of an order, of numbers of heads.
+    """
+
+    matrix: str
+    one: str
+    transposed: str
+    times: str
+    scaled: str
+    identity: str
+    acts_plus: str
+    after: str
+    acts_scaled: str
+    acts_alike: str
+    numbers_equal: str
+    listed: str
+    between: str
+    elementary: str
+
+    def product(self, factors: Iterable[str]) -> str:
+        """A product of matrices, in parentheses where it has several factors.
+
+        >>> from symcircuits.derivation.printing.coq import COQ
+        >>> COQ.product(["t", COQ.transposed.format("W_E")]), COQ.product(["t"])
+        ('(t *m W_E^T)', 't')
+        """
+        found = list(factors)
+        return found[0] if len(found) == 1 else f"({self.times.join(found)})"
