@@ -12,7 +12,7 @@ import symcircuits as sc
 from symcircuits.cli.main import main
 from symcircuits.derivation.derive import Derivation
 from symcircuits.derivation.printing.coq import coverage, derivation_coq, module, tactic
-from symcircuits.derivation.printing.coq_reader import as_text, misstated
+from symcircuits.derivation.printing.coq_reader import TURNED, as_text, misstated
 from symcircuits.verification import proofs
 from symcircuits.verification.coqc import CLOSED, Compiler
 
@@ -56,7 +56,7 @@ def test_what_is_stated_is_what_is_printed(name: str) -> None:
     text = derivation_coq(derivation)
     assert misstated(derivation, text) == []
     if derivation.form == "enumerated":  # the words of the reader against the text that is printed
-        printed = re.sub(r"[()\s]", "", derivation.text())
+        printed = re.sub(r"[()\s]", "", derivation.text().replace(").T", f"){TURNED}"))
         statements = [s for s in coverage(derivation).lemmas.values() if "%N" not in s and "forall" not in s]
         assert sum(as_text(s.split(" = ")[1]) in printed for s in statements) > len(statements) / 2
 
@@ -70,6 +70,7 @@ def test_what_is_stated_is_what_is_printed(name: str) -> None:
         ("two layers", "(tensor A_L0H0 (W_U *m W_OV_L0H0 *m W_E))", "(tensor A_L0H0 (W_U *m W_E *m W_OV_L0H0))"),
         ("two layers", "(1 + 2)", "(1 + 3)"),
         ("scores", "(scale_L1H0 *: (X0 *m", "((X0 *m"),
+        ("shortformer", "((X1 + P) *m W_K_L1H0^T)^T", "((X1 + P) *m W_K_L1H0^T^T)"),
         ("norms", "D_L1 *m A_L0H0", "A_L0H0 *m D_L1"),
     ],
 )
@@ -114,6 +115,16 @@ def test_what_a_result_states_of_the_logits_defines_nothing() -> None:
     assert not found.lemmas
     assert not found.defined
     assert found.left["step 1, claim 1"] == "logits is not defined before it"
+
+
+@pytest.mark.parametrize(("name", "lemmas"), [("bias_collapse", 0), ("virtual_heads", 2)])
+def test_what_needs_rows_that_sum_to_one_is_left(name: str, lemmas: int) -> None:
+    """It does not hold of all matrices; how maps are multiplied does."""
+    derivation = sc.theorem(name)
+    found = coverage(derivation)
+    assert len(found.lemmas) == lemmas
+    assert any("it may need what is given: rows sum to one" in reason for reason in found.left.values())
+    assert misstated(derivation, derivation_coq(derivation)) == []
 
 
 # ------------------------------------------------------------------------------------------------ what is proved

@@ -64,8 +64,8 @@ def test_a_format_is_one_file_and_one_row(
     assert capsys.readouterr().out.startswith(outline)
     with pytest.raises(SystemExit):
         cli.main(["derive", "--help"])
-    assert "{latex,text,json,coq,outline}" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"page\.pdf: the suffix is \.tex, \.txt, \.json, \.v or \.outline$"):
+    assert "{latex,text,json,coq,lean,outline}" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"page\.pdf: the suffix is \.tex, \.txt, \.json, \.v, \.lean or \.outline$"):
         DERIVATION.save(tmp_path / "page.pdf")
     with pytest.raises(ValueError, match=r"a book cannot be written in the format \.outline"):
         row.bound("A book", {})

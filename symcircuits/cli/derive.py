@@ -1,4 +1,4 @@
-"""``symcircuits derive``: a derivation, every step checked, as LaTeX, text, JSON or Coq."""
+"""``symcircuits derive``: a derivation, every step checked, as LaTeX, text, JSON, Coq or Lean."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "HELP", "add_options", "run"]
 
-HELP = "write a derivation, every step checked, as LaTeX, text, JSON or Coq"
+HELP = "write a derivation, every step checked, as LaTeX, text, JSON, Coq or Lean"
 EXAMPLES = (
     "  symcircuits derive --heads 3,3\n"
     "  symcircuits derive --heads 3,3 --target scores:L1H0 --form generic --standalone -o scores.tex\n"
@@ -26,7 +26,8 @@ EXAMPLES = (
     "  symcircuits derive MODEL --format text\n"
     "  symcircuits derive --theorem layer_norm --format text\n"
     "  symcircuits derive --heads 3,3 --form generic --for paper --width two-column --label eq:paths\n"
-    "  symcircuits derive --heads 2,2 -o two_layers.tex --certificate two_layers.json"
+    "  symcircuits derive --heads 2,2 -o two_layers.tex --certificate two_layers.json\n"
+    "  symcircuits derive --heads 2,2 -o two_layers.lean"
 )
 
 

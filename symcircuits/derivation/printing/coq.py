@@ -69,6 +69,7 @@ _SAME_SIZE = {"normed_context": "context"} | dict.fromkeys(
     ("normed_model", "centred_model", "scaled_model", "attention_input", "normed_input"), "model"
 )
 _QK = ("raw_qk", "scaled_qk")
+_SAID = ("symmetric", "turned")  # what is given and is a hypothesis here, or seen at the letters
 _HOW = {"exact": "it is in numbers", "model": "it is of a run of a model"}
 
 
@@ -154,7 +155,7 @@ class Writer:
             case Product():
                 return self.scaled(expr.scales, self.spelling.product(map(self.text, expr.factors)))
             case Sum() if expr.terms:
-                return "(" + " + ".join(map(self.text, expr.terms)) + ")"
+                return self.spelling.joined(" + ", map(self.text, expr.terms))
             case SumOver():
                 return self.text(written_out(expr, self.derivation))
             case Transposed():
@@ -206,17 +207,17 @@ class Writer:
             case Identity():
                 return self.spelling.identity
             case Tensor():
-                one = self.spelling.one.format(self.size(Space("context")))
+                one = self.spelling.one
                 *sides, last = ((one if isinstance(slot, Identity) else self.text(slot)) for slot in expr.slots)
                 return f"({' '.join(['tensor' if len(sides) == 1 else 'tensor3', *sides, last])})"
             case Sum():
-                return f"({self.spelling.acts_plus.join(map(self.operator, expr.terms))})"
+                return self.spelling.joined(self.spelling.acts_plus, map(self.operator, expr.terms))
             case SumOver():
                 return self.operator(written_out(expr, self.derivation))
             case Family():
                 return self.operator(expr.body)
             case Product():
-                found = f"({self.spelling.after.join(map(self.operator, expr.factors))})"
+                found = self.spelling.joined(self.spelling.after, map(self.operator, expr.factors))
                 for scalar in reversed(expr.scales):
                     found = self.spelling.acts_scaled.format(self.number(scalar), found)
                 return found
@@ -231,9 +232,9 @@ class Writer:
             case HeadCount():
                 return str(self.derivation.frame.architecture.heads[expr.layer])
             case Sum():
-                return "(" + " + ".join(map(self.numeral, expr.terms)) + ")"
+                return self.spelling.joined(" + ", map(self.numeral, expr.terms))
             case Product() if not expr.scales:
-                return "(" + " * ".join(map(self.numeral, expr.factors)) + ")"
+                return self.spelling.joined(" * ", map(self.numeral, expr.factors))
             case Elementary():
                 heads = [self.numeral(HeadCount(layer)) for layer in expr.layers]
                 return self.spelling.elementary.format(expr.order, self.spelling.between.join(heads))
@@ -321,6 +322,8 @@ def statements(derivation: Derivation, spelling: Spelling) -> tuple[Coverage, Wr
         if which in found.defined:
             continue
         try:
+            if (given := [g for g in step.check.given if g not in _SAID]) and step.check.how != "indices":
+                raise _NotPlain(f"it may need what is given: {', '.join(given)}")
             if step.check.how in _HOW or claim.relation != "=":
                 raise _NotPlain(_HOW.get(step.check.how, "it is an inequality"))
             sides = [writer.side(side) for side in claim.sides]

@@ -1,14 +1,15 @@
 """What a file of Coq states, read back as the text that is printed: the writer of the file is not asked.
 
-Compared without spaces and parentheses. Names of letters are told apart by their forms; tensors are put between their
-slots. Sides that are numbers are compared by their values. A list of terms holds as many as are counted, no two the
-same, and each is a summand that is printed.
+Compared without spaces and parentheses, but those of which a transpose is taken. Names of letters are told apart by
+their forms; tensors are put between their slots. Sides that are numbers are compared by their values. A list of terms
+holds as many as are counted, no two the same, and each is a summand that is printed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from symcircuits.core.seam import higher
 from symcircuits.derivation.derive import Derivation
@@ -16,11 +17,21 @@ from symcircuits.derivation.multiplying import count_polynomial
 from symcircuits.derivation.nodes import CountOf, Elementary, Expr, HeadCount, Number, Sum, every_node
 from symcircuits.derivation.printing.coq import written_out
 
-__all__ = ["as_text", "misstated"]
+__all__ = ["TURNED", "Reading", "as_text", "elementary_value", "misread", "misstated", "printed_letter"]
 
-_LABELLED = re.compile(r"(.+?)_(?:([QK]?[LM]\d+(?:[HG]\d+)?|[QK]\d+|final|[ghkq])|G_([ghkq]))")
+_LABELLED = re.compile(r"(.+?)_(?:([QK]?[LM]\d+(?:[HG]\d+)?|[QK]\d+|final|[fghkq])|G_([fghkq]))")
 _SIGNS = {"*m": "@", "*:": "*", "\\times": "*", "\\oplus": "+", "\\after": "", "1%:M": "Id", "+": "+", ",": ","}
+TURNED = "~T"  # the transpose of what stands in parentheses, told from that of its last letter
 _COUNTS = (Number, HeadCount, Elementary, CountOf)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a language is read: a formula as it is printed, the terms of a list that is counted, numbers on each side."""
+
+    as_text: Callable[[str], str]
+    listed: Callable[[str], list[str]]
+    values: Callable[[str], list[int]]
 
 
 def as_text(coq: str) -> str:
@@ -43,17 +54,20 @@ def _read(tokens: list[str], at: int) -> tuple[str, int]:
             part, at = _read(tokens, at + 1)
             parts.append(part)
         elif token == "^T":
-            parts[-1] += ".T"
+            parts[-1] += TURNED if tokens[at - 1] == ")" else ".T"
         else:
-            parts.append(_letter(token))
+            parts.append(_SIGNS[token] if token in _SIGNS else printed_letter(token))
         at += 1
     between = "x" if parts and parts[0] in ("tensor", "tensor3") else ""
     return between.join(parts[1:] if between else parts), at
 
 
-def _letter(token: str) -> str:
-    if token in _SIGNS:
-        return _SIGNS[token]
+def printed_letter(token: str) -> str:
+    """A letter as it is printed in text.
+
+    >>> printed_letter("W_V_L0G0"), printed_letter("scores_L1H0"), printed_letter("W_E")
+    ('W_V[L0G0]', 'S[L1H0]', 'W_E')
+    """
     if not (found := _LABELLED.fullmatch(token)):
         return token
     name = "S" if found[1] == "scores" else found[1]
@@ -61,7 +75,7 @@ def _letter(token: str) -> str:
 
 
 def _bare(text: str) -> str:
-    return re.sub(r"[()\s]", "", text)
+    return re.sub(r"[()\s]", "", text.replace(").T", f"){TURNED}"))
 
 
 def misstated(derivation: Derivation, text: str) -> list[str]:
@@ -76,29 +90,38 @@ def misstated(derivation: Derivation, text: str) -> list[str]:
     >>> misstated(sc.derive(sc.attention_only((1,)), "stream"), wrong)
     ['step4_1_1 states X0 = X1, which is not what is printed']
     """
+    definitions = re.findall(r"^Definition (\w+) := (.*)\.$", text, re.MULTILINE)
+    return misread(derivation, definitions, re.findall(r"^Lemma (step\w+) : (.*)\.$", text, re.MULTILINE), _COQ)
+
+
+def misread(
+    derivation: Derivation, definitions: Iterable[tuple[str, str]], lemmas: Iterable[tuple[str, str]], reading: Reading
+) -> list[str]:
+    """The same of what was found in a file of any language: names with what they mean, lemmas with what they state."""
     said = "which is not what is printed"
     defined = {
         _bare(_text(c.lhs, derivation)): c.rhs for s in derivation.steps for c in s.claims if s.kind == "definition"
     }
     faults = [
         f"{name} is defined as {body}, {said}"
-        for name, body in re.findall(r"^Definition (\w+) := (.*)\.$", text, re.MULTILINE)
-        if (key := _letter(name)) in defined and as_text(body) != _bare(_text(defined[key], derivation))
+        for name, body in definitions
+        if (key := printed_letter(name)) in defined and reading.as_text(body) != _bare(_text(defined[key], derivation))
     ]
-    for step, claim, part, statement in re.findall(r"^Lemma step(\d+)_(\d+)_(\d+) : (.*)\.$", text, re.MULTILINE):
-        sides = derivation.steps[int(step) - 1].claims[int(claim) - 1].sides[int(part) - 1 : int(part) + 1]
-        if not _agrees(statement, sides, derivation):
-            faults.append(f"step{step}_{claim}_{part} states {statement}, {said}")
+    for name, statement in lemmas:
+        step, claim, part = map(int, re.findall(r"\d+", name))
+        sides = derivation.steps[step - 1].claims[claim - 1].sides[part - 1 : part + 1]
+        if not _agrees(statement, sides, derivation, reading):
+            faults.append(f"{name} states {statement}, {said}")
     return faults
 
 
-def _agrees(statement: str, sides: tuple[Expr, ...], derivation: Derivation) -> bool:
+def _agrees(statement: str, sides: tuple[Expr, ...], derivation: Derivation, reading: Reading) -> bool:
     if any(isinstance(node, _COUNTS) for side in sides for node in every_node(side)):
         heads = derivation.frame.architecture.heads
         values = [count_polynomial(side, lambda layer: heads[layer]) for side in sides]
-        listed = [as_text(term) for terms in re.findall(r"size \[::(.*?)\]", statement) for term in terms.split(";")]
-        return list(_values(statement)) == values and len({*listed}) == len(listed) and _printed(listed, derivation)
-    return as_text(statement) == "=".join(_bare(_text(side, derivation)) for side in sides)
+        listed = reading.listed(statement)
+        return reading.values(statement) == values and len({*listed}) == len(listed) and _printed(listed, derivation)
+    return reading.as_text(statement) == "=".join(_bare(_text(side, derivation)) for side in sides)
 
 
 def _printed(listed: list[str], derivation: Derivation) -> bool:
@@ -110,18 +133,30 @@ def _printed(listed: list[str], derivation: Derivation) -> bool:
     return {*filter(None, listed)} <= summands
 
 
+def _listed(statement: str) -> list[str]:
+    """The terms that are counted in a statement."""
+    return [as_text(term) for terms in re.findall(r"size \[::(.*?)\]", statement) for term in terms.split(";")]
+
+
 def _values(statement: str) -> Iterator[int]:
     """The numbers on both sides of an equation of numbers."""
     for side in statement.removesuffix("%N").removeprefix("(").removesuffix(")").split(" = "):
         side = re.sub(r"size \[::(.*?)\]", lambda terms: str(len(list(filter(str.strip, terms[1].split(";"))))), side)
-        side = re.sub(r"elementary (\d+) \[::(.*?)\]", lambda e: str(_elementary(int(e[1]), e[2])), side)
+        side = re.sub(
+            r"elementary (\d+) \[::(.*?)\]", lambda e: str(elementary_value(int(e[1]), map(int, e[2].split(";")))), side
+        )
         yield _sum(side.replace(" ", ""))
 
 
-def _elementary(order: int, listed: str) -> int:
+def elementary_value(order: int, heads: Iterable[int]) -> int:
+    """The elementary symmetric polynomial of numbers of heads.
+
+    >>> elementary_value(2, [3, 4, 5])
+    47
+    """
     coefficients = [1] + [0] * order
-    for heads in map(int, listed.split(";")):
-        coefficients = [a + heads * b for a, b in zip(coefficients, [0, *coefficients], strict=False)]
+    for number in heads:
+        coefficients = [a + number * b for a, b in zip(coefficients, [0, *coefficients], strict=False)]
     return coefficients[order]
 
 
@@ -140,3 +175,6 @@ def _sum(text: str) -> int:
 
 def _text(expr: Expr, derivation: Derivation) -> str:
     return higher(str, "Expr.text")(written_out(expr, derivation))
+
+
+_COQ = Reading(as_text, _listed, lambda statement: list(_values(statement)))

@@ -77,6 +77,7 @@ FORMATS: Final[dict[str, Format]] = {
         file="derivation.printing.json_.json_file",
     ),
     "coq": Format(suffix=".v", derivation="derivation.printing.coq.derivation_coq"),
+    "lean": Format(suffix=".lean", derivation="derivation.printing.lean.derivation_lean"),
 }
 
 

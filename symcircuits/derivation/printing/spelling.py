@@ -16,7 +16,8 @@ __all__ = ["Spelling"]
 class Spelling:
     """Signs that stand between operands, and patterns with a place ``{0}``, ``{1}`` for each operand.
 
-    ``matrix`` is the type of a matrix with these rows and columns, ``one`` the identity matrix of a size. Of what acts
+    ``matrix`` is the type of a matrix with these rows and columns, ``one`` the identity matrix, whose size is that
+    of what it stands beside. Of what acts
     (tensors): ``identity``, ``acts_plus`` (a sum), ``after`` (one after the other), ``acts_scaled``; ``acts_alike``
     states that two do the same. ``numbers_equal`` equates numbers; ``listed`` counts terms, with ``between`` them;
     ``elementary`` is the elementary symmetric polynomial of an order, of numbers of heads.
@@ -37,12 +38,17 @@ class Spelling:
     between: str
     elementary: str
 
-    def product(self, factors: Iterable[str]) -> str:
-        """A product of matrices, in parentheses where it has several factors.
+    @staticmethod
+    def joined(sign: str, operands: Iterable[str]) -> str:
+        """Operands with a sign between them, in parentheses where there are several.
 
         >>> from symcircuits.derivation.printing.coq import COQ
-        >>> COQ.product(["t", COQ.transposed.format("W_E")]), COQ.product(["t"])
+        >>> COQ.joined(COQ.times, ["t", COQ.transposed.format("W_E")]), COQ.joined(COQ.times, ["t"])
         ('(t *m W_E^T)', 't')
         """
-        found = list(factors)
-        return found[0] if len(found) == 1 else f"({self.times.join(found)})"
+        found = list(operands)
+        return found[0] if len(found) == 1 else f"({sign.join(found)})"
+
+    def product(self, factors: Iterable[str]) -> str:
+        """A product of matrices."""
+        return self.joined(self.times, factors)
