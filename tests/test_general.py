@@ -158,6 +158,11 @@ FALSE = {
         "  remainder k layers X = \\sum_(p <- paths layers | (k < size p)%N) act (virtual_head p) X.",
         "  remainder k layers X = \\sum_(p <- paths layers | (k <= size p)%N) act (virtual_head p) X.",
     ),
+    "a moment that forgets the scale on one side": (
+        "Largest.v",
+        "  (scale f 0 t * scale f 0 s) *: ((O g *m V f)^T *m M t s *m (O g *m V f)).",
+        "  scale f 0 t *: ((O g *m V f)^T *m M t s *m (O g *m V f)).",
+    ),
     "the norm before the branch behind it": (
         "Layers.v",
         "[seq after (outward l) (after (pattern h, W_O h *m W_V (group h)) (norm_before l))",

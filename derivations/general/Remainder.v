@@ -1,5 +1,4 @@
-(* What is left out: what truncation by order leaves, a bound of it, and the bound by which the search for the largest
-   terms proves its answers. *)
+(* What is left out: what truncation by order leaves, and a bound of it. *)
 
 From mathcomp Require Import all_ssreflect all_algebra.
 From Circuits Require Import Heads Paths Counts Orders.
@@ -166,70 +165,3 @@ by move=> q q_in; apply: heads; rewrite inE q_in orbT.
 Qed.
 
 End LargestEntry.
-
-(* The search for the largest terms.  Heads are labels; head f reads Y = X V_f of the stream, one row for each token,
-   and writes A_f Y O_f.  `size` measures a row.  If beta bounds the rows of what every source gives to f, and of what
-   every earlier head g gives where beta bounds the rows of its own Y, then it bounds the rows for every path into f;
-   and so a suffix (L, R) bounds every term that ends in it. *)
-Section Search.
-
-Variable K : realDomainType.
-Variables (n d k : nat) (T : eqType).
-Variables (A : T -> 'M[K]_n) (O : T -> 'M[K]_(k, d)) (V : T -> 'M[K]_(d, k)).
-Variables (X : 'M[K]_(n, d)) (before : rel T).
-
-(* The size of a row with k entries (and, below, of a row of what is read). *)
-Variable size_of : 'rV[K]_k -> K.
-Hypothesis size_adds : forall x y, size_of (x + y) <= size_of x + size_of y.
-Hypothesis size_scales : forall a x, size_of (a *: x) = `|a| * size_of x.
-Hypothesis size_positive : forall x, 0 <= size_of x.
-
-(* What f reads where p, the last head first, is the path into it. *)
-Fixpoint read_by (p : seq T) (f : T) : 'M[K]_(n, k) :=
-  if p is g :: p' then A g *m read_by p' g *m O g *m V f else X *m V f.
-
-Variables (c : T -> T -> K) (beta : T -> 'I_n -> K).
-Hypothesis c_positive : forall g f, 0 <= c g f.
-Hypothesis c_bounds : forall g f x, size_of (x *m O g *m V f) <= c g f * size_of x.
-Hypothesis beta_of_source : forall f t, size_of (row t (X *m V f)) <= beta f t.
-Hypothesis beta_of_head : forall g f t, before g f -> c g f * (\sum_s `|A g t s| * beta g s) <= beta f t.
-
-Lemma size_zero : size_of 0 = 0.
-Proof. by rewrite -(scale0r 0) size_scales normr0 mul0r. Qed.
-
-Lemma size_of_sum I (r : seq I) (F : I -> 'rV[K]_k) : size_of (\sum_(i <- r) F i) <= \sum_(i <- r) size_of (F i).
-Proof.
-elim: r => [|i r IH]; first by rewrite !big_nil size_zero.
-by rewrite !big_cons; apply: le_trans (size_adds _ _) _; rewrite ler_add2l.
-Qed.
-
-(* A row of a product is a combination of rows. *)
-Lemma size_of_mixed (B : 'M[K]_n) (Y : 'M[K]_(n, k)) (b : 'I_n -> K) t :
-  (forall s, size_of (row s Y) <= b s) -> size_of (row t (B *m Y)) <= \sum_s `|B t s| * b s.
-Proof.
-move=> Yb; rewrite row_mul mulmx_sum_row; apply: le_trans (size_of_sum _ _) _; apply: ler_sum => s _.
-by rewrite size_scales mxE; apply: ler_wpmul2l.
-Qed.
-
-(* For every path into f: the heads of p are joined by `before`, from the last to the first. *)
-Theorem beta_bounds_every_path p f t :
-  path (fun f g => before g f) f p -> size_of (row t (read_by p f)) <= beta f t.
-Proof.
-elim: p f t => [|g p IH] f t //= /andP [gf p_ok].
-rewrite !row_mul; apply: le_trans (c_bounds _ _ _) _; rewrite -row_mul.
-apply: le_trans (beta_of_head _ gf); apply: ler_wpmul2l => //; apply: size_of_mixed => s; exact: IH.
-Qed.
-
-(* What a suffix reads of such a path, one number: row L of the patterns, column R of the weights. *)
-Theorem suffix_bounds_every_term (L : 'rV[K]_n) (R : 'cV[K]_k) (r : K) p f :
-  0 <= r -> (forall x : 'rV[K]_k, `|(x *m R) 0 0| <= r * size_of x) -> path (fun f g => before g f) f p ->
-  `|(L *m A f *m read_by p f *m R) 0 0| <= r * (\sum_t (\sum_s `|L 0 s| * `|A f s t|) * beta f t).
-Proof.
-move=> r0 R_r p_ok; apply: le_trans (R_r _) _; apply: ler_wpmul2l => //.
-have -> : L *m A f *m read_by p f = \sum_t (L *m A f) 0 t *: row t (read_by p f) by rewrite mulmx_sum_row.
-apply: le_trans (size_of_sum _ _) _; apply: ler_sum => t _; rewrite size_scales.
-apply: ler_pmul; rewrite ?normr_ge0 ?size_positive //; last exact: beta_bounds_every_path.
-rewrite mxE; apply: le_trans (ler_norm_sum _ _ _) _; apply: ler_sum => s _; by rewrite normrM.
-Qed.
-
-End Search.

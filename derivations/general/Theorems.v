@@ -2,7 +2,7 @@
    The lemma has every theorem in its proof, and so assumes what any of them does. *)
 
 From mathcomp Require Import all_ssreflect all_algebra.
-From Circuits Require Import Heads Paths Counts Sources Norms Orders Remainder Unique Listing Layers Basis.
+From Circuits Require Import Heads Paths Counts Sources Norms Orders Remainder Largest Unique Listing Layers Basis.
 
 Lemma every_theorem : True.
 Proof.
@@ -65,8 +65,18 @@ Proof.
   pose proof @truncation_bound.
   pose proof @head_bound.
   pose proof @largest_entry_of_a_path.
+
+  (* Largest.v *)
+  pose proof @pair_bound.
+  pose proof @spectral_bound.
+  pose proof @trace_of_the_smaller.
+  pose proof @paths_into_add_up.
+  pose proof @suffix_grows.
   pose proof @beta_bounds_every_path.
   pose proof @suffix_bounds_every_term.
+  pose proof @moments_are_sums_over_paths.
+  pose proof @mass_is_the_sum_of_squares.
+  pose proof @mass_bounds_every_term.
 
   (* Unique.v *)
   pose proof @paths_are_distinct.

@@ -17,7 +17,8 @@ The smaller of the two is used. Rounding: every product of computed numbers is o
 ``gamma_k = k u / (1 - k u)`` and k the length of the sum; errors of L and R are carried along with them as numbers
 (``off_rows``, ``off_cols``), sums of positive numbers are enlarged by a factor, and spectral norms are bounded from
 above by ``tr(G^(2^k))^(1/2^k)``, G a Gram matrix. All is computed in float64, whatever the run's type.
-Source: own derivation; Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 3.
+Source: own derivation, proved in ``derivations/general/Largest.v`` but for rounding; Higham, "Accuracy and Stability of
+Numerical Algorithms" (2002), section 3.
 """
 
 from __future__ import annotations
